@@ -277,6 +277,10 @@ fn the_pooling_of_a_model_is_its_own() {
         assert_ne!(own, vector(json!({"input": "The keeper", "pooling": other})), "{ending} {file:?}");
         let ollama = server.post("/api/embed", &json!({"input": "The keeper"})).body;
         assert_eq!(ollama["embeddings"][0], own, "{ending} {file:?}");
+        let older =
+            server.post("/api/embeddings", &json!({"prompt": "The keeper", "options": {"num_ctx": 9}}));
+        assert_eq!((older.status, &older.body["embedding"]), (200, &own), "{ending} {file:?}");
+        assert_eq!(older.header("x-ignored-fields"), "options");
         // A text that does not fit is cut, as Ollama does, unless that is refused.
         let long = "The keeper of the light. ".repeat(80);
         let cut = server.post("/api/embed", &json!({"input": long, "truncate": true}));

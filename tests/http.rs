@@ -326,6 +326,33 @@ fn the_log_names_the_user_but_no_prompt_or_answer() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let log = server.log();
-    assert!(log.contains("\"user\":\"someone\"") && log.contains("\"status\":400"), "{log}");
+    assert!(log.contains("\"user\":\"someone\"") && log.contains("\"ignored\":\"frobnicate\""), "{log}");
     assert!(!log.contains("Ann"), "{log}");
+}
+
+/// A line of an answer has the id of its request, whichever endpoint it came by.
+#[test]
+fn answers_in_the_log_have_the_ids_of_their_requests() {
+    let server = Server::start(&SERVER, &[]);
+    let chat = json!({"messages": user("a"), "max_tokens": 2});
+    let requests = [
+        ("/v1/chat/completions", chat.clone()),
+        ("/v1/completions", json!({"prompt": "a", "max_tokens": 2, "n": 2})),
+        ("/v1/completions", json!({"prompt": "a", "max_tokens": 2, "stream": true})),
+        ("/v1/embeddings", json!({"input": "a"})),
+        ("/v1/messages", chat.clone()),
+        ("/v1/responses", json!({"input": "a", "max_output_tokens": 2})),
+        ("/api/chat", json!({"messages": user("a"), "options": {"num_predict": 2}})),
+        ("/api/embeddings", json!({"prompt": "a"})),
+    ];
+    for (place, (path, request)) in requests.iter().enumerate() {
+        let id = format!("mine-{place}");
+        assert_eq!(server.send("POST", path, &[("x-request-id", &id)], request).status, 200, "{path}");
+    }
+    let log = server.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let answers: Vec<Value> = lines.filter(|line| line["message"] == "answer").collect();
+    let of = |id: &str| answers.iter().filter(|line| line["id"] == id).count();
+    let counts: Vec<usize> = (0..requests.len()).map(|place| of(&format!("mine-{place}"))).collect();
+    assert_eq!(counts, [1, 2, 1, 1, 1, 1, 1, 1], "{log}");
 }

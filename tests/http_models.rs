@@ -1,7 +1,10 @@
 //! The models of a server: loaded and unloaded, beside their adapters, and those that are broken.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use mlx_tests::server::Server;
@@ -128,6 +131,66 @@ fn a_broken_model_gives_an_error_and_never_a_stop() {
     assert!(text.contains("data: {\"error\":{") && !text.contains("finish_reason\":\"stop"), "{text}");
 }
 
+/// Loading takes as long as the disk does; here, until a pipe is written to.
+#[test]
+fn a_model_that_is_being_loaded_holds_up_no_other() {
+    let slow = model_copy("llama-f32");
+    let pipe = slow.path().join("tokenizer.json");
+    let tokenizer = fs::read(&pipe).expect("a file");
+    fs::remove_file(&pipe).expect("it was there");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("it runs").success());
+    let folder = mlx_tests::model_folder("llama-tied-f32");
+    let models = [("slow", slow.path()), ("other", folder.as_path())];
+    let models = models.map(|(name, folder)| format!("{name}={}", folder.display()));
+    let server = Server::start(&SERVER, &["-m", &models[0], "-m", &models[1], "--models-budget", "1GB"]);
+    let ask = |model: &str| {
+        server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 2})).status
+    };
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| ask("slow"));
+        // Opens when the loader reads.
+        let mut writer = fs::File::options().write(true).open(&pipe).expect("a pipe");
+        let others = ["tiny", "other"].map(|model| threads.spawn(move || ask(model)));
+        let begin = Instant::now();
+        while !others.iter().all(ScopedJoinHandle::is_finished) && begin.elapsed() < Duration::from_mins(1) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let answered = others.iter().filter(|it| it.is_finished()).count();
+        let still_loads = !slow.is_finished();
+        fs::remove_file(&pipe).expect("it was there");
+        fs::write(&pipe, &tokenizer).expect("it can be written");
+        writer.write_all(&tokenizer).expect("it is read");
+        drop(writer);
+        assert!(still_loads && answered == 2, "{answered} models answered beside the one that loads");
+        assert_eq!(slow.join().expect("it is answered"), 200);
+        assert_eq!(others.map(|it| it.join().expect("it is answered")), [200, 200]);
+    });
+}
+
+/// A folder of another architecture is known by its config.json: alone it is refused at the start, beside others its clients get the cause.
+#[test]
+fn a_model_that_can_never_be_loaded_is_named_with_the_cause() {
+    let copy = model_copy("llama-f32");
+    let path = copy.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
+    (config["model_type"], config["architectures"]) = (json!("bert"), json!(["BertModel"]));
+    fs::write(&path, config.to_string()).expect("it can be written");
+    let bert = format!("bert={}", copy.path().display());
+    let output = Command::new(SERVER[0]).args(["--port", "0", "-m", &bert]).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("--model") && text.contains("\"bert\""), "{text}");
+    let server = Server::start(&SERVER, &["-m", &bert]);
+    let ask = |model: &str| {
+        server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 1}))
+    };
+    assert_eq!(ask("tiny").status, 200);
+    let refused = ask("bert");
+    let message = refused.body["error"]["message"].as_str().expect("a text");
+    assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("model_not_loaded")));
+    assert!(message.contains("config.json: model_type") && message.contains("\"bert\""), "{message}");
+    assert!(!message.contains(&*copy.path().to_string_lossy()), "{message}");
+}
+
 #[test]
 fn the_error_of_a_model_that_fails_to_load_hides_its_path() {
     let copy = model_copy("llama-f32");
@@ -135,7 +198,8 @@ fn the_error_of_a_model_that_fails_to_load_hides_its_path() {
     let server = Server::start_on(&SERVER, copy.path(), &[]);
     let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
     assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("model_not_loaded")));
-    assert!(!refused.body.to_string().contains(&*copy.path().to_string_lossy()));
+    let text = refused.body.to_string();
+    assert!(!text.contains(&*copy.path().to_string_lossy()) && text.contains("safetensors"), "{text}");
     let mut eager = Server::start_on(&SERVER, copy.path(), &["--preload"]);
     assert!(!eager.wait().success(), "there is nothing to serve");
 }

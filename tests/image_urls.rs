@@ -1,6 +1,5 @@
 //! Pictures named by URL over HTTP: every API answers as if they had been sent.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,6 @@ use axum::http::{Method, Request};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
-use mlx_core::engine::Client;
 use mlx_server::config::Config;
 use mlx_server::{AppState, app};
 use mlx_tests::golden_folder;
@@ -56,14 +54,13 @@ async fn send(state: &AppState, request: Request<Body>) -> (u16, Value) {
 }
 
 async fn post(state: &AppState, path: &str, body: &Value) -> (u16, Value) {
-    send(state, from_here(path, body)).await
+    send(state, from_here(state, path, body)).await
 }
 
 /// A request as the server's connections give it on, so that the client can fetch over HTTP what it stored.
-fn from_here(path: &str, body: &Value) -> Request<Body> {
-    let mut hasher = DefaultHasher::new();
-    Ipv4Addr::LOCALHOST.hash(&mut hasher);
-    let request = Request::post(path).header("host", "localhost").extension(Client(hasher.finish()));
+fn from_here(state: &AppState, path: &str, body: &Value) -> Request<Body> {
+    let client = state.client_at(Ipv4Addr::LOCALHOST.into());
+    let request = Request::post(path).header("host", "localhost").extension(client);
     request.body(Body::from(body.to_string())).expect("a request")
 }
 
@@ -174,7 +171,7 @@ fn every_api_answers_as_if_the_picture_had_been_sent() {
         let (_, request, _) = requests(&url).swap_remove(2);
         let (_, response) = post(&fetching, "/v1/responses", &request).await;
         let id = response["id"].as_str().expect("it is stored");
-        let mut items = from_here(&format!("/v1/responses/{id}/input_items"), &Value::Null);
+        let mut items = from_here(&fetching, &format!("/v1/responses/{id}/input_items"), &Value::Null);
         *items.method_mut() = Method::GET;
         let (_, items) = send(&fetching, items).await;
         assert_eq!(items["data"][0]["content"][0]["image_url"], data_url, "{items}");

@@ -265,6 +265,7 @@ fn error(reply: &Reply, status: u16, kind: &str) -> String {
     assert_eq!((reply.status, &reply.body["type"]), (status, &json!("error")), "{}", reply.body);
     assert_eq!(reply.body["error"]["type"], kind, "{}", reply.body);
     assert_eq!(reply.body["request_id"], reply.header("x-request-id"));
+    assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
     reply.body["error"]["message"].as_str().expect("a text").to_owned()
 }
 
@@ -291,6 +292,17 @@ fn errors_have_the_form_that_clients_read() {
 }
 
 #[test]
+fn answers_and_streams_have_their_id_where_clients_read_it() {
+    let (_model, server) = server();
+    for more in [json!({}), json!({"stream": true})] {
+        let given = [("x-request-id", "mine")];
+        let reply = server.send("POST", PATH, &given, &request(&more));
+        assert_eq!((reply.status, reply.header("request-id")), (200, "mine"), "{more}");
+    }
+    assert_eq!(server.send("POST", "/v1/completions", &[], &json!({"prompt": "a"})).find("request-id"), None);
+}
+
+#[test]
 fn fields_of_other_servers_are_named_and_not_used() {
     let (_model, server) = server();
     let more = json!({
@@ -300,11 +312,12 @@ fn fields_of_other_servers_are_named_and_not_used() {
         "output_config": {"effort": "high"},
         "tools": [tool("add"), {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
     });
-    for path in [PATH, COUNT] {
+    // A count has no use for the fields of an answer, either.
+    let of_answers = "metadata, tools.1, max_tokens, temperature, safeguards";
+    for (path, ignored) in [(PATH, "metadata, tools.1, safeguards"), (COUNT, of_answers)] {
         let reply = server.post(path, &request(&more));
         assert_eq!(reply.status, 200, "{}", reply.body);
-        let ignored = reply.header("x-ignored-fields");
-        assert!(ignored.starts_with("tools.1, ") && ignored.ends_with("safeguards"), "{ignored}");
+        assert_eq!(reply.header("x-ignored-fields"), ignored);
     }
 }
 

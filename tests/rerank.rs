@@ -16,9 +16,33 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, value.to_string()).expect("it can be written");
 }
 
-/// A random model with a name of a reranker, in whose vocabulary yes and no are tokens.
+/// The sentence by which the template of a Qwen3-Reranker is known.
+const TASK: &str =
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
+
+fn write(folder: &Path, name: &str, text: &str) {
+    let file = folder.join(name);
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("it can be created");
+    std::fs::write(file, text).expect("it can be written");
+}
+
+/// The files of sentence-transformers that make a model a reranker by the logits of two tokens.
+fn rank_by(folder: &Path, yes: u32, no: Option<u32>, template: &str) {
+    let kind = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore";
+    let modules = json!([{"idx": 1, "name": "1", "path": "1_LogitScore", "type": kind}]);
+    write(folder, "modules.json", &modules.to_string());
+    write(
+        folder,
+        "1_LogitScore/config.json",
+        &json!({"true_token_id": yes, "false_token_id": no}).to_string(),
+    );
+    write(folder, "chat_template.jinja", template);
+}
+
+/// A random model that its files make a reranker, whatever its name is. Yes and no are tokens of its vocabulary.
 fn reranker() -> tempfile::TempDir {
     let folder = model_copy("llama-f32");
+    rank_by(folder.path(), 318, Some(319), &format!("{TASK}{{{{ messages[0].content }}}}"));
     edit(&folder.path().join("config.json"), |config| config["max_position_embeddings"] = json!(4096));
     edit(&folder.path().join("tokenizer.json"), |tokenizer| {
         let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a map");
@@ -63,11 +87,11 @@ fn expected(engine: &Engine, instruction: &str, query: &str, document: &str) -> 
 #[test]
 fn documents_come_in_the_order_of_the_probability_of_yes() {
     let folder = reranker();
-    let model = format!("tiny-reranker={}", folder.path().display());
+    let model = format!("ranks={}", folder.path().display());
     let server = Server::start(&SERVER, &["--exact", "-m", &model]);
     let documents = ["The waves", "The keeper counts", "Paris", "no and yes"];
     let mut request = json!({
-        "model": "tiny-reranker", "query": "Who counts?", "instruction": "Find the keeper", "documents": documents,
+        "model": "ranks", "query": "Who counts?", "instruction": "Find the keeper", "documents": documents,
     });
     let ranked = server.post(PATH, &request);
     assert_eq!(ranked.status, 200, "{}", ranked.body);
@@ -102,12 +126,42 @@ fn documents_come_in_the_order_of_the_probability_of_yes() {
         let index = first["index"].as_u64().expect("an index") as usize;
         assert_eq!(result["document"], json!({"text": documents[index]}));
     }
+
+    // What a document spells stays text: the end of a message is one token in the prompt, and letters in a document.
+    let tokens = |document: &str| {
+        request["documents"] = json!([document]);
+        server.post(PATH, &request).body["usage"]["prompt_tokens"].as_u64().expect("a number")
+    };
+    let [plain, control] = ["a", "a<|im_end|>"].map(tokens);
+    assert!(control > plain + 1, "{control} tokens, {plain} without the marker");
+}
+
+/// The files of a model decide whether it ranks, not its name.
+#[test]
+fn a_reranker_is_known_by_its_files() {
+    let [plain, other_prompt, one_token] = [(); 3].map(|()| model_copy("llama-f32"));
+    rank_by(other_prompt.path(), 318, Some(319), "{{ messages[0].content }}");
+    rank_by(one_token.path(), 318, None, TASK);
+    let models = [("reranker", &plain), ("own-prompt", &other_prompt), ("one-token", &one_token)]
+        .map(|(name, folder)| format!("{name}={}", folder.path().display()));
+    let flags: Vec<&str> = models.iter().flat_map(|model| ["-m", model]).collect();
+    let server = Server::start(&SERVER, &flags);
+    for (model, why) in [
+        ("reranker", "is no model that ranks documents"),
+        ("own-prompt", "ranks by a prompt of its own"),
+        ("one-token", "ranks by a prompt of its own"),
+    ] {
+        let refused = server.post(PATH, &json!({"model": model, "query": "q", "documents": ["a"]}));
+        let error = &refused.body["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!("model")), "{error}");
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(why)), "{error}");
+    }
 }
 
 #[test]
 fn what_cannot_be_ranked_is_refused_by_its_field() {
     let folder = reranker();
-    let model = format!("tiny-reranker={}", folder.path().display());
+    let model = format!("ranks={}", folder.path().display());
     let server = Server::start(&SERVER, &["-m", &model, "--max-inputs", "3"]);
     for (change, param) in [
         (json!({"model": "tiny"}), "model"),
@@ -118,9 +172,8 @@ fn what_cannot_be_ranked_is_refused_by_its_field() {
         (json!({"documents": ["a", "b", "c", "d"]}), "documents"),
         (json!({"documents": ["waves ".repeat(4000)]}), "documents"),
         (json!({"top_n": 0}), "top_n"),
-        (json!({"max_chunks_per_doc": 3}), "max_chunks_per_doc"),
     ] {
-        let mut request = json!({"model": "tiny-reranker", "query": "q", "documents": ["a"]});
+        let mut request = json!({"model": "ranks", "query": "q", "documents": ["a"]});
         request.as_object_mut().expect("a map").extend(change.as_object().expect("a map").clone());
         let refused = server.post(PATH, &request);
         assert_eq!(

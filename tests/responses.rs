@@ -1,11 +1,15 @@
 //! The Responses API over HTTP: stored responses are continued, resumed, cancelled, and survive a crash.
 
-use std::io::{BufRead, BufReader};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mlx_tests::server::Server;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 const PATH: &str = "/v1/responses";
@@ -186,4 +190,153 @@ fn a_response_in_the_journal_survives_a_crash() {
     let server = with_journal(folder.path());
     assert_eq!(server.get(&format!("{PATH}/{last}")).status, 404, "it was deleted");
     assert_eq!(answer(&fetched(&server, &ids[0])), answer(&reference.body));
+}
+
+/// The files of responses in a journal.
+fn stored(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).expect("a folder").flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("resp_")).collect()
+}
+
+/// Reads a stream up to its first event, which is returned.
+fn first_event(reader: &mut BufReader<TcpStream>) -> String {
+    reader.get_mut().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        assert_ne!(reader.read_line(&mut line).expect("an event"), 0, "the stream ended");
+    }
+    line
+}
+
+/// Begins a response that would take long. Returns its id and the reader of its stream.
+fn begin_long(server: &Server) -> (String, BufReader<TcpStream>) {
+    let long = request(&json!({"stream": true, "max_output_tokens": 8000}));
+    let mut reader = BufReader::new(server.connect(PATH, &long));
+    (first_id(&first_event(&mut reader)), reader)
+}
+
+/// A second client that follows a response.
+fn follow(server: &Server, path: &str) -> BufReader<TcpStream> {
+    let mut connection = server.connect_bare();
+    write!(connection, "GET {path}?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is sent");
+    let mut reader = BufReader::new(connection);
+    first_event(&mut reader);
+    reader
+}
+
+/// Reads a stream to the event with which a cancelled response ends.
+fn expect_cancelled(mut reader: BufReader<TcpStream>) {
+    let mut rest = String::new();
+    while !rest.contains("\"status\":\"cancelled\"") {
+        assert_ne!(reader.read_line(&mut rest).expect("it ends"), 0, "{rest}");
+    }
+}
+
+#[test]
+fn a_response_that_is_deleted_while_it_runs_is_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut gone = Vec::new();
+    for has_journal in [false, true] {
+        let server = if has_journal { with_journal(folder.path()) } else { Server::start_slow(&SERVER, &[]) };
+        for is_cancelled_first in [false, true] {
+            let (id, reader) = begin_long(&server);
+            let path = format!("{PATH}/{id}");
+            let follower = follow(&server, &path);
+            if is_cancelled_first {
+                let cancelled = server.post(&format!("{path}/cancel"), &json!({}));
+                assert_eq!(cancelled.body["status"], "cancelled");
+            }
+            assert_eq!(server.delete(&path).body["deleted"], true);
+            [reader, follower].into_iter().for_each(expect_cancelled);
+            server.wait_for("mlx_requests_running", 0);
+            // Nothing that ends later brings it back.
+            for _ in 0..20 {
+                assert_eq!(server.get(&path).status, 404);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(server.delete(&path).status, 404, "it is deleted once");
+            assert_eq!(server.post(&format!("{path}/cancel"), &json!({})).status, 404);
+            gone.push(path);
+        }
+        assert_eq!(stored(folder.path()), Vec::<String>::new());
+    }
+    let server = with_journal(folder.path());
+    assert!(gone.iter().all(|path| server.get(path).status == 404), "a restart brings none back");
+}
+
+#[test]
+fn a_response_that_is_deleted_before_it_is_computed_again_is_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = with_journal(folder.path());
+    let ids: Vec<String> = (0..4).map(|_| begin_long(&server).0).collect();
+    server.signal("KILL");
+    server.wait();
+    let journal = folder.path().to_str().expect("text");
+    // The model is not loaded yet.
+    let server = Server::start(&SERVER, &["--journal", journal, "--max-running", "1"]);
+    for id in &ids {
+        assert_eq!(server.delete(&format!("{PATH}/{id}")).status, 200, "{}", server.log());
+    }
+    // The model has been loaded for what was to be computed again.
+    assert_eq!(server.post(PATH, &request(&json!({"store": false}))).status, 200);
+    server.wait_for("mlx_requests_running", 0);
+    assert!(ids.iter().all(|id| server.get(&format!("{PATH}/{id}")).status == 404));
+    assert_eq!(stored(folder.path()), Vec::<String>::new());
+}
+
+/// A client of stored responses is its key, by a secret of the journal: nothing on the disk tells the key.
+#[test]
+fn only_the_key_that_stored_a_response_opens_it() {
+    let (home, other_home) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (folder, other_folder) = (home.path().join("a/journal"), other_home.path().join("journal"));
+    let (key, other) = ("sk-0123456789-keeper", "sk-0123456789-stranger");
+    let start = |folder: &Path| {
+        let journal = folder.to_str().expect("text");
+        Server::start(&SERVER, &["--journal", journal, "--api-key", key, "--api-key", other])
+    };
+    let ask = |server: &Server, method: &str, path: &str, key: &str| {
+        let bearer = format!("Bearer {key}");
+        server.send(method, path, &[("authorization", &bearer)], &Value::Null).status
+    };
+    let server = start(&folder);
+    let created = server.send("POST", PATH, &[("x-api-key", key)], &request(&json!({})));
+    assert_eq!(created.status, 200, "{}", created.body);
+    let id = created.body["id"].as_str().expect("an id").to_owned();
+    let path = format!("{PATH}/{id}");
+    for method in ["GET", "DELETE"] {
+        assert_eq!(ask(&server, method, &path, other), 404);
+    }
+    assert_eq!(ask(&server, "GET", &path, key), 200);
+    let file = folder.join(format!("{id}.json"));
+    let begin = Instant::now();
+    while std::fs::read_to_string(&file).expect("it is stored").contains("\"response\":null") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it is not written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(server);
+
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    let mut hasher = DefaultHasher::new();
+    key.as_bytes().hash(&mut hasher);
+    let fast = hasher.finish();
+    let digest = Sha256::digest(key);
+    let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let telling = [key.to_owned(), digest[..16].to_owned(), format!("{fast}"), format!("{fast:016x}")];
+    for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+        assert_eq!(mode(&entry.path()), 0o600, "{entry:?}");
+        let text = std::fs::read_to_string(entry.path()).expect("a text");
+        assert!(!telling.iter().any(|it| text.contains(it)), "{entry:?}: {text}");
+    }
+
+    let server = start(&folder);
+    assert_eq!((ask(&server, "GET", &path, key), ask(&server, "GET", &path, other)), (200, 404));
+    drop(server);
+    // With another secret, the file is another client's.
+    std::fs::create_dir(&other_folder).expect("a folder");
+    std::fs::copy(&file, other_folder.join(format!("{id}.json"))).expect("a copy");
+    let server = start(&other_folder);
+    assert_eq!((ask(&server, "GET", &path, key), ask(&server, "DELETE", &path, key)), (404, 404));
 }

@@ -108,7 +108,7 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "PORT", env = "MLX_PORT")]
     port: Option<u16>,
 
-    /// Require this API key; may be given several times
+    /// Require this API key, of at least 16 characters off loopback; may be given several times
     #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     api_key: Vec<String>,
@@ -127,10 +127,14 @@ pub struct NetworkArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
 
-    /// Fetch images that requests name by an http or https URL, from this host alone; may be given several times [default: refuse URLs]
-    #[arg(long, value_name = "HOST", env = "MLX_ALLOW_IMAGE_URLS", value_delimiter = ',')]
+    /// Fetch images that requests name by an http or https URL, only from this host; may be given several times [default: refuse URLs]
+    #[arg(long, value_name = "HOST[:PORT]", env = "MLX_ALLOW_IMAGE_URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_image_urls: Vec<String>,
+
+    /// Refuse requests with fields that are not used, instead of naming the fields in the header x-ignored-fields
+    #[arg(long, env = "MLX_STRICT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    strict: Option<bool>,
 
     /// Serve no page for browsers at /
     #[arg(long, env = "MLX_NO_PAGE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]

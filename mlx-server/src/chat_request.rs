@@ -5,6 +5,7 @@ use mlx_core::engine::RequestOptions;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::request_log::RequestId;
 
 /// A chat to be answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +35,8 @@ pub(crate) struct GenerationSpec {
     pub(crate) is_streamed: bool,
     /// The end user.
     pub(crate) user: Option<String>,
+    /// The id of the request, for the log.
+    pub(crate) request_id: RequestId,
 }
 
 impl GenerationSpec {

@@ -1,22 +1,55 @@
-//! The client of a request: its API key, or else its address. Clients share the running sequences of a model evenly.
+//! The client of a request: its API key, or else its address. Clients share the running sequences of a model evenly, and see only their own
+//! stored responses. Invariant: a client is the HMAC of its key or address with a secret of this server, so that nothing on the disk
+//! identifies a key.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::path::Path;
 
 use axum::extract::Request;
+use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
+use mlx_core::{create_private_folder, create_privately};
 
-/// The client at an address. Neighbours in an IPv6 network are one client, since each may have as many addresses as it likes.
-pub(crate) fn of_address(address: IpAddr) -> Client {
-    match address.to_canonical() {
-        IpAddr::V4(address) => of(&address),
-        IpAddr::V6(address) => of(&address.segments()[..4]),
+/// The file with the secret, in the folder whose files name clients.
+const SECRET: &str = "client-secret";
+
+/// Makes clients of API keys and addresses.
+pub(crate) struct Identities(Key);
+
+impl Identities {
+    /// Reads the secret of a folder, which is created once. The same key or address is the same client as long as the folder has it.
+    /// Without a folder the secret, and with it every client, lasts as long as the server.
+    pub(crate) fn open(folder: Option<&Path>) -> mlx_core::Result<Self> {
+        let Some(folder) = folder else { return Key::random().map(Self) };
+        create_private_folder(folder)?;
+        let path = folder.join(SECRET);
+        if !path.exists() {
+            let mut line = Vec::new();
+            // Writing to memory does not fail.
+            Key::random()?.write(&mut line).ok();
+            create_privately(&path, &line)?;
+        }
+        Key::read(&path).map(Self)
     }
-}
 
-/// The client with an API key.
-pub(crate) fn of_key(key: &[u8]) -> Client {
-    of(&key)
+    /// The client at an address. Neighbours in an IPv6 network are one client, since each may have as many addresses as it likes.
+    pub(crate) fn of_address(&self, address: IpAddr) -> Client {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.of("address", &address.octets()),
+            IpAddr::V6(address) => self.of("network", &address.octets()[..8]),
+        }
+    }
+
+    /// The client with an API key.
+    pub(crate) fn of_key(&self, key: &[u8]) -> Client {
+        self.of("key", key)
+    }
+
+    fn of(&self, kind: &str, name: &[u8]) -> Client {
+        let hmac = self.0.hmac(&[kind.as_bytes(), b" ", name].concat());
+        let (start, _) = hmac.split_first_chunk().expect("an HMAC has 32 bytes");
+        Client(u64::from_be_bytes(*start))
+    }
 }
 
 /// The client of a request.
@@ -24,10 +57,25 @@ pub(crate) fn of_request(request: &Request) -> Client {
     request.extensions().get().copied().unwrap_or_default()
 }
 
-fn of(what: &(impl Hash + ?Sized)) -> Client {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    Client(hasher.finish())
+/// A client in a file: 16 hexadecimal digits. Earlier versions wrote a number that was no HMAC; it is read as no client.
+pub(crate) mod stored {
+    use mlx_core::engine::Client;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use serde_json::Value;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with that")]
+    pub(crate) fn serialize<S: Serializer>(client: &Option<Client>, to: S) -> Result<S::Ok, S::Error> {
+        match client {
+            Some(Client(number)) => to.collect_str(&format_args!("{number:016x}")),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Client>, D::Error> {
+        let value = Value::deserialize(from)?;
+        let digits = value.as_str().filter(|digits| digits.len() == 16);
+        Ok(digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).map(Client))
+    }
 }
 
 #[cfg(test)]
@@ -36,11 +84,26 @@ mod tests {
 
     #[test]
     fn an_address_is_a_client_and_so_is_an_ipv6_network() {
-        let client = |address: &str| of_address(address.parse().expect("an address"));
+        let identities = Identities::open(None).expect("random numbers");
+        let client = |address: &str| identities.of_address(address.parse().expect("an address"));
         assert_ne!(client("127.0.0.1"), client("127.0.0.2"));
         assert_eq!(client("127.0.0.1"), client("::ffff:127.0.0.1"));
         assert_eq!(client("2001:db8::1"), client("2001:db8::2:1"));
         assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
-        assert_ne!(of_key(b"one"), of_key(b"two"));
+        assert_ne!(identities.of_key(b"one"), identities.of_key(b"two"));
+        assert_ne!(identities.of_key(&[127, 0, 0, 1]), client("127.0.0.1"));
+    }
+
+    #[test]
+    fn a_folder_decides_which_client_a_key_is() {
+        let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let client = |folder: Option<&Path>| Identities::open(folder).expect("a secret").of_key(b"some key");
+        let [one, other] = folders.each_ref().map(|folder| client(Some(folder.path())));
+        assert_ne!(one, other);
+        assert_eq!(client(Some(folders[0].path())), one, "after a restart");
+        assert_ne!(client(None), client(None));
+        std::fs::write(folders[0].path().join(SECRET), "short").expect("it is ours");
+        let error = Identities::open(Some(folders[0].path())).err().expect("no secret").to_string();
+        assert!(error.contains(SECRET), "{error}");
     }
 }

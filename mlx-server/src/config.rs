@@ -8,12 +8,14 @@ mod workers;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use mlx_core::create_private_folder;
 use mlx_core::engine::EngineOptions;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
+use crate::client::Identities;
 pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
 
@@ -157,9 +159,15 @@ impl Config {
         let about =
             |error| StartError::about(format_args!("--prompt-cache-dir: {}", folder.display()), error);
         let trial = folder.join(format!("trial-{}", std::process::id()));
-        std::fs::create_dir_all(folder).map_err(about)?;
+        create_private_folder(folder).map_err(|error| StartError::about("--prompt-cache-dir", error))?;
         std::fs::write(&trial, "x").map_err(about)?;
         std::fs::remove_file(&trial).map_err(about)
+    }
+
+    /// The identities of clients, with a secret in a folder whose files name them.
+    pub(crate) fn identities(&self) -> Result<Identities, StartError> {
+        let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
+        Identities::open(folder).map_err(|error| StartError::about("the identities of clients", error))
     }
 
     fn read_keys(&mut self) -> Result<(), StartError> {
@@ -296,6 +304,8 @@ mod tests {
         for (arguments, word) in [
             (&["--host", "0.0.0.0"][..], "--api-key"),
             (&["--host", "0.0.0.0", "--api-key", " "], "--api-key"),
+            (&["--host", "0.0.0.0", "--api-key", "0123456789abcde"], "at least 16 characters"),
+            (&["--host", "::", "--api-key", "0123456789abcdef", "--api-key", "k"], "at least 16 characters"),
             (&["--host", "nowhere"], "nowhere"),
             (&["--max-connections", "0"], "--max-connections"),
             (&["--max-running", "0"], "--max-running"),
@@ -306,7 +316,8 @@ mod tests {
             (&["--cors-origin", "https://A.example"], "small letters"),
             (&["--cors-origin", "https://a example"], "--cors-origin"),
             (&["--allow-image-urls", "https://a.example"], "--allow-image-urls: \"https://a.example\""),
-            (&["--allow-image-urls", "a.example,b.example:80"], "b.example:80"),
+            (&["--allow-image-urls", "a.example,b.example:0"], "b.example:0"),
+            (&["--allow-image-urls", "a.example:"], "a.example:"),
             (&["--allow-image-urls", "*.example"], "*.example"),
             (&["--allow-image-urls", ""], "--allow-image-urls"),
             (&["--keep-alive", "0"], "--keep-alive"),
@@ -320,15 +331,16 @@ mod tests {
             let message = resolve(arguments).expect_err("it must be refused");
             assert!(message.contains(word), "{message}");
         }
-        assert!(resolve(&["--host", "0.0.0.0", "--api-key", "k"]).is_ok());
+        assert!(resolve(&["--host", "0.0.0.0", "--api-key", "0123456789abcdef"]).is_ok());
+        assert!(resolve(&["--api-key", "k"]).is_ok());
         assert!(resolve(&["--host", "::1"]).is_ok());
         let hosts = resolve(&[
             "--allow-image-urls",
-            "a.example,93.184.216.34",
+            "a.example,93.184.216.34,b.example:8443",
             "--allow-image-urls",
-            "[2606:4700::1]",
+            "[2606:4700::1],[2606:4700::1]:443",
         ]);
-        assert_eq!(hosts.expect("valid").network.allow_image_urls.len(), 3);
+        assert_eq!(hosts.expect("valid").network.allow_image_urls.len(), 5);
         for origin in
             ["https://a.example", "http://localhost:3000", "http://[::1]:80", "chrome-extension://abc"]
         {

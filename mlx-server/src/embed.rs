@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use futures_util::future::try_join_all;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::{Client, RequestOptions, Task};
+use mlx_core::engine::{RequestOptions, Task};
 use mlx_core::sentence_transformers::TextEmbedding;
 
 use crate::error::ApiError;
-use crate::generation::Choice;
+use crate::generation::{Choice, Origin};
 use crate::models::Lease;
 use crate::prepare::{self, TokenLimit};
 use crate::protocol::openai::completion::Prompt;
@@ -44,7 +44,7 @@ pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
     request: &EmbeddingRequest,
-    client: Client,
+    origin: &Origin,
     turn: &Turn,
 ) -> Result<Embeddings, ApiError> {
     let folder = lease.engine.folder();
@@ -65,14 +65,14 @@ pub(crate) fn start(
             task: Task::Embed(request.pooling.unwrap_or(embedding.pooling)),
             unpooled: if matches!(*input, Prompt::Text(_)) { unpooled } else { 0 },
             priority: request.priority,
-            client,
+            client: origin.client,
             ..RequestOptions::default()
         };
         lease.engine.request(read(lease, &input, &limit, turn)?, &options).map_err(ApiError::from)
     };
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
-    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;
+    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
     let normalize = request.normalize.unwrap_or(embedding.normalizes);
     let exactness = lease.engine.exactness().as_str();
     let (state, lease) = (state.clone(), lease.clone());

@@ -1,5 +1,5 @@
-//! The fields of a request's JSON object, taken by name. Invariant: a field that was not taken is an error, so no
-//! input is silently ignored.
+//! The fields of a request's JSON object, taken by name. Invariant: no field is silently ignored. A field of the request itself that is
+//! not used is named to the client, and one inside of another field is an error.
 
 use std::fmt;
 
@@ -16,6 +16,8 @@ pub(crate) struct Fields {
     /// The path of the object in the request, as `messages[0].`; empty for the request itself.
     path: String,
     rest: Map<String, Value>,
+    /// Full names of fields that were accepted and are not used.
+    unused: Vec<String>,
 }
 
 impl Fields {
@@ -24,7 +26,7 @@ impl Fields {
         let unusable =
             |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
         match serde_json::from_slice(body).map_err(|error| unusable(&error))? {
-            Strict(Value::Object(rest)) => Ok(Self { path: String::new(), rest }),
+            Strict(Value::Object(rest)) => Ok(Self { rest, ..Self::default() }),
             Strict(other) => Err(unusable(&format_args!("it is {}", kind(&other)))),
         }
     }
@@ -32,7 +34,7 @@ impl Fields {
     /// The fields of an object at `path` inside the request.
     pub(crate) fn inside(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {
-            Value::Object(rest) => Ok(Self { path: format!("{path}."), rest }),
+            Value::Object(rest) => Ok(Self { path: format!("{path}."), rest, unused: Vec::new() }),
             other => Err(ApiError::field(path, format!("is {}; it must be an object", kind(&other)))),
         }
     }
@@ -89,23 +91,58 @@ impl Fields {
         }
     }
 
-    /// The names of fields that were not taken, where an API takes more fields than a server knows.
-    pub(crate) fn ignored(self) -> Vec<String> {
-        self.rest.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect()
+    /// Takes fields with `read` that are accepted and not used. Those of the request are named.
+    pub(crate) fn unused<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let before: Vec<String> = self.given().map(str::to_owned).collect();
+        let read = read(self)?;
+        let taken = before.into_iter().filter(|field| !self.rest.contains_key(field));
+        let names: Vec<String> = taken.map(|field| self.name(&field)).collect();
+        self.unused.extend(names);
+        Ok(read)
     }
 
-    /// Checks that every field was taken.
-    pub(crate) fn end(self) -> Result<(), ApiError> {
-        match self.rest.iter().find(|(_, value)| !value.is_null()) {
-            None => Ok(()),
-            Some((field, _)) => {
-                let message = "is not a field of this request; remove it or check the spelling";
-                let mut name = self.name(field);
-                name.truncate(name.floor_char_boundary(100));
-                Err(ApiError::unsupported(name, message))
-            }
+    /// Takes a field that is accepted and not used. It is named unless its value is one of `neutral`, with which nothing is lost.
+    pub(crate) fn hint(&mut self, field: &str, neutral: &[Value]) {
+        if self.value(field).is_some_and(|value| !neutral.contains(&value)) {
+            self.unused.push(self.name(field));
         }
     }
+
+    /// Names parts of the request that are not used.
+    pub(crate) fn add_unused(&mut self, names: impl IntoIterator<Item = String>) {
+        self.unused.extend(names);
+    }
+
+    fn given(&self) -> impl Iterator<Item = &str> {
+        self.rest.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
+    }
+
+    /// The full names of all fields that are not used, where an API takes more fields than a server knows.
+    pub(crate) fn into_unused(self) -> Vec<String> {
+        let left: Vec<String> = self.given().map(|field| self.name(field)).collect();
+        self.unused.into_iter().chain(left).collect()
+    }
+
+    /// Checks that every field was taken, and returns the full names of those that are not used.
+    pub(crate) fn finish(self) -> Result<Vec<String>, ApiError> {
+        if let Some(field) = self.given().next() {
+            return Err(refused(&self.name(field), "is not a field here; remove it or check the spelling"));
+        }
+        Ok(self.unused)
+    }
+
+    /// Checks that every field was taken and used.
+    pub(crate) fn end(self) -> Result<(), ApiError> {
+        self.finish().map(drop)
+    }
+}
+
+/// Refuses a request for a field, whose name may have any length.
+pub(crate) fn refused(field: &str, why: &str) -> ApiError {
+    ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
 }
 
 /// Any value without duplicate keys in an object.
@@ -209,6 +246,22 @@ mod tests {
         assert_eq!(given.take::<u32>("b").expect("absent"), None);
         assert_eq!(given.end().expect_err("c is left").param(), Some("c"));
         assert!(fields(&json!({"d": null})).end().is_ok());
+    }
+
+    #[test]
+    fn fields_that_are_not_used_are_named() {
+        let request =
+            json!({"used": 1, "hint": 2, "neutral": false, "named": true, "new": {}, "absent": null});
+        let mut given = fields(&request);
+        given.take::<u32>("used").expect("a number");
+        given.unused(|given| given.take::<u32>("hint")).expect("a number");
+        given.hint("neutral", &[json!(false)]);
+        given.hint("named", &[json!(false)]);
+        given.add_unused(["tools[0]".to_owned()]);
+        assert_eq!(given.into_unused(), ["hint", "named", "tools[0]", "new"]);
+        let mut inner = Fields::inside("options", json!({"a": 1, "b": 2})).expect("an object");
+        inner.unused(|inner| Ok(inner.value("a"))).expect("no fault");
+        assert_eq!(inner.into_unused(), ["options.a", "options.b"]);
     }
 
     #[test]

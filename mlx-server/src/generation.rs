@@ -7,21 +7,33 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use mlx_core::chat::{ChatEvent, OutputParser};
 use mlx_core::engine::{
-    Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
+    Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
 };
 
 use crate::error::ApiError;
 use crate::ids::random_id;
 use crate::models::Lease;
 use crate::piece::{CallPiece, End, EndReason, Piece, Token};
+use crate::request_log::RequestId;
 use crate::state::AppState;
 
 /// So many tokens before its end, leaving a kept prompt is logged.
 const FAR: usize = 64;
 
+/// The sender of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// The client, for the scheduler.
+    pub(crate) client: Client,
+    /// The id of the request, for the log.
+    pub(crate) id: RequestId,
+}
+
 /// A running generation. Dropping it cancels.
 pub(crate) struct Choice {
     index: usize,
+    /// The id of its request.
+    request: RequestId,
     events: EventStream,
     parser: OutputParser,
     state: AppState,
@@ -50,10 +62,12 @@ impl Choice {
         parser: &OutputParser,
         state: &AppState,
         lease: &Lease,
+        request: &RequestId,
     ) -> Result<Vec<Self>, ApiError> {
         let begun = Instant::now();
         let follow = |(index, generation): (usize, Generation)| Self {
             index,
+            request: request.clone(),
             events: generation.into_stream(),
             parser: parser.clone(),
             state: state.clone(),
@@ -145,7 +159,12 @@ impl Choice {
                 // Every turn leaves the end of the one before it.
                 if let Some(Miss { at, kept }) = finished.usage.miss.filter(|miss| miss.kept - miss.at >= FAR)
                 {
-                    tracing::info!(at, kept, "a prompt left a kept one");
+                    tracing::info!(
+                        id = self.request.as_str(),
+                        at,
+                        kept,
+                        "prefix cache miss: the prompt diverges from a cached one at this token"
+                    );
                 }
                 let events = self.parser.finish(&finished);
                 piece = self.add(piece, events);
@@ -219,6 +238,7 @@ impl Choice {
         let Finished { usage, timings, .. } = finished;
         let tenth = |value: f64| (value * 10.0).round() / 10.0;
         tracing::info!(
+            id = self.request.as_str(),
             model = self.lease.name,
             prompt_tokens = usage.prompt_tokens,
             completion_tokens = usage.completion_tokens,

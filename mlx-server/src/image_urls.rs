@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 pub(crate) use addresses::is_public;
 use fetch::Fetcher;
+pub(crate) use fetch::split_port;
 
 /// URLs of one request.
 const MOST: usize = 32;

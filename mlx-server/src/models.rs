@@ -1,18 +1,20 @@
 //! The models of this server: found by name, loaded on demand, unloaded when idle or when others need the memory.
 //! Invariant: a model with a [`Lease`] stays loaded.
 
+mod configured;
 mod entry;
+mod memory;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
 use mlx_core::engine::{EngineOptions, Engines};
-use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 pub(crate) use entry::{Entry, Lease, Loaded};
+use memory::ModelMemory;
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
@@ -25,10 +27,8 @@ pub(crate) struct Models {
     entries: Vec<Arc<Entry>>,
     options: EngineOptions,
     engines: Arc<Engines>,
-    budget: Option<ByteSize>,
+    memory: Arc<ModelMemory>,
     idle: Option<Seconds>,
-    /// Serializes loading and unloading, so that two loads do not count on the same free memory.
-    loading: Mutex<()>,
     /// Why the last load of a divided model failed: a machine is away.
     outage: std::sync::Mutex<Option<String>>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Models {
 impl Models {
     /// Locates the model folders without loading them.
     pub(crate) fn open(config: &ModelConfig, options: EngineOptions) -> Result<Self, StartError> {
-        let entries = entry::all(config, &options)?;
+        let entries = configured::all(config, &options)?;
         for entry in &entries {
             if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
                 let need = ByteSize(entry.weight_bytes());
@@ -48,9 +48,8 @@ impl Models {
             entries: entries.into_iter().map(Arc::new).collect(),
             options,
             engines: Arc::default(),
-            budget: config.models_budget,
+            memory: ModelMemory::new(config.models_budget),
             idle: config.idle_timeout,
-            loading: Mutex::new(()),
             outage: std::sync::Mutex::default(),
         })
     }
@@ -58,7 +57,7 @@ impl Models {
     /// The model of that name, or the first one; loads it if needed.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
         let entry = Arc::clone(self.find(name)?);
-        if let Some(lease) = entry.lease() {
+        if let Some(lease) = entry.lease().await {
             return Ok(lease);
         }
         if let Some(outage) = self.failed_load() {
@@ -165,27 +164,23 @@ impl Models {
         let pause = (idle.duration() / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
         loop {
             tokio::time::sleep(pause).await;
-            let _alone = self.loading.lock().await;
-            for entry in &self.entries {
-                let unused = entry.unused_since();
-                if unused.is_some_and(|since| since.elapsed() >= idle.duration()) {
-                    entry.unload("it was idle").await;
-                }
-            }
+            let is_idle =
+                |entry: &Entry| entry.unused_since().is_some_and(|since| since.elapsed() >= idle.duration());
+            self.memory.unload(&self.entries, is_idle).await;
         }
     }
 
+    /// Loads a model unless another request has just done so. Only loads of the same model wait for each other.
     async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
-        let _alone = self.loading.lock().await;
-        if let Some(lease) = entry.lease() {
+        let _first = entry.loading().await;
+        if let Some(lease) = entry.lease().await {
             return Ok(lease);
         }
-        // An engine that is left here has stopped, or its files have changed.
-        entry.unload("its engine has stopped or its files have changed").await;
         let options = entry.options(&self.options);
-        let (weighed, of_entry) = (Arc::clone(entry), options.clone());
-        spawn_blocking(move || weighed.weigh(&of_entry)).await.ok();
-        self.make_room(entry).await?;
+        let (measured, of_entry) = (Arc::clone(entry), options.clone());
+        let folder = spawn_blocking(move || measured.measure(&of_entry)).await;
+        let folder = folder.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
+        let _room = self.memory.reserve(&self.entries, entry, folder.clone()).await?;
         let (started, engines) = (Arc::clone(entry), Arc::clone(&self.engines));
         let begin = Instant::now();
         let start = spawn_blocking(move || {
@@ -209,44 +204,49 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.fill(engine, stamp))
-    }
-
-    /// Unloads the least recently used models until `entry` fits beside the others.
-    async fn make_room(&self, entry: &Entry) -> Result<(), ApiError> {
-        let Some(budget) = self.budget else { return Ok(()) };
-        loop {
-            // Two names of one folder share an engine, and so do its adapters.
-            let mut folders: Vec<(PathBuf, u64)> =
-                self.entries.iter().filter_map(|it| Some((canonical(it), it.peek(Loaded::bytes)?))).collect();
-            folders.sort_unstable();
-            folders.dedup_by(|one, other| one.0 == other.0);
-            let own = canonical(entry);
-            if folders.iter().any(|it| it.0 == own) {
-                return Ok(());
-            }
-            let loaded: u64 = folders.iter().map(|it| it.1).sum();
-            if loaded + entry.weight_bytes() <= budget.0 {
-                return Ok(());
-            }
-            let unused = self.entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
-            let Some((_, oldest)) = unused.min_by_key(|(since, _)| *since) else {
-                let message = "all models in memory are in use, and there is not enough memory for another";
-                return Err(ApiError::busy(message, 5));
-            };
-            oldest.unload("another model needs the memory").await;
-        }
+        Ok(entry.set_loaded(engine, stamp, folder))
     }
 }
 
-/// The canonical folder of a model.
-fn canonical(entry: &Entry) -> PathBuf {
-    entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned())
-}
-
-/// Logs why a model was not loaded. The client does not see the reason, since it may contain paths.
+/// Logs why a model was not loaded, and gives the client the cause without the paths of this machine.
 fn not_loaded(entry: &Entry, error: &str) -> ApiError {
     tracing::error!(model = entry.name(), error, "loading a model failed");
-    let message = format!("the model {:?} could not be loaded; the server's log says why", entry.name());
+    let cause = without_folders(error, entry.folder());
+    let message = format!("the model {:?} could not be loaded: {cause}", entry.name());
     ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "model_not_loaded", message)
+}
+
+/// The text with the names of files instead of their paths: those in `folder`, and all absolute ones.
+fn without_folders(text: &str, folder: &Path) -> String {
+    let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let shown = [folder, &canonical].into_iter().fold(text.to_owned(), |text, folder| {
+        let path = folder.display().to_string();
+        text.replace(&format!("{path}/"), "").replace(&path, "the folder")
+    });
+    let name_of = |word: &str| {
+        let is_path = word.trim_start_matches(['"', '\'', '`', '(']).starts_with('/');
+        word.rsplit_once('/').filter(|_| is_path).map_or(word.to_owned(), |(_, name)| name.to_owned())
+    };
+    shown.split(' ').map(name_of).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_names_files_and_no_folders() {
+        let folder = Path::new("/srv/jo smith/models/a");
+        for (given, expected) in [
+            (
+                "/srv/jo smith/models/a/config.json: model_type is missing",
+                "config.json: model_type is missing",
+            ),
+            ("/srv/jo smith/models/a: has no weights", "the folder: has no weights"),
+            ("cannot open /mnt/b/x.safetensors: gone", "cannot open x.safetensors: gone"),
+            ("a/b is not a number", "a/b is not a number"),
+        ] {
+            assert_eq!(without_folders(given, folder), expected);
+        }
+    }
 }

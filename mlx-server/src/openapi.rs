@@ -32,6 +32,7 @@ use crate::routes::{
         ollama::complete,
         ollama::text,
         ollama::embeddings,
+        ollama::embedding,
         ollama::tags,
         ollama::loaded,
         ollama::show,
@@ -71,7 +72,7 @@ mod tests {
     use crate::error::ApiError;
     use crate::fields::Fields;
     use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
-    use crate::protocol::ollama::embed::OllamaEmbedRequest;
+    use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddingRequest};
     use crate::protocol::ollama::model::ShowRequest;
     use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
@@ -81,19 +82,20 @@ mod tests {
     use crate::protocol::rerank::RerankRequest;
     use crate::protocol::responses::request::ResponseRequest;
 
-    type Reader = fn(Fields) -> Result<String, ApiError>;
+    type Reader = fn(&mut Fields) -> Result<String, ApiError>;
 
     fn shown<T: Debug>(request: Result<T, ApiError>) -> Result<String, ApiError> {
         request.map(|request| format!("{request:?}"))
     }
 
     /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
-    const REQUESTS: [(&str, Reader); 14] = [
+    const REQUESTS: [(&str, Reader); 15] = [
         ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
         ("/api/chat", |fields| shown(OllamaChatRequest::read(fields))),
         ("/api/generate", |fields| shown(OllamaGenerateRequest::read(fields))),
         ("/api/embed", |fields| shown(OllamaEmbedRequest::read(fields))),
+        ("/api/embeddings", |fields| shown(OllamaEmbeddingRequest::read(fields))),
         ("/api/show", |fields| shown(ShowRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
@@ -106,7 +108,16 @@ mod tests {
     ];
 
     fn read(reader: Reader, request: &Map<String, Value>) -> Result<String, ApiError> {
-        reader(Fields::parse(&serde_json::to_vec(request).expect("json")).expect("an object"))
+        read_with_unused(reader, request).map(|(meaning, _)| meaning)
+    }
+
+    /// The meaning of a request, and the fields that have none.
+    fn read_with_unused(
+        reader: Reader,
+        request: &Map<String, Value>,
+    ) -> Result<(String, Vec<String>), ApiError> {
+        let mut fields = Fields::parse(&serde_json::to_vec(request).expect("json")).expect("an object");
+        reader(&mut fields).map(|meaning| (meaning, fields.into_unused()))
     }
 
     /// Fields that another field requires.
@@ -137,13 +148,12 @@ mod tests {
             "structured_outputs" => return json!({"choice": ["yes", "no"]}),
             "metadata" => return json!({"topic": "tides"}),
             "format" => return json!("json"),
+            "prediction" => return json!({"type": "content", "content": "a"}),
             "options" => return json!({"temperature": 0.5}),
             "reasoning" => return json!({"effort": "low"}),
             "text" => return json!({"format": {"type": "json_object"}}),
             "cache_control" => return json!({"type": "ephemeral"}),
-            "context_management" => {
-                return json!({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]});
-            }
+            "context_management" => return json!({"edits": [{"type": "clear_tool_uses_20250919"}]}),
             "thinking" => return json!({"type": "adaptive"}),
             "output_config" => return json!({"effort": "high"}),
             "output_format" => return json!({"type": "json_schema", "schema": {"type": "object"}}),
@@ -156,23 +166,8 @@ mod tests {
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
-    /// Fields that are accepted and change nothing.
-    const HINTS: [&str; 9] = [
-        "store",
-        "metadata",
-        "prompt_cache_key",
-        "safety_identifier",
-        "service_tier",
-        "cache_control",
-        "speed",
-        "inference_geo",
-        "context_management",
-    ];
-
-    /// Requests that accept fields which the server does not know.
-    const OPEN: [&str; 3] = ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"];
-
-    /// Each documented field, sent alone, changes the parsed request, is refused by its name or is a hint.
+    /// Each documented field, sent alone, changes the parsed request, is refused by its name, or is named as not used. So is every
+    /// other field.
     #[test]
     fn every_documented_field_is_read() {
         let document = serde_json::to_value(document()).expect("json");
@@ -184,7 +179,7 @@ mod tests {
             let body =
                 &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
             let schema = follow(&document, body);
-            assert_eq!(schema["additionalProperties"], json!(OPEN.contains(&path)), "{path}");
+            assert_eq!(schema["additionalProperties"], true, "{path}");
             let required: Map<String, Value> = schema["required"]
                 .as_array()
                 .into_iter()
@@ -192,6 +187,12 @@ mod tests {
                 .map(|field| field.as_str().expect("a name"))
                 .map(|field| (field.to_owned(), example(&document, field, &schema["properties"][field])))
                 .collect();
+            let mut with_another = required.clone();
+            with_another.insert("model".to_owned(), json!("tiny"));
+            let known = read(reader, &with_another).expect(path);
+            with_another.extend([("frobnicate".to_owned(), json!(1)), ("absent".to_owned(), Value::Null)]);
+            let unused = vec!["frobnicate".to_owned()];
+            assert_eq!(read_with_unused(reader, &with_another), Ok((known, unused)), "{path}");
             for (field, property) in schema["properties"].as_object().expect("properties") {
                 walked += 1;
                 let mut base = required.clone();
@@ -208,14 +209,12 @@ mod tests {
                     assert_eq!(read(reader, &base), without, "{path}: {field} is null");
                 }
                 base.insert(field.clone(), example(&document, field, property));
-                // A response shows the hints of its request.
-                if path != "/v1/responses" && HINTS.contains(&field.as_str()) {
-                    assert_eq!(read(reader, &base), without, "{path}: {field} is a hint");
-                    continue;
-                }
-                match read(reader, &base) {
+                match read_with_unused(reader, &base) {
                     Err(error) => assert_eq!(error.param(), Some(field.as_str()), "{path}"),
-                    Ok(meaning) => assert_ne!(Ok(meaning), without, "{path}: {field} has no effect"),
+                    Ok((meaning, unused)) => assert!(
+                        Ok(meaning) != without || unused.contains(field),
+                        "{path}: {field} has no effect"
+                    ),
                 }
                 base.insert(field.clone(), json!({"a": [{}]}));
                 if let Err(error) = read(reader, &base) {

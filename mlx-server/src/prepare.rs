@@ -289,7 +289,7 @@ fn start(
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);
-    let choices = Choice::submit_all(requests, parser, state, lease)?;
+    let choices = Choice::submit_all(requests, parser, state, lease, &job.request_id)?;
     let facts = Facts {
         model: lease.name.clone(),
         seed,

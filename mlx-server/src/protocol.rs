@@ -9,19 +9,23 @@ pub(crate) mod responses;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::error::ApiError;
-use crate::request_log::RequestId;
+use crate::request_log::{ANTHROPIC_REQUEST_ID, RequestId};
 
-/// Writes errors in the form of the API that a path belongs to. They are made in OpenAI's form.
+/// Writes errors in the form of the API that a path belongs to. They are made in OpenAI's form. Adds the id of the request where that
+/// API's clients read it.
 pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
-    let write = errors_of(request.uri().path());
-    let id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
+    let (is_anthropic, write) = (is_anthropic(request.uri().path()), errors_of(request.uri().path()));
+    let id = RequestId::of(&request);
     let mut response = next.run(request).await;
+    if let (true, Ok(id)) = (is_anthropic, HeaderValue::from_str(id.as_str())) {
+        response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id);
+    }
     let (Some(write), Some(error)) = (write, response.extensions_mut().remove::<ApiError>()) else {
         return response;
     };
@@ -36,11 +40,16 @@ type WriteError = fn(&ApiError, &str) -> (StatusCode, Vec<u8>);
 
 /// How errors of a path are written, unless in OpenAI's form.
 fn errors_of(path: &str) -> Option<WriteError> {
-    if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+    if is_anthropic(path) {
         Some(messages::error::write)
     } else if path == "/api" || path.starts_with("/api/") {
         Some(ollama::error::write)
     } else {
         None
     }
+}
+
+/// Whether a path belongs to Anthropic's API.
+fn is_anthropic(path: &str) -> bool {
+    path == "/v1/messages" || path.starts_with("/v1/messages/")
 }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -16,6 +16,8 @@ use crate::state::AppState;
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
+/// The same, where Anthropic's clients read it.
+pub(crate) const ANTHROPIC_REQUEST_ID: &str = "request-id";
 /// The header with the level of exactness of an answer.
 pub(crate) const EXACTNESS: &str = "x-exactness";
 /// The header with the seed of an answer.
@@ -29,61 +31,88 @@ pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
 pub(crate) const IGNORED: &str = "x-ignored-fields";
 
 /// The headers that the pages of listed origins may read.
-pub(crate) const HEADERS: [&str; 7] =
-    [REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
+pub(crate) const HEADERS: [&str; 8] =
+    [REQUEST_ID, ANTHROPIC_REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
 
-/// The most bytes of the names of fields that were not used.
-const LONGEST_IGNORED: usize = 1000;
+/// The most bytes of the names of fields that were not used, and of one of them.
+const LONGEST_IGNORED: usize = 500;
+const LONGEST_NAME: usize = 100;
 
 /// The longest `user` in the log.
 const LONGEST_USER: usize = 128;
 
-/// The id of a request.
-#[derive(Clone, Default)]
-pub(crate) struct RequestId(Option<HeaderValue>);
+/// The id of a request; empty if there is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RequestId(Arc<str>);
 
 impl RequestId {
-    /// As text; empty if there is none.
+    /// The id of this request.
+    pub(crate) fn of(request: &Request) -> Self {
+        request.extensions().get().cloned().unwrap_or_default()
+    }
+
+    /// The id of work that no request asks for, such as a stored response.
+    pub(crate) fn of_server(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// As text.
     pub(crate) fn as_str(&self) -> &str {
-        self.0.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default()
+        &self.0
     }
 }
 
-/// A slot in which an endpoint stores the `user` of its request for the log.
+/// Notes of an endpoint about its request, for the log and for the headers of the response.
 #[derive(Clone, Default)]
-pub(crate) struct LogUser(Arc<Mutex<Option<String>>>);
+pub(crate) struct RequestNotes(Arc<Mutex<Notes>>);
 
-impl LogUser {
-    /// The slot of this request.
+#[derive(Default)]
+struct Notes {
+    /// The `user` of the request.
+    user: Option<String>,
+    /// The fields that were accepted and not used, in a form for a header.
+    ignored: Option<String>,
+}
+
+impl RequestNotes {
+    /// The notes of this request.
     pub(crate) fn of(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
     /// Stores the start of the user.
-    pub(crate) fn note(&self, user: Option<&str>) {
+    pub(crate) fn user(&self, user: Option<&str>) {
         let start = |user: &str| user[..user.floor_char_boundary(LONGEST_USER)].to_owned();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = user.map(start);
+        self.lock().user = user.map(start);
     }
 
-    fn read(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Stores the names of fields that were accepted and not used.
+    pub(crate) fn ignored(&self, names: &[String]) {
+        self.lock().ignored = (!names.is_empty()).then(|| header_list(names));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Names the fields of a request that were accepted and not used, in the log and in its response.
-pub(crate) fn name_ignored(mut response: Response, names: &[String]) -> Response {
-    if names.is_empty() {
-        return response;
+/// Names in one header, of which clients may choose any. Those that do not fit are replaced by their number.
+fn header_list(names: &[String]) -> String {
+    let plain = |name: &String| {
+        let start = &name[..name.floor_char_boundary(LONGEST_NAME)];
+        start.replace(|letter: char| !('!'..='~').contains(&letter) || letter == ',', "?")
+    };
+    let mut list = String::new();
+    for (index, name) in names.iter().map(plain).enumerate() {
+        if list.len() + name.len() > LONGEST_IGNORED {
+            return list + &format!("and {} more", names.len() - index);
+        }
+        list += &name;
+        if index + 1 < names.len() {
+            list += ", ";
+        }
     }
-    let mut list = names.join(", ");
-    list.truncate(list.floor_char_boundary(LONGEST_IGNORED));
-    tracing::info!(fields = list, "fields of a request were not used");
-    // Clients may give any name to a field.
-    let written = list.replace(|letter: char| !(' '..='~').contains(&letter), "?");
-    if let Ok(value) = HeaderValue::from_str(&written) {
-        response.headers_mut().insert(IGNORED, value);
-    }
-    response
+    list
 }
 
 /// Assigns the request id, then logs and counts the response.
@@ -93,16 +122,21 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     let method = method_name(request.method());
     // The route pattern, not the path: paths are unbounded in number and chosen by the client.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
-    let user = LogUser::default();
-    request.extensions_mut().insert(user.clone());
-    request.extensions_mut().insert(RequestId(Some(id.clone())));
+    let notes = RequestNotes::default();
+    request.extensions_mut().insert(notes.clone());
+    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().into()));
     let mut response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
     state.metrics.responded(&route, status, time);
     let milliseconds = (time.as_secs_f64() * 1e6).round() / 1e3;
-    let (id_text, user) = (id.to_str().unwrap_or_default(), user.read());
-    tracing::info!(id = id_text, method, route, status, milliseconds, user, "request");
-    response.headers_mut().insert(REQUEST_ID, id);
+    let id_text = id.to_str().unwrap_or_default();
+    let Notes { user, ignored } = std::mem::take(&mut *notes.lock());
+    tracing::info!(id = id_text, method, route, status, milliseconds, user, ignored, "request");
+    let headers = response.headers_mut();
+    if let Some(Ok(list)) = ignored.map(HeaderValue::try_from) {
+        headers.insert(IGNORED, list);
+    }
+    headers.insert(REQUEST_ID, id);
     response
 }
 
@@ -136,4 +170,21 @@ fn new_id() -> HeaderValue {
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     HeaderValue::from_str(&format!("req-{time:x}-{count:x}")).expect("letters, digits and dashes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_names_make_one_short_header() {
+        let list = |names: &[&str]| header_list(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(list(&["a", "options.b"]), "a, options.b");
+        assert_eq!(list(&["a\r\nset-cookie: x", "ü, b"]), "a??set-cookie:?x, ???b");
+        let long = "x".repeat(10_000);
+        let many = vec![long.as_str(); 1000];
+        let named = list(&many);
+        assert!(named.len() < 600 && named.ends_with("and 996 more"), "{named}");
+        assert!(HeaderValue::try_from(named).is_ok());
+    }
 }

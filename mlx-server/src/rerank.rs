@@ -1,14 +1,18 @@
 //! How relevant documents are to a query, by a model that was trained to answer that with yes or no.
 
+use std::fmt::Display;
+use std::path::Path;
+
 use futures_util::future::try_join_all;
 use mlx_core::Error;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::{Client, GenerationRequest, RequestOptions};
+use mlx_core::engine::{GenerationRequest, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::text::{EncodeLimit, Encoded};
+use mlx_core::text::{EncodeLimit, Encoded, PromptText};
+use serde::Deserialize;
 
 use crate::error::ApiError;
-use crate::generation::Choice;
+use crate::generation::{Choice, Origin};
 use crate::models::Lease;
 use crate::piece::Piece;
 use crate::protocol::rerank::{RerankDocument, RerankList, RerankRequest, RerankResult, RerankUsage};
@@ -20,6 +24,11 @@ const CERTAIN: f32 = 100.0;
 
 /// The task that Qwen3-Reranker's model card gives where the request has none.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
+
+/// The sentences of the prompt that Qwen3-Reranker was trained with.
+const TASK: &str =
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
+const ANSWERS: &str = "Note that the answer can only be \"yes\" or \"no\".";
 
 /// Running generations: for each document one that says yes, then one that says no.
 pub(crate) struct Ranking {
@@ -41,13 +50,13 @@ pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
     request: &RerankRequest,
-    client: Client,
+    origin: &Origin,
     turn: &Turn,
 ) -> Result<Ranking, ApiError> {
     let words = verdicts(lease)?;
     let mut requests: Vec<GenerationRequest> = Vec::new();
-    for (index, document) in request.documents.iter().enumerate() {
-        let prompt = tokens(lease, &prompt(request, document), index, turn)?;
+    for index in 0..request.documents.len() {
+        let prompt = tokens(lease, request, index, turn)?;
         for word in words {
             let options = RequestOptions {
                 sampling: SamplingOptions {
@@ -59,14 +68,14 @@ pub(crate) fn start(
                 ignore_eos: true,
                 logprobs: Some(0),
                 priority: request.priority,
-                client,
+                client: origin.client,
                 ..RequestOptions::default()
             };
             let one = lease.engine.request(prompt.clone(), &options).map_err(ApiError::from);
             requests.push(one.map_err(|error| error.renamed("prompt", "documents"))?);
         }
     }
-    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;
+    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
     Ok(Ranking { model: lease.name.clone(), choices })
 }
 
@@ -101,39 +110,76 @@ fn logprob(answer: &[Piece]) -> Result<f64, ApiError> {
         .ok_or_else(|| ApiError::failed("the model gave no probability of yes and no"))
 }
 
-/// The tokens of yes and no, of a model that is known to rank by them.
+/// The tokens of yes and no, of a model that ranks by them. Its files decide that, whatever its name is.
 fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
-    let is_known = lease.name.to_lowercase().contains("reranker");
-    let tokenizer = &lease.engine.folder().tokenizer;
-    let token = |word: &str| match tokenizer.encode(word, false).as_deref() {
+    let folder = lease.engine.folder();
+    let no_reranker = |why: &str| ApiError::unsupported("model", format!("{} {why}", lease.name));
+    if let Some(head) = LogitScore::read(&folder.path)? {
+        let is_qwen = folder.template.as_ref().is_none_or(|template| template.mentions(TASK));
+        return match head.false_token_id {
+            Some(no) if is_qwen => Ok([head.true_token_id, no]),
+            _ => Err(no_reranker(
+                "ranks by a prompt of its own, which is not supported; Qwen3-Reranker models are",
+            )),
+        };
+    }
+    let token = |word: &str| match folder.tokenizer.encode(word, false).as_deref() {
         Ok([token]) => Some(*token),
         _ => None,
     };
-    if let (true, Some(yes), Some(no)) = (is_known, token("yes"), token("no")) {
-        return Ok([yes, no]);
+    match (token("yes"), token("no")) {
+        (Some(yes), Some(no)) if lease.engine.spec().family == "qwen3" => Ok([yes, no]),
+        _ => Err(no_reranker("is no model that ranks documents; Qwen3-Reranker models are")),
     }
-    let message = format!(
-        "{} is not known to rank documents; the Qwen3-Reranker models are, under a name with \"reranker\"",
-        lease.name
-    );
-    Err(ApiError::unsupported("model", message))
 }
 
-/// The text that Qwen3-Reranker was trained to answer.
-fn prompt(request: &RerankRequest, document: &str) -> String {
-    let instruction = request.instruction.as_deref().unwrap_or(INSTRUCTION);
-    format!(
-        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. \
-         Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: {instruction}\n\
-         <Query>: {}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
-        request.query
-    )
+/// The module of sentence-transformers that turns the logits of two tokens into a score.
+#[derive(Debug, Deserialize)]
+struct LogitScore {
+    true_token_id: u32,
+    false_token_id: Option<u32>,
 }
 
-fn tokens(lease: &Lease, prompt: &str, index: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+impl LogitScore {
+    /// The module of a model folder, by its `modules.json`; `None` if it has no such module.
+    fn read(folder: &Path) -> Result<Option<Self>, ApiError> {
+        #[derive(Deserialize)]
+        struct Module {
+            path: String,
+            #[serde(rename = "type")]
+            kind: String,
+        }
+        let failed = |file: &str, why: &dyn Display| {
+            ApiError::unsupported("model", format!("has a {file} that cannot be used: {why}"))
+        };
+        let Ok(modules) = std::fs::read(folder.join("modules.json")) else { return Ok(None) };
+        let modules: Vec<Module> =
+            serde_json::from_slice(&modules).map_err(|error| failed("modules.json", &error))?;
+        let Some(head) = modules.iter().find(|module| module.kind.ends_with(".LogitScore")) else {
+            return Ok(None);
+        };
+        let file = format!("{}/config.json", head.path);
+        let bytes = std::fs::read(folder.join(&file)).map_err(|error| failed(&file, &error))?;
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(&file, &error))
+    }
+}
+
+/// The tokens of the prompt that Qwen3-Reranker was trained to answer. What the request says stays text.
+fn tokens(lease: &Lease, request: &RerankRequest, index: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+    use PromptText::{Own, Quoted};
+    let system = format!("<|im_start|>system\n{TASK}. {ANSWERS}<|im_end|>\n<|im_start|>user\n<Instruct>: ");
+    let prompt = [
+        Own(&system),
+        Quoted(request.instruction.as_deref().unwrap_or(INSTRUCTION)),
+        Own("\n<Query>: "),
+        Quoted(&request.query),
+        Own("\n<Document>: "),
+        Quoted(&request.documents[index]),
+        Own("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+    ];
     let context = lease.engine.spec().context_length;
     let limit = EncodeLimit { tokens: context, pause: &|| turn.pause() };
-    match lease.engine.folder().tokenizer.encode_within(prompt, false, &limit)? {
+    match lease.engine.folder().tokenizer.encode_parts(&prompt, &limit)? {
         Encoded::Whole(ids) => Ok(ids),
         Encoded::AtLeast(fewest) => {
             let message = format!(

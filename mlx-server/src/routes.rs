@@ -45,6 +45,7 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/api/chat", post(ollama::complete))
         .route("/api/generate", post(ollama::text))
         .route("/api/embed", post(ollama::embeddings))
+        .route("/api/embeddings", post(ollama::embedding))
         .route("/api/tags", get(ollama::tags))
         .route("/api/ps", get(ollama::loaded))
         .route("/api/show", post(ollama::show))

@@ -13,11 +13,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mlx_core::engine::Client;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::client;
 use crate::config::{LimitConfig, StartError};
 use crate::connection::Connection;
 use crate::error::ApiError;
@@ -130,8 +130,9 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                 if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
                     let (app, limits, draining) =
                         (app.clone(), state.config.limits.clone(), draining.clone());
+                    let client = state.client_at(peer.ip());
                     connections.spawn(async move {
-                        answer(stream, peer, app, limits, draining.cancelled()).await;
+                        answer(stream, client, app, limits, draining.cancelled()).await;
                         drop(place);
                     });
                 } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
@@ -154,7 +155,7 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
 /// Serves the requests of one connection.
 async fn answer(
     stream: TcpStream,
-    peer: SocketAddr,
+    client: Client,
     app: Router,
     limits: LimitConfig,
     draining: impl Future<Output = ()>,
@@ -162,7 +163,7 @@ async fn answer(
     // Tokens are small; Nagle's algorithm would delay each of them.
     stream.set_nodelay(true).ok();
     let (connection, input) = Connection::new(stream, limits.stream_idle_timeout.duration());
-    let (exchange, client) = (Arc::new(Exchange::default()), client::of_address(peer.ip()));
+    let exchange = Arc::new(Exchange::default());
     let service = service_fn(|request| {
         let (exchange, app) = (Arc::clone(&exchange), app.clone());
         async move { exchange.answer(app, request, client).await }

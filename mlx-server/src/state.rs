@@ -1,11 +1,14 @@
 //! The state shared by all requests.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mlx_core::engine::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::body_memory::BodyMemory;
+use crate::client::Identities;
 use crate::config::{Config, StartError};
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::metrics::Metrics;
@@ -30,6 +33,8 @@ pub struct Shared {
     pub(crate) host: HostWork,
     /// The memory of their bodies.
     pub(crate) bodies: BodyMemory,
+    /// Makes clients of API keys and addresses.
+    pub(crate) identities: Identities,
     /// Pictures that they name by URL.
     pub(crate) image_urls: Arc<ImageUrls>,
     /// Responses that are kept.
@@ -63,11 +68,13 @@ impl AppState {
         options.workers = config.workers(&options)?;
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
+        let identities = config.identities()?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
             host: HostWork::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
+            identities,
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
             responses: ResponseStore::new(config.responses.responses_store),
             journal: journal.map(Arc::new),
@@ -75,6 +82,11 @@ impl AppState {
             started: AtomicBool::new(!config.models.preload),
             config,
         })))
+    }
+
+    /// The client whose connections come from an address. Requests have it as an extension.
+    pub fn client_at(&self, address: IpAddr) -> Client {
+        self.identities.of_address(address)
     }
 
     /// Whether the server accepts requests.

@@ -21,6 +21,7 @@ fn config() -> Config {
 struct Reply {
     status: u16,
     headers: HeaderMap,
+    text: String,
     body: Value,
 }
 
@@ -39,7 +40,8 @@ fn ask_with(config: Config, method: &str, path: &str, headers: &[(&str, &str)], 
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Reply { status: parts.status.as_u16(), headers: parts.headers, text, body }
     })
 }
 
@@ -55,7 +57,6 @@ fn post(path: &str, body: &Value) -> Reply {
 fn errors_have_openais_shape_and_name_the_field() {
     let user = json!([{"role": "user", "content": "hi"}]);
     for (path, body, status, param) in [
-        ("/v1/chat/completions", json!({"messages": user, "frobnicate": 1}), 400, "frobnicate"),
         ("/v1/chat/completions", json!({"messages": user, "temperature": "hot"}), 400, "temperature"),
         ("/v1/chat/completions", json!({"messages": user, "n": 0}), 400, "n"),
         ("/v1/chat/completions", json!({"messages": user, "stop": [5]}), 400, "stop"),
@@ -97,6 +98,50 @@ fn errors_have_openais_shape_and_name_the_field() {
         assert_eq!(error["type"], json!("invalid_request_error"));
         assert!(error["message"].is_string() && error["code"].is_string(), "{error}");
     }
+}
+
+/// One rule for all protocols: a field that is not used is named, whatever becomes of the request, or refused by a strict server.
+#[test]
+fn fields_that_are_not_used_are_named_or_refused() {
+    let user = json!([{"role": "user", "content": "hi"}]);
+    for (path, body, ignored) in [
+        ("/v1/chat/completions", json!({"messages": user, "metadata": {"a": "b"}}), "metadata, frobnicate"),
+        ("/v1/chat/render", json!({"messages": user}), "frobnicate"),
+        ("/v1/completions", json!({"prompt": "a"}), "frobnicate"),
+        ("/v1/embeddings", json!({"input": "a"}), "frobnicate"),
+        ("/v1/rerank", json!({"query": "a", "documents": ["b"]}), "frobnicate"),
+        ("/v1/responses", json!({"input": "a", "text": {"verbosity": "low"}}), "text.verbosity, frobnicate"),
+        ("/v1/messages", json!({"messages": user, "max_tokens": 1, "speed": "fast"}), "speed, frobnicate"),
+        ("/v1/messages/count_tokens", json!({"messages": user}), "frobnicate"),
+        (
+            "/api/chat",
+            json!({"messages": user, "keep_alive": "5m", "options": {"num_ctx": 9}}),
+            "keep_alive, options.num_ctx, frobnicate",
+        ),
+        ("/api/generate", json!({"prompt": "a", "keep_alive": 0}), "keep_alive, frobnicate"),
+        ("/api/embed", json!({"input": "a", "options": {"num_ctx": 9}}), "options, frobnicate"),
+        ("/api/embeddings", json!({"prompt": "a"}), "frobnicate"),
+        ("/api/show", json!({}), "frobnicate"),
+        ("/tokenize", json!({"content": "a"}), "frobnicate"),
+        ("/detokenize", json!({"tokens": [1]}), "frobnicate"),
+    ] {
+        let mut body = body;
+        body["model"] = json!("none");
+        let known = post(path, &body);
+        body["frobnicate"] = json!(1);
+        let reply = post(path, &body);
+        assert_eq!((known.status, reply.status), (404, 404), "{path}: {}", reply.body);
+        assert_eq!(reply.headers["x-ignored-fields"], ignored, "{path}");
+        let mut strict = config();
+        strict.network.strict = true;
+        let reply = ask_with(strict, "POST", path, &[], body.to_string().as_bytes());
+        let first = ignored.split(',').next().expect("a name");
+        assert!(reply.status == 400 && reply.text.contains(first), "{path}: {}", reply.text);
+    }
+    // A field inside a message is an error at any time.
+    let reply =
+        post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "hi", "mood": 1}]}));
+    assert_eq!((reply.status, &reply.body["error"]["param"]), (400, &json!("messages[0].mood")));
 }
 
 #[test]
@@ -193,6 +238,13 @@ fn every_response_has_an_id() {
     assert_eq!(id(&[("x-request-id", "mine-1")]), "mine-1");
     assert_ne!(id(&[]), id(&[]));
     assert_ne!(id(&[("x-request-id", "with space")]), "with space");
+    // Anthropic's clients read another header, also of errors.
+    for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/nothing"] {
+        let reply = ask("POST", path, &[("x-request-id", "mine-2")], b"{}");
+        assert!(reply.status >= 400 && reply.headers["request-id"] == "mine-2", "{path}");
+        assert_eq!(reply.body["request_id"], "mine-2", "{path}");
+    }
+    assert!(!ask("POST", "/v1/completions", &[], b"{}").headers.contains_key("request-id"));
 }
 
 #[test]
@@ -232,15 +284,48 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
     let status = |config, method: &str, path: &str, headers: &[(&str, &str)]| {
         ask_with(config, method, path, headers, b"").status
     };
-    assert_eq!(status(locked(), "GET", "/", &[]), 401);
     assert_eq!(status(locked(), "POST", "/", &browser), 401);
     assert_eq!(status(locked(), "GET", "/v1/models", &browser), 401);
     let foreign = [browser[0], ("host", "evil.example")];
     assert_eq!(status(config(), "GET", "/", &foreign), 403);
-    assert_eq!(ask("GET", "/", &[("accept", "*/*")], b"").body["error"]["code"], "not_found");
-    let mut off = locked();
+}
+
+/// The `ollama` command shows 12 characters of a digest, and clients choose models by what they can do.
+#[test]
+fn clients_of_ollama_get_digests_and_capabilities() {
+    let copy = mlx_tests::model_copy("llama-f32");
+    let listed = |folder: &std::path::Path| {
+        let mut config = config();
+        config.models.model.push(format!("other={}", folder.display()));
+        let models = ask_with(config.clone(), "GET", "/api/tags", &[], b"").body["models"].clone();
+        let show = ask_with(config, "POST", "/api/show", &[], br#"{"model": "other"}"#).body;
+        (models[0]["digest"].clone(), models[1]["digest"].clone(), show["capabilities"].clone())
+    };
+    let (original, copied, abilities) = listed(copy.path());
+    let digest = original.as_str().expect("a text");
+    assert!(digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit()), "{digest}");
+    assert_eq!(copied, original, "a copy is the same model");
+    assert!(abilities[0] == "completion", "{abilities}");
+    std::fs::create_dir(copy.path().join("1_Pooling")).expect("a folder");
+    std::fs::write(copy.path().join("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#)
+        .expect("it can be written");
+    std::fs::write(copy.path().join("notes.txt"), "a").expect("it can be written");
+    let (again, changed, abilities) = listed(copy.path());
+    assert!(again == original && changed != original);
+    assert!(abilities[0] == "embedding", "{abilities}");
+}
+
+/// The `ollama` command sends HEAD without a key, and others look for the words.
+#[test]
+fn clients_of_ollama_see_that_the_server_runs() {
+    let mut config = config();
+    config.network.api_key = vec!["k".into()];
+    let mut off = config.clone();
     off.network.no_page = true;
-    assert_eq!(status(off.clone(), "GET", "/", &browser), 401);
-    off.network.api_key.clear();
-    assert_eq!(status(off, "GET", "/", &browser), 404);
+    let browser = [("accept", "text/html,*/*;q=0.8")];
+    for (config, headers) in [(config.clone(), &[][..]), (config, &[("accept", "*/*")]), (off, &browser)] {
+        let reply = ask_with(config.clone(), "GET", "/", headers, b"");
+        assert_eq!((reply.status, reply.text.as_str()), (200, "Ollama is running"));
+        assert_eq!(ask_with(config, "HEAD", "/", headers, b"").status, 200);
+    }
 }

@@ -161,7 +161,8 @@ def test_errors():
 
     bad = openai.BadRequestError
     error(bad, lambda: chat(temperature=-1), "temperature")
-    error(bad, lambda: chat(extra_body={"frobnicate": 1}), "frobnicate")
+    raw = CLIENT.chat.completions.with_raw_response.create(model=MODEL, messages=USER, max_tokens=2, extra_body={"frobnicate": 1})
+    assert raw.headers["x-ignored-fields"] == "frobnicate", raw.headers
     error(bad, lambda: chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]), "tools")
     schema = {"name": "list", "schema": {"type": "array", "uniqueItems": True}}
     error(bad, lambda: chat(response_format={"type": "json_schema", "json_schema": schema}), "response_format.json_schema.schema")

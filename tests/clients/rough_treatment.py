@@ -49,8 +49,8 @@ GOOD = {
     "/api/show": [{"model": MODEL}, {"model": MODEL, "verbose": False}],
 }
 PATHS = list(GOOD)
-# Unknown fields of these requests are accepted; those inside of messages and items are not.
-OPEN = {"/v1/responses": "input", "/v1/messages": "messages", "/v1/messages/count_tokens": "messages"}
+# Unknown fields of requests are accepted and named; those inside of messages and items are refused.
+CLOSED = {path: "input" if path == "/v1/responses" else "messages" for path in GOOD if path == "/v1/responses" or "messages" in GOOD[path][0]}
 WRONG = [None, True, -1, 1e400, 10**30, "", "x", [], [[]], {}, {"a": []}, [None], ["\ud800"], -0.0, 1.5]
 
 
@@ -59,9 +59,8 @@ def required(path):
 
 
 def unknown(draw, path):
-    """A valid body with a field that nobody knows."""
-    field = {"no_such_field": draw.choice([1, "x", []])}
-    return GOOD[path][0] | ({OPEN[path]: [USER | field]} if path in OPEN else field)
+    """A valid body with an unknown field, at a place where it is refused."""
+    return GOOD[path][0] | {CLOSED[path]: [USER | {"no_such_field": draw.choice([1, "x", []])}]}
 
 
 def malformed(draw, path):
@@ -84,7 +83,8 @@ def malformed(draw, path):
     if kind == 4:  # a wrong type for a required field
         wrong = draw.choice([True, -1, 1.5, {"a": []}, [[[]]], [{}]])
         return json.dumps(good | {required(path): wrong}).encode()
-    return json.dumps(draw.choice(WRONG[:9]) if draw.random() < 0.5 else unknown(draw, path)).encode()
+    is_closed = path in CLOSED and draw.random() < 0.5
+    return json.dumps(unknown(draw, path) if is_closed else draw.choice(WRONG[:9])).encode()
 
 
 def places(value):

@@ -190,6 +190,17 @@ impl Server {
         read(self.agent.delete(self.url(path)).call())
     }
 
+    /// Sends a request with these headers.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], request: &Value) -> Reply {
+        let builder = ureq::http::Request::builder().method(method).uri(self.url(path));
+        let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        let body = if request.is_null() { String::new() } else { request.to_string() };
+        read(self.agent.run(builder.body(body).expect("a request")))
+    }
+
     /// A connection on which nothing has been sent.
     ///
     /// # Panics

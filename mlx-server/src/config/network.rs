@@ -5,6 +5,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::image_urls::split_port;
+
+/// The characters that an API key needs where other machines can connect.
+const SHORTEST_KEY: usize = 16;
+
 /// See [`crate::args::NetworkArgs`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -23,6 +28,8 @@ pub struct NetworkConfig {
     pub cors_origin: Vec<String>,
     /// Hosts whose pictures are fetched.
     pub allow_image_urls: Vec<String>,
+    /// Whether requests with fields that are not used are refused.
+    pub strict: bool,
     /// Whether browsers get no page at `/`.
     pub no_page: bool,
 }
@@ -37,6 +44,7 @@ impl Default for NetworkConfig {
             allowed_host: Vec::new(),
             cors_origin: Vec::new(),
             allow_image_urls: Vec::new(),
+            strict: false,
             no_page: false,
         }
     }
@@ -53,20 +61,34 @@ impl NetworkConfig {
             let why = "accepts connections from other machines; give --api-key or --api-key-file too";
             return Err(("--host", why.to_owned()));
         }
+        if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < SHORTEST_KEY) {
+            let why = format!(
+                "is too short for --host {}: other machines can guess it; give at least {SHORTEST_KEY} characters, \
+                 as `openssl rand -hex 16` writes them",
+                self.host
+            );
+            return Err(("--api-key", why));
+        }
         if let Some(origin) = self.cors_origin.iter().find(|origin| !is_origin(origin)) {
             let why = format!(
                 "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
             );
             return Err(("--cors-origin", why));
         }
-        if let Some(host) = self.allow_image_urls.iter().find(|host| !is_host(host)) {
+        if let Some(host) = self.allow_image_urls.iter().find(|host| !is_host_with_port(host)) {
             let why = format!(
-                "{host:?} is not a host; write one such as images.example.org, without scheme, port, path and wildcard"
+                "{host:?} is not a host; write one such as images.example.org or images.example.org:8443, without scheme, path and wildcard"
             );
             return Err(("--allow-image-urls", why));
         }
         Ok(())
     }
+}
+
+/// Whether this is a host, with a port or without one.
+fn is_host_with_port(text: &str) -> bool {
+    let (host, port) = split_port(text);
+    is_host(host) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 /// Whether this is a host as URLs have it: a name, an IPv4 address, or an IPv6 address in brackets.

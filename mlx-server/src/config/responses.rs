@@ -37,7 +37,7 @@ impl ResponseConfig {
     /// The journal, if there is one.
     pub(crate) fn open_journal(&self) -> Result<Option<Journal>, StartError> {
         let Some(folder) = &self.journal else { return Ok(None) };
-        let about = |error| StartError::about(format_args!("--journal: {}", folder.display()), error);
-        Journal::at(folder, self.journal_size).map(Some).map_err(about)
+        let journal = Journal::at(folder, self.journal_size);
+        journal.map(Some).map_err(|error| StartError::about("--journal", error))
     }
 }

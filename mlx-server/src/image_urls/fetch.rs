@@ -1,8 +1,9 @@
 //! Fetches a picture from another host, within limits of size, time and redirects. It blocks, so it belongs on a thread of its own.
-//! Invariant: each connection, also one behind a redirect, is to a host of the list, on an address that the rule allows: names are looked
-//! up once, here, and what was looked up is what is connected to.
+//! Invariant: each connection, also after a redirect, is to a host of the list, on an address that the rule allows, with the scheme and port
+//! of the first URL. Names are looked up once, here, and the result is the address that is connected to.
 
 use std::io::Read;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +12,7 @@ use mlx_core::Image;
 use mlx_options::ByteSize;
 use ureq::config::Config;
 use ureq::http::Uri;
+use ureq::http::uri::Scheme;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
@@ -29,7 +31,9 @@ const AT_ONCE: u64 = 64 << 10;
 
 /// Fetches pictures.
 pub(super) struct Fetcher {
-    agent: Agent,
+    config: Config,
+    hosts: Arc<[String]>,
+    rule: AddressRule,
     time: Duration,
 }
 
@@ -48,8 +52,14 @@ impl Fetcher {
             .max_idle_connections(0)
             .timeout_global(Some(time))
             .build();
-        let hosts = Hosts { names: hosts.to_vec(), rule, system: DefaultResolver::default() };
-        Self { agent: Agent::with_parts(config, DefaultConnector::new(), hosts), time }
+        Self { config, hosts: hosts.into(), rule, time }
+    }
+
+    /// An agent for one picture: it remembers the scheme and port of the first URL.
+    fn agent(&self) -> Agent {
+        let (allowed, rule) = (Arc::clone(&self.hosts), self.rule);
+        let hosts = Hosts { allowed, rule, first: OnceLock::new(), system: DefaultResolver::default() };
+        Agent::with_parts(self.config.clone(), DefaultConnector::new(), hosts)
     }
 
     /// The picture as a data URL.
@@ -64,7 +74,7 @@ impl Fetcher {
         charge: &mut Charge,
     ) -> Result<String, ApiError> {
         let refused = |why: &str| ApiError::field(place, format!("cannot be fetched: {why}"));
-        let request = self.agent.get(url).header("accept", "image/*").header("accept-encoding", "identity");
+        let request = self.agent().get(url).header("accept", "image/*").header("accept-encoding", "identity");
         let response = request.call().map_err(|error| refused(&self.reason(&error)))?;
         let mut rest = response.into_body().into_reader();
         let mut bytes = Vec::new();
@@ -102,8 +112,11 @@ impl Fetcher {
 /// Looks up hosts of a list, and keeps the addresses that a rule allows.
 #[derive(Debug)]
 struct Hosts {
-    names: Vec<String>,
+    /// Each with a port or, for all ports, without one.
+    allowed: Arc<[String]>,
     rule: AddressRule,
+    /// The scheme and port of the first URL.
+    first: OnceLock<(Scheme, u16)>,
     system: DefaultResolver,
 }
 
@@ -115,11 +128,23 @@ impl Resolver for Hosts {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let host = uri.host().unwrap_or_default();
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return Err(refusal("it is neither http nor https"));
+        let (scheme, default) = match uri.scheme_str() {
+            Some("https") => (Scheme::HTTPS, 443),
+            Some("http") => (Scheme::HTTP, 80),
+            _ => return Err(refusal("it is neither http nor https")),
+        };
+        let port = uri.port_u16().unwrap_or(default);
+        if !self.allowed.iter().any(|it| allows(it, host, port)) {
+            let what = if self.allowed.iter().any(|it| split_port(it).0.eq_ignore_ascii_case(host)) {
+                format!("port {port} of {host}")
+            } else {
+                host.to_owned()
+            };
+            return Err(refusal(format!("{what} is not among the hosts of --allow-image-urls")));
         }
-        if !self.names.iter().any(|it| it.eq_ignore_ascii_case(host)) {
-            return Err(refusal(format!("{host} is not among the hosts of --allow-image-urls")));
+        let first = self.first.get_or_init(|| (scheme.clone(), port));
+        if *first != (scheme, port) {
+            return Err(refusal("it is redirected to another scheme or port, which is not followed"));
         }
         let all = self.system.resolve(uri, config, timeout).map_err(|error| match error {
             Error::Io(_) => Error::HostNotFound,
@@ -130,6 +155,20 @@ impl Resolver for Hosts {
             allowed.push(*address);
         }
         if allowed.is_empty() { Err(refusal(format!("{host} has no public address"))) } else { Ok(allowed) }
+    }
+}
+
+/// Whether an entry of the list, with a port or without one, allows this port of a host.
+fn allows(entry: &str, host: &str, port: u16) -> bool {
+    let (name, own) = split_port(entry);
+    name.eq_ignore_ascii_case(host) && own.is_none_or(|own| own.parse() == Ok(port))
+}
+
+/// A host, and its port if it has one. An IPv6 address is in brackets.
+pub(crate) fn split_port(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
     }
 }
 

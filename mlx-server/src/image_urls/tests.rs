@@ -13,6 +13,8 @@ use super::*;
 /// A host of pictures, at 127.0.0.1 and 127.0.0.2.
 struct Host {
     port: u16,
+    /// Another port of it, with the same pictures.
+    other: u16,
     connections: Arc<AtomicUsize>,
 }
 
@@ -23,17 +25,19 @@ fn picture() -> Vec<u8> {
 
 impl Host {
     fn start() -> Self {
-        let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
+        let listeners = [(); 2].map(|()| TcpListener::bind("0.0.0.0:0").expect("a port"));
+        let ports = listeners.each_ref().map(|it| it.local_addr().expect("an address").port());
         let connections = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&connections);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                count.fetch_add(1, Ordering::Relaxed);
-                std::thread::spawn(move || answer(stream, port));
-            }
-        });
-        Self { port, connections }
+        for listener in listeners {
+            let count = Arc::clone(&connections);
+            std::thread::spawn(move || {
+                for stream in listener.incoming().map_while(Result::ok) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    std::thread::spawn(move || answer(stream, ports));
+                }
+            });
+        }
+        Self { port: ports[0], other: ports[1], connections }
     }
 
     fn url(&self, path: &str) -> String {
@@ -53,7 +57,7 @@ fn path_of(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Errors are those of a client that has left.
-fn answer(mut stream: TcpStream, port: u16) -> Option<()> {
+fn answer(mut stream: TcpStream, [port, other]: [u16; 2]) -> Option<()> {
     let path = path_of(&mut stream)?;
     let moved =
         |to: &str| format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n").into_bytes();
@@ -70,6 +74,8 @@ fn answer(mut stream: TcpStream, port: u16) -> Option<()> {
         "/unlisted" => moved(&format!("http://localhost:{port}/picture")),
         "/private" => moved(&format!("http://127.0.0.2:{port}/picture")),
         "/file" => moved("file:///etc/passwd"),
+        "/elsewhere" => moved(&format!("http://127.0.0.1:{other}/picture")),
+        "/encrypted" => moved(&format!("https://127.0.0.1:{port}/picture")),
         "/page" => whole(b"<html>"),
         "/missing" => b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec(),
         "/cut" => whole(&picture())[..200].to_vec(),
@@ -143,6 +149,8 @@ fn what_cannot_be_fetched_is_refused_with_the_reason() {
         ("unlisted", "localhost is not among the hosts of --allow-image-urls"),
         ("private", "127.0.0.2 has no public address"),
         ("file", "cannot be fetched"),
+        ("elsewhere", "redirected to another scheme or port"),
+        ("encrypted", "redirected to another scheme or port"),
         ("page", "not a png, jpeg, webp or gif file"),
         ("missing", "answers with 404"),
         ("cut", "the connection failed"),
@@ -181,6 +189,18 @@ fn no_connection_is_made_to_an_address_that_is_not_public() {
         assert!(message.contains("has no public address"), "{message}");
     }
     assert_eq!(host.connections.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_host_may_be_allowed_with_one_port_only() {
+    let host = Host::start();
+    let fetcher = Fetcher::new(&[format!("127.0.0.1:{}", host.port)], ONE, fetch::TIME);
+    let images = ImageUrls { fetcher: Some(Arc::new(fetcher)), threads: Arc::new(Semaphore::new(THREADS)) };
+    insert(&images, &[host.url("picture")], 16 << 20).expect("it is on the list");
+    let url = format!("http://127.0.0.1:{}/picture", host.other);
+    let message = insert(&images, &[url], 16 << 20).expect_err("another port").message();
+    assert!(message.contains("not among the hosts"), "{message}");
+    assert_eq!(host.connections.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -4,37 +4,38 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::model::ModelSpec;
-use mlx_core::{ModelFolder, hub, model};
-use mlx_guide as guide;
-use mlx_options::describe;
+use mlx_core::{ModelFolder, model};
 use tokio::task::spawn_blocking;
 
-use crate::config::{ModelConfig, StartError};
 use crate::protocol::openai::models::{ModelMeta, ModelObject};
 use crate::time::rfc3339;
 
 /// A model by name.
 pub(crate) struct Entry {
-    name: String,
-    aliases: Vec<String>,
-    folder: PathBuf,
+    pub(super) name: String,
+    pub(super) aliases: Vec<String>,
+    pub(super) folder: PathBuf,
     /// The adapters of that folder's engine.
-    adapters: Vec<PathBuf>,
+    pub(super) adapters: Vec<PathBuf>,
     /// The adapter that this name stands for, by its place among them, and the name of the model that it adapts.
-    adapter: Option<(usize, String)>,
+    pub(super) adapter: Option<(usize, String)>,
     /// Bytes that its weights will take in memory, from the headers of their files.
-    weight_bytes: AtomicU64,
+    pub(super) weight_bytes: AtomicU64,
     /// What its config and the headers of its files say; none if they are wrong, which loading it reports.
-    spec: Option<ModelSpec>,
+    pub(super) spec: Option<ModelSpec>,
     /// Whether it calls tools, thinks, and has a chat template, once it was asked for.
-    abilities: OnceLock<Abilities>,
+    pub(super) abilities: OnceLock<Abilities>,
     /// When its folder was written, in seconds since 1970.
-    created: u64,
-    slot: Mutex<Option<Arc<Loaded>>>,
+    pub(super) created: u64,
+    /// A hash of its files' names and sizes and of its configuration.
+    pub(super) digest: String,
+    /// Held while it is loaded.
+    pub(super) loading: tokio::sync::Mutex<()>,
+    pub(super) slot: Mutex<Option<Arc<Loaded>>>,
 }
 
 /// A model in memory.
@@ -44,7 +45,9 @@ pub(crate) struct Loaded {
     /// What runs it.
     pub(crate) engine: Engine,
     /// The state of its files when they were read.
-    stamp: FolderStamp,
+    stamp: Arc<FolderStamp>,
+    /// Its canonical folder.
+    folder: PathBuf,
     last_used: Mutex<Instant>,
 }
 
@@ -60,15 +63,13 @@ pub(crate) struct Abilities {
     pub(crate) sees: bool,
     /// It marks its thoughts.
     pub(crate) thinks: bool,
+    /// It was trained to turn texts into vectors, as sentence-transformers' files say.
+    pub(crate) embeds: bool,
 }
 
 impl Loaded {
-    fn new(name: &str, engine: Engine, stamp: FolderStamp) -> Self {
-        Self { name: name.to_owned(), engine, stamp, last_used: Mutex::new(Instant::now()) }
-    }
-
-    /// Bytes that it uses, has reserved for requests, and keeps as prefixes.
-    pub(super) fn bytes(&self) -> u64 {
+    /// The bytes that it uses, has reserved for requests, and holds as prefixes.
+    fn bytes(&self) -> u64 {
         let stats = self.engine.stats();
         stats.reserved_bytes + stats.prefix_bytes
     }
@@ -116,10 +117,16 @@ impl Entry {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads the sizes again: the files may have changed.
-    pub(super) fn weigh(&self, options: &EngineOptions) {
+    /// Reads the sizes of its files again, which may have changed, and returns its canonical folder.
+    pub(super) fn measure(&self, options: &EngineOptions) -> PathBuf {
         let bytes = weight_bytes(&self.folder, options);
         self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
+        self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone())
+    }
+
+    /// Waits for the load of this model that is in progress, and keeps others from beginning.
+    pub(super) async fn loading(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.loading.lock().await
     }
 
     /// The options of its engine, of which the server has these for all.
@@ -185,6 +192,11 @@ impl Entry {
         self.created
     }
 
+    /// A hash of its files' names and sizes and of its configuration, in hexadecimal digits.
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
+    }
+
     /// What it can be asked for. The first call reads its tokenizer and template, which takes up to seconds.
     pub(crate) fn abilities(&self) -> Abilities {
         let of = |folder: &ModelFolder| Abilities {
@@ -192,6 +204,7 @@ impl Entry {
             calls_tools: folder.tools.is_ok(),
             sees: folder.images.is_ok(),
             thinks: folder.format.has_thoughts(),
+            embeds: folder.path.join("1_Pooling/config.json").is_file(),
         };
         let read = || match self.peek(|loaded| of(loaded.engine.folder())) {
             Some(abilities) => abilities,
@@ -207,18 +220,35 @@ impl Entry {
 
     /// A lease of the loaded model, if it runs. After its files have changed it is leased only while it is in use, so that no answer is
     /// of two models.
-    pub(super) fn lease(&self) -> Option<Lease> {
+    pub(super) async fn lease(self: &Arc<Self>) -> Option<Lease> {
+        let stamp = {
+            let slot = self.slot();
+            let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
+            if is_used(loaded) {
+                return Some(Lease(Arc::clone(loaded)));
+            }
+            Arc::clone(&loaded.stamp)
+        };
+        // A folder on a slow disk must not hold up the other requests.
+        let entry = Arc::clone(self);
+        let now = spawn_blocking(move || entry.stamp()).await.ok()?;
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
-        let is_stale = || self.stamp().is_ok_and(|stamp| stamp != loaded.stamp);
-        (Arc::strong_count(loaded) > 1 || !is_stale()).then(|| Lease(Arc::clone(loaded)))
+        let is_stale = now.is_ok_and(|now| now != *stamp);
+        (is_used(loaded) || !is_stale).then(|| Lease(Arc::clone(loaded)))
     }
 
     /// Stores a loaded model and gives a lease of it.
-    pub(super) fn fill(&self, engine: Engine, stamp: FolderStamp) -> Lease {
-        let loaded = Arc::new(Loaded::new(&self.name, engine, stamp));
+    pub(super) fn set_loaded(&self, engine: Engine, stamp: FolderStamp, folder: PathBuf) -> Lease {
+        let (name, stamp) = (self.name.clone(), Arc::new(stamp));
+        let loaded = Arc::new(Loaded { name, engine, stamp, folder, last_used: Mutex::new(Instant::now()) });
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)
+    }
+
+    /// Its canonical folder and the bytes that it takes, if it is loaded.
+    pub(super) fn loaded_bytes(&self) -> Option<(PathBuf, u64)> {
+        self.peek(|loaded| (loaded.folder.clone(), loaded.bytes()))
     }
 
     /// Calls `look` with the loaded model, if there is one.
@@ -229,13 +259,13 @@ impl Entry {
     /// Since when it is unused, if it is loaded and not in use.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let slot = self.slot();
-        let loaded = slot.as_ref().filter(|loaded| Arc::strong_count(loaded) == 1)?;
+        let loaded = slot.as_ref().filter(|loaded| !is_used(loaded))?;
         Some(loaded.last_used())
     }
 
     /// Frees its memory unless it is in use.
     pub(super) async fn unload(&self, reason: &str) {
-        let unused = self.slot().take_if(|loaded| Arc::strong_count(loaded) == 1);
+        let unused = self.slot().take_if(|loaded| !is_used(loaded));
         if let Some(loaded) = unused {
             tracing::info!(model = self.name, reason, "a model is unloaded");
             // Dropping an engine waits for its thread, which an async thread must not.
@@ -248,116 +278,13 @@ impl Entry {
     }
 }
 
-/// The models of the configuration.
-pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
-    let mut entries: Vec<Entry> = Vec::new();
-    if config.model.is_empty() {
-        tracing::info!("no model is named; {}", guide::NOTE);
-        entries.push(open(guide::NAME, options)?);
-    }
-    for given in &config.model {
-        let entry = open(given, options)?;
-        if entries.iter().any(|other| other.name == entry.name) {
-            let why = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
-            return Err(StartError::about("--model", why));
-        }
-        entries.push(entry);
-    }
-    add_adapters(&mut entries, config, options)?;
-    for given in &config.alias {
-        let (alias, name) = given.split_once('=').unwrap_or((given, ""));
-        if alias.is_empty() || entries.iter().any(|entry| entry.is_called(alias)) {
-            return Err(StartError::about("--alias", format!("{given} gives no new name")));
-        }
-        match entries.iter_mut().find(|entry| entry.name == name) {
-            Some(entry) => entry.aliases.push(alias.to_owned()),
-            None => {
-                return Err(StartError::about("--alias", format!("{given} is not ALIAS=NAME of a model")));
-            }
-        }
-    }
-    Ok(entries)
-}
-
-/// Adds the adapters of the first model, each by its name.
-fn add_adapters(
-    entries: &mut Vec<Entry>,
-    config: &ModelConfig,
-    options: &EngineOptions,
-) -> Result<(), StartError> {
-    let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
-    let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
-    let spec = base.spec.clone();
-    let fail = |error| StartError::about("--adapter", describe(&error));
-    let (mut folders, mut adapted) = (Vec::new(), Vec::new());
-    for given in &config.adapter {
-        let (own, place) = given.split_once('=').unwrap_or(("", given));
-        if own.is_empty() || entries.iter().any(|entry| entry.name == own) || adapted.contains(&own) {
-            let why = format!("{given} gives no new name; the form is NAME=FOLDER");
-            return Err(StartError::about("--adapter", why));
-        }
-        adapted.push(own);
-        folders.push(hub::resolve_adapter(Path::new(place)).map_err(fail)?);
-    }
-    let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
-    // What is wrong with an adapter is said now. What is wrong with the model is said when it is loaded.
-    let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
-    // Names of one folder share an engine.
-    let same = folder.canonicalize().ok();
-    for entry in entries.iter_mut().filter(|entry| entry.folder.canonicalize().ok() == same) {
-        entry.adapters.clone_from(&folders);
-        entry.weight_bytes.store(bytes, Ordering::Relaxed);
-    }
-    let entry = |(place, own): (usize, &str)| Entry {
-        name: own.to_owned(),
-        aliases: Vec::new(),
-        folder: folder.clone(),
-        adapters: folders.clone(),
-        adapter: Some((place, name.clone())),
-        weight_bytes: AtomicU64::new(bytes),
-        spec: spec.clone(),
-        abilities: OnceLock::new(),
-        created,
-        slot: Mutex::new(None),
-    };
-    entries.extend(adapted.into_iter().enumerate().map(entry));
-    Ok(())
-}
-
-fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
-    let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
-    let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
-    let is_guide = place == guide::NAME;
-    let folder = if is_guide { guide::folder() } else { hub::resolve(Path::new(place)) };
-    let folder = folder.map_err(|error| StartError::about("--model", describe(&error)))?;
-    let name = name.or(is_guide.then_some(guide::NAME));
-    let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
-        let why = "is not a model folder: it has no config.json";
-        return Err(StartError::about(format_args!("--model: {}", folder.display()), why));
-    };
-    let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    let real = folder.canonicalize().ok();
-    let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
-    let own = real.as_deref().and_then(hub::name_of).or_else(last);
-    let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
-    Ok(Entry {
-        name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
-        aliases: Vec::new(),
-        weight_bytes: AtomicU64::new(
-            spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
-        ),
-        spec,
-        abilities: OnceLock::new(),
-        adapters: Vec::new(),
-        adapter: None,
-        created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        folder,
-        slot: Mutex::new(None),
-    })
+/// Whether there are leases beside the entry's own reference.
+fn is_used(loaded: &Arc<Loaded>) -> bool {
+    Arc::strong_count(loaded) > 1
 }
 
 /// Bytes of the weights in `folder` with the adapters of `options`; fails if there are some and they are not for such a model.
-fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64> {
+pub(super) fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64> {
     let survey = |policy| model::survey_adapted(folder, &options.adapters, policy);
     match options.weights().and_then(survey) {
         Ok((spec, ..)) => return Ok(spec.weight_bytes),
@@ -368,7 +295,7 @@ fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64>
 }
 
 /// Bytes of the files of weights. Loading them reports what is wrong with them.
-fn file_bytes(folder: &Path) -> u64 {
+pub(super) fn file_bytes(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
     weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

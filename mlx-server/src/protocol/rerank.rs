@@ -63,10 +63,9 @@ pub(crate) struct RerankRequest {
 }
 
 impl RerankRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = RerankFields::read(&mut fields)?;
-        fields.end()?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = RerankFields::read(fields)?;
         if given.top_n == Some(0) {
             return Err(ApiError::field("top_n", "is 0; it must be at least 1"));
         }

@@ -1,17 +1,20 @@
 //! The journal: a file for each stored response, written before its first token and again at its end. After a crash the responses
 //! that had not ended are computed again from their seeds. Invariants: a file appears as a whole; the folder stays within its size.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
+use mlx_core::engine::Client;
+use mlx_core::{Error, create_private_folder, keep_names, warn_of_readers, write_privately};
 use mlx_options::ByteSize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What computes a response again.
+use crate::client;
+
+/// The data that computes a response again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The id of the response.
@@ -20,8 +23,9 @@ pub(crate) struct Record {
     pub(crate) created: u64,
     /// The seed.
     pub(crate) seed: u64,
-    /// Who asked.
-    pub(crate) client: u64,
+    /// The client, by the secret of this folder; `None` if an earlier version wrote it in another form.
+    #[serde(with = "client::stored")]
+    pub(crate) client: Option<Client>,
     /// The request.
     pub(crate) request: Value,
     /// The conversation.
@@ -49,105 +53,147 @@ pub(crate) struct Found {
 pub(crate) struct Journal {
     folder: PathBuf,
     limit: ByteSize,
-    /// Records whose responses have not ended, and the sizes of ended ones in order.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Records whose responses have not ended.
     begun: HashMap<String, Record>,
-    ended: Vec<(String, u64)>,
+    /// The others, the oldest first.
+    ended: VecDeque<Ended>,
+}
+
+/// A file whose response has ended.
+struct Ended {
+    file: String,
+    client: Option<Client>,
+    bytes: u64,
 }
 
 impl Journal {
-    /// The journal in a folder, which is made if it is not there.
-    pub(crate) fn at(folder: &Path, limit: ByteSize) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+    /// The journal in a folder, which is created if it does not exist.
+    pub(crate) fn at(folder: &Path, limit: ByteSize) -> mlx_core::Result<Self> {
+        create_private_folder(folder)?;
+        warn_of_readers(folder);
         Ok(Self { folder: folder.to_owned(), limit, state: Mutex::default() })
     }
 
-    /// Reads what a server before this one has left. Files that cannot be read are logged and left alone.
+    /// Reads the responses of earlier servers. Unreadable files are logged and skipped. Responses of a client without a readable identity
+    /// belong to no client: they are not served, and count to the size of the journal until they are pruned.
     pub(crate) fn open(&self) -> Found {
-        let mut entries: Vec<(Entry<Record>, u64)> = Vec::new();
+        let mut entries: Vec<(Entry<Record>, String, u64)> = Vec::new();
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if path.extension().is_none_or(|kind| kind != "json") {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let kind = path.extension().and_then(|kind| kind.to_str());
+            if name.starts_with("resp_") && matches!(kind, Some("tmp" | "part")) {
+                // The machine stopped before the file had its name.
+                fs::remove_file(&path).ok();
+            }
+            if kind != Some("json") {
                 continue;
             }
             match read(&path) {
-                Ok(entry) => entries.push(entry),
+                Ok((entry, bytes)) => entries.push((entry, name.to_owned(), bytes)),
                 Err(error) => {
                     tracing::error!(file = %path.display(), %error, "a file of the journal cannot be read");
                 }
             }
         }
-        entries.sort_by_key(|(entry, _)| entry.record.created);
-        let (mut found, mut state) =
-            (Found::default(), self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        for (Entry { record, response }, bytes) in entries {
-            if let Some(response) = response {
-                state.ended.push((record.id.clone(), bytes));
-                found.ended.push((record, response));
-            } else {
+        entries.sort_by_key(|(entry, ..)| entry.record.created);
+        let (mut found, mut state, mut orphans) = (Found::default(), self.state(), 0);
+        for (Entry { record, response }, file, bytes) in entries {
+            let client = record.client;
+            if client.is_some() && response.is_none() {
                 state.begun.insert(record.id.clone(), record.clone());
                 found.begun.push(record);
+                continue;
             }
+            state.ended.push_back(Ended { file, client, bytes });
+            match response {
+                Some(response) if client.is_some() => found.ended.push((record, response)),
+                _ => orphans += 1,
+            }
+        }
+        if orphans > 0 {
+            tracing::warn!(
+                responses = orphans,
+                folder = %self.folder.display(),
+                "responses of an earlier version name their clients in a form that is no longer read; \
+                 no client can fetch them, and they are removed when the journal is full"
+            );
         }
         found
     }
 
     /// Writes a response that is about to be computed. Its bytes are on the disk when this returns.
-    pub(crate) fn begin(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn begin(&self, record: &Record) -> mlx_core::Result<()> {
         self.write(&record.id, &Entry { record, response: None })?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.begun.insert(record.id.clone(), record.clone());
+        self.state().begun.insert(record.id.clone(), record.clone());
         Ok(())
     }
 
-    /// Writes a response that has ended. The oldest ended ones give way to it.
-    pub(crate) fn end(&self, id: &str, response: &Value) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // It was deleted meanwhile.
-        let Some(record) = state.begun.remove(id) else { return Ok(()) };
-        let bytes = self.write(id, &Entry { record: &record, response: Some(response.clone()) })?;
-        state.ended.push((id.to_owned(), bytes));
-        let mut total: u64 = state.ended.iter().map(|(_, bytes)| bytes).sum();
-        let mut gone = 0;
-        while total > self.limit.0 && gone + 1 < state.ended.len() {
-            let (oldest, bytes) = &state.ended[gone];
-            fs::remove_file(self.path(oldest))?;
-            total -= bytes;
-            gone += 1;
+    /// Writes a response that has ended, unless it was deleted. The oldest ended ones are removed if the journal is full.
+    pub(crate) fn end(&self, id: &str, response: &Value) -> mlx_core::Result<()> {
+        let mut state = self.state();
+        let Some(record) = state.begun.get(id) else { return Ok(()) };
+        let bytes = self.write(id, &Entry { record, response: Some(response.clone()) })?;
+        let client = state.begun.remove(id).and_then(|record| record.client);
+        state.ended.push_back(Ended { file: file_of(id), client, bytes });
+        let mut total: u64 = state.ended.iter().map(|ended| ended.bytes).sum();
+        while total > self.limit.0
+            && state.ended.len() > 1
+            && let Some(oldest) = state.ended.pop_front()
+        {
+            total -= oldest.bytes;
+            // The others are pruned all the same: one file must not let the folder grow.
+            if let Err(error) = remove_file(&self.folder.join(&oldest.file)) {
+                tracing::error!(%error, "a file of the journal cannot be removed");
+            }
         }
-        state.ended.drain(..gone);
         Ok(())
     }
 
-    /// Forgets a response.
-    pub(crate) fn remove(&self, id: &str) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_begun = state.begun.remove(id).is_some();
-        let place = state.ended.iter().position(|(other, _)| other == id);
+    /// Removes a response of this client. Returns false if there is none; if it fails, the response is still there.
+    pub(crate) fn remove(&self, id: &str, client: Client) -> mlx_core::Result<bool> {
+        let mut state = self.state();
+        let file = file_of(id);
+        let place = state.ended.iter().position(|ended| ended.file == file && ended.client == Some(client));
+        let is_begun = state.begun.get(id).is_some_and(|record| record.client == Some(client));
+        if place.is_none() && !is_begun {
+            return Ok(false);
+        }
+        remove_file(&self.folder.join(file))?;
+        keep_names(&self.folder);
         if let Some(place) = place {
             state.ended.remove(place);
         }
-        if was_begun || place.is_some() { fs::remove_file(self.path(id)) } else { Ok(()) }
+        state.begun.remove(id);
+        Ok(true)
     }
 
-    /// The ids are the server's own: letters and digits.
-    fn path(&self, id: &str) -> PathBuf {
-        self.folder.join(format!("{id}.json"))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write<R: Serialize>(&self, id: &str, entry: &Entry<R>) -> io::Result<u64> {
-        let bytes = serde_json::to_vec(entry)?;
-        let trial = self.folder.join(format!("{id}.part"));
-        let mut file = File::create(&trial)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&trial, self.path(id))?;
-        // The name is on the disk with its folder.
-        File::open(&self.folder)?.sync_all()?;
+    fn write<R: Serialize>(&self, id: &str, entry: &Entry<R>) -> mlx_core::Result<u64> {
+        let path = self.folder.join(file_of(id));
+        let bytes = serde_json::to_vec(entry).map_err(|error| Error::io(&path, error.into()))?;
+        write_privately(&path, &bytes)?;
         Ok(bytes.len() as u64)
+    }
+}
+
+/// The file of a response. Ids are the server's own: letters and digits.
+fn file_of(id: &str) -> String {
+    format!("{id}.json")
+}
+
+/// Removes a file; one that is missing is no error.
+fn remove_file(path: &Path) -> mlx_core::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, error)),
+        _ => Ok(()),
     }
 }
 
@@ -168,7 +214,7 @@ mod tests {
             id: id.into(),
             created,
             seed: u64::MAX,
-            client: 7,
+            client: Some(Client(7)),
             request,
             items: vec![json!({"id": "msg"})],
             own: 1,
@@ -183,7 +229,8 @@ mod tests {
         journal.begin(&record("resp_b", 1)).expect("written");
         journal.begin(&record("resp_c", 3)).expect("written");
         journal.end("resp_b", &json!({"output": []})).expect("written");
-        journal.remove("resp_c").expect("removed");
+        assert!(!journal.remove("resp_c", Client(8)).expect("no fault"), "it is another client's");
+        assert!(journal.remove("resp_c", Client(7)).expect("removed"));
         // A file that was being written when the machine stopped.
         fs::write(folder.path().join("resp_d.part"), "{").expect("written");
         let found = Journal::at(folder.path(), ByteSize(1 << 20)).expect("a folder").open();
@@ -202,5 +249,66 @@ mod tests {
         let found = Journal::at(folder.path(), ByteSize(600)).expect("a folder").open();
         let ids: Vec<&str> = found.ended.iter().map(|(record, _)| record.id.as_str()).collect();
         assert_eq!(ids, ["resp_c", "resp_d"]);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_or_locked_does_not_stop_pruning() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::at(folder.path(), ByteSize(600)).expect("it can be written");
+        let end = |created: u64| {
+            let id = format!("resp_{created}");
+            journal.begin(&record(&id, created)).expect("written");
+            journal.end(&id, &json!({"output": ["x".repeat(100)]})).expect("written");
+        };
+        let files = || {
+            let files = fs::read_dir(folder.path()).expect("a folder").flatten();
+            let mut names: Vec<String> = files.map(|it| it.file_name().to_string_lossy().into()).collect();
+            names.sort();
+            names
+        };
+        (0..2).for_each(end);
+        fs::remove_file(folder.path().join("resp_0.json")).expect("it was written");
+        // A folder cannot be removed as a file.
+        fs::remove_file(folder.path().join("resp_1.json")).expect("it was written");
+        fs::create_dir(folder.path().join("resp_1.json")).expect("it can be created");
+        (2..6).for_each(end);
+        assert_eq!(files(), ["resp_1.json", "resp_4.json", "resp_5.json"]);
+    }
+
+    #[test]
+    fn responses_of_an_older_identity_are_closed_and_are_pruned_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::at(folder.path(), ByteSize(600)).expect("it can be written");
+        for id in ["resp_a", "resp_b"] {
+            journal.begin(&record(id, 1)).expect("written");
+        }
+        journal.end("resp_a", &json!({"output": []})).expect("written");
+        for id in ["resp_a", "resp_b"] {
+            let path = folder.path().join(format!("{id}.json"));
+            let mut entry: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
+            // The number of the same client, as it was once written.
+            entry["record"]["client"] = json!(7);
+            fs::write(&path, entry.to_string()).expect("written");
+        }
+        let journal = Journal::at(folder.path(), ByteSize(600)).expect("a folder");
+        let found = journal.open();
+        assert!(found.ended.is_empty() && found.begun.is_empty(), "{found:?}");
+        assert!(!journal.remove("resp_a", Client(7)).expect("no fault"));
+        for id in ["resp_c", "resp_d", "resp_e"] {
+            journal.begin(&record(id, 2)).expect("written");
+            journal.end(id, &json!({"output": ["x".repeat(100)]})).expect("written");
+        }
+        assert!(!folder.path().join("resp_a.json").exists() && !folder.path().join("resp_b.json").exists());
+    }
+
+    #[test]
+    fn a_response_that_was_deleted_before_its_end_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::at(folder.path(), ByteSize(1 << 20)).expect("it can be written");
+        journal.begin(&record("resp_a", 1)).expect("written");
+        assert!(journal.remove("resp_a", Client(7)).expect("removed"));
+        journal.end("resp_a", &json!({"output": []})).expect("nothing is written");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        assert!(!journal.remove("resp_a", Client(7)).expect("no fault"));
     }
 }

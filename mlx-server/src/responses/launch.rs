@@ -39,8 +39,8 @@ pub(crate) struct Launch {
     /// The conversation, and how many items of it came with the request.
     items: Vec<SharedItem>,
     own: usize,
-    /// When the request came, if not now.
-    created: Option<u64>,
+    /// When the request came, and what the store has of it, if it is one of the journal.
+    again: Option<(u64, Arc<Kept>)>,
 }
 
 /// A response that is being computed and kept.
@@ -82,17 +82,17 @@ impl Launch {
             });
         }
         let own = items.len() - before;
-        Ok(Self { id: format!("resp_{id}"), client, request, body, items, own, created: None })
+        Ok(Self { id: format!("resp_{id}"), client, request, body, items, own, again: None })
     }
 
-    /// The same response as one of the journal.
-    pub(crate) fn again(record: Record) -> Result<Self, ApiError> {
-        let Record { id, created, seed, client, request: body, items, own } = record;
+    /// A response of the journal, computed again from its seed.
+    pub(crate) fn again(record: Record, kept: Arc<Kept>) -> Result<Self, ApiError> {
+        let Record { id, created, seed, request: body, own, .. } = record;
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
-        let mut request = ResponseRequest::read(Fields::parse(&bytes)?)?;
+        let mut request = ResponseRequest::read(&mut Fields::parse(&bytes)?)?;
         request.job.options.sampling.seed = Some(seed);
-        let items = items.into_iter().map(Arc::new).collect();
-        Ok(Self { id, client: Client(client), request, body: Some(body), items, own, created: Some(created) })
+        let (client, items, again) = (kept.client, kept.items.clone(), Some((created, kept)));
+        Ok(Self { id, client, request, body: Some(body), items, own, again })
     }
 
     /// Starts the generation; the writer of the answer has yet to be made.
@@ -122,7 +122,9 @@ impl Launch {
         };
         let prepared = chat::start(state, request, job).await;
         let mut prepared = prepared.map_err(|error| error.renamed("messages", "input"))?;
-        prepared.facts.created = self.created.unwrap_or(prepared.facts.created);
+        if let Some((created, _)) = self.again {
+            prepared.facts.created = created;
+        }
         let asked = Asked {
             id: self.id.clone(),
             echo: self.request.echo.clone(),
@@ -145,24 +147,27 @@ impl Launch {
         is_streamed: bool,
     ) -> Result<Running, ApiError> {
         let (Prepared { choices, facts, .. }, asked) = self.prepare(state, job).await?;
-        let Self { id, client, body, items, own, created, .. } = self;
-        if let (Some(request), None) = (body, created) {
+        let Self { id, client, body, items, own, again, .. } = self;
+        if let (Some(request), None) = (body, &again) {
             let items = items.iter().map(|item| Value::clone(item)).collect();
             let record = Record {
                 id: id.clone(),
                 created: facts.created,
                 seed: facts.seed,
-                client: client.0,
+                client: Some(client),
                 request,
                 items,
                 own,
             };
             write(state, move |journal| journal.begin(&record)).await?;
         }
-        let kept = Arc::new(Kept::new(client, items, own, Value::Null));
+        let kept = match again {
+            Some((_, kept)) => kept,
+            None => Arc::new(Kept::new(client, items, own, Value::Null)),
+        };
         let writer = Writer::new(asked, facts.clone(), Some(at_end(state, &id, &kept)));
         kept.set(json!(writer.begun()));
-        state.responses.keep(&id, &kept);
+        state.responses.begin(&id, &kept);
         let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
         let unread = match (&state.journal, is_streamed) {
             (Some(_), _) => Unread::ToItsEnd,
@@ -183,11 +188,6 @@ impl Launch {
     pub(crate) fn is_streamed(&self) -> bool {
         self.request.job.is_streamed
     }
-
-    /// Fields that were accepted and not used.
-    pub(crate) fn ignored(&self) -> &[String] {
-        &self.request.ignored
-    }
 }
 
 /// Keeps the response at its end, and writes it to the journal.
@@ -196,47 +196,57 @@ fn at_end(state: &AppState, id: &str, kept: &Arc<Kept>) -> Box<dyn FnOnce(&Respo
     Box::new(move |response| {
         let response = json!(response);
         kept.set(response.clone());
-        state.responses.keep(&id, &kept);
+        state.responses.end(&id, &kept);
         tokio::spawn(async move {
-            let written = write(&state, move |journal| journal.end(&id, &response)).await;
-            if let Err(error) = written {
-                tracing::error!(error = error.message(), "a response could not be written to the journal");
-            }
+            // A failure is logged. The response stays in memory, and is computed again after a restart.
+            write(&state, move |journal| journal.end(&id, &response)).await.ok();
         });
     })
 }
 
 async fn write(
     state: &AppState,
-    write: impl FnOnce(&super::journal::Journal) -> std::io::Result<()> + Send + 'static,
+    write: impl FnOnce(&super::journal::Journal) -> mlx_core::Result<()> + Send + 'static,
 ) -> Result<(), ApiError> {
     let Some(journal) = state.journal.clone() else { return Ok(()) };
     let written = spawn_blocking(move || write(&journal)).await;
     match written {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ApiError::failed(format!("the journal cannot be written: {error}"))),
+        Ok(Err(error)) => {
+            // The client does not see it, since it has a path.
+            tracing::error!(%error, "the journal cannot be written");
+            Err(ApiError::failed("the journal cannot be written; the server's log says why"))
+        }
         Err(_) => Err(ApiError::failed("writing the journal was interrupted")),
     }
 }
 
-/// Keeps what the journal holds. Responses that had not ended are computed again in the background.
+/// Stores what the journal holds. Responses that had not ended are computed again in the background.
 pub(crate) async fn resume(state: &AppState) {
     let Some(journal) = state.journal.clone() else { return };
     let Ok(found) = spawn_blocking(move || journal.open()).await else { return };
     for (record, response) in found.ended {
-        keep(state, &record, response);
+        state.responses.end(&record.id, &stored(&record, response));
     }
-    for record in &found.begun {
+    let begun = found.begun.into_iter().map(|record| {
         let shown = json!({"id": record.id, "object": "response", "created_at": record.created, "status": "in_progress", "output": []});
-        keep(state, record, shown);
-    }
+        let kept = stored(&record, shown);
+        state.responses.begin(&record.id, &kept);
+        (record, kept)
+    });
+    let begun: Vec<(Record, Arc<Kept>)> = begun.collect();
     let state = state.clone();
     tokio::spawn(async move {
-        for record in found.begun {
+        for (record, kept) in begun {
             let id = record.id.clone();
-            match again(&state, record).await {
+            if kept.is_deleted() {
+                continue;
+            }
+            let shared = Arc::clone(&kept);
+            match again(&state, record, kept).await {
                 Ok(()) => tracing::info!(id, "a response of the journal is computed again"),
                 Err(error) => {
+                    state.responses.end(&id, &shared);
                     tracing::error!(
                         id,
                         error = error.message(),
@@ -248,16 +258,45 @@ pub(crate) async fn resume(state: &AppState) {
     });
 }
 
-fn keep(state: &AppState, record: &Record, response: Value) {
+fn stored(record: &Record, response: Value) -> Arc<Kept> {
     let items = record.items.iter().cloned().map(Arc::new).collect();
-    let kept = Arc::new(Kept::new(Client(record.client), items, record.own, response));
-    state.responses.keep(&record.id, &kept);
+    // The journal gives no record without a client.
+    Arc::new(Kept::new(record.client.unwrap_or_default(), items, record.own, response))
 }
 
-async fn again(state: &AppState, record: Record) -> Result<(), ApiError> {
-    let launch = Launch::again(record)?;
-    let job = Job::of_server(state)?;
+async fn again(state: &AppState, record: Record, kept: Arc<Kept>) -> Result<(), ApiError> {
+    let job = Job::of_server(state, &record.id)?;
+    let launch = Launch::again(record, kept)?;
     launch.kept(state, job, true).await.map(drop)
+}
+
+/// Deletes a response of this client: from memory, from the journal, and its computation if it runs.
+pub(crate) async fn delete(state: &AppState, id: &str, client: Client) -> Result<(), ApiError> {
+    let kept = state.responses.get(id, client);
+    if let Ok(kept) = &kept {
+        // It ends, whatever becomes of its file.
+        kept.cancelled.cancel();
+    }
+    let mut in_journal = false;
+    if let Some(journal) = state.journal.clone() {
+        let own = id.to_owned();
+        let removed = spawn_blocking(move || journal.remove(&own, client)).await;
+        in_journal = match removed {
+            Ok(Ok(in_journal)) => in_journal,
+            failed => {
+                tracing::error!(id, ?failed, "a response could not be removed from the journal");
+                let message = "the response could not be removed from the journal; it was not deleted";
+                return Err(ApiError::failed(message));
+            }
+        };
+    }
+    match kept {
+        Ok(kept) => state.responses.delete(id, &kept),
+        // It was evicted from memory.
+        Err(error) if !in_journal => return Err(error),
+        Err(_) => {}
+    }
+    Ok(())
 }
 
 /// An item with an id, so that it can be listed.

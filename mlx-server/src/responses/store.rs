@@ -2,6 +2,7 @@
 //! least recently used goes first; a client sees its own responses only.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx_core::engine::Client;
@@ -32,6 +33,7 @@ struct Entry {
     response: Arc<Kept>,
     bytes: u64,
     used: u64,
+    has_ended: bool,
 }
 
 /// A response that is kept.
@@ -48,6 +50,8 @@ pub(crate) struct Kept {
     now: Mutex<(Arc<Value>, Vec<SharedItem>)>,
     /// Its events.
     events: Mutex<Option<Arc<EventLog>>>,
+    /// Its client has deleted it: it never returns to the store, whatever still runs.
+    is_deleted: AtomicBool,
 }
 
 impl Kept {
@@ -60,6 +64,7 @@ impl Kept {
             cancelled: CancellationToken::new(),
             now: Mutex::new((Arc::new(Value::Null), Vec::new())),
             events: Mutex::default(),
+            is_deleted: AtomicBool::new(false),
         };
         kept.set(response);
         kept
@@ -92,6 +97,11 @@ impl Kept {
         *locked(&self.now) = (Arc::new(response), output);
     }
 
+    /// Whether its client has deleted it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
     fn has_item(&self, id: &str) -> Option<SharedItem> {
         let is_it = |item: &&SharedItem| item["id"] == id;
         locked(&self.now).1.iter().chain(&self.items).find(is_it).cloned()
@@ -112,12 +122,25 @@ impl ResponseStore {
         Self { inner: Mutex::default(), limit }
     }
 
-    /// Keeps a response that has begun, or weighs it again at its end. Others give way to it.
-    pub(crate) fn keep(&self, id: &str, response: &Arc<Kept>) {
+    /// Stores a response that has begun. It stays until its end, so that it can be followed, cancelled and deleted.
+    pub(crate) fn begin(&self, id: &str, response: &Arc<Kept>) {
+        self.keep(id, response, false);
+    }
+
+    /// Stores a response that has ended, and measures it again.
+    pub(crate) fn end(&self, id: &str, response: &Arc<Kept>) {
+        self.keep(id, response, true);
+    }
+
+    /// Stores a response unless it was deleted. The least recently used of those that have ended are evicted.
+    fn keep(&self, id: &str, response: &Arc<Kept>, has_ended: bool) {
         let bytes = response.bytes();
         let mut inner = locked(&self.inner);
+        if response.is_deleted() {
+            return;
+        }
         inner.clock += 1;
-        let entry = Entry { response: Arc::clone(response), bytes, used: inner.clock };
+        let entry = Entry { response: Arc::clone(response), bytes, used: inner.clock, has_ended };
         let old = inner.kept.insert(id.to_owned(), entry);
         inner.bytes = inner.bytes + bytes - old.map_or(0, |old| old.bytes);
         while inner.bytes > self.limit.0 {
@@ -137,9 +160,13 @@ impl ResponseStore {
         Ok(Arc::clone(&entry.response))
     }
 
-    /// Forgets a response.
-    pub(crate) fn remove(&self, id: &str) {
-        locked(&self.inner).remove(id);
+    /// Deletes a response. It ends if it is being computed, and does not return.
+    pub(crate) fn delete(&self, id: &str, response: &Kept) {
+        let mut inner = locked(&self.inner);
+        response.is_deleted.store(true, Ordering::Release);
+        inner.remove(id);
+        drop(inner);
+        response.cancelled.cancel();
     }
 
     /// The item with this id.
@@ -151,9 +178,10 @@ impl ResponseStore {
 }
 
 impl Inner {
-    /// The id of the response that has not been used for the longest time. Those that are being computed are not heavy yet.
+    /// The id of the response that has ended and has not been used for the longest time.
     fn oldest(&self) -> Option<String> {
-        self.kept.iter().min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
+        let ended = self.kept.iter().filter(|(_, entry)| entry.has_ended);
+        ended.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
     }
 
     fn remove(&mut self, id: &str) {
@@ -193,21 +221,35 @@ mod tests {
     fn the_least_recently_used_response_gives_way() {
         let store = ResponseStore::new(ByteSize(3 * kept(1, "a").bytes()));
         for id in ["a", "b", "c"] {
-            store.keep(id, &kept(1, id));
+            store.end(id, &kept(1, id));
         }
         store.get("a", Client(1)).expect("it is kept");
-        store.keep("d", &kept(1, "d"));
+        store.end("d", &kept(1, "d"));
         let found = ["a", "b", "c", "d"].map(|id| store.get(id, Client(1)).is_ok());
         assert_eq!(found, [true, false, true, true]);
-        store.remove("a");
+        let deleted = store.get("a", Client(1)).expect("it is kept");
+        store.delete("a", &deleted);
+        // Its computation ends after that.
+        store.end("a", &deleted);
         assert!(store.get("a", Client(1)).is_err());
         assert!(store.item("rs_c", Client(1)).is_some() && store.item("msg_a", Client(1)).is_none());
     }
 
     #[test]
+    fn a_response_that_is_computed_stays() {
+        let store = ResponseStore::new(ByteSize(kept(1, "a").bytes()));
+        store.begin("a", &kept(1, "a"));
+        for id in ["b", "c"] {
+            store.end(id, &kept(1, id));
+        }
+        let found = ["a", "b", "c"].map(|id| store.get(id, Client(1)).is_ok());
+        assert_eq!(found, [true, false, false]);
+    }
+
+    #[test]
     fn a_client_sees_its_own_responses_only() {
         let store = ResponseStore::new(ByteSize(1 << 20));
-        store.keep("a", &kept(1, "a"));
+        store.end("a", &kept(1, "a"));
         assert_eq!(store.get("a", Client(2)).err().map(|error| error.status().as_u16()), Some(404));
         assert!(store.item("rs_a", Client(2)).is_none());
     }

@@ -12,7 +12,8 @@ use mlx_options::ByteSize;
 
 use crate::body_memory::{Charge, parsed_bytes};
 use crate::error::ApiError;
-use crate::fields::Fields;
+use crate::fields::{Fields, refused};
+use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
 use crate::work::{HostWork, SHORT, Turn};
 
@@ -24,14 +25,16 @@ pub(crate) struct Job {
     state: AppState,
     charge: Charge,
     bytes: usize,
+    /// The id of the request.
+    pub(super) id: RequestId,
 }
 
 impl Job {
-    /// The job of a request that the server itself repeats.
-    pub(crate) fn of_server(state: &AppState) -> Result<Self, ApiError> {
+    /// The job of a stored response that the server itself computes again.
+    pub(crate) fn of_server(state: &AppState, response: &str) -> Result<Self, ApiError> {
         let mut charge = state.bodies.charge();
         charge.set(parsed_bytes(&[]))?;
-        Ok(Self { state: state.clone(), charge, bytes: 0 })
+        Ok(Self { state: state.clone(), charge, bytes: 0, id: RequestId::of_server(response) })
     }
 
     /// Runs a long computation for the request. It is cancelled if the client leaves.
@@ -52,9 +55,11 @@ impl Job {
 pub(super) async fn read<T: Send + 'static>(
     state: &AppState,
     request: Request,
-    read: fn(Fields) -> Result<T, ApiError>,
+    read: fn(&mut Fields) -> Result<T, ApiError>,
 ) -> Result<(T, Job), ApiError> {
     let limits = &state.config.limits;
+    let (notes, id) = (RequestNotes::of(&request), RequestId::of(&request));
+    let read = whole_reader(read, state.config.network.strict);
     let mut charge = state.bodies.charge();
     let body = collect(
         request.into_body(),
@@ -88,7 +93,30 @@ pub(super) async fn read<T: Send + 'static>(
             (compute(state, bytes, move || read(fields)).await?, bytes)
         }
     };
-    Ok((request, Job { state: state.clone(), charge, bytes }))
+    let (request, unused) = request;
+    notes.ignored(&unused);
+    Ok((request, Job { state: state.clone(), charge, bytes, id }))
+}
+
+/// Reads a request, with the names of fields that are not used. If the server is strict, it refuses a request with such a field.
+fn whole_reader<T>(
+    read: fn(&mut Fields) -> Result<T, ApiError>,
+    is_strict: bool,
+) -> impl Fn(Fields) -> Result<(T, Vec<String>), ApiError> + Copy + Send + 'static
+where
+    T: 'static,
+{
+    move |mut fields| {
+        let request = read(&mut fields)?;
+        let unused = fields.into_unused();
+        match unused.first().filter(|_| is_strict) {
+            Some(name) => Err(refused(
+                name,
+                "is not used here, and the server is --strict; remove it or check the spelling",
+            )),
+            None => Ok((request, unused)),
+        }
+    }
 }
 
 /// A body that was parsed.

@@ -13,7 +13,7 @@ use crate::protocol::openai::answer::{Answer, ChatChoice, StreamEvent};
 use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
 use crate::protocol::openai::text::RenderResponse;
 use crate::protocol::openai::writer::{Endpoint, Writer};
-use crate::request_log::LogUser;
+use crate::request_log::RequestNotes;
 use crate::state::AppState;
 use crate::{client, prepare};
 
@@ -28,17 +28,18 @@ use crate::{client, prepare};
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
     let (ChatCompletionRequest { mut chat, output }, job) =
         read(&state, request, ChatCompletionRequest::read).await?;
     chat.job.options.client = client;
-    log.note(chat.job.user.as_deref());
+    notes.user(chat.job.user.as_deref());
     let prepared = start(&state, chat, job).await?;
     answer(&state, prepared, |facts| Writer::new(Endpoint::Chat, output, facts)).await
 }
 
 /// Starts the generations of a chat, whichever protocol it came by.
-pub(crate) async fn start(state: &AppState, chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
+pub(crate) async fn start(state: &AppState, mut chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
+    chat.job.request_id = job.id.clone();
     prepare::check_amount(state, 1, chat.job.choices)?;
     let lease = state.models.lease(chat.job.model.as_deref()).await?;
     let shared = state.clone();

@@ -11,7 +11,7 @@ use crate::prepare;
 use crate::protocol::openai::answer::{Answer, CompletionChoice, StreamEvent};
 use crate::protocol::openai::completion::CompletionRequest;
 use crate::protocol::openai::writer::{Endpoint, Writer};
-use crate::request_log::LogUser;
+use crate::request_log::RequestNotes;
 use crate::state::AppState;
 
 /// Completes texts, as one response or as server-sent events.
@@ -25,11 +25,12 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
     let (mut request, job) = read(&state, request, CompletionRequest::read).await?;
     request.job.options.client = client;
+    request.job.request_id = job.id.clone();
     let output = request.output;
-    log.note(request.job.user.as_deref());
+    notes.user(request.job.user.as_deref());
     prepare::check_amount(&state, request.prompts.len(), request.job.choices)?;
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();

@@ -6,8 +6,9 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{exactness, json};
 use crate::error::{ApiError, ErrorResponse};
+use crate::generation::Origin;
 use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
-use crate::request_log::LogUser;
+use crate::request_log::RequestNotes;
 use crate::state::AppState;
 use crate::{client, embed};
 
@@ -22,13 +23,13 @@ use crate::{client, embed};
     )
 )]
 pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
     let (request, job) = read(&state, request, EmbeddingRequest::read).await?;
-    log.note(request.user.as_deref());
+    notes.user(request.user.as_deref());
     embed::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let (encoding, shared) = (request.encoding, state.clone());
-    let embeddings = job.run(move |turn| embed::start(&shared, &lease, &request, client, turn)).await?;
+    let (encoding, shared, origin) = (request.encoding, state.clone(), Origin { client, id: job.id.clone() });
+    let embeddings = job.run(move |turn| embed::start(&shared, &lease, &request, &origin, turn)).await?;
     drop(job);
     let name = embeddings.exactness;
     Ok(exactness(json(embeddings.list(encoding).await?), name))

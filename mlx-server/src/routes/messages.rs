@@ -11,7 +11,6 @@ use crate::protocol::messages::answer::{MessageAnswer, MessagesEvent, TokenCount
 use crate::protocol::messages::error::MessagesError;
 use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
 use crate::protocol::messages::writer::Writer;
-use crate::request_log::name_ignored;
 use crate::state::AppState;
 use crate::{client, prepare};
 
@@ -28,12 +27,11 @@ use crate::{client, prepare};
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let client = client::of_request(&request);
     let (request, job) = read(&state, request, MessagesRequest::read).await?;
-    let MessagesRequest { mut chat, display, ignored } = request;
+    let MessagesRequest { mut chat, display } = request;
     chat.job.options.client = client;
     let prepared = start(&state, chat, job).await;
     let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
-    let response = answer(&state, prepared, |facts| Writer::new(display, facts)).await?;
-    Ok(name_ignored(response, &ignored))
+    answer(&state, prepared, |facts| Writer::new(display, facts)).await
 }
 
 /// Counts the tokens of a conversation's prompt without generating.
@@ -51,8 +49,8 @@ pub(crate) async fn count_tokens(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (request, job) = read(&state, request, MessagesCountRequest::read).await?;
-    let MessagesCountRequest { model, conversation, ignored } = request;
+    let MessagesCountRequest { model, conversation } = request;
     let lease = state.models.lease(model.as_deref()).await?;
     let input_tokens = job.run(move |turn| prepare::prompt_tokens(&lease, conversation, turn)).await?;
-    Ok(name_ignored(json(TokenCount { input_tokens }), &ignored))
+    Ok(json(TokenCount { input_tokens }))
 }

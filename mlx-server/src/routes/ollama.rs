@@ -5,21 +5,26 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use mlx_core::engine::Client;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
-use super::body::read;
+use super::body::{Job, read};
 use super::chat;
 use super::response::{answer, exactness, json};
 use crate::chat_request::ChatRequest;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddings};
+use crate::generation::Origin;
+use crate::protocol::ollama::embed::{
+    OllamaEmbedRequest, OllamaEmbedding, OllamaEmbeddingRequest, OllamaEmbeddings,
+};
 use crate::protocol::ollama::error::OllamaError;
 use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, ShowRequest};
 use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::protocol::ollama::writer::{Endpoint, Writer, loaded_line};
+use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
 use crate::state::AppState;
 use crate::{client, embed};
 
@@ -50,7 +55,7 @@ pub(crate) async fn text(State(state): State<AppState>, request: Request) -> Res
 async fn generate(
     state: &AppState,
     request: Request,
-    reader: fn(Fields) -> Result<ChatRequest, ApiError>,
+    reader: fn(&mut Fields) -> Result<ChatRequest, ApiError>,
     endpoint: Endpoint,
 ) -> Result<Response, ApiError> {
     let client = client::of_request(&request);
@@ -76,13 +81,7 @@ pub(crate) async fn embeddings(
 ) -> Result<Response, ApiError> {
     let (client, begun) = (client::of_request(&request), Instant::now());
     let (OllamaEmbedRequest(request), job) = read(&state, request, OllamaEmbedRequest::read).await?;
-    embed::check_amount(&state, &request)?;
-    let lease = state.models.lease(request.model.as_deref()).await?;
-    let (encoding, shared) = (request.encoding, state.clone());
-    let running = job.run(move |turn| embed::start(&shared, &lease, &request, client, turn)).await?;
-    drop(job);
-    let name = running.exactness;
-    let list = running.list(encoding).await?;
+    let (list, name) = vectors(&state, request, client, job).await?;
     let total_duration = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let prompt_eval_count = list.usage.prompt_tokens;
     let embeddings = list.data.into_iter().map(|object| object.embedding).collect();
@@ -90,6 +89,38 @@ pub(crate) async fn embeddings(
         json(OllamaEmbeddings { model: list.model, embeddings, total_duration, prompt_eval_count }),
         name,
     ))
+}
+
+/// Computes the embedding of one text.
+#[utoipa::path(
+    post, path = "/api/embeddings", tag = "ollama",
+    request_body = OllamaEmbeddingRequest,
+    responses((status = 200, body = OllamaEmbedding), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
+)]
+pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let client = client::of_request(&request);
+    let (OllamaEmbeddingRequest(request), job) = read(&state, request, OllamaEmbeddingRequest::read).await?;
+    let vectors = vectors(&state, request, client, job).await;
+    let (list, name) = vectors.map_err(|error| error.renamed("input", "prompt"))?;
+    let first = list.data.into_iter().next();
+    let embedding = first.ok_or_else(|| ApiError::failed("the model gave no vector"))?.embedding;
+    Ok(exactness(json(OllamaEmbedding { embedding }), name))
+}
+
+/// The vectors of a request, and how far they can be repeated.
+async fn vectors(
+    state: &AppState,
+    request: EmbeddingRequest,
+    client: Client,
+    job: Job,
+) -> Result<(EmbeddingList, &'static str), ApiError> {
+    embed::check_amount(state, &request)?;
+    let lease = state.models.lease(request.model.as_deref()).await?;
+    let (encoding, shared, origin) = (request.encoding, state.clone(), Origin { client, id: job.id.clone() });
+    let running = job.run(move |turn| embed::start(&shared, &lease, &request, &origin, turn)).await?;
+    drop(job);
+    let name = running.exactness;
+    Ok((running.list(encoding).await?, name))
 }
 
 /// Lists the models.

@@ -1,4 +1,4 @@
-//! The page at `/`, for browsers. Invariant: its policy names the hashes of its own style and script, and refuses text as
+//! The page at `/` for browsers, and a text for Ollama's clients, which ask there whether a server runs. Invariant: its policy names the hashes of its own style and script, and refuses text as
 //! markup (trusted types), so that nothing else runs in it, whatever a model writes.
 
 use std::sync::LazyLock;
@@ -14,7 +14,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::config::NetworkConfig;
 use crate::state::AppState;
 
 const PAGE: &str = include_str!("../../page/index.html");
@@ -36,22 +35,22 @@ fn hash_of(element: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(inside)))
 }
 
-/// Whether a request is answered with the page, which needs no key: it holds nothing but itself.
-pub(crate) fn is_asked(network: &NetworkConfig, request: &Request) -> bool {
-    !network.no_page
-        && request.uri().path() == "/"
-        && [Method::GET, Method::HEAD].contains(request.method())
-        && takes_html(request.headers())
+/// Answers Ollama's clients, which look for these words.
+const RUNNING: &str = "Ollama is running";
+
+/// Whether a request is for the page or for the text in its place. Neither needs a key: they hold nothing of this server.
+pub(crate) fn is_asked(request: &Request) -> bool {
+    request.uri().path() == "/" && [Method::GET, Method::HEAD].contains(request.method())
 }
 
 fn takes_html(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|it| it.to_str().is_ok_and(|it| it.contains("text/html")))
 }
 
-/// The page; for programs, and for all clients with `--no-page`, no endpoint is here.
+/// The page; for programs, and for all clients with `--no-page`, a text.
 pub(crate) async fn page(State(state): State<AppState>, request: Request) -> Response {
-    if !is_asked(&state.config.network, &request) {
-        return super::no_path(request).await.into_response();
+    if state.config.network.no_page || !takes_html(request.headers()) {
+        return ([(CONTENT_TYPE, "text/plain; charset=utf-8"), (VARY, "accept")], RUNNING).into_response();
     }
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),

@@ -6,8 +6,9 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{exactness, json};
 use crate::error::{ApiError, ErrorResponse};
+use crate::generation::Origin;
 use crate::protocol::rerank::{RerankList, RerankRequest};
-use crate::request_log::LogUser;
+use crate::request_log::RequestNotes;
 use crate::state::AppState;
 use crate::{client, rerank as ranking};
 
@@ -22,15 +23,15 @@ use crate::{client, rerank as ranking};
     )
 )]
 pub(crate) async fn rerank(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
     let (request, job) = read(&state, request, RerankRequest::read).await?;
-    log.note(request.user.as_deref());
+    notes.user(request.user.as_deref());
     ranking::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let name = lease.engine.exactness().as_str();
-    let shared = state.clone();
+    let (shared, origin) = (state.clone(), Origin { client, id: job.id.clone() });
     let (running, request) =
-        job.run(move |turn| Ok((ranking::start(&shared, &lease, &request, client, turn)?, request))).await?;
+        job.run(move |turn| Ok((ranking::start(&shared, &lease, &request, &origin, turn)?, request))).await?;
     drop(job);
     Ok(exactness(json(running.list(request).await?), name))
 }

@@ -17,8 +17,8 @@ use crate::protocol::openai::answer::StreamEvent;
 use crate::protocol::responses::object;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::Writer;
-use crate::request_log::{LogUser, name_ignored};
-use crate::responses::launch::{Launch, Running};
+use crate::request_log::RequestNotes;
+use crate::responses::launch::{self, Launch, Running};
 use crate::state::AppState;
 
 /// The most items of a page, and how many it has unless the request says.
@@ -36,34 +36,30 @@ const PAGE: usize = 20;
     )
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
     let reader = if state.journal.is_some() { read_with_body } else { read_alone };
     let ((request, body), job) = read(&state, request, reader).await?;
-    log.note(request.job.user.as_deref());
+    notes.user(request.job.user.as_deref());
     let launch = Launch::new(&state, request, body, client)?;
-    let ignored = launch.ignored().to_vec();
     let is_streamed = launch.is_streamed();
-    let response = if launch.is_kept() {
+    if launch.is_kept() {
         let Running { facts, kept, reader } = launch.kept(&state, job, is_streamed).await?;
         let about = About::of(&facts);
         if is_streamed {
-            with_headers(reader.body().into_response(), about, "text/event-stream", true)
-        } else {
-            reader.end().await?;
-            with_headers(json(&*kept.response()), about, "application/json", false)
+            return Ok(with_headers(reader.body().into_response(), about, "text/event-stream", true));
         }
-    } else {
-        let (prepared, asked) = launch.passing(&state, job).await?;
-        answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await?
-    };
-    Ok(name_ignored(response, &ignored))
+        reader.end().await?;
+        return Ok(with_headers(json(&*kept.response()), about, "application/json", false));
+    }
+    let (prepared, asked) = launch.passing(&state, job).await?;
+    answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await
 }
 
-fn read_alone(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+fn read_alone(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
     ResponseRequest::read(fields).map(|request| (request, None))
 }
 
-fn read_with_body(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+fn read_with_body(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
     let body = fields.whole();
     ResponseRequest::read(fields).map(|request| (request, Some(body)))
 }
@@ -104,7 +100,9 @@ pub(crate) async fn fetch(
     if !query.stream {
         return Ok(json(&*kept.response()));
     }
-    let _ = query.include_obfuscation;
+    if query.include_obfuscation == Some(true) {
+        RequestNotes::of(&request).ignored(&["include_obfuscation".to_owned()]);
+    }
     let after = match query.starting_after {
         Some(after) => Some(after),
         None => last_event(request.headers())?,
@@ -151,16 +149,7 @@ pub(crate) async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = given_id(id)?;
-    let kept = state.responses.get(&id, client::of_request(&request))?;
-    kept.cancelled.cancel();
-    state.responses.remove(&id);
-    if let Some(journal) = state.journal.clone() {
-        let id = id.clone();
-        let removed = tokio::task::spawn_blocking(move || journal.remove(&id)).await;
-        if !matches!(removed, Ok(Ok(()))) {
-            return Err(ApiError::failed("the response could not be removed from the journal"));
-        }
-    }
+    launch::delete(&state, &id, client::of_request(&request)).await?;
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 

@@ -15,6 +15,7 @@ use crate::chat_request::{ChatRequest, Conversation, GenerationSpec};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::schema::{merged, register};
+use crate::request_log::RequestId;
 
 field_group! {
     /// The prompt.
@@ -56,7 +57,7 @@ field_group! {
 }
 
 field_group! {
-    /// Hints that change no answer: accepted and not used.
+    /// Hints that change no answer: accepted, not used, and named in `x-ignored-fields`.
     pub(crate) struct MessagesHints {
         /// Not used: nothing is stored.
         #[schema(value_type = Object)]
@@ -65,7 +66,7 @@ field_group! {
         #[schema(value_type = Object)]
         pub(crate) cache_control: Value,
         /// Not used: there is one tier.
-        #[schema(value_type = String, example = "auto")]
+        #[schema(value_type = String, example = "priority")]
         pub(crate) service_tier: Value,
         /// Not used: there is one speed.
         #[schema(value_type = String, example = "fast")]
@@ -73,7 +74,7 @@ field_group! {
         /// Not used: everything is computed here.
         #[schema(value_type = String, example = "us")]
         pub(crate) inference_geo: Value,
-        /// Not used: nothing is removed from a conversation. Other edits than to keep all thoughts are named in `x-ignored-fields`.
+        /// Not used: nothing is removed from a conversation.
         #[schema(value_type = Object)]
         pub(crate) context_management: Value,
     }
@@ -86,8 +87,6 @@ pub(crate) struct MessagesRequest {
     pub(crate) chat: ChatRequest,
     /// Whether the text of thoughts is sent.
     pub(crate) display: Display,
-    /// Fields that are not used.
-    pub(crate) ignored: Vec<String>,
 }
 
 /// A request for the length of a prompt that was read.
@@ -97,14 +96,12 @@ pub(crate) struct MessagesCountRequest {
     pub(crate) model: Option<String>,
     /// The conversation.
     pub(crate) conversation: Conversation,
-    /// Fields that are not used.
-    pub(crate) ignored: Vec<String>,
 }
 
 impl MessagesRequest {
-    /// Reads a request. A field that is not known is not used; one inside of another is refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = GenerationFields::read(&mut fields)?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = GenerationFields::read(fields)?;
         let most = given.max_tokens.ok_or_else(|| ApiError::field("max_tokens", "is missing"))?;
         if most == 0 {
             return Err(ApiError::field("max_tokens", "is 0; it must be at least 1"));
@@ -135,18 +132,19 @@ impl MessagesRequest {
             choices: 1,
             is_streamed: given.stream.unwrap_or(false),
             user: None,
+            request_id: RequestId::default(),
         };
         let (conversation, policy) = (read.conversation, ContextPolicy::Stop);
         let chat = ChatRequest { job, conversation, limit_name: "max_tokens", policy };
-        Ok(Self { chat, display: read.asked.display, ignored: read.ignored })
+        Ok(Self { chat, display: read.asked.display })
     }
 }
 
 impl MessagesCountRequest {
     /// Reads a request like one for a message.
-    pub(crate) fn read(fields: Fields) -> Result<Self, ApiError> {
-        let ReadPrompt { model, conversation, ignored, .. } = ReadPrompt::read(fields, None)?;
-        Ok(Self { model, conversation, ignored })
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let ReadPrompt { model, conversation, .. } = ReadPrompt::read(fields, None)?;
+        Ok(Self { model, conversation })
     }
 }
 
@@ -155,28 +153,27 @@ struct ReadPrompt {
     model: Option<String>,
     conversation: Conversation,
     asked: thinking::Asked,
-    ignored: Vec<String>,
 }
 
 impl ReadPrompt {
-    fn read(mut fields: Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
+    fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
         if fields.value("thread").is_some() {
             return Err(no_threads());
         }
-        let PromptFields { model, system } = PromptFields::read(&mut fields)?;
-        let tools = tools::read(&mut fields)?;
-        let mut asked = thinking::read(&mut fields, max_tokens)?;
-        let hints = MessagesHints::read(&mut fields)?;
-        let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
-        let mut ignored = tools.ignored;
-        ignored.append(&mut asked.ignored);
-        if hints.context_management.is_some_and(|given| !keeps_all(&given)) {
-            ignored.push("context_management".to_owned());
+        let PromptFields { model, system } = PromptFields::read(fields)?;
+        let tools = tools::read(fields)?;
+        let mut asked = thinking::read(fields, max_tokens)?;
+        fields.hint("service_tier", &[json!("auto"), json!("standard_only")]);
+        if fields.peek("context_management").is_some_and(keeps_all) {
+            fields.value("context_management");
         }
-        ignored.extend(fields.ignored());
+        fields.unused(MessagesHints::read)?;
+        let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
+        fields.add_unused(tools.ignored);
+        fields.add_unused(std::mem::take(&mut asked.ignored));
         let (tools, thinking, variables) = (tools.request, asked.thinking, Map::new());
         let conversation = Conversation { messages, variables, tools, thinking };
-        Ok(Self { model, conversation, asked, ignored })
+        Ok(Self { model, conversation, asked })
     }
 }
 
@@ -191,7 +188,6 @@ impl PartialSchema for MessagesRequest {
         let groups = [GenerationFields::schema(), PromptFields::schema()];
         merged(groups.into_iter().chain(shared()), &[])
             .list::<InputMessage>("messages", "The conversation so far.")
-            .open()
             .build(&["messages", "max_tokens"])
     }
 }
@@ -207,7 +203,6 @@ impl PartialSchema for MessagesCountRequest {
     fn schema() -> RefOr<Schema> {
         merged([PromptFields::schema()].into_iter().chain(shared()), &[])
             .list::<InputMessage>("messages", "The conversation so far.")
-            .open()
             .build(&["messages"])
     }
 }
@@ -227,7 +222,11 @@ mod tests {
     use super::*;
 
     fn read(request: &Value) -> Result<MessagesRequest, ApiError> {
-        MessagesRequest::read(Fields::parse(request.to_string().as_bytes()).expect("an object"))
+        MessagesRequest::read(&mut parsed(request))
+    }
+
+    fn parsed(request: &Value) -> Fields {
+        Fields::parse(request.to_string().as_bytes()).expect("an object")
     }
 
     /// A client that sends the end of a conversation alone must not get an answer to that.
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_change_nothing_are_not_named_and_others_are() {
+    fn fields_that_are_not_used_are_named() {
         let request = |edit: Value| {
             json!({
                 "max_tokens": 5,
@@ -252,9 +251,14 @@ mod tests {
                 "absent": null,
             })
         };
-        let ignored = |edit: Value| read(&request(edit)).expect("valid").ignored;
-        assert_eq!(ignored(json!({"type": "clear_thinking_20251015", "keep": "all"})), ["safeguards"]);
+        let unused = |edit: Value| {
+            let mut fields = parsed(&request(edit));
+            MessagesRequest::read(&mut fields).expect("valid");
+            fields.into_unused()
+        };
+        let keeps = json!({"type": "clear_thinking_20251015", "keep": "all"});
+        assert_eq!(unused(keeps), ["metadata", "safeguards"], "nothing is lost");
         let clears = json!({"type": "clear_tool_uses_20250919"});
-        assert_eq!(ignored(clears), ["context_management", "safeguards"]);
+        assert_eq!(unused(clears), ["metadata", "context_management", "safeguards"]);
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Ask
         }
         let format = fields.value("format").map(|format| read_format(format, "output_config.format"));
         asked.grammar = format.transpose()?;
-        asked.ignored.extend(fields.ignored().into_iter().map(|name| format!("output_config.{name}")));
+        asked.ignored.extend(fields.into_unused());
     }
     Ok(asked)
 }
@@ -107,7 +107,7 @@ fn read_thinking(given: Value, max_tokens: Option<usize>, asked: &mut Asked) -> 
         None | Some("summarized" | "updates") => Display::Text,
         Some(_) => return Err(ApiError::unsupported("thinking.display", "must be omitted or summarized")),
     };
-    asked.ignored.extend(fields.ignored().into_iter().map(|name| format!("thinking.{name}")));
+    asked.ignored.extend(fields.into_unused());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The request of `POST /api/embed` and its answer.
+//! The requests of `POST /api/embed` and of the older `POST /api/embeddings`, and their answers.
 
 use mlx_core::engine::Priority;
 use mlx_core::sentence_transformers::PromptChoice;
@@ -9,9 +9,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::completion::prompts;
+use crate::protocol::openai::completion::{Prompt, prompts};
 use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector};
-use crate::protocol::openai::schema::{Fixed, merged};
+use crate::protocol::openai::schema::merged;
 
 field_group! {
     /// Texts to turn into vectors.
@@ -31,45 +31,84 @@ field_group! {
     }
 }
 
-fn fixed() -> [Fixed; 1] {
-    [("options", vec![json!({})], "no option changes a vector")]
-}
-
 /// A request for vectors that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaEmbedRequest(pub(crate) EmbeddingRequest);
 
 impl OllamaEmbedRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = OllamaEmbedFields::read(&mut fields)?;
-        fields.value("keep_alive");
-        for (field, allowed, why) in fixed() {
-            fields.only(field, &allowed, why)?;
-        }
-        fields.end()?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = OllamaEmbedFields::read(fields)?;
+        // How long a model stays in memory is the server's --idle-timeout.
+        fields.hint("keep_alive", &[]);
+        // No option changes a vector.
+        fields.hint("options", &[json!({})]);
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
         }
         Ok(Self(EmbeddingRequest {
-            inputs: prompts(given.input, "input")?,
-            model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
-            encoding: Encoding::Float,
             dimensions: given.dimensions,
             truncate: given.truncate.unwrap_or(true),
-            pooling: None,
-            prompt: PromptChoice::Default,
-            // As Ollama's are.
-            normalize: Some(true),
-            priority: Priority::Normal,
-            user: None,
+            ..request(prompts(given.input, "input")?, given.model)
         }))
     }
 }
 
+field_group! {
+    /// A text to turn into a vector, as Ollama's older endpoint has it.
+    pub(crate) struct OllamaPromptFields {
+        /// The text.
+        #[schema(example = "Once upon a time")]
+        pub(crate) prompt: String,
+        /// The model's name; without it the first model is used.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+    }
+}
+
+/// A request for one vector that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OllamaEmbeddingRequest(pub(crate) EmbeddingRequest);
+
+impl OllamaEmbeddingRequest {
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let OllamaPromptFields { prompt, model } = OllamaPromptFields::read(fields)?;
+        fields.hint("keep_alive", &[]);
+        fields.hint("options", &[json!({})]);
+        let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "is missing; give a text"))?;
+        Ok(Self(request(prompts(Some(prompt.into()), "prompt")?, model)))
+    }
+}
+
+/// A request for vectors with what both endpoints have in common. A text that does not fit is cut.
+fn request(inputs: Vec<Prompt>, model: Option<String>) -> EmbeddingRequest {
+    EmbeddingRequest {
+        inputs,
+        model: model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
+        encoding: Encoding::Float,
+        dimensions: None,
+        truncate: true,
+        pooling: None,
+        prompt: PromptChoice::Default,
+        // As Ollama's are.
+        normalize: Some(true),
+        priority: Priority::Normal,
+        user: None,
+    }
+}
+
+impl PartialSchema for OllamaEmbeddingRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([OllamaPromptFields::schema()], &[]).build(&["prompt"])
+    }
+}
+
+impl ToSchema for OllamaEmbeddingRequest {}
+
 impl PartialSchema for OllamaEmbedRequest {
     fn schema() -> RefOr<Schema> {
-        merged([OllamaEmbedFields::schema()], &fixed()).build(&["input"])
+        merged([OllamaEmbedFields::schema()], &[]).build(&["input"])
     }
 }
 
@@ -86,4 +125,11 @@ pub(crate) struct OllamaEmbeddings {
     pub(crate) total_duration: u64,
     /// Tokens of all texts.
     pub(crate) prompt_eval_count: usize,
+}
+
+/// The vector of a text.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OllamaEmbedding {
+    /// Its numbers; none for an empty text.
+    pub(crate) embedding: Vector,
 }

@@ -23,7 +23,7 @@ pub(crate) struct OllamaModel {
     modified_at: String,
     /// Bytes of its weights in the files; of a loaded model in memory.
     size: u64,
-    /// Nothing is computed here: empty.
+    /// A hash of its files' names and sizes and of its configuration, in hexadecimal digits.
     digest: String,
     /// What it is.
     details: ModelDetails,
@@ -71,7 +71,7 @@ impl OllamaModel {
             name,
             modified_at: rfc3339(entry.created()),
             size: entry.spec().map_or(0, |spec| spec.file_bytes),
-            digest: String::new(),
+            digest: entry.digest().to_owned(),
             details: details(entry),
             expires_at: None,
             size_vram: None,
@@ -128,12 +128,11 @@ fn fixed() -> [Fixed; 1] {
 
 impl ShowRequest {
     /// Reads a request.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = ShowFields::read(&mut fields)?;
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = ShowFields::read(fields)?;
         for (field, allowed, why) in fixed() {
             fields.only(field, &allowed, why)?;
         }
-        fields.end()?;
         let name = given.model.or(given.name);
         let name = name.ok_or_else(|| ApiError::field("model", "is missing; give the name of a model"))?;
         Ok(Self(name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)))
@@ -156,7 +155,7 @@ pub(crate) struct Description {
     /// Sizes, by names that begin with its architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// What it can be asked for: `completion`, `tools`, `thinking`, `vision`.
+    /// What it can be asked for: `completion` or, of an embedding model, `embedding`; `tools`, `thinking`, `vision`.
     capabilities: Vec<&'static str>,
     /// When its folder was written.
     modified_at: String,
@@ -173,7 +172,8 @@ impl Description {
     pub(crate) fn of(entry: &Entry) -> Self {
         let abilities = entry.abilities();
         let known = [
-            ("completion", true),
+            ("completion", !abilities.embeds),
+            ("embedding", abilities.embeds),
             ("tools", abilities.calls_tools),
             ("thinking", abilities.thinks),
             ("vision", abilities.sees),

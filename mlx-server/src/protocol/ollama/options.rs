@@ -42,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) max_tokens: Option<usize>,
     /// The text ends before the first of these strings.
     pub(crate) stop: Vec<String>,
+    /// The full names of options that are not used.
+    pub(crate) unused: Vec<String>,
 }
 
 /// Reads `options`.
@@ -49,7 +51,7 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     let Some(options) = options else { return Ok(Options::default()) };
     let mut fields = Fields::inside("options", options)?;
     for option in OF_LOADING {
-        fields.value(option);
+        fields.hint(option, &[]);
     }
     for (option, allowed, why) in fixed() {
         fields.only(option, &allowed, why)?;
@@ -71,8 +73,8 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     };
     let max_tokens = max_tokens(&mut fields)?;
     let stop: Option<OneOrMany> = fields.take("stop")?;
-    fields.end()?;
-    Ok(Options { sampling, max_tokens, stop: stop.map_or(Vec::new(), OneOrMany::into_vec) })
+    let unused = fields.into_unused();
+    Ok(Options { sampling, max_tokens, stop: stop.map_or(Vec::new(), OneOrMany::into_vec), unused })
 }
 
 /// Negative seeds draw one, as without a seed.
@@ -97,15 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_honored_neutral_or_refused() {
+    fn options_are_honored_neutral_named_or_refused() {
         let given = json!({"temperature": 0.5, "num_predict": 7, "stop": "x", "num_ctx": 4096, "seed": 3, "repeat_last_n": -1, "mirostat": 0});
         let options = read(Some(given)).expect("valid");
         assert_eq!((options.sampling.temperature, options.sampling.seed), (Some(0.5), Some(3)));
         assert_eq!((options.max_tokens, options.stop.as_slice()), (Some(7), &["x".to_owned()][..]));
+        assert_eq!(options.unused, ["options.num_ctx"]);
+        assert_eq!(read(Some(json!({"moods": 1}))).expect("valid").unused, ["options.moods"]);
         assert_eq!(read(Some(json!({"num_predict": -1}))).expect("valid").max_tokens, None);
-        for (option, value) in
-            [("mirostat", json!(1)), ("moods", json!(1)), ("num_predict", json!(-3)), ("top_p", json!("a"))]
-        {
+        for (option, value) in [("mirostat", json!(1)), ("num_predict", json!(-3)), ("top_p", json!("a"))] {
             let error = read(Some(json!({option: value}))).expect_err(option);
             assert_eq!(error.param(), Some(format!("options.{option}").as_str()));
         }

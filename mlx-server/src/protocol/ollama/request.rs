@@ -13,6 +13,7 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::schema::merged;
 use crate::protocol::openai::tools;
+use crate::request_log::RequestId;
 
 field_group! {
     /// The fields that chats and texts share.
@@ -71,9 +72,9 @@ pub(crate) struct OllamaChatRequest(pub(crate) ChatRequest);
 pub(crate) struct OllamaGenerateRequest(pub(crate) ChatRequest);
 
 impl OllamaChatRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = OllamaChatFields::read(&mut fields)?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = OllamaChatFields::read(fields)?;
         let messages = super::message::read(given.messages)?;
         check_calls(&messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
@@ -83,13 +84,13 @@ impl OllamaChatRequest {
 }
 
 impl OllamaGenerateRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = OllamaTextFields::read(&mut fields)?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = OllamaTextFields::read(fields)?;
         fields.only("raw", &[json!(false)], "for a text without a template use /v1/completions")?;
         fields.only("suffix", &[json!("")], "fill-in-the-middle is not offered")?;
         fields.only("template", &[json!("")], "the model's own template is used")?;
-        let images = super::message::images(&mut fields)?;
+        let images = super::message::images(fields)?;
         fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
         let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
         if prompt.is_none() && !images.is_empty() {
@@ -106,18 +107,19 @@ impl OllamaGenerateRequest {
     }
 }
 
-fn shared(mut fields: Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
-    let given = OllamaFields::read(&mut fields)?;
+fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
+    let given = OllamaFields::read(fields)?;
     // How long a model stays in memory is the server's --idle-timeout.
-    fields.value("keep_alive");
+    fields.hint("keep_alive", &[]);
     fields.only("logprobs", &[json!(false)], "use /v1/chat/completions")?;
     fields.only("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
-    fields.only("shift", &[json!(true), json!(false)], "must be a boolean")?;
-    let Options { sampling, max_tokens, stop } = options::read(given.options)?;
+    // A context that is full ends the answer.
+    fields.hint("shift", &[json!(false)]);
+    let Options { sampling, max_tokens, stop, unused } = options::read(given.options)?;
+    fields.add_unused(unused);
     let constraint = given.format.map(constraint).transpose()?.flatten();
     let tools = tools::shown(list)?;
     let thinking = given.think.map_or(Ok(ThinkingRequest::default()), thinking)?;
-    fields.end()?;
     let constraint_field = constraint.as_ref().map(|_| "format");
     let job = GenerationSpec {
         model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
@@ -126,6 +128,7 @@ fn shared(mut fields: Fields, messages: Vec<Message>, list: Option<Value>) -> Re
         choices: 1,
         is_streamed: given.stream.unwrap_or(true),
         user: None,
+        request_id: RequestId::default(),
     };
     let conversation = Conversation { messages, variables: Map::new(), tools, thinking };
     let policy = if given.truncate == Some(false) { ContextPolicy::Stop } else { ContextPolicy::EvictTurns };

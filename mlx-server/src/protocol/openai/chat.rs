@@ -28,21 +28,24 @@ fn fixed() -> [Fixed; 2] {
     ]
 }
 
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 3] = [
     ("functions", "give tools"),
     ("audio", "only text is offered"),
-    ("prediction", "it would change nothing"),
-    ("verbosity", "give what the model's template knows in chat_template_kwargs"),
     ("web_search_options", "this server has no web search"),
-    ("moderation", "texts are not moderated"),
 ];
 
 field_group! {
-    /// Hints that change no answer: accepted and not used.
+    /// Hints that change no answer: accepted, not used, and named in `x-ignored-fields`.
     pub(crate) struct HintFields {
         /// Not used: nothing is stored.
         #[schema(example = true)]
         pub(crate) store: bool,
+        /// Not used: answers are not drafted from it; see `speculate`.
+        #[schema(value_type = Object)]
+        pub(crate) prediction: Value,
+        /// Not used: give what the model's template knows in `chat_template_kwargs`.
+        #[schema(example = "low")]
+        pub(crate) verbosity: String,
         /// Not used: nothing is stored.
         #[schema(value_type = Object)]
         pub(crate) metadata: Map<String, Value>,
@@ -53,7 +56,7 @@ field_group! {
         #[schema(example = "someone")]
         pub(crate) safety_identifier: String,
         /// Not used: there is one tier; see `priority`.
-        #[schema(example = "auto")]
+        #[schema(example = "flex")]
         pub(crate) service_tier: String,
     }
 }
@@ -93,15 +96,17 @@ pub(crate) struct ChatCompletionRequest {
 }
 
 impl ChatCompletionRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let (mut job, mut output) = options::read(&mut fields)?;
-        let chat = ChatFields::read(&mut fields)?;
-        HintFields::read(&mut fields)?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let (mut job, mut output) = options::read(fields)?;
+        let chat = ChatFields::read(fields)?;
+        fields.hint("store", &[json!(false)]);
+        fields.hint("service_tier", &[json!("auto"), json!("default")]);
+        fields.unused(HintFields::read)?;
         let conversation = Conversation {
-            tools: tools::read(&mut fields)?,
+            tools: tools::read(fields)?,
             thinking: ThinkingRequest::demanded(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
-            ..conversation(&mut fields, chat.chat_template_kwargs)?
+            ..conversation(fields, chat.chat_template_kwargs)?
         };
         check_calls(&conversation.messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
@@ -110,7 +115,6 @@ impl ChatCompletionRequest {
             fields.only(field, &allowed, why)?;
         }
         fields.refuse(&REFUSED)?;
-        fields.end()?;
         let limit_name =
             if job.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
         job.options.max_tokens = match (job.options.max_tokens, chat.max_completion_tokens) {
@@ -187,8 +191,8 @@ pub(crate) struct RenderRequest {
 
 impl RenderRequest {
     /// Reads a request: the fields of a chat, and one of its own.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let generation_prompt = RenderFields::read(&mut fields)?.add_generation_prompt.unwrap_or(true);
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let generation_prompt = RenderFields::read(fields)?.add_generation_prompt.unwrap_or(true);
         Ok(Self { chat: ChatCompletionRequest::read(fields)?, generation_prompt })
     }
 }

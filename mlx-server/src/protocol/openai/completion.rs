@@ -63,13 +63,12 @@ pub(crate) struct CompletionRequest {
 }
 
 impl CompletionRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let (mut job, mut output) = options::read(&mut fields)?;
-        let own = CompletionFields::read(&mut fields)?;
-        let prompts = prompts(PromptFields::read(&mut fields)?.prompt, "prompt")?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let (mut job, mut output) = options::read(fields)?;
+        let own = CompletionFields::read(fields)?;
+        let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
         fields.refuse(&[("suffix", "fill-in-the-middle is not offered")])?;
-        fields.end()?;
         match own.best_of {
             Some(count) if count != job.choices => {
                 let message = format!("is {count}, but n is {}; they must be the same", job.choices);

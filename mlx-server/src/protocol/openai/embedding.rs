@@ -90,10 +90,9 @@ pub(crate) struct EmbeddingRequest {
 }
 
 impl EmbeddingRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = EmbeddingFields::read(&mut fields)?;
-        fields.end()?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = EmbeddingFields::read(fields)?;
         let encoding = match given.encoding_format.as_deref() {
             None | Some("float") => Encoding::Float,
             Some("base64") => Encoding::Base64,

@@ -9,6 +9,7 @@ use super::{OneOrMany, constraint, sampling};
 use crate::chat_request::GenerationSpec;
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
+use crate::request_log::RequestId;
 
 field_group! {
     /// The model, and the length and number of answers.
@@ -85,6 +86,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
         choices,
         is_streamed,
         user: output.user,
+        request_id: RequestId::default(),
     };
     let output = OutputOptions {
         logprobs: false,

@@ -1,4 +1,5 @@
-//! The schemas of requests: groups of fields become one object, which allows no other fields unless it says so.
+//! The schemas of requests: groups of fields become one object. It allows other fields, which are not used and are named in the answer's
+//! headers.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{
@@ -11,10 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 pub(crate) type Fixed = (&'static str, Vec<Value>, &'static str);
 
 /// A builder of an object's schema.
-pub(crate) struct Merged {
-    object: Object,
-    is_open: bool,
-}
+pub(crate) struct Merged(Object);
 
 /// All properties of these objects, and the fixed ones.
 pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[Fixed]) -> Merged {
@@ -31,7 +29,7 @@ pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[F
             .description(Some(*why));
         object.properties.insert((*field).to_owned(), RefOr::T(Schema::Object(property.build())));
     }
-    Merged { object, is_open: false }
+    Merged(object)
 }
 
 impl Merged {
@@ -40,23 +38,17 @@ impl Merged {
         let items = Ref::from_schema_name(T::name());
         let list =
             ArrayBuilder::new().items(RefOr::Ref(items)).min_items(Some(1)).description(Some(description));
-        self.object.properties.insert(field.to_owned(), RefOr::T(Schema::Array(list.build())));
+        self.0.properties.insert(field.to_owned(), RefOr::T(Schema::Array(list.build())));
         self
     }
 
     /// The finished object.
     pub(crate) fn build(self, required: &[&str]) -> RefOr<Schema> {
-        let Self { mut object, is_open } = self;
+        let Self(mut object) = self;
         object.required = required.iter().map(ToString::to_string).collect();
         allow_null(&mut object);
-        object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(is_open)));
+        object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(true)));
         RefOr::T(Schema::Object(object))
-    }
-
-    /// Allows other fields, which are not used.
-    pub(crate) fn open(mut self) -> Self {
-        self.is_open = true;
-        self
     }
 }
 

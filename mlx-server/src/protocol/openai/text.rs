@@ -47,13 +47,12 @@ pub(crate) struct TokenizeRequest {
 }
 
 impl TokenizeRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = TokenizeFields::read(&mut fields)?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = TokenizeFields::read(fields)?;
         for (field, allowed, why) in fixed() {
             fields.only(field, &allowed, why)?;
         }
-        fields.end()?;
         Ok(Self {
             model: given.model,
             content: given.content.ok_or_else(|| ApiError::field("content", "is missing; give a text"))?,
@@ -108,10 +107,9 @@ pub(crate) struct DetokenizeRequest {
 }
 
 impl DetokenizeRequest {
-    /// Reads a request; every field is used or refused.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let given = DetokenizeFields::read(&mut fields)?;
-        fields.end()?;
+    /// Reads a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let given = DetokenizeFields::read(fields)?;
         let tokens =
             given.tokens.ok_or_else(|| ApiError::field("tokens", "is missing; give a list of ids"))?;
         let skip_special = given.skip_special.unwrap_or(false);

@@ -1,5 +1,4 @@
-//! The request of `POST /v1/responses`. Unknown fields at the top level are accepted and named in the answer's headers,
-//! as OpenAI's clients send new ones with every release; inside of items and tools they are refused.
+//! The request of `POST /v1/responses`.
 
 use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
@@ -16,6 +15,7 @@ use crate::fields::{Fields, field_group};
 use crate::protocol::openai::options::{priority, speculate};
 use crate::protocol::openai::sampling::{self, PenaltyFields, SamplingFields};
 use crate::protocol::openai::schema::merged;
+use crate::request_log::RequestId;
 
 field_group! {
     /// A request for a response.
@@ -82,11 +82,9 @@ field_group! {
 }
 
 /// Fields that change no answer: accepted, and shown in the response if that has them.
-const HINTS: [&str; 10] = [
-    "metadata",
+const HINTS: [&str; 8] = [
     "prompt_cache_key",
     "safety_identifier",
-    "service_tier",
     "max_tool_calls",
     "prompt_cache_retention",
     "client_metadata",
@@ -133,19 +131,20 @@ pub(crate) struct ResponseRequest {
     pub(crate) policy: ContextPolicy,
     /// What the response shows of the request.
     pub(crate) echo: Map<String, Value>,
-    /// Fields that were accepted and not used.
-    pub(crate) ignored: Vec<String>,
 }
 
 impl ResponseRequest {
     /// Reads a request.
-    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let mut echo = echo(&fields);
-        let given = ResponseFields::read(&mut fields)?;
-        let sampling = sampling::read(&mut fields)?;
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let mut echo = echo(fields);
+        let given = ResponseFields::read(fields)?;
+        let sampling = sampling::read(fields)?;
         for hint in HINTS {
-            fields.value(hint);
+            fields.hint(hint, &[]);
         }
+        fields.hint("service_tier", &[json!("auto"), json!("default")]);
+        // The response shows it.
+        fields.value("metadata");
         fields.only("background", &[json!(false)], "a response is computed while the client waits")?;
         fields.refuse(&REFUSED)?;
         let mut tools = OfferedTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
@@ -153,13 +152,15 @@ impl ResponseRequest {
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
             return Err(ApiError::field("input", "is missing; give a text or a list of items"));
         }
-        let logprobs = logprobs(&given.include.unwrap_or_default(), given.top_logprobs)?;
-        let (thinking, summary) = thinking(given.reasoning)?;
+        let include = given.include.unwrap_or_default();
+        let logprobs = logprobs(&include, given.top_logprobs)?;
+        let never = include.iter().enumerate().filter(|(_, name)| NEVER_THERE.contains(&name.as_str()));
+        fields.add_unused(never.map(|(place, _)| format!("include[{place}]")));
+        let (thinking, summary) = thinking(given.reasoning, fields)?;
         echo.insert("reasoning".into(), summary);
-        let (constraint, text) = text(given.text)?;
+        let (constraint, text) = text(given.text, fields)?;
         echo.insert("text".into(), text);
-        let mut ignored = std::mem::take(&mut tools.ignored);
-        ignored.extend(fields.ignored());
+        fields.add_unused(std::mem::take(&mut tools.ignored));
         let options = RequestOptions {
             sampling,
             max_tokens: given.max_output_tokens,
@@ -178,6 +179,7 @@ impl ResponseRequest {
             choices: 1,
             is_streamed: given.stream.unwrap_or(false),
             user: given.user,
+            request_id: RequestId::default(),
         };
         Ok(Self {
             job,
@@ -190,7 +192,6 @@ impl ResponseRequest {
             thinking,
             policy: policy(given.truncation.as_deref())?,
             echo,
-            ignored,
         })
     }
 }
@@ -202,7 +203,6 @@ impl PartialSchema for ResponseRequest {
             groups,
             &[("background", vec![json!(false)], "A response is computed while the client waits.")],
         )
-        .open()
         .build(&["input"])
     }
 }
@@ -282,15 +282,15 @@ fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, Api
     }
 }
 
-fn thinking(reasoning: Option<Value>) -> Result<(ThinkingRequest, Value), ApiError> {
+fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingRequest, Value), ApiError> {
     let Some(reasoning) = reasoning else {
         return Ok((ThinkingRequest::default(), json!({"effort": null, "summary": null})));
     };
     let mut fields = Fields::inside("reasoning", reasoning)?;
     let effort: Option<String> = fields.take("effort")?;
-    let summary: Option<String> = fields.take("summary")?;
-    fields.take::<String>("generate_summary")?;
-    fields.end()?;
+    let summary = fields.unused(|fields| fields.take::<String>("summary"))?;
+    fields.unused(|fields| fields.take::<String>("generate_summary"))?;
+    request.add_unused(fields.finish()?);
     let shown = json!({"effort": effort, "summary": summary});
     Ok((ThinkingRequest::demanded(effort.as_deref(), "reasoning.effort")?, shown))
 }
@@ -298,14 +298,14 @@ fn thinking(reasoning: Option<Value>) -> Result<(ThinkingRequest, Value), ApiErr
 /// Where a schema stands.
 const SCHEMA: &str = "text.format.schema";
 
-fn text(text: Option<Value>) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
+fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
     let plain = json!({"format": {"type": "text"}});
     let Some(text) = text else { return Ok((None, plain)) };
     let mut shown = text.clone();
     let mut fields = Fields::inside("text", text)?;
-    fields.take::<String>("verbosity")?;
+    fields.unused(|fields| fields.take::<String>("verbosity"))?;
     let format = fields.value("format");
-    fields.end()?;
+    request.add_unused(fields.finish()?);
     let Some(format) = format else {
         shown["format"] = plain["format"].clone();
         return Ok((None, shown));
@@ -339,14 +339,28 @@ mod tests {
     use super::*;
 
     fn read(request: &Value) -> Result<ResponseRequest, ApiError> {
-        ResponseRequest::read(Fields::parse(request.to_string().as_bytes()).expect("an object"))
+        ResponseRequest::read(&mut parsed(request))
+    }
+
+    fn parsed(request: &Value) -> Fields {
+        Fields::parse(request.to_string().as_bytes()).expect("an object")
     }
 
     #[test]
     fn what_nobody_knows_is_ignored_at_the_top_level_only() {
-        let request =
-            read(&json!({"input": "a", "mood": 1, "tools": [{"type": "web_search"}], "client_metadata": {}}));
-        assert_eq!(request.expect("valid").ignored, ["tools[0]", "mood"]);
+        let mut request = parsed(&json!({
+            "input": "a",
+            "mood": 1,
+            "tools": [{"type": "web_search"}],
+            "client_metadata": {},
+            "metadata": {},
+            "service_tier": "auto",
+            "text": {"verbosity": "low"},
+            "include": ["reasoning.encrypted_content"],
+        }));
+        ResponseRequest::read(&mut request).expect("valid");
+        let unused = ["client_metadata", "include[0]", "text.verbosity", "tools[0]", "mood"];
+        assert_eq!(request.into_unused(), unused);
         for (request, param) in [
             (json!({"input": [{"role": "user", "content": "a", "mood": 1}]}), "input[0].mood"),
             (json!({"input": "a", "text": {"format": {"type": "text", "mood": 1}}}), "text.format.mood"),

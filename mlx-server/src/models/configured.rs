@@ -1,0 +1,178 @@
+//! The models that the settings name, found without being loaded.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mlx_core::engine::EngineOptions;
+use mlx_core::{hub, model};
+use mlx_guide as guide;
+use mlx_options::describe;
+use sha2::{Digest, Sha256};
+
+use super::entry::{Entry, file_bytes, weight_bytes};
+use crate::config::{ModelConfig, StartError};
+
+/// The bytes of a configuration that are hashed.
+const LONGEST_CONFIG: u64 = 1 << 20;
+
+/// The models of the configuration.
+pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
+    let mut entries: Vec<Entry> = Vec::new();
+    if config.model.is_empty() {
+        tracing::info!("no model is named; {}", guide::NOTE);
+        entries.push(open(guide::NAME, options)?);
+    }
+    for given in &config.model {
+        let entry = open(given, options)?;
+        if entries.iter().any(|other| other.name == entry.name) {
+            let why = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
+            return Err(StartError::about("--model", why));
+        }
+        entries.push(entry);
+    }
+    check_configs(&entries)?;
+    add_adapters(&mut entries, config, options)?;
+    for given in &config.alias {
+        let (alias, name) = given.split_once('=').unwrap_or((given, ""));
+        if alias.is_empty() || entries.iter().any(|entry| entry.is_called(alias)) {
+            return Err(StartError::about("--alias", format!("{given} gives no new name")));
+        }
+        match entries.iter_mut().find(|entry| entry.name == name) {
+            Some(entry) => entry.aliases.push(alias.to_owned()),
+            None => {
+                return Err(StartError::about("--alias", format!("{given} is not ALIAS=NAME of a model")));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// Refuses to serve if no model can ever be loaded. One among several is logged: the others serve, and its clients get the cause.
+fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
+    let fault = |entry: &Entry| {
+        let error = model::check_config(&entry.folder).err()?;
+        Some((entry.name.clone(), describe(&error)))
+    };
+    let mut faults: Vec<(String, String)> = entries.iter().filter_map(fault).collect();
+    if faults.len() == entries.len()
+        && let Some((_, why)) = faults.pop()
+    {
+        return Err(StartError::about("--model", why));
+    }
+    for (model, why) in faults {
+        tracing::error!(model, error = why, "a model cannot be loaded; the others are served");
+    }
+    Ok(())
+}
+
+/// Adds the adapters of the first model, each by its name.
+fn add_adapters(
+    entries: &mut Vec<Entry>,
+    config: &ModelConfig,
+    options: &EngineOptions,
+) -> Result<(), StartError> {
+    let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
+    let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
+    let spec = base.spec.clone();
+    let fail = |error| StartError::about("--adapter", describe(&error));
+    let (mut folders, mut adapted) = (Vec::new(), Vec::new());
+    for given in &config.adapter {
+        let (own, place) = given.split_once('=').unwrap_or(("", given));
+        if own.is_empty() || entries.iter().any(|entry| entry.name == own) || adapted.contains(&own) {
+            let why = format!("{given} gives no new name; the form is NAME=FOLDER");
+            return Err(StartError::about("--adapter", why));
+        }
+        adapted.push(own);
+        folders.push(hub::resolve_adapter(Path::new(place)).map_err(fail)?);
+    }
+    let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
+    // What is wrong with an adapter is said now. What is wrong with the model is said when it is loaded.
+    let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
+    // Names of one folder share an engine.
+    let same = folder.canonicalize().ok();
+    for entry in entries.iter_mut().filter(|entry| entry.folder.canonicalize().ok() == same) {
+        entry.adapters.clone_from(&folders);
+        entry.weight_bytes.store(bytes, Ordering::Relaxed);
+    }
+    let entry = |(place, own): (usize, &str)| Entry {
+        name: own.to_owned(),
+        aliases: Vec::new(),
+        folder: folder.clone(),
+        adapters: folders.clone(),
+        adapter: Some((place, name.clone())),
+        weight_bytes: AtomicU64::new(bytes),
+        spec: spec.clone(),
+        abilities: OnceLock::new(),
+        created,
+        digest: digest([&folder, &folders[place]]),
+        loading: tokio::sync::Mutex::default(),
+        slot: Mutex::new(None),
+    };
+    entries.extend(adapted.into_iter().enumerate().map(entry));
+    Ok(())
+}
+
+fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
+    let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
+    let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
+    let is_guide = place == guide::NAME;
+    let folder = if is_guide { guide::folder() } else { hub::resolve(Path::new(place)) };
+    let folder = folder.map_err(|error| StartError::about("--model", describe(&error)))?;
+    let name = name.or(is_guide.then_some(guide::NAME));
+    let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
+        let why = "is not a model folder: it has no config.json";
+        return Err(StartError::about(format_args!("--model: {}", folder.display()), why));
+    };
+    let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let real = folder.canonicalize().ok();
+    let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
+    let own = real.as_deref().and_then(hub::name_of).or_else(last);
+    let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
+    Ok(Entry {
+        name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
+        aliases: Vec::new(),
+        weight_bytes: AtomicU64::new(
+            spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
+        ),
+        spec,
+        abilities: OnceLock::new(),
+        adapters: Vec::new(),
+        adapter: None,
+        created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        digest: digest([&folder]),
+        folder,
+        loading: tokio::sync::Mutex::default(),
+        slot: Mutex::new(None),
+    })
+}
+
+/// A hash by which clients tell whether a model has changed: the names and sizes of all files, and the text of the configuration. It is the
+/// same for a copy of the folders.
+fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
+    let mut hash = Sha256::new();
+    for folder in folders {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<(OsString, u64)> = files
+            .filter_map(|file| {
+                Some((file.file_name(), file.path().metadata().ok().filter(Metadata::is_file)?.len()))
+            })
+            .collect();
+        files.sort();
+        for (name, bytes) in files {
+            hash.update(name.as_encoded_bytes());
+            hash.update(bytes.to_le_bytes());
+        }
+        for name in ["config.json", "adapter_config.json"] {
+            let mut start = Vec::new();
+            let file = File::open(folder.join(name));
+            file.and_then(|file| file.take(LONGEST_CONFIG).read_to_end(&mut start)).ok();
+            hash.update(start);
+        }
+    }
+    hash.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
