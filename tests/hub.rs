@@ -1,6 +1,8 @@
 //! Models by name: downloaded from a Hub, stored in the shared cache, run offline, listed and removed.
 
 mod hub_failures;
+mod hub_files;
+mod hub_mirrors;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -89,23 +91,18 @@ impl Setup {
     fn expect_complete(&self) {
         assert_eq!(fs::read_to_string(self.repo().join("refs/main")).expect("a reference"), COMMIT);
         let behavior = self.hub.behave();
-        for path in
-            fs::read_dir(self.snapshot()).expect("a folder").map(|entry| entry.expect("readable").path())
-        {
-            let name = path.file_name().expect("a name").to_str().expect("utf-8");
+        let files = mlx_core::hub::files(&self.snapshot());
+        for path in &files {
+            let name = path.strip_prefix(self.snapshot()).expect("in the folder").to_str().expect("utf-8");
+            let blobs = "../".repeat(2 + name.matches('/').count()) + "blobs";
             let etag = etag(name, &behavior.files[name]);
-            assert_eq!(fs::read_link(&path).expect("a link"), Path::new("../../blobs").join(etag));
-            assert_eq!(fs::read(&path).expect("a file"), behavior.files[name], "{name}");
+            assert_eq!(fs::read_link(path).expect("a link"), Path::new(&blobs).join(etag));
+            assert_eq!(fs::read(path).expect("a file"), behavior.files[name], "{name}");
         }
-        let needed = behavior
-            .files
-            .keys()
-            .filter(|file| mlx_core::hub::described(file) || file.ends_with(".safetensors"));
-        assert_eq!(
-            fs::read_dir(self.snapshot()).expect("a folder").count(),
-            needed.count(),
-            "and nothing else"
-        );
+        let needed = behavior.files.keys().filter(|file| {
+            mlx_core::hub::changes_answers(file) || file.ends_with(".safetensors") && !file.contains('/')
+        });
+        assert_eq!(files.len(), needed.count(), "and nothing else");
         let blobs = fs::read_dir(self.repo().join("blobs")).expect("a folder");
         assert!(blobs.flatten().all(|blob| !blob.file_name().to_string_lossy().contains("incomplete")));
     }
@@ -215,32 +212,6 @@ fn a_missing_model_is_not_downloaded_implicitly() {
     }
     failed(&setup.offline(&["pull", "org/tiny"]), &["org/tiny", "cache"]);
     assert!(setup.hub.behave().requests.is_empty());
-}
-
-#[test]
-fn a_token_is_sent_to_the_hub_only() {
-    let setup = Setup::with("llama-f32");
-    fs::write(setup.home.path().join("token"), "from-a-file\n").expect("writes");
-    succeeded(&setup.pull());
-    succeeded(&setup.run(&["rm", "org/tiny"]));
-    let output =
-        setup.command(&["pull", "org/tiny"]).env("HF_TOKEN", "from-a-variable").output().expect("it starts");
-    succeeded(&output);
-    let requests = setup.hub.behave().requests.clone();
-    for token in ["Bearer from-a-file", "Bearer from-a-variable"] {
-        assert!(requests.iter().any(|request| request.authorization.as_deref() == Some(token)));
-    }
-    for request in requests {
-        assert_eq!(request.authorization.is_none(), request.line.contains("/cdn/"), "{}", request.line);
-    }
-}
-
-#[test]
-fn a_mirror_may_omit_checksums() {
-    let setup = Setup::with("llama-f32");
-    setup.hub.behave().hides_checksums = true;
-    succeeded(&setup.pull());
-    setup.expect_complete();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::chat::{Message, chat_prompt};
 use mlx_core::engine::{Engine, RequestOptions};
+use mlx_core::hub::expanded;
 use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_core::{Error, Result, size};
 use mlx_options::PrefixCacheArgs;
@@ -32,6 +33,12 @@ pub(crate) struct FolderArgs {
     /// The folder
     #[arg(long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
     prompt_cache_dir: PathBuf,
+}
+
+impl FolderArgs {
+    fn folder(&self) -> PathBuf {
+        expanded(&self.prompt_cache_dir)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -68,7 +75,7 @@ pub(crate) struct RemoveArgs {
 /// Runs the command.
 pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
     match command {
-        CacheCommand::List(args) => list(&args.prompt_cache_dir),
+        CacheCommand::List(args) => list(&args.folder()),
         CacheCommand::Save(args) => save(args),
         CacheCommand::Rm(args) => remove(args),
     }
@@ -137,7 +144,7 @@ fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
 }
 
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {
-    let folder = &args.folder.prompt_cache_dir;
+    let folder = &args.folder.folder();
     expect_folder(folder)?;
     let mut gone = if args.all { remove_all_saved(folder)? } else { 0 };
     for name in &args.names {

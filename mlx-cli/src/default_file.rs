@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use mlx_core::hub::path_in;
 use mlx_core::{Error, Result};
 
 /// Makes a model the default.
@@ -35,7 +36,7 @@ pub(crate) fn remove() -> Result<()> {
 
 /// `mlx/default-model` in `$XDG_CONFIG_HOME`, or else in `~/.config`.
 fn path() -> Result<PathBuf> {
-    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = path_in("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     let config = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
         Error::environment("HOME", "is not set, so there is no place for the default model")
     })?;

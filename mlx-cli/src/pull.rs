@@ -1,11 +1,14 @@
 //! `mlx pull`: downloads a model from the Hub into the cache that all Hub tools share. Invariant: the only HTTP client of this program.
 
+mod address;
 mod backoff;
 mod checksum;
 mod client;
 mod fetch;
 mod listing;
+mod plan;
 mod progress;
+mod token;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +16,7 @@ use clap::Args;
 use mlx_core::config::Fields;
 use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::model::family;
-use mlx_core::{Error, Result, weights};
+use mlx_core::{Error, Result};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
@@ -21,7 +24,8 @@ use crate::interrupt;
 use crate::terminal;
 use client::Client;
 use fetch::Fetch;
-use listing::{HubFile, Listing};
+use listing::HubFile;
+use plan::Plan;
 use progress::Progress;
 
 /// The arguments of `mlx pull`.
@@ -64,15 +68,15 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
         Download::find(&name)?.run()?
     };
     if terminal::is_shown() {
-        let is_chat = !folder.join(POOLING).exists();
+        let is_chat = !VECTORS.iter().any(|file| folder.join(file).exists());
         terminal::note(&format!("next: mlx {} {name}", if is_chat { "chat" } else { "serve" }));
         return Ok(());
     }
     terminal::show(&format!("{}\n", folder.display()))
 }
 
-/// A file of models that make vectors of texts and do not chat.
-const POOLING: &str = "1_Pooling/config.json";
+/// Files of models that make vectors of texts and do not chat.
+const VECTORS: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 /// Reads `HF_HUB_OFFLINE` as the other Hub tools do.
 pub(crate) fn is_offline() -> bool {
@@ -85,50 +89,39 @@ pub(crate) struct Download {
     name: ModelName,
     client: Client,
     cache: Cache,
-    listing: Listing,
+    plan: Plan,
 }
 
 impl Download {
     /// Asks the Hub for the files of a model.
     pub(crate) fn find(name: &ModelName) -> Result<Self> {
         let (cache, client) = (Cache::from_env()?, Client::from_env(name)?);
-        let listing = Listing::fetch(&client)?;
-        listing.expect_model(name)?;
-        Ok(Self { name: name.clone(), client, cache, listing })
+        let plan = Plan::make(&client, &cache.repo(name))?;
+        Ok(Self { name: name.clone(), client, cache, plan })
     }
 
-    /// The bytes that are not in the cache, roughly.
+    /// The bytes that are not in the cache.
     pub(crate) fn bytes_to_come(&self) -> u64 {
-        let repo = self.cache.repo(&self.name);
-        let length = |path: PathBuf| path.metadata().map_or(0, |file| file.len());
-        let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
-        self.listing.likely().map(|file| file.size.saturating_sub(there(file))).sum()
+        self.plan.bytes_to_come(&self.cache.repo(&self.name))
     }
 
     /// Downloads what is not in the cache, and returns the model's folder.
     pub(crate) fn run(&self) -> Result<PathBuf> {
-        let Self { name, client, cache, listing } = self;
+        let Self { name, client, cache, plan } = self;
         expect_room(name, self.bytes_to_come(), cache.root())?;
         let repo = cache.repo(name);
-        let folder = repo.snapshot(&listing.commit);
-        let fetch = Fetch::new(client, &repo, &listing.commit);
-        let total = |files: &[&HubFile]| files.iter().map(|file| file.size).sum::<u64>();
-        let progress = Progress::new(listing.likely().map(|file| file.size).sum());
-        let described: Vec<&HubFile> =
-            listing.files.iter().filter(|file| hub::described(&file.path)).collect();
-        fetch.all(&described, &progress)?;
-        progress.pausing(|| warn_if_unsupported(&folder, listing));
-        let weights = weights::files(&folder)?;
-        let weights: Vec<&HubFile> =
-            weights.iter().map(|file| listing.file(file, name)).collect::<Result<_>>()?;
-        let bytes = total(&described) + total(&weights);
-        progress.set_total(bytes);
-        fetch.all(&weights, &progress)?;
+        let folder = repo.snapshot(&plan.commit);
+        let fetch = Fetch::new(client, &repo, &plan.commit);
+        let progress = Progress::new(plan.bytes());
+        fetch.all(&plan.described, &progress)?;
+        progress.pausing(|| warn_if_unsupported(&folder, plan));
+        fetch.all(&plan.weights, &progress)?;
         progress.finish();
-        if name.revision() != listing.commit {
-            repo.write_reference(name.revision(), &listing.commit)?;
+        if name.revision() != plan.commit {
+            repo.write_reference(name.revision(), &plan.commit)?;
         }
-        terminal::note(&format!("{name} is complete: {} at revision {}", rough_size(bytes), listing.commit));
+        let size = rough_size(plan.bytes());
+        terminal::note(&format!("{name} is complete: {size} at revision {}", plan.commit));
         Ok(folder)
     }
 }
@@ -151,8 +144,8 @@ fn expect_room(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
 }
 
 /// Warns before gigabytes are downloaded. It is no error, since another program may use the model.
-fn warn_if_unsupported(folder: &Path, listing: &Listing) {
-    if !listing.has("tokenizer.json") {
+fn warn_if_unsupported(folder: &Path, plan: &Plan) {
+    if !plan.has("tokenizer.json") {
         terminal::note("note: this program cannot run the model: it has no tokenizer.json on the Hub");
     }
     if let Err(error) = Fields::read(&folder.join("config.json")).and_then(|fields| family::read(&fields)) {

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use mlx_core::distributed::{Key, PORT, Parallel, Worker, WorkerEvent};
+use mlx_core::hub::expanded;
 use mlx_core::size;
 use mlx_options::printable;
 
@@ -66,7 +67,7 @@ const LISTENING: &str = "listening on ";
 /// Runs the command, until the program is ended.
 pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     if let Some(hostfile) = &args.hostfile {
-        return over_ssh::run(args, hostfile);
+        return over_ssh::run(args, &expanded(hostfile));
     }
     args.machine.device.choose()?;
     let key = args.worker_key_file.as_deref().map(read_key).transpose()?.unwrap_or_default();
@@ -96,7 +97,7 @@ fn is_input(path: &Path) -> bool {
 /// Reads a key from a file, or a line of standard input.
 fn read_key(path: &Path) -> mlx_core::Result<Key> {
     if !is_input(path) {
-        return Key::read(path);
+        return Key::read(&expanded(path));
     }
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(|error| mlx_core::Error::io(path, error))?;

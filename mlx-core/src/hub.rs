@@ -2,24 +2,29 @@
 //! downloads belong to the front end.
 
 mod cache;
+mod env_path;
 mod list;
+mod model_files;
 mod name;
 mod remove;
 mod repo;
-mod required_files;
 
 pub use cache::{Cache, home};
+pub use env_path::{expanded, path_in};
 pub use list::{CachedModel, files};
+pub use model_files::{changes_answers, missing};
 pub use name::ModelName;
 pub use repo::Repo;
-pub use required_files::{described, missing};
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
 /// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
+/// A path that is not there is expanded like those of Hub tools: a config file, a variable and `NAME=~/FOLDER` meet no shell.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
+    let expanded = expanded(given);
+    let given = if given.exists() { given } else { &expanded };
     if given.is_dir() {
         return if given.join("config.json").exists() {
             Ok(given.to_path_buf())

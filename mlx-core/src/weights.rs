@@ -30,7 +30,7 @@ pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub(crate) use cut::Places;
 pub use floats::{FloatPolicy, WeightPolicy};
-pub use index::{INDEX, files};
+pub use index::{INDEX, SINGLE, files, files_of_index, numbered_among};
 pub(crate) use shard::{Exchange, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};

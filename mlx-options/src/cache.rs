@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub::expanded;
 use serde::{Deserialize, Serialize};
 
 use crate::human_units::ByteSize;
@@ -63,7 +64,7 @@ impl CacheArgs {
     pub fn apply(&self, options: &mut EngineOptions) {
         let Self { prefix, kv, share_prefixes } = self;
         let disk = |folder: &PathBuf| {
-            let mut disk = DiskOptions::new(folder.clone());
+            let mut disk = DiskOptions::new(expanded(folder));
             disk.most_bytes = prefix.prompt_cache_size.map_or(disk.most_bytes, |size| size.0);
             disk.hourly_writes = prefix.prompt_cache_writes.map_or(disk.hourly_writes, |size| size.0);
             disk

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use mlx_core::distributed::{Key, Parallel, Workers};
+use mlx_core::hub::expanded;
 use mlx_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,8 @@ impl WorkersArgs {
     /// Reads the files.
     pub fn read(&self) -> Result<Option<Workers>> {
         let Some(hostfile) = &self.hostfile else { return self.expect_unused().map(|()| None) };
-        let key = self.worker_key_file.as_deref().map(Key::read).transpose()?;
-        let workers = Workers::read(hostfile, key.unwrap_or_default())?;
+        let key = self.worker_key_file.as_deref().map(|file| Key::read(&expanded(file))).transpose()?;
+        let workers = Workers::read(&expanded(hostfile), key.unwrap_or_default())?;
         let workers = Workers { parallel: self.parallel.unwrap_or_default(), ..workers };
         Ok(Some(match self.worker_timeout {
             Some(timeout) => workers.with_timeout(timeout.duration())?,

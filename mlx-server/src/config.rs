@@ -10,6 +10,7 @@ use std::path::Path;
 
 use mlx_core::create_private_folder;
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub::expanded;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -115,12 +116,13 @@ impl Config {
     pub fn resolve(args: &ServeArgs) -> Result<Self, StartError> {
         let mut table = match &args.config {
             None => Table::new(),
-            Some(path) => file(path)?,
+            Some(path) => file(&expanded(path))?,
         };
         overlay(&mut table, flags(&args.settings)?);
         let mut config: Self =
             table.try_into().map_err(|error: toml::de::Error| StartError(error.message().to_owned()))?;
         config.engine = config.engine.or_default();
+        config.expand_paths();
         config.read_keys()?;
         config.check()?;
         Ok(config)
@@ -168,6 +170,15 @@ impl Config {
     pub(crate) fn identities(&self) -> Result<Identities, StartError> {
         let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
         Identities::open(folder).map_err(|error| StartError::about("the identities of clients", error))
+    }
+
+    /// Expands `~` and variables: no shell has seen what a file or a service manager sets.
+    fn expand_paths(&mut self) {
+        let cache = &mut self.cache.prefix.prompt_cache_dir;
+        for path in [&mut self.network.api_key_file, &mut self.responses.journal, cache].into_iter().flatten()
+        {
+            *path = expanded(path);
+        }
     }
 
     fn read_keys(&mut self) -> Result<(), StartError> {
@@ -275,6 +286,18 @@ mod tests {
         assert_eq!(config.engine.load.memory_budget, Some(ByteSize(1000)));
         assert!(!config.engine_options().share_prefixes, "it has a key");
         assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
+    }
+
+    #[test]
+    fn paths_in_a_file_are_expanded() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("server.toml");
+        let text = "[responses]\njournal = '~/journal'\n[cache]\nprompt-cache-dir = '${HOME}/prompts'\n";
+        std::fs::write(&path, text).expect("writes");
+        let config = resolve(&["--config", path.to_str().expect("utf-8")]).expect("valid");
+        let home = std::env::home_dir().expect("the tests run as someone");
+        assert_eq!(config.responses.journal, Some(home.join("journal")));
+        assert_eq!(config.cache.prefix.prompt_cache_dir, Some(home.join("prompts")));
     }
 
     #[test]

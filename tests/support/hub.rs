@@ -32,6 +32,12 @@ pub struct Behavior {
     pub ignores_ranges: bool,
     /// The list of files lacks sizes and checksums, as with some mirrors.
     pub hides_checksums: bool,
+    /// Every address is behind so many redirects within this host, each of another form.
+    pub hops: usize,
+    /// Checksums and sizes come with the files alone, as with some mirrors: nothing is redirected to a storage server.
+    pub is_mirror: bool,
+    /// The endpoint of the storage server, in place of this host by another name.
+    pub storage: Option<String>,
     /// The size that the list gives for weights, in place of their own.
     pub claimed_size: Option<u64>,
     /// A pause after every 4 KiB of weights.
@@ -147,8 +153,16 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result
         );
         return stream.write_all(head.as_bytes());
     }
+    let hops = lock(behavior).hops;
+    if let Some(location) = hop(hops, &path, stream.local_addr()?.port()) {
+        let head = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        return stream.write_all(head.as_bytes());
+    }
+    let path = path.split('?').next().unwrap_or_default();
     if let Some(rest) = path.strip_prefix("/api/models/org/tiny/revision/") {
-        let revision = rest.split('?').next().unwrap_or_default();
+        let revision = rest;
         let commit = lock(behavior).commit.clone().unwrap_or_else(|| COMMIT.to_owned());
         if revision == "main" || revision == "refs%2Fpr%2F1" || revision == commit {
             let body = listing(&lock(behavior), &commit).to_string();
@@ -167,9 +181,14 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result
     let Some(bytes) = lock(behavior).files.get(file).cloned() else {
         return stream.write_all(not_found("EntryNotFound").as_bytes());
     };
-    if method == "HEAD" || (is_large(file) && resolved.is_some()) {
+    let (is_mirror, storage) = {
+        let now = lock(behavior);
+        (now.is_mirror, now.storage.clone())
+    };
+    if !is_mirror && (method == "HEAD" || (is_large(file) && resolved.is_some())) {
         // Like the real Hub, redirect to another host.
-        let location = format!("http://localhost:{}/cdn/{file}", stream.local_addr()?.port());
+        let storage = storage.unwrap_or(format!("http://localhost:{}", stream.local_addr()?.port()));
+        let location = format!("{storage}/cdn/{file}");
         let (etag, size) = (etag(file, &bytes), bytes.len());
         let head = format!(
             "HTTP/1.1 302 Found\r\nlocation: {location}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {size}\r\n\
@@ -177,7 +196,27 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result
         );
         return stream.write_all(head.as_bytes());
     }
+    if method == "HEAD" {
+        let (etag, size) = (etag(file, &bytes), bytes.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\netag: W/\"{etag}\"\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+        );
+        return stream.write_all(head.as_bytes());
+    }
     send(stream, behavior, file, bytes, request.range.as_deref())
+}
+
+/// Returns the target of the next redirect, until `hops` of them were followed. Their number is in the query.
+fn hop(hops: usize, path: &str, port: u16) -> Option<String> {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let next = query.strip_prefix("hop=").and_then(|number| number.parse().ok()).unwrap_or(0) + 1;
+    let file = path.rsplit('/').next().unwrap_or_default();
+    (next <= hops && !path.starts_with("/cdn/")).then(|| match next % 4 {
+        1 => format!("{path}?hop={next}"),
+        2 => format!("{file}?hop={next}"),
+        3 => format!("//127.0.0.1:{port}{path}?hop={next}"),
+        _ => format!("http://127.0.0.1:{port}{path}?hop={next}"),
+    })
 }
 
 fn read(stream: &TcpStream) -> std::io::Result<Request> {

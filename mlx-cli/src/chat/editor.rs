@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use mlx_core::Error;
+use mlx_core::hub::path_in;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -80,7 +81,7 @@ fn failed(error: ReadlineError) -> Error {
 
 /// `$XDG_STATE_HOME/mlx/history`, else below the home folder.
 fn history_file() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = path_in("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
     Some(folder.join("mlx/history"))
 }

@@ -37,7 +37,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Downloads those of these files that are not in the cache.
-    pub(super) fn all(&self, files: &[&HubFile], progress: &Progress) -> Result<()> {
+    pub(super) fn all(&self, files: &[HubFile], progress: &Progress) -> Result<()> {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {

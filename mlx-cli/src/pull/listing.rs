@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use mlx_core::hub::{ModelName, described};
+use mlx_core::hub::changes_answers;
 use mlx_core::{Error, Result, weights};
 use serde::Deserialize;
 
@@ -59,48 +59,38 @@ impl Listing {
                 .error(format!("the Hub gives {:?} as its commit, which is not a valid name", answer.sha)));
         }
         // Other files are not downloaded, so their names do not matter.
-        let needed = |path: &str| described(path) || is_weights(path);
+        let needed = |path: &str| changes_answers(path) || is_weights(path);
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }
 
-    /// The file at `path`.
-    pub(super) fn file(&self, path: &str, name: &ModelName) -> Result<&HubFile> {
-        let found = self.files.iter().find(|file| file.path == path);
-        found.ok_or_else(|| {
-            Error::hub(name, format!("{} names {path}, which the Hub does not have", weights::INDEX))
-        })
+    /// The file at `path`, if the Hub has it.
+    pub(super) fn file(&self, path: &str) -> Option<&HubFile> {
+        self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether the Hub has a file at `path`.
-    pub(super) fn has(&self, path: &str) -> bool {
-        self.files.iter().any(|file| file.path == path)
-    }
-
-    /// The files that a model needs, as far as the names tell: the index may leave some out.
-    pub(super) fn likely(&self) -> impl Iterator<Item = &HubFile> {
-        let is_sharded = self.has(weights::INDEX);
-        let is_shard = |path: &str| path.starts_with("model-") || path.starts_with("model.safetensors-");
-        let is_needed = move |path: &str| {
-            described(path) || if is_sharded { is_shard(path) } else { path == "model.safetensors" }
+    /// Returns the weights of the model: the files that its index names, the only file, or the files whose names count them. An index
+    /// outlives shards that were merged into one file. Fails with the reason.
+    pub(super) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
+        if let Some(single) = self.file(weights::SINGLE)
+            && named.iter().all(|path| self.file(path).is_none())
+        {
+            return Ok(vec![single.clone()]);
+        }
+        let numbered = || weights::numbered_among(self.files.iter().map(|file| file.path.clone()));
+        let paths = if named.is_empty() { numbered()? } else { named.to_vec() };
+        let found = |path: &String| {
+            let missing = || format!("{} names {path}, which the Hub does not have", weights::INDEX);
+            self.file(path).cloned().ok_or_else(missing)
         };
-        self.files.iter().filter(move |file| is_needed(&file.path))
-    }
-
-    /// Refuses a repository without a model in the supported format.
-    pub(super) fn expect_model(&self, name: &ModelName) -> Result<()> {
-        if !self.has("model.safetensors") && !self.has(weights::INDEX) {
-            let message = "has no model.safetensors and no shards; other formats, such as GGUF, are not supported. \
-            Look for the same model in mlx-community";
-            return Err(Error::hub(name, message));
-        }
-        if !self.has("config.json") {
-            return Err(Error::hub(name, "has no config.json, which is needed to load the model"));
-        }
-        Ok(())
+        let found: Vec<HubFile> = paths.iter().map(found).collect::<Result<_, _>>()?;
+        if found.is_empty() { Err(NO_WEIGHTS.to_owned()) } else { Ok(found) }
     }
 }
+
+const NO_WEIGHTS: &str = "has no model.safetensors and no shards; other formats, such as GGUF, are not supported. \
+    Look for the same model in mlx-community";
 
 impl Sibling {
     fn complete(self, client: &Client, commit: &str) -> Result<HubFile> {

@@ -47,11 +47,6 @@ impl Progress {
         Self { bar, shown }
     }
 
-    /// Corrects the bytes in all.
-    pub(super) fn set_total(&self, bytes: u64) {
-        self.bar.set_length(bytes);
-    }
-
     /// A file of it.
     pub(super) fn file<'a>(&'a self, name: &'a str) -> FileProgress<'a> {
         FileProgress { all: self, name, counted: AtomicU64::new(0) }

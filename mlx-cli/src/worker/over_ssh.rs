@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mlx_core::Error;
 use mlx_core::distributed::{Host, Key};
+use mlx_core::hub::expanded;
 use mlx_options::printable;
 
 use super::WorkerArgs;
@@ -22,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Runs the command: starts the workers, or prints how.
 pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     let model = model(args)?;
-    let Some(key_file) = &args.worker_key_file else {
+    let Some(key_file) = &args.worker_key_file.as_deref().map(expanded) else {
         return Err(Failure::usage("--hostfile", "is for other machines; give --worker-key-file too"));
     };
     if args.print_commands {

@@ -88,8 +88,10 @@ impl Output {
     fn copy_folder(&self, source: &Path) -> Result<()> {
         let name = text(source);
         let paths = files(source).map_err(|error| Error::io(source, error))?;
-        let paths: Vec<PathBuf> =
-            paths.into_iter().filter(|path| hub::described(&format!("{name}/{}", text(path)))).collect();
+        let paths: Vec<PathBuf> = paths
+            .into_iter()
+            .filter(|path| hub::changes_answers(&format!("{name}/{}", text(path))))
+            .collect();
         if paths.is_empty() {
             return Ok(());
         }

@@ -1,19 +1,19 @@
 //! Locates the Hub cache through the environment variables that all Hub tools read, and finds models in it.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::env_path::path_in;
+use super::model_files;
 use super::name::ModelName;
 use super::repo::{self, Repo};
-use super::required_files;
 use crate::error::{Error, Result};
 
 /// The folder in which Hub tools keep their data: `HF_HOME`, or `huggingface` in the user's cache folder.
 pub fn home() -> Result<PathBuf> {
-    if let Some(home) = folder_of("HF_HOME") {
+    if let Some(home) = path_in("HF_HOME") {
         return Ok(home);
     }
-    let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let cache = path_in("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
     let cache = cache.ok_or_else(|| {
         Error::environment(
             "HF_HOME",
@@ -21,16 +21,6 @@ pub fn home() -> Result<PathBuf> {
         )
     })?;
     Ok(cache.join("huggingface"))
-}
-
-/// The folder that an environment variable names; an empty variable counts as unset.
-fn folder_of(variable: &str) -> Option<PathBuf> {
-    let value: OsString = std::env::var_os(variable).filter(|value| !value.is_empty())?;
-    let path = PathBuf::from(value);
-    match (path.strip_prefix("~"), std::env::home_dir()) {
-        (Ok(rest), Some(home)) => Some(home.join(rest)),
-        _ => Some(path),
-    }
 }
 
 /// The local Hub cache.
@@ -42,7 +32,7 @@ pub struct Cache {
 impl Cache {
     /// The cache that the Hub tools use: `HF_HUB_CACHE`, or `hub` in [`home`].
     pub fn from_env() -> Result<Self> {
-        let named = folder_of("HF_HUB_CACHE").or_else(|| folder_of("HUGGINGFACE_HUB_CACHE"));
+        let named = path_in("HF_HUB_CACHE").or_else(|| path_in("HUGGINGFACE_HUB_CACHE"));
         let root = named.map_or_else(|| Ok(home()?.join("hub")), Ok::<_, Error>)?;
         Ok(Self::at(root))
     }
@@ -77,7 +67,7 @@ impl Cache {
             return Err(absent(name, &repo.commits()?));
         };
         let folder = repo.snapshot(&commit);
-        let missing = required_files::missing(&folder)?;
+        let missing = model_files::missing(&folder)?;
         if missing.is_empty() {
             return Ok(folder);
         }

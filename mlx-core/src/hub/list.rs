@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::cache::Cache;
+use super::model_files;
 use super::repo::Repo;
-use super::required_files;
 use crate::error::Result;
 
 /// A revision of a model in the cache.
@@ -59,7 +59,7 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
         bytes,
         modified,
         // An unreadable index is reported when the model is loaded.
-        missing: required_files::missing(&folder).unwrap_or_default(),
+        missing: model_files::missing(&folder).unwrap_or_default(),
         folder,
     })
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::config::Fields;
+use crate::config::{Fields, object};
 use crate::error::{Error, Result};
 
 /// The index file that maps each tensor to its shard.
 pub const INDEX: &str = "model.safetensors.index.json";
 /// The weights file of a model without shards.
-pub(super) const SINGLE: &str = "model.safetensors";
+pub const SINGLE: &str = "model.safetensors";
 
 const MISSING: &str =
     "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
@@ -23,8 +23,10 @@ pub(super) struct Index {
 impl Index {
     /// Reads the index of a folder, if it has one.
     fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(INDEX);
-        let Some(fields) = Fields::read_optional(&path)? else { return Ok(None) };
+        Fields::read_optional(&folder.join(INDEX))?.as_ref().map(Self::of).transpose()
+    }
+
+    fn of(fields: &Fields) -> Result<Self> {
         let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
         let mut weight_map = BTreeMap::new();
         for name in map.keys() {
@@ -40,7 +42,7 @@ impl Index {
         if weight_map.is_empty() {
             return Err(fields.error("weight_map", "names no tensor"));
         }
-        Ok(Some(Self { path, weight_map }))
+        Ok(Self { path: fields.path().to_path_buf(), weight_map })
     }
 
     fn files(&self) -> BTreeSet<&String> {
@@ -55,6 +57,13 @@ pub fn files(folder: &Path) -> Result<Vec<String>> {
     }
     let numbered = if folder.join(SINGLE).is_file() { Vec::new() } else { numbered(folder)? };
     Ok(if numbered.is_empty() { vec![SINGLE.to_owned()] } else { numbered })
+}
+
+/// The names of the weight files in the text of an index.
+pub fn files_of_index(text: &str) -> Result<Vec<String>> {
+    let path = Path::new(INDEX);
+    let index = Index::of(&Fields::of(path, object(path, text.as_bytes())?))?;
+    Ok(index.files().into_iter().cloned().collect())
 }
 
 /// The weight files of the model in `folder`, and its index. Files that only the index has are absent.
@@ -87,18 +96,21 @@ pub(super) fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)
 fn numbered(folder: &Path) -> Result<Vec<String>> {
     let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, source))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut counted: Vec<(String, usize, usize)> =
-        names.filter_map(|name| count_in(&name).map(|(index, count)| (name, index, count))).collect();
+    numbered_among(names).map_err(|message| Error::file(folder, message))
+}
+
+/// Returns those of the names that count their files, sorted. Fails with the reason if one is missing or two sets are mixed.
+pub fn numbered_among(names: impl IntoIterator<Item = String>) -> Result<Vec<String>, String> {
+    let numbered = |name: String| count_in(&name).map(|(index, count)| (name, index, count));
+    let mut counted: Vec<(String, usize, usize)> = names.into_iter().filter_map(numbered).collect();
     counted.sort();
     let Some((first, _, count)) = counted.first().cloned() else { return Ok(Vec::new()) };
     if let Some(absent) = (1..=count).find(|index| !counted.iter().any(|it| (it.1, it.2) == (*index, count)))
     {
-        let message = format!("has {first}, but not file {absent} of {count}; is the download complete?");
-        return Err(Error::file(folder, message));
+        return Err(format!("has {first}, but not file {absent} of {count}; is the download complete?"));
     }
     if let Some((other, ..)) = counted.iter().find(|it| it.2 != count || stem(&it.0) != stem(&first)) {
-        let message = format!("has {first} and {other}, of two sets of files; {INDEX} would choose one");
-        return Err(Error::file(folder, message));
+        return Err(format!("has {first} and {other}, of two sets of files; {INDEX} would choose one"));
     }
     Ok(counted.into_iter().map(|(name, ..)| name).collect())
 }

@@ -1,0 +1,66 @@
+//! Decides which files a download fetches. The offer, the check of free space and the download itself use this decision.
+
+use std::fs;
+
+use mlx_core::hub::{Repo, changes_answers};
+use mlx_core::{Error, Result, weights};
+
+use super::client::Client;
+use super::listing::{HubFile, Listing};
+
+/// The files of one commit that a download fetches.
+pub(super) struct Plan {
+    pub(super) commit: String,
+    /// The files besides the weights, which are fetched first.
+    pub(super) described: Vec<HubFile>,
+    pub(super) weights: Vec<HubFile>,
+}
+
+impl Plan {
+    /// Asks the Hub for its files and, for a model in shards, for the index.
+    pub(super) fn make(client: &Client, repo: &Repo) -> Result<Self> {
+        let listing = Listing::fetch(client)?;
+        let named = match listing.file(weights::INDEX) {
+            Some(index) => weights::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
+            None => Vec::new(),
+        };
+        let weights = listing.weights(&named).map_err(|reason| client.error(reason))?;
+        if listing.file("config.json").is_none() {
+            return Err(client.error("has no config.json, which is needed to load the model"));
+        }
+        let Listing { commit, mut files } = listing;
+        files.retain(|file| changes_answers(&file.path));
+        Ok(Self { commit, described: files, weights })
+    }
+
+    /// All files.
+    fn files(&self) -> impl Iterator<Item = &HubFile> {
+        self.described.iter().chain(&self.weights)
+    }
+
+    /// The total size of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files().map(|file| file.size).sum()
+    }
+
+    /// The bytes that are not in the cache yet.
+    pub(super) fn bytes_to_come(&self, repo: &Repo) -> u64 {
+        let length = |path| fs::metadata(path).map_or(0, |file| file.len());
+        let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
+        self.files().map(|file| file.size.saturating_sub(there(file))).sum()
+    }
+
+    /// Returns true if the model has a file at `path`.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.files().any(|file| file.path == path)
+    }
+}
+
+/// Returns the index, from the cache if it is there. Nothing is stored: the user has not agreed to the download yet.
+fn index_text(client: &Client, repo: &Repo, commit: &str, index: &HubFile) -> Result<String> {
+    let blob = repo.blob(&index.etag);
+    if blob.exists() && index.is_intact(&blob, &mut |_| {})? {
+        return fs::read_to_string(&blob).map_err(|error| Error::io(blob, error));
+    }
+    client.file_text(commit, &index.path)
+}

@@ -1,0 +1,133 @@
+//! The files that a download fetches, and the folders that they go to.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use mlx_core::ModelFolder;
+use mlx_tests::golden_folder;
+use mlx_tests::hub::Hub;
+
+use super::{Setup, failed, stdout, succeeded};
+
+/// The names of the files in the snapshot.
+fn fetched(setup: &Setup) -> BTreeSet<String> {
+    let files = mlx_core::hub::files(&setup.snapshot());
+    let name =
+        |path: &Path| path.strip_prefix(setup.snapshot()).expect("in it").to_str().expect("utf-8").to_owned();
+    files.iter().map(|path| name(path)).collect()
+}
+
+#[test]
+fn every_file_that_changes_an_answer_is_fetched_and_no_other() {
+    let setup = Setup::with("llama-f32");
+    let own = [
+        "added_tokens.json",
+        "additional_chat_templates/tool_use.jinja",
+        "chat_template.jinja",
+        "chat_template.json",
+        "generation_config.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        "special_tokens_map.json",
+        "video_preprocessor_config.json",
+        "modules.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+    ];
+    let others =
+        ["2_Dense/pytorch_model.bin", "onnx/config.json", "model-00001-of-00002.safetensors", "vocab.txt"];
+    for file in own.iter().chain(&others) {
+        setup.hub.behave().files.insert((*file).to_owned(), b"{}".to_vec());
+    }
+    succeeded(&setup.pull());
+    let mut expected: BTreeSet<String> = own.map(str::to_owned).into();
+    expected.extend(
+        ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"].map(str::to_owned),
+    );
+    assert_eq!(fetched(&setup), expected);
+    assert_eq!(std::fs::read(setup.snapshot().join("2_Dense/model.safetensors")).expect("a file"), b"{}");
+    succeeded(&setup.offline(&["pull", "org/tiny"]));
+}
+
+#[test]
+fn a_downloaded_model_prepares_pictures_as_its_folder_does() {
+    let folder = golden_folder().join("pictures/qwen3_vl-f32");
+    let setup = Setup { hub: Hub::start(&folder), home: tempfile::tempdir().expect("a temporary folder") };
+    succeeded(&setup.pull());
+    let images = |folder: &Path| ModelFolder::open(folder).expect("it can be read").images.expect("it sees");
+    assert_eq!(images(&setup.snapshot()), images(&folder));
+}
+
+/// mlx-lm and `mlx convert` write an index beside a single file. Hubs also keep files that the index no longer names.
+#[test]
+fn the_index_decides_which_weights_are_fetched() {
+    let index = r#"{"weight_map": {"a": "model.safetensors"}}"#;
+    let leftover = "model-00001-of-00002.safetensors";
+    let setup = Setup::with("llama-f32");
+    setup.hub.behave().files.insert("model.safetensors.index.json".to_owned(), index.into());
+    setup.hub.behave().files.insert(leftover.to_owned(), b"old".to_vec());
+    setup.hub.behave().claimed_size = Some(1 << 60);
+    failed(&setup.pull(), &["needs 1152921504.6 GB", "HF_HOME"]);
+    assert!(!setup.repo().exists(), "the check comes before the first file");
+    setup.hub.behave().claimed_size = None;
+    succeeded(&setup.pull());
+    assert!(fetched(&setup).contains("model.safetensors") && !fetched(&setup).contains(leftover));
+    // An index of shards that were merged into one file.
+    let merged = Setup::with("llama-f32");
+    let index = index.replace("model.", "model-00001-of-00001.");
+    merged.hub.behave().files.insert("model.safetensors.index.json".to_owned(), index.into());
+    succeeded(&merged.pull());
+    assert!(fetched(&merged).contains("model.safetensors"));
+}
+
+#[test]
+fn shards_without_an_index_are_fetched() {
+    let setup = Setup::new();
+    setup.hub.behave().files.remove("model.safetensors.index.json");
+    let shards = setup.shards();
+    assert!(shards.len() > 1, "{shards:?}");
+    succeeded(&setup.pull());
+    assert!(shards.iter().all(|shard| fetched(&setup).contains(shard)), "{:?}", fetched(&setup));
+    succeeded(&setup.offline(&["inspect", "org/tiny"]));
+}
+
+/// Values that no shell has expanded: a service manager or a quoted assignment has set them.
+#[test]
+fn folders_in_variables_are_expanded_as_other_hub_tools_do() {
+    let setup = Setup::with("llama-f32");
+    succeeded(&setup.pull());
+    let root = setup.home.path().parent().expect("a folder").to_path_buf();
+    let name = setup.home.path().file_name().expect("a name").to_str().expect("utf-8");
+    let check = |variables: &[(&str, String)]| {
+        let mut command: Command = setup.command(&["pull", "--offline", "org/tiny"]);
+        command.env("HOME", &root).env("PLACE", setup.home.path()).env_remove("HF_HOME");
+        command.env_remove("XDG_CACHE_HOME").envs(variables.iter().map(|(name, value)| (name, value)));
+        let output = command.output().expect("it starts");
+        succeeded(&output);
+        assert_eq!(Path::new(stdout(&output).trim()), setup.snapshot(), "{variables:?}");
+    };
+    for home in ["$PLACE".to_owned(), "${PLACE}".to_owned(), format!("~/{name}"), format!("$HOME/{name}")] {
+        check(&[("HF_HOME", home.clone())]);
+        check(&[("HF_HUB_CACHE", format!("{home}/hub"))]);
+        check(&[("HUGGINGFACE_HUB_CACHE", format!("{home}/hub"))]);
+    }
+    std::os::unix::fs::symlink(setup.home.path(), setup.home.path().join("huggingface")).expect("links");
+    let mut command = setup.command(&["pull", "--offline", "org/tiny"]);
+    command.env("PLACE", setup.home.path()).env_remove("HF_HOME").env("XDG_CACHE_HOME", "$PLACE");
+    succeeded(&command.output().expect("it starts"));
+    // The token's file.
+    std::fs::write(setup.home.path().join("secret"), "from-a-file").expect("writes");
+    let mut command = setup.command(&["pull", "org/tiny"]);
+    command.env("PLACE", setup.home.path()).env("HF_TOKEN_PATH", "${PLACE}/secret");
+    succeeded(&command.output().expect("it starts"));
+    let last = setup.hub.behave().requests.last().cloned().expect("a request");
+    assert_eq!(last.authorization.as_deref(), Some("Bearer from-a-file"));
+    // Our own variable.
+    let mut command = setup.command(&["inspect", "--json"]);
+    command.env("PLACE", setup.snapshot()).env("MLX_MODEL", "${PLACE}");
+    succeeded(&command.output().expect("it starts"));
+}
