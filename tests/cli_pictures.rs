@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use mlx_tests::{golden_folder, model_folder, piped};
 use serde_json::Value;
 
@@ -92,6 +94,27 @@ fn what_cannot_be_seen_is_named() {
     assert!(error(&refused).contains("cannot be given to llama"));
     let raw = mlx(&["generate", "-m", &model, "-p", "x", "--raw", "--image", &image], "");
     assert!(error(&raw).contains("--raw"));
+}
+
+/// 16 x 16 gray pixels.
+const JPEG: &str = "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6jq62rZ4C8ybqmx\
+    5moq6T/wAALCAAQABABAREA/8QAFwAAAwEAAAAAAAAAAAAAAAAAAAMEBf/EACQQAQABAgUDBQAAAAAAAAAAAAECAxEABBIxYQUUISJBQlFS/9oACAEBAAA/AM/pvT6dai1\
+    qyRpxLsnFnaZYDRlYi2YlT1SkWfibeTe9sGTsZPLQtdI6yKFpSfEef1fjDgKpUlKrqjKyrEPbd5+jYAULY//Z";
+
+#[test]
+fn a_jpeg_that_was_cut_is_refused() {
+    let (model, folder) = (text(&folder()), tempfile::tempdir().expect("a folder"));
+    let bytes = STANDARD.decode(JPEG).expect("base64");
+    let seen = |length: usize| {
+        let file = folder.path().join("picture.jpg");
+        std::fs::write(&file, &bytes[..length]).expect("it can be written");
+        mlx(&["generate", "-m", &model, "-p", "x", "--max-tokens", "1", "--image", &text(&file)], "")
+    };
+    out(&seen(bytes.len()));
+    for percent in [50, 90] {
+        let refused = error(&seen(bytes.len() * percent / 100));
+        assert!(refused.contains("cannot be decoded"), "{percent} %: {refused}");
+    }
 }
 
 #[test]

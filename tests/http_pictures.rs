@@ -2,6 +2,8 @@
 //!
 //! `PICTURES_MUTATED=10000` sends more damaged files, and says what memory they took.
 
+mod http_picture_bytes;
+
 use std::io::Cursor;
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! What configs say of towers and pictures: what does not fit, or would change pixels unseen, is refused by name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mlx_core::backend::Backend;
 use mlx_core::model::Vision;
@@ -116,10 +116,12 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
             "pooling_kernel_size is 2, where config.json",
         ),
     ] {
-        let copy = changed(name, SETTINGS, path, value);
-        let images = ModelFolder::open(copy.path()).expect("the text can be read").images;
-        let why = images.expect_err(path).to_string();
-        assert!(why.contains("config.json: ") && why.contains(words), "{name}: {why}");
+        let [own, nested] = [changed(name, SETTINGS, path, value.clone()), nested(name, path, value)];
+        for copy in [own, nested] {
+            let images = ModelFolder::open(copy.path()).expect("the text can be read").images;
+            let why = images.expect_err(path).to_string();
+            assert!(why.contains("config.json: ") && why.contains(words), "{name}: {why}");
+        }
     }
     for (name, path, value) in [
         ("mistral3-f32", "rescale_factor", json!(0.003_921_568_627_450_98)),
@@ -129,8 +131,61 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
         // Its mean is 0 and its deviation 1.
         ("gemma4-f32", "do_normalize", json!(true)),
     ] {
-        let copy = changed(name, SETTINGS, path, value);
-        ModelFolder::open(copy.path()).expect("the text can be read").images.expect(path);
+        let [own, nested] = [changed(name, SETTINGS, path, value.clone()), nested(name, path, value)];
+        for copy in [own, nested] {
+            ModelFolder::open(copy.path()).expect("the text can be read").images.expect(path);
+        }
+    }
+}
+
+/// A copy of a fixture with the settings of its pictures in a section of processor_config.json, where `value` is at `path`. The file with
+/// the settings of older tools is unchanged.
+fn nested(name: &str, path: &str, value: Value) -> tempfile::TempDir {
+    let copy = changed(name, SETTINGS, path, value);
+    let settings = std::fs::read_to_string(copy.path().join(SETTINGS)).expect("it was written");
+    let processor = format!("{{\"processor_class\": \"Any\", \"image_processor\": {settings}}}");
+    std::fs::write(copy.path().join("processor_config.json"), processor).expect("it can be written");
+    std::fs::copy(folder(name).join(SETTINGS), copy.path().join(SETTINGS)).expect("it can be copied");
+    copy
+}
+
+/// transformers 5 writes the settings into processor_config.json and prefers them there.
+#[test]
+fn nested_settings_win_over_those_of_older_tools() {
+    let wrong = json!({
+        "do_resize": false, "do_rescale": false, "do_normalize": false, "rescale_factor": 1, "resample": 9, "patch_size": 999,
+        "merge_size": 999, "pooling_kernel_size": 999, "max_soft_tokens": 999, "size": 999, "min_pixels": 1, "max_pixels": 1,
+        "image_mean": [1], "image_std": [0],
+    });
+    let image = Image::new(90, 300, (0..81_000).map(|at| (at % 251) as u8).collect()).expect("a picture");
+    for name in ["mistral3-f32", "qwen2_5_vl-f32", "qwen3_vl-f32", "gemma4-f32", "gemma4_unified-f32"] {
+        let copy = nested(name, "do_rescale", json!(true));
+        std::fs::write(copy.path().join(SETTINGS), wrong.to_string()).expect("it can be written");
+        let seen = |folder: &Path| {
+            let processor = ModelFolder::open(folder).expect("it can be read").images.expect(name);
+            let pixels = processor.resized(&image).expect("a size");
+            (processor.rows(&pixels).expect("whole patches"), pixels)
+        };
+        assert_eq!(seen(copy.path()), seen(&folder(name)), "{name}");
+    }
+    // The tower reads its own.
+    for (key, value, words) in [
+        ("image_std", json!([0.5, 0, 0.5]), "processor_config.json: image_processor.image_std holds 0"),
+        ("image_mean", json!([0.5]), "processor_config.json: image_processor.image_mean has 1 numbers"),
+    ] {
+        let copy = nested("qwen3_vl-f32", key, value);
+        let policy = WeightPolicy::new(Backend::CPU, false);
+        let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err(key).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    // A processor_config.json without the section, as older tools write it, changes nothing.
+    let copy = changed("qwen3_vl-f32", SETTINGS, "patch_size", json!(14));
+    for processor in [json!({"processor_class": "Any"}), json!({"image_processor": null})] {
+        std::fs::write(copy.path().join("processor_config.json"), processor.to_string())
+            .expect("it can be written");
+        let why =
+            ModelFolder::open(copy.path()).expect("it can be read").images.expect_err("patches").to_string();
+        assert!(why.contains("preprocessor_config.json: patch_size is 14"), "{why}");
     }
 }
 

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{DecodeError, Engine as _, alphabet};
 use mlx_image::{Limits, Picture};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,19 @@ impl Image {
     pub fn file(bytes: Vec<u8>) -> Self {
         let hash = mlx_image::sha256(&bytes);
         Self(Kind::File { bytes: bytes.into(), hash })
+    }
+
+    /// The picture in a file whose bytes are in base64, as [`Self::file`] takes them. Many tools break base64 into lines, and some leave
+    /// out the padding.
+    ///
+    /// # Errors
+    /// The reason, if the text is empty or not base64.
+    pub fn from_base64(text: &str) -> Result<Self, String> {
+        match decoded(text) {
+            Ok(bytes) if bytes.is_empty() => Err("is empty; give the bytes of an image".to_owned()),
+            Ok(bytes) => Ok(Self::file(bytes)),
+            Err(error) => Err(format!("is not base64: {error}")),
+        }
     }
 
     /// Whether bytes begin like a file of one of these formats.
@@ -176,6 +190,19 @@ impl fmt::Debug for Pixels {
     }
 }
 
+/// The bytes of base64 with or without padding. White space is skipped.
+fn decoded(text: &str) -> Result<Vec<u8>, DecodeError> {
+    const ENGINE: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    if !text.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        return ENGINE.decode(text);
+    }
+    let bytes: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    ENGINE.decode(bytes)
+}
+
 /// A picture in a saved conversation.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "an image is a file, or width, height and rgb")]
@@ -217,12 +244,15 @@ impl TryFrom<Wire> for Image {
     type Error = Error;
 
     fn try_from(wire: Wire) -> Result<Self> {
-        let decode = |field, text: String| {
-            STANDARD.decode(text).map_err(|error| Error::request(field, format!("is not base64: {error}")))
-        };
         match wire {
-            Wire::File(WireFile { file }) => decode("file", file).map(Self::file),
-            Wire::Pixels(WirePixels { width, height, rgb }) => Self::new(width, height, decode("rgb", rgb)?),
+            Wire::File(WireFile { file }) => {
+                Self::from_base64(&file).map_err(|why| Error::request("file", why))
+            }
+            Wire::Pixels(WirePixels { width, height, rgb }) => {
+                let rgb = decoded(&rgb);
+                let rgb = rgb.map_err(|error| Error::request("rgb", format!("is not base64: {error}")))?;
+                Self::new(width, height, rgb)
+            }
         }
     }
 }
@@ -251,5 +281,18 @@ mod tests {
         assert_eq!(serde_json::from_value::<Image>(saved).expect("it was written"), damaged);
         assert!(damaged.pixels().is_err());
         assert!(serde_json::from_str::<Image>("{\"file\": \"?\"}").is_err());
+    }
+
+    #[test]
+    fn base64_may_have_white_space_and_no_padding() {
+        let expected = Image::file(vec![1, 2, 3, 4]);
+        for text in ["AQIDBA==", "AQIDBA", "AQID\r\nBA==\r\n", " AQ\tID\nBA =\n= \x0c"] {
+            assert_eq!(Image::from_base64(text), Ok(expected.clone()), "{text:?}");
+        }
+        for (text, why) in
+            [("", "is empty"), (" \n", "is empty"), ("A?", "is not base64"), ("AQ\u{a0}ID", "is not base64")]
+        {
+            assert!(Image::from_base64(text).expect_err(text).contains(why), "{text:?}");
+        }
     }
 }

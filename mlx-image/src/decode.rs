@@ -5,7 +5,7 @@ use std::io::Cursor;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
-use crate::{Error, Picture};
+use crate::{Error, Picture, jpeg};
 
 const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
 
@@ -61,6 +61,9 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Error> {
     decoder.set_limits(allowed).map_err(damaged)?;
     // Damaged EXIF data is no reason to refuse a picture.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
+        return Err(Error::Damaged("the file ends before the end of the picture".to_owned()));
+    }
     let mut shown = DynamicImage::from_decoder(decoder).map_err(damaged)?;
     shown.apply_orientation(orientation);
     let (width, height) = (shown.width(), shown.height());

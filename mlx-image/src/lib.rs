@@ -2,6 +2,7 @@
 
 mod decode;
 mod error;
+mod jpeg;
 mod picture;
 mod resize;
 pub mod sizes;

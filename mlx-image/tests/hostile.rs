@@ -78,6 +78,31 @@ fn a_header_that_claims_gigabytes_is_refused_unread() {
 }
 
 #[test]
+fn a_cut_file_is_refused() {
+    for format in FORMATS {
+        let file = encoded(format, 64, 48);
+        for length in [file.len() / 2, file.len() * 9 / 10] {
+            let cut = decode(&file[..length], &Limits::default());
+            assert!(
+                matches!(cut, Err(Error::Damaged(_))),
+                "{format:?}, {length} of {} bytes: {cut:?}",
+                file.len()
+            );
+        }
+    }
+    // The end of a thumbnail is not the end of its picture, and what follows the end is ignored.
+    let file = encoded(ImageFormat::Jpeg, 64, 48);
+    let mut with_thumbnail = file.clone();
+    with_thumbnail.splice(2..2, [&[0xff, 0xe1, 0, 8][..], &[0xff, 0xd8, 0xff, 0xd9, 0xff, 0xd9]].concat());
+    let limits = Limits::default();
+    assert_eq!(decode(&with_thumbnail, &limits), decode(&file, &limits));
+    assert_eq!(decode(&[&file[..], b"trailing bytes"].concat(), &limits), decode(&file, &limits));
+    with_thumbnail.truncate(file.len());
+    assert!(decode(&with_thumbnail, &limits).is_err());
+    assert!(decode(&file[..file.len() - 2], &limits).is_err());
+}
+
+#[test]
 fn digests_know_the_shape() {
     let wide = mlx_image::Picture::new(4, 1, vec![7; 12]).expect("twelve bytes");
     let tall = mlx_image::Picture::new(1, 4, vec![7; 12]).expect("twelve bytes");

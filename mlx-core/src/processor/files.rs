@@ -8,18 +8,17 @@ use mlx_image::sizes::Size;
 use crate::config::Fields;
 use crate::error::Result;
 
-/// What preprocessor_config.json says, or the section of processor_config.json; `None` where there is neither.
+/// Returns the settings of the image processor, if the folder has any. As in transformers 5, the section `image_processor` of
+/// processor_config.json wins over preprocessor_config.json, which newer tools no longer write.
 pub(crate) fn image_processor(folder: &Path) -> Result<Option<Fields>> {
-    if let Some(own) = Fields::read_optional(&folder.join("preprocessor_config.json"))? {
-        return Ok(Some(own));
-    }
-    match processor(folder)? {
-        Some(all) => all.section("image_processor"),
-        None => Ok(None),
+    let nested = processor(folder)?.map(|all| all.section("image_processor")).transpose()?.flatten();
+    match nested {
+        Some(nested) => Ok(Some(nested)),
+        None => Fields::read_optional(&folder.join("preprocessor_config.json")),
     }
 }
 
-/// What processor_config.json says.
+/// Returns the settings in processor_config.json, if the folder has it.
 pub(super) fn processor(folder: &Path) -> Result<Option<Fields>> {
     Fields::read_optional(&folder.join("processor_config.json"))
 }

@@ -1,20 +1,11 @@
 //! Pictures in requests: the bytes of a file, in base64. They are decoded when the prompt is made.
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use mlx_core::Image;
 use mlx_core::chat::Part;
 use serde_json::json;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-
-/// Some clients leave out the padding.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// Whether a URL names a file on another host.
 pub(crate) fn is_remote(url: &str) -> bool {
@@ -36,10 +27,11 @@ pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
     }
     let (header, data) = url.split_once(',').unwrap_or((url, ""));
     let header = header["data:".len()..].to_ascii_lowercase();
-    if !header.ends_with(";base64") {
+    let mut parts = header.split(';').map(str::trim);
+    let media_type = parts.next().unwrap_or_default();
+    if parts.next_back() != Some("base64") {
         return Err(ApiError::field(place, "is a data URL without ;base64 before its comma"));
     }
-    let media_type = header.split(';').next().unwrap_or_default();
     expect_image(media_type, place)?;
     of_base64(data, place)
 }
@@ -56,11 +48,7 @@ pub(crate) fn expect_image(media_type: &str, place: &str) -> Result<(), ApiError
 
 /// The picture whose bytes are in the field at `place`.
 pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
-    match BASE64.decode(data) {
-        Ok(bytes) if bytes.is_empty() => Err(ApiError::field(place, "is empty; give the bytes of an image")),
-        Ok(bytes) => Ok(Image::file(bytes)),
-        Err(error) => Err(ApiError::field(place, format!("is not base64: {error}"))),
-    }
+    Image::from_base64(data).map_err(|why| ApiError::field(place, why))
 }
 
 /// Takes how closely a picture is looked at. Each is seen in the size that the model wants; what would make it smaller is refused.
@@ -98,6 +86,8 @@ mod tests {
             "DATA:IMAGE/JPEG;BASE64,AQIDBA==",
             "data:;base64,AQIDBA==",
             "data:image/png;charset=utf-8;base64,AQIDBA==",
+            "data:image/png; base64,AQIDBA==",
+            "data:image/png;base64,\r\nAQID\r\nBA==\r\n",
         ] {
             assert_eq!(of_url(url, "url"), Ok(expected.clone()), "{url}");
         }
@@ -113,6 +103,7 @@ mod tests {
             ("", "data URL"),
             ("data:image/png,AQID", ";base64"),
             ("data:image/png", ";base64"),
+            ("data:base64,AQID", ";base64"),
             ("data:text/plain;base64,AQID", "text/plain"),
             ("data:image/png;base64,", "empty"),
             ("data:image/png;base64,A?", "not base64"),

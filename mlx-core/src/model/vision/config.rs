@@ -1,4 +1,4 @@
-//! What config.json and preprocessor_config.json say about Pixtral's tower and the projector of Mistral 3.
+//! The settings of Pixtral's tower and the projector of Mistral 3, from config.json and the image processor's settings.
 
 use std::path::Path;
 
@@ -114,7 +114,7 @@ impl Normalization {
     /// From -1 to 1.
     pub(super) const HALVES: Self = Self { image_mean: [0.5; 3], image_std: [0.5; 3] };
 
-    /// Reads preprocessor_config.json, or the section of processor_config.json; the `usual` one where neither says anything.
+    /// Reads the settings of the image processor. Without any, returns the `usual` normalization.
     pub(super) fn read(folder: &Path, usual: Self) -> Result<Self> {
         let Some(fields) = image_processor(folder)? else { return Ok(usual) };
         let three = |key: &str, usual: [f64; 3]| match fields.numbers(key)?.as_slice() {

@@ -1,0 +1,23 @@
+//! The structure of JPEG files. The decoder fills what a cut file lacks with gray; other formats and Pillow refuse such files.
+
+/// Returns true if the file reaches its end marker. Segments are skipped as wholes: a thumbnail in one has an end marker of its own.
+pub(crate) fn is_complete(file: &[u8]) -> bool {
+    let mut rest = file;
+    while let Some(start) = rest.windows(2).position(|pair| pair[0] == 0xff && is_marker(pair[1])) {
+        if rest[start + 1] == END {
+            return true;
+        }
+        rest = &rest[start + 2..];
+        let length = rest.first_chunk().map_or(rest.len(), |bytes| usize::from(u16::from_be_bytes(*bytes)));
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    false
+}
+
+const END: u8 = 0xd9;
+
+/// Returns true for the second byte of a marker with a segment, and of the end marker. Between scans there are stuffed and fill bytes,
+/// and markers without a segment.
+fn is_marker(byte: u8) -> bool {
+    !matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff)
+}
