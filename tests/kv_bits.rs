@@ -53,15 +53,30 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     assert!(eight > 0.0 && eight < 0.05 && four > 6.0 * eight && four < 40.0 * eight, "{differences:?}");
 }
 
-/// The answer is still the same every time: alone, after a cache hit, with context shift.
+/// Alone on two engines, and with a context that shifts: to the bit. After a cache hit the prompt's end sees quantized keys and values
+/// where it saw exact ones before, so the probabilities are near.
 #[test]
 fn the_same_request_gives_the_same_answer() {
     let _turn = device();
     let engine = start(Some(8));
-    let options = RequestOptions { logprobs: Some(2), slide: Some(6), ..greedy(300) };
-    let first = run(&engine, &prompt(), &options);
-    let again = run(&engine, &prompt(), &options);
-    assert_eq!(first.tokens, again.tokens);
+    let short = RequestOptions { logprobs: Some(2), ..greedy(8) };
+    let [first, again] = [(); 2].map(|()| run(&engine, &prompt(), &short));
+    let cached = [&first, &again].map(|outcome| outcome.finished.usage.cached_tokens);
+    assert!(cached[0] == 0 && cached[1] > 0, "{cached:?} tokens of the prompts were cached");
+    assert_eq!(first.tokens, run(&start(Some(8)), &prompt(), &short).tokens);
+    for (one, other) in first.tokens.iter().zip(&again.tokens) {
+        let [one_logprob, other_logprob] =
+            [one, other].map(|token| token.logprob.as_ref().expect("asked for").logprob);
+        assert_eq!(one.id, other.id);
+        assert!((one_logprob - other_logprob).abs() < 0.05, "{one_logprob} and {other_logprob}");
+    }
+    let sliding = RequestOptions { logprobs: Some(2), slide: Some(6), ..greedy(300) };
+    let alone = || run(&start(Some(8)), &prompt(), &sliding).tokens;
+    let shifted = alone();
+    assert!(prompt().len() + shifted.len() > engine.spec().context_length, "the context shifts");
+    assert_eq!(shifted, alone());
+    // With full precision the probabilities differ, so the quantized cache was in use.
+    assert_ne!(shifted, run(&start(None), &prompt(), &sliding).tokens);
 }
 
 #[test]

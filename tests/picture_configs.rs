@@ -174,6 +174,9 @@ fn nested_settings_win_over_those_of_older_tools() {
         ("image_mean", json!([0.5]), "processor_config.json: image_processor.image_mean has 1 numbers"),
     ] {
         let copy = nested("qwen3_vl-f32", key, value);
+        let weights = "model.safetensors";
+        std::fs::copy(folder("qwen3_vl-f32").join(weights), copy.path().join(weights))
+            .expect("it can be copied");
         let policy = WeightPolicy::new(Backend::CPU, false);
         let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err(key).to_string();
         assert!(error.contains(words), "{error}");
