@@ -80,6 +80,24 @@ fn a_missing_model_is_downloaded_after_a_yes_and_then_chats() {
     session.expect(Eof).expect("it ends");
 }
 
+/// `mlx convert` and mlx-lm write an index beside a single file; only what will be fetched counts.
+#[test]
+fn the_size_in_an_offer_is_that_of_the_files_that_will_be_fetched() {
+    let setup = Setup::new();
+    let index = r#"{"weight_map": {"a": "model.safetensors"}}"#;
+    {
+        let mut behavior = setup.hub.behave();
+        behavior.files.insert("model.safetensors.index.json".to_owned(), index.into());
+        behavior.files.insert("model-00001-of-00002.safetensors".to_owned(), b"left over".to_vec());
+        behavior.claimed_size = Some(155_000_000);
+    }
+    let mut session = setup.typed(&["chat", "org/tiny"]);
+    expect(&mut session, r"Download it now \(155 MB\)\? \[Y/n\]");
+    assert!(!setup.home.path().join("hf").exists(), "nothing is stored before the answer");
+    session.send_line("n").expect("it can be typed");
+    session.expect(Eof).expect("it ends");
+}
+
 #[test]
 fn a_no_downloads_nothing_and_says_what_would() {
     let setup = Setup::new();
@@ -100,6 +118,42 @@ fn without_a_terminal_there_is_no_question() {
     assert_eq!((output.status.code(), setup.hub.behave().requests.len()), (Some(1), 0));
     let first = setup.run(&["chat"], "who are you\n");
     assert!(first.status.success() && text(&first.stderr).contains("guide"), "{}", text(&first.stderr));
+}
+
+/// A script must not take the words of the guide for an answer.
+#[test]
+fn without_a_model_commands_fail_with_a_hint_and_print_nothing() {
+    let setup = Setup::new();
+    for arguments in [
+        &["write a commit message"][..],
+        &["generate", "-p", "write a commit message"],
+        &["generate", "--raw", "-p", "The", "--json"],
+        &["score"],
+        &["inspect"],
+        &["convert", "-o", "small"],
+        &["bench"],
+    ] {
+        let output = setup.run(arguments, "diff --git a/a b/a\n");
+        let hint = text(&output.stderr);
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(1), ""),
+            "{arguments:?}: {hint}"
+        );
+        assert!(hint.contains("mlx default ORG/NAME") && hint.contains("mlx chat"), "{arguments:?}: {hint}");
+    }
+    for arguments in [
+        &["-m", "guide", "how do I quit"][..],
+        &["generate", "guide", "how do I quit"],
+        &["ask", "how do I quit"],
+    ] {
+        let output = setup.run(arguments, "");
+        assert!(
+            output.status.success() && !text(&output.stdout).trim().is_empty(),
+            "{}",
+            text(&output.stderr)
+        );
+    }
 }
 
 #[test]
@@ -126,12 +180,12 @@ fn a_default_model_is_used_until_another_is_named() {
     assert!(setup.run(&["pull", "org/tiny"], "").status.success());
     let model = |output: &Output| text(&output.stdout);
     let named = setup.run(&[&["generate", "org/tiny", "The keeper"][..], &SHORT].concat(), "");
-    let guide = setup.run(&[&["The keeper"][..], &SHORT].concat(), "");
+    let guide = setup.run(&[&["-m", "guide", "The keeper"][..], &SHORT].concat(), "");
+    assert!(guide.status.success(), "{}", text(&guide.stderr));
     assert_ne!(model(&named), model(&guide));
     assert!(setup.run(&["default", "org/tiny"], "").status.success());
     assert_eq!(text(&setup.run(&["default"], "").stdout), "org/tiny\n");
     assert_eq!(model(&setup.run(&[&["The keeper"][..], &SHORT].concat(), "")), model(&named));
-    assert_eq!(model(&setup.run(&[&["-m", "guide", "The keeper"][..], &SHORT].concat(), "")), model(&guide));
     assert_eq!(
         model(&setup.run(&[&["generate", "guide", "The keeper"][..], &SHORT].concat(), "")),
         model(&guide)
@@ -140,7 +194,7 @@ fn a_default_model_is_used_until_another_is_named() {
     variable.env("MLX_MODEL", "guide");
     assert_eq!(model(&variable.output().expect("the program starts")), model(&guide));
     assert!(setup.run(&["default", "--none"], "").status.success());
-    assert_eq!(model(&setup.run(&[&["The keeper"][..], &SHORT].concat(), "")), model(&guide));
+    assert_eq!(setup.run(&["The keeper"], "").status.code(), Some(1));
     assert_eq!(setup.run(&["default", "org/nowhere"], "").status.code(), Some(1));
 }
 
@@ -154,8 +208,8 @@ fn a_prompt_without_a_flag_is_followed_by_what_is_piped_in() {
         let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("json");
         (object["usage"]["prompt_tokens"].clone(), object["tokens"].clone())
     };
-    let whole = ids(&["generate", "-p", "Repeat this:\n\nthe waves\n"], "unused");
-    assert_eq!(ids(&["Repeat this:"], "the waves\n"), whole);
+    let whole = ids(&["generate", "guide", "-p", "Repeat this:\n\nthe waves\n"], "unused");
+    assert_eq!(ids(&["-m", "guide", "Repeat this:"], "the waves\n"), whole);
     assert_eq!(ids(&["generate", "guide", "Repeat this:"], "the waves\n"), whole);
     assert_eq!(ids(&["-m", "guide", "Repeat this:\n\nthe waves\n"], ""), whole);
     assert_eq!(ids(&["generate", "guide"], "Repeat this:\n\nthe waves\n"), whole);

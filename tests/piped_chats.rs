@@ -126,6 +126,6 @@ fn without_a_model_the_guide_answers_and_introduces_itself() {
     std::fs::write(folder.join("config.json"), "{}").expect("it can be written");
     let again = chat("how do I get a real model?\nhow do I limit the memory\n");
     assert_eq!(stdout(&again), contents);
-    let other = mlx(&["generate", "-p", "how do I limit the memory", "--temperature", "0"], "");
+    let other = mlx(&["generate", "guide", "-p", "how do I limit the memory", "--temperature", "0"], "");
     assert!(stdout(&other).contains("--memory-budget"), "{}", stderr(&other));
 }

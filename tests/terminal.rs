@@ -1,5 +1,7 @@
 //! An interactive chat in a pseudo-terminal, typed key by key.
 
+mod escapes;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -15,7 +15,7 @@ Examples:
   mlx default              # which it is
   mlx default --none
 
-A model on the command line and MLX_MODEL win over it. Without any of them, commands use the guide.";
+A model on the command line and MLX_MODEL win over it. Without any of them, `mlx chat` offers a choice, and other commands fail.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DefaultArgs {

@@ -97,7 +97,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         std::fs::write(file, format!("{object:#}\n")).map_err(|error| Error::io(file, error))?;
         terminal::note(&format!("wrote {}; docs/on-a-mac.md says how to read it", file.display()));
     }
-    terminal::show(&if args.json { format!("{}\n", found.to_json()) } else { found.to_text() })?;
+    if args.json {
+        terminal::show(&format!("{}\n", found.to_json()))?;
+    } else {
+        terminal::show_styled(&found.to_text(terminal::has_colors()))?;
+    }
     if found.broken().is_empty() { Ok(()) } else { Err(Failure::Reported) }
 }
 
@@ -201,7 +205,8 @@ impl Findings {
         format!("results do not depend on the batch size ({})", widths.join(", "))
     }
 
-    fn to_text(&self) -> String {
+    /// A line for each finding. Names and paths are made printable.
+    fn to_text(&self, colors: bool) -> String {
         let Self { machine, .. } = self;
         let blas = match &machine.blas {
             Blas::OpenBlas(path) => format!("{}, {}", machine.blas.name(), path.display()),
@@ -252,7 +257,6 @@ impl Findings {
             lines.push((Mark::Good, "broken", "nothing".to_owned()));
         }
         lines.extend(broken.into_iter().map(|text| (Mark::Broken, "broken", text)));
-        let colors = terminal::has_colors();
         let line = |(mark, what, text): (Mark, &str, String)| {
             let text = printable(&text);
             format!("{} {what:<10} {text}\n", mark.show(colors))

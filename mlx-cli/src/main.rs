@@ -42,7 +42,6 @@ mod think;
 mod thumbnail;
 mod worker;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -125,7 +124,7 @@ fn start_log(cli: &Cli) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(terminal::notes_have_colors())
         .without_time()
         .init();
     Ok(())

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub;
-use mlx_guide as guide;
 use mlx_options::{
     CacheArgs, DeviceArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs,
 };
 
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
-use crate::model_choice::{self, Chosen};
+use crate::model_choice;
 use crate::terminal;
 
 /// The model of a command, as its first argument or by flag.
@@ -54,9 +53,9 @@ impl ModelName {
         Self { word: None, ..self }
     }
 
-    /// The folder of the model that is named, or else of the guide.
+    /// The folder of the model that is named, or of the default.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
-        Ok(model_choice::find(self.given()?)?.folder)
+        model_choice::find(self.given()?)
     }
 }
 
@@ -100,11 +99,7 @@ impl ModelArgs {
 
     /// Starts an engine on the model, for requests through the adapter if there is one.
     pub(crate) fn start(&self, options: &EngineOptions) -> Result<Engine, Failure> {
-        let Chosen { folder, is_guide } = model_choice::find(self.name.given()?)?;
-        if is_guide && self.name.given()?.is_none() {
-            terminal::note_to_people(guide::NOTE);
-        }
-        self.adapted(Engine::start(&folder, options, terminal::load_bar())?)
+        self.adapted(Engine::start(&self.folder()?, options, terminal::load_bar())?)
     }
 
     /// The handle of an engine for requests through the adapter, if there is one.

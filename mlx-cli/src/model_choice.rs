@@ -1,5 +1,5 @@
-//! Which model a command runs: the one that is named, the default, or the guide. On a terminal, one that is not here can be downloaded at
-//! once, and a chat that names none begins with a choice.
+//! The model that a command runs: the one that is named, or the default. On a terminal, one that is not here can be downloaded at once. A
+//! chat without either begins with a choice; in a pipe it is with the guide.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::pull::{self, Download};
 use crate::starter_models::{self, StarterModel};
 use crate::{default_file, terminal};
 
-/// The model of a command.
+/// The model of a chat.
 pub(crate) struct Chosen {
     pub(crate) folder: PathBuf,
     pub(crate) is_guide: bool,
@@ -44,20 +44,25 @@ pub(crate) fn looks_like_model(word: &Path) -> bool {
     is_guide(word) || word.exists() || word.to_str().is_some_and(is_name)
 }
 
-/// The model of that name, or else the guide.
-pub(crate) fn find(given: Option<&Path>) -> Result<Chosen, Failure> {
-    match named(given)? {
-        Some(name) => Ok(Chosen { folder: resolve(&name)?, is_guide: is_guide(&name) }),
-        None => the_guide(),
-    }
+/// The folder of the model that is named, or of the default. The guide takes neither's place: it knows nothing but this program.
+pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(name) = named(given)? else {
+        terminal::note(NO_MODEL);
+        return Err(Failure::Reported);
+    };
+    resolve(&name)
 }
 
-/// The same for a chat, which on a terminal asks before it takes the guide.
+const NO_MODEL: &str = "error: no model is named, and there is no default model; name one with -m ORG/NAME, or choose one for all commands with \
+    `mlx default ORG/NAME`. `mlx chat` offers models that fit this machine; `mlx ask` answers questions about mlx";
+
+/// The model of a chat. Without a name and a default, a terminal offers a choice; elsewhere the guide answers.
 pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<Chosen, Failure> {
-    if named(given)?.is_none() && terminal::can_ask() && !pull::is_offline() {
-        return ask();
+    match named(given)? {
+        Some(name) => Ok(Chosen { folder: resolve(&name)?, is_guide: is_guide(&name) }),
+        None if terminal::can_ask() && !pull::is_offline() => ask(),
+        None => the_guide(),
     }
-    find(given)
 }
 
 /// The folder of a model that is named: the guide, a folder, or `ORG/NAME[@REVISION]`, which a terminal offers to download.

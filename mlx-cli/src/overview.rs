@@ -1,4 +1,4 @@
-//! `mlx` alone: what is here and what to type next.
+//! `mlx` without a command: the models that are here, and the next command.
 
 use clap::ColorChoice;
 use mlx_core::hub::Cache;
@@ -7,7 +7,7 @@ use crate::args;
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// Three lines on a terminal; elsewhere the help, as an error.
+/// Shows three lines on a terminal. Elsewhere it fails with the help.
 pub(crate) fn run() -> Result<(), Failure> {
     if !terminal::is_interactive() {
         terminal::note(&args::command().color(ColorChoice::Never).render_help().to_string());
@@ -18,14 +18,13 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 fn text(models: &[String]) -> String {
     let here = match models {
-        [] => "no models here yet".to_owned(),
+        [] => "no models here yet; the first chat offers some".to_owned(),
         [one] => format!("one model here: {one}"),
         [first, others @ ..] => {
             format!("{} models here: {first} and {} more (mlx list)", models.len(), others.len())
         }
     };
-    let next = models.first().map_or("ORG/NAME", String::as_str);
-    format!("mlx: {here}\n  mlx chat {next}\n  mlx pull ORG/NAME     more: mlx --help\n")
+    format!("mlx: {here}\nStart here: mlx chat\nAll commands: mlx --help\n")
 }
 
 #[cfg(test)]
@@ -33,9 +32,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_lines_say_what_is_here() {
-        assert!(text(&[]).starts_with("mlx: no models here yet\n  mlx chat ORG/NAME\n"));
-        let text = text(&["a/b".to_owned(), "a/c".to_owned()]);
-        assert!(text.contains("2 models here: a/b and 1 more") && text.lines().count() == 3, "{text}");
+    fn three_lines_name_the_models_and_the_next_command() {
+        let two = ["a/b".to_owned(), "a/c".to_owned()];
+        for (models, here) in
+            [(&[][..], "no models here yet"), (&two[..1], "here: a/b"), (&two, "a/b and 1 more")]
+        {
+            let text = text(models);
+            assert!(text.contains(here) && text.contains("\nStart here: mlx chat\n"), "{text}");
+            assert!(text.lines().count() == 3 && !text.contains("ORG/NAME"), "{text}");
+        }
     }
 }

@@ -32,14 +32,18 @@ pub(crate) fn show_styled(text: &str) -> Result<(), Failure> {
 pub(crate) fn note(line: &str) {
     if stderr().is_terminal() {
         let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns));
-        note_styled(&fitted(&printable(line), columns.saturating_sub(1).max(20)));
+        write_note(&fitted(&printable(line), columns.saturating_sub(1).max(20)));
     } else {
-        note_styled(line);
+        write_note(line);
     }
 }
 
-/// Writes a line with control sequences of this program. What comes from elsewhere must be [`printable`].
+/// Writes a line with control sequences of this program, which only a terminal gets. What comes from elsewhere must be [`printable`].
 pub(crate) fn note_styled(line: &str) {
+    if stderr().is_terminal() { write_note(line) } else { write_note(&console::strip_ansi_codes(line)) }
+}
+
+fn write_note(line: &str) {
     // A closed standard error cannot be reported.
     writeln!(stderr(), "{line}").ok();
 }
@@ -86,11 +90,21 @@ pub(crate) fn ask(question: &str) -> Result<Option<String>, Failure> {
     Ok((count > 0).then_some(line))
 }
 
-/// Whether to use colors on standard output (no-color.org).
+/// Returns true if standard output shows colors.
 pub(crate) fn has_colors() -> bool {
+    stdout().is_terminal() && allows_colors()
+}
+
+/// Returns true if standard error shows colors.
+pub(crate) fn notes_have_colors() -> bool {
+    stderr().is_terminal() && allows_colors()
+}
+
+/// Reads the environment as no-color.org describes it.
+fn allows_colors() -> bool {
     let disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    stdout().is_terminal() && !disabled && !dumb
+    !disabled && !dumb
 }
 
 /// The columns of the terminal that standard output goes to; `None` if it goes elsewhere.
