@@ -110,7 +110,7 @@ impl ModelArgs {
     /// The options of an engine that runs one request at a time. It also chooses the device, so it comes before anything that computes.
     pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Failure> {
         self.device.choose()?;
-        let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache };
+        let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache, ..CacheArgs::default() };
         cache.check().map_err(|(flag, why)| Failure::usage(flag, why))?;
         let mut options = EngineOptions::single();
         self.exact.apply(&mut options);
