@@ -122,6 +122,21 @@ fn an_allowed_command_runs_and_its_result_is_in_the_next_prompt() {
     }
 }
 
+/// A model chooses what a command does, so no command gets the secrets of the program.
+#[test]
+fn a_command_gets_the_environment_without_the_secrets_of_the_program() {
+    let (model, work) = (model(), work("'env > seen; echo \"high tide at <$ARG_place>\"'"));
+    let mut command = command(model.path(), work.path(), &["--allow-tool", "tide"]);
+    for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MLX_API_KEY"] {
+        command.env(name, "a-secret");
+    }
+    command.env("OF_THE_USER", "anything");
+    let output = piped(command, "Tide?\n");
+    assert!(texts(&output).0.contains("I have seen it."), "{}", texts(&output).1);
+    let seen = std::fs::read_to_string(work.path().join("seen")).expect("it ran");
+    assert!(seen.contains("OF_THE_USER=anything") && !seen.contains("a-secret"), "{seen}");
+}
+
 #[test]
 fn without_a_terminal_nothing_runs_that_was_not_allowed() {
     let (model, work) = (model(), work(COMMANDS[0]));
@@ -130,7 +145,7 @@ fn without_a_terminal_nothing_runs_that_was_not_allowed() {
     assert_eq!((answer.as_str(), runs(work.path())), ("I know nothing.\n", 0), "{notes}");
     assert!(notes.contains("needs --allow-tool tide") && notes.contains("tide: Looks up a tide."), "{notes}");
     let saved = std::fs::read_to_string(work.path().join("talk.json")).expect("it was saved");
-    assert!(saved.contains("The person did not allow this call."), "{saved}");
+    assert!(saved.contains("The user declined this tool call."), "{saved}");
 }
 
 #[test]
@@ -176,7 +191,7 @@ fn type_line(session: &mut OsSession, line: &str, expected: &str) {
 }
 
 #[test]
-fn the_person_is_asked_for_each_call() {
+fn the_user_is_asked_for_each_call() {
     let (model, work) = (model(), work(COMMANDS[0]));
     let mut session = terminal(model.path(), work.path());
     let asked = r#"call tide \{"place": "Brest; touch broken"\}\r\nruns: echo .*\r\n.*run it\?"#;
@@ -206,7 +221,7 @@ fn an_interrupt_ends_a_command_and_not_the_chat() {
         std::thread::sleep(Duration::from_millis(20));
     }
     session.send("\x03").expect("it can be typed");
-    session.expect(Regex("stopped by the person(.|\r\n)*I know nothing")).expect("the chat goes on");
+    session.expect(Regex("stopped by the user(.|\r\n)*I know nothing")).expect("the chat goes on");
     type_line(&mut session, "/context", "tokens");
     type_line(&mut session, "/quit", "");
     session.expect(Eof).expect("the program ends");

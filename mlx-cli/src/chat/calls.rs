@@ -1,15 +1,16 @@
 //! Calls of tools in a chat: shown, allowed, carried out and answered.
 
 use mlx_core::chat::{ChatSession, ToolCall};
+use mlx_options::visible;
 
 use super::style::styled;
 use super::{Chat, folded};
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// What the model is given in place of a result.
-const REFUSED: &str = "The person did not allow this call.";
-const STOPPED: &str = "The person has stopped the calls.";
+/// Results that the model is given for calls that were not carried out.
+const REFUSED: &str = "The user declined this tool call.";
+const STOPPED: &str = "The user stopped the tool calls.";
 
 /// What the person says to a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Chat {
         Ok(())
     }
 
-    /// The result of a call, and whether the person has stopped it.
+    /// The result of a call, and whether the user has stopped it.
     fn carry_out(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
         let request = match self.tools.request(call) {
             Ok(request) => request,
@@ -100,18 +101,6 @@ fn consent(answer: &str) -> Consent {
 /// A call on one line.
 fn described(call: &ToolCall) -> String {
     format!("call {} {}", visible(&call.name), visible(&call.arguments))
-}
-
-/// A text in which nothing is hidden: control characters, marks that reverse or join text, and line ends have their codes.
-fn visible(text: &str) -> String {
-    let is_hidden = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
-    let show =
-        |letter: char| if is_hidden(letter) { letter.escape_unicode().to_string() } else { letter.into() };
-    text.chars().map(show).collect()
 }
 
 #[cfg(test)]

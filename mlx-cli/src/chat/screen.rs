@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use mlx_core::chat::ChatEvent;
-use mlx_options::printable;
+use mlx_options::Printer;
 
 use super::markdown::Markdown;
 use super::style::{DIM, styled};
@@ -39,6 +39,7 @@ pub(crate) struct Screen {
     markdown: Option<Markdown>,
     /// For a text that is printed as it is, on terminals that take control sequences.
     wrap: Option<Wrap>,
+    printer: Printer,
     has_colors: bool,
     view: ThoughtView,
     /// Columns of the terminal; `None` where the text goes elsewhere and stays as it is.
@@ -58,7 +59,8 @@ impl Screen {
         let markdown = columns.filter(|_| colors == Colors::All);
         let markdown = markdown.map(|columns| Markdown::new(columns, has_links()));
         let wrap = columns.filter(|_| colors == Colors::Thoughts).map(Wrap::new);
-        Self { markdown, wrap, has_colors, view, columns, begun: None, tail: String::new() }
+        let printer = Printer::default();
+        Self { markdown, wrap, printer, has_colors, view, columns, begun: None, tail: String::new() }
     }
 
     /// From here on the terminal has so many columns.
@@ -93,7 +95,9 @@ impl Screen {
 
     /// What is to be printed at the end.
     pub(crate) fn end(&mut self) -> String {
-        let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        let held = self.printer.finish();
+        let last = self.laid_out(&held);
+        let rest = last + &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
         self.end_thought() + &rest
     }
 
@@ -106,8 +110,8 @@ impl Screen {
     }
 
     /// A model's words are no commands for a terminal.
-    fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.columns.is_some() { printable(text) } else { Cow::Borrowed(text) }
+    fn shown<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        if self.columns.is_some() { self.printer.add(text) } else { Cow::Borrowed(text) }
     }
 
     fn think(&mut self, text: &str) -> String {
@@ -227,6 +231,13 @@ mod tests {
         }
         let piped = printed(Screen::new(Colors::Nothing, ThoughtView::Hidden, None), &events);
         assert_eq!(piped, "c\x1b]0;d\x07\u{9b}e\r\n");
+    }
+
+    #[test]
+    fn hidden_characters_of_a_model_are_seen_and_emoji_stay_whole() {
+        let pieces = ["a\u{202e}b 👩", "\u{200d}", "💻 c\u{200d}"].map(|text| ChatEvent::Text(text.into()));
+        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, Some(80)), &pieces);
+        assert_eq!(out, "a\\u{202e}b 👩\u{200d}💻 c\\u{200d}");
     }
 
     #[test]

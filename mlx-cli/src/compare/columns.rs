@@ -1,6 +1,6 @@
 //! Two texts in two columns, printed line by line: a line as soon as both sides have theirs. Invariant: it makes text and prints nothing.
 
-use mlx_options::printable;
+use mlx_options::Printer;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Narrower terminals get one text below the other.
@@ -17,6 +17,8 @@ const RESET: &str = "\x1b[0m";
 pub(super) struct Columns {
     names: [String; 2],
     texts: [String; 2],
+    /// What makes them printable on a terminal; elsewhere they stay unchanged.
+    printers: Option<[Printer; 2]>,
     has_ended: [bool; 2],
     /// The width of a column; `None` where there are no columns.
     width: Option<usize>,
@@ -30,14 +32,29 @@ impl Columns {
     pub(super) fn new(names: [String; 2], columns: Option<usize>, has_colors: bool) -> Self {
         let width =
             columns.filter(|columns| *columns >= NARROWEST).map(|columns| (columns - 1 - GAP.width()) / 2);
-        Self { names, texts: Default::default(), has_ended: [false; 2], width, has_colors, printed: 0 }
+        let printers = columns.map(|_| Default::default());
+        Self {
+            names,
+            texts: Default::default(),
+            printers,
+            has_ended: [false; 2],
+            width,
+            has_colors,
+            printed: 0,
+        }
     }
 
     pub(super) fn add(&mut self, place: usize, text: &str) {
-        self.texts[place].push_str(&printable(text));
+        match &mut self.printers {
+            Some(printers) => self.texts[place].push_str(&printers[place].add(text)),
+            None => self.texts[place].push_str(text),
+        }
     }
 
     pub(super) fn end(&mut self, place: usize) {
+        if let Some(printers) = &mut self.printers {
+            self.texts[place].push_str(&printers[place].finish());
+        }
         self.has_ended[place] = true;
     }
 

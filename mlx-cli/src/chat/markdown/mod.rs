@@ -230,7 +230,7 @@ impl Markdown {
         let end = if style.is_empty() { "" } else { RESET };
         let address = span.look.link.as_deref().filter(|address| *address != span.text);
         let text = match (&span.look.link, address) {
-            (Some(address), _) if self.has_links => {
+            (Some(address), _) if self.has_links && is_web(address) => {
                 format!("\x1b]8;;{address}\x1b\\{style}{}{end}\x1b]8;;\x1b\\", span.text)
             }
             (_, Some(address)) => format!("{style}{}{end} ({address})", span.text),
@@ -243,6 +243,13 @@ impl Markdown {
         // Writing to a text cannot fail.
         write!(out, "{}", self.wrap.wrap(text)).ok();
     }
+}
+
+/// Whether an address is one that the terminal may open. A model could make others act: `file:`, or one of an installed program.
+fn is_web(address: &str) -> bool {
+    let is =
+        |scheme: &str| address.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    is("http://") || is("https://")
 }
 
 /// The style of a look.

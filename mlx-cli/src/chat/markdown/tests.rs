@@ -105,6 +105,18 @@ fn links_are_links_where_the_terminal_knows_them() {
 }
 
 #[test]
+fn only_addresses_of_the_web_are_links() {
+    for address in
+        ["file:///etc/passwd", "javascript:alert(1)", "vscode://x", "mailto:a@b.c", "x.png", "httpsx://a"]
+    {
+        let out = Markdown::new(80, true).add(&format!("[a]({address})\n"));
+        assert!(!out.contains("\x1b]8") && out.contains(&format!("({address})")), "{out:?}");
+    }
+    assert!(!Markdown::new(80, true).add("<mailto:a@b.c>\n").contains("\x1b]8"));
+    assert!(Markdown::new(80, true).add("[a](HTTPS://b.c)\n").contains("\x1b]8;;HTTPS://b.c"));
+}
+
+#[test]
 fn text_is_printed_as_it_comes() {
     let mut markdown = Markdown::new(80, false);
     assert_eq!(markdown.add("Plain wo"), "Plain wo");

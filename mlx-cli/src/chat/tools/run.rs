@@ -18,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long a command has to end after it was asked to, and how long its output is read after its end.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Variables with the secrets of this program, which no command gets: a model chooses what it runs.
+const SECRETS: [&str; 4] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
+
 /// What a command may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -40,13 +43,16 @@ pub(super) enum End {
     Exited(ExitStatus),
     /// It took longer than this.
     TimedOut(Duration),
-    /// The person has stopped it.
+    /// The user has stopped it.
     Stopped,
 }
 
 /// Runs a command to its end, or until `stop` is set. Whatever it has started ends with it.
 pub(super) fn run(mut command: Command, limits: Limits, stop: &AtomicBool) -> io::Result<Outcome> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    for name in SECRETS {
+        command.env_remove(name);
+    }
     let mut child = command.spawn()?;
     let group = Pid::from_child(&child);
     let output = Reader::start(child.stdout.take(), limits.bytes);
@@ -134,7 +140,7 @@ impl Outcome {
             }
             End::Exited(status) => section(&ending(status), ""),
             End::TimedOut(limit) => section(&format!("ended after {} seconds", limit.as_secs_f64()), ""),
-            End::Stopped => section("stopped by the person", ""),
+            End::Stopped => section("stopped by the user", ""),
         }
         text
     }
