@@ -1,7 +1,7 @@
 //! Prefix sharing: a common prefix of prompts that are in flight together is computed once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{Engine, Generation, RequestOptions, Task};
@@ -59,20 +59,38 @@ fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
     assert_eq!(cached[1..], [64; 3]);
 }
 
+/// The source leaves in its second chunk of three: one of the others computes the prompt instead, and the last takes it from that one.
 #[test]
 fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let _turn = device();
     let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
     let alone = run(&engine(MODEL), &prompt, &greedy(12));
-    let engine = engine(MODEL);
-    let request = || engine.request(prompt.clone(), &greedy(12)).expect("valid");
-    for _ in 0..10 {
-        let mut generations = engine.submit_all(vec![request(), request(), request()]).expect("room");
-        drop(generations.remove(0));
-        for generation in generations {
-            assert_eq!(collect(generation).ids(), alone.ids());
+    let (passes, may_pass) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begun, limit) = (Arc::clone(&passes), Arc::clone(&may_pass));
+    let engine = scripted_on(Backend::CPU, MODEL, move |_| {
+        let pass = begun.fetch_add(1, Ordering::AcqRel);
+        while limit.load(Ordering::Acquire) <= pass {
+            std::thread::yield_now();
         }
+        Ok(())
+    });
+    let request = || engine.request(prompt.clone(), &greedy(12)).expect("valid");
+    let mut generations = engine.submit_all(vec![request(), request(), request()]).expect("room");
+    may_pass.store(1, Ordering::Release);
+    while passes.load(Ordering::Acquire) < 2 {
+        std::thread::yield_now();
     }
+    drop(generations.remove(0));
+    may_pass.store(usize::MAX, Ordering::Release);
+    let outcomes: Vec<Outcome> = generations.into_iter().map(collect).collect();
+    assert!(outcomes.iter().all(|outcome| outcome.ids() == alone.ids()));
+    let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
+    assert_eq!(
+        cached,
+        [128, 150],
+        "chunks of the source, and the whole prompt of the one that took its place"
+    );
+    assert_eq!(engine.stats().prompt_tokens, 150, "no position was computed twice");
 }
 
 /// An embedding does not depend on chunks or concurrent requests.

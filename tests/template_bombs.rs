@@ -10,9 +10,24 @@ use serde_json::Map;
 const TIME: Duration = Duration::from_millis(100);
 const MEMORY: usize = 32 << 20;
 
-/// What a rendering may take beyond its time: a last step, and dropping its values. That takes milliseconds, but a test may wait for a
-/// processor for seconds; unlimited, each of these takes minutes.
-const SLACK: Duration = Duration::from_secs(10);
+/// The time that a rendering may take beyond its limit: a last step, and dropping its values. That takes milliseconds.
+const SLACK: Duration = Duration::from_secs(1);
+/// A test may wait for a processor for seconds, so a rendering that took too long is repeated. One without a limit takes too long each time.
+const ATTEMPTS: usize = 6;
+
+/// Fails if `render` takes too long in every attempt.
+fn assert_in_time(name: &str, limit: Duration, render: impl Fn()) {
+    let attempt = || {
+        let started = Instant::now();
+        render();
+        started.elapsed()
+    };
+    let mut took = Vec::new();
+    while took.last().is_none_or(|last| *last >= limit) {
+        assert!(took.len() < ATTEMPTS, "{name} may take {limit:?}, and took {took:?}");
+        took.push(attempt());
+    }
+}
 
 /// A name, what is set before a loop, and what the loop repeats.
 type Bomb = (&'static str, &'static str, &'static str);
@@ -257,13 +272,11 @@ fn render_pausing(source: &str, limits: &RenderLimits, pause: Pause) -> mlx_core
 #[test]
 fn every_bomb_ends_in_time() {
     for (name, source) in bombs() {
-        let started = Instant::now();
-        let outcome = render(&source, &RenderLimits::new(TIME, MEMORY));
-        let took = started.elapsed();
-        assert!(took < TIME + SLACK, "{name}: {took:?}");
-        if let Ok(text) = outcome {
-            assert!(text.len() <= MEMORY, "{name}: {} bytes", text.len());
-        }
+        assert_in_time(&name, TIME + SLACK, || {
+            if let Ok(text) = render(&source, &RenderLimits::new(TIME, MEMORY)) {
+                assert!(text.len() <= MEMORY, "{name}: {} bytes", text.len());
+            }
+        });
     }
 }
 
@@ -271,22 +284,15 @@ fn every_bomb_ends_in_time() {
 fn deep_values_are_refused() {
     for (name, before, step) in DEEP {
         let source = format!("{before}{{% for i in range(99999) %}}{step}{{% endfor %}}ok");
-        match render(&source, &RenderLimits::new(Duration::from_secs(30), MEMORY)) {
-            Ok(text) => assert!(text.ends_with("ok"), "{name}"),
-            Err(error) => {
-                let error = error.to_string();
-                let known = [
-                    "levels deep",
-                    "MiB of memory",
-                    "cannot be ordered",
-                    "unsupported types",
-                    "unhashable",
-                    "requires",
-                    "no length",
-                ];
-                assert!(known.iter().any(|part| error.contains(part)), "{name}: {error}");
-            }
-        }
+        let outcome = render(&source, &RenderLimits::new(Duration::from_secs(30), MEMORY));
+        let expected = match name {
+            // Their values are not nested, but each holds the one before it.
+            "namespace" | "namespace in a list" | "macro" => "takes more than 32 MiB of memory",
+            "unique" => "unhashable type",
+            _ => "nests values more than 200 levels deep",
+        };
+        let error = outcome.map(|text| text.len()).expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
     }
 }
 
@@ -313,7 +319,7 @@ fn a_limit_is_named_in_the_users_words() {
         std::fs::write(&file, source).expect("it can be written");
         let template = ChatTemplate::load(folder.path()).expect("it loads").expect("there is one");
         // A limit other than time is reached soon, but a test may wait for a processor.
-        let time = if expected.contains("longer") { TIME } else { SLACK };
+        let time = if expected.contains("longer") { TIME } else { Duration::from_secs(30) };
         let limits = RenderLimits::new(time, MEMORY);
         let error =
             template.render_within(&TemplateInput::default(), &limits, NO_PAUSE).expect_err("it is stopped");
@@ -323,27 +329,28 @@ fn a_limit_is_named_in_the_users_words() {
 
 #[test]
 fn limits_hold_for_all_renderings_of_a_request() {
-    let limits = RenderLimits::new(TIME, MEMORY);
-    let started = Instant::now();
-    for _ in 0..50 {
-        assert!(render(&looped("", "{{ 1 }}"), &limits).is_err());
-    }
-    assert!(started.elapsed() < TIME + SLACK);
+    assert_in_time("50 renderings", TIME + SLACK, || {
+        let limits = RenderLimits::new(TIME, MEMORY);
+        for _ in 0..50 {
+            assert!(render(&looped("", "{{ 1 }}"), &limits).is_err());
+        }
+    });
 }
 
 #[test]
 fn a_cancelled_rendering_stops() {
     for step in ["{{ 1 }}", "{% set t = s|upper %}", "{% set t = w|sort %}", "{% set t = s.split('a') %}"] {
         let before = "{% set s = 'a' * 9999999 %}{% set w = ('a' * 50000)|list %}";
-        let limits = RenderLimits::new(Duration::from_mins(1), 1 << 30);
-        let started = Instant::now();
-        let pause = || {
-            let goes_on = started.elapsed() < TIME;
-            if goes_on { Ok(()) } else { Err(Error::EngineStopped("the client has left".into())) }
-        };
-        let error = render_pausing(&looped(before, step), &limits, &pause).expect_err("it was cancelled");
-        assert!(started.elapsed() < TIME + SLACK, "{step}: {:?}", started.elapsed());
-        assert!(matches!(error, Error::EngineStopped(_)), "{error}");
+        assert_in_time(step, TIME + SLACK, || {
+            let limits = RenderLimits::new(Duration::from_mins(1), 1 << 30);
+            let started = Instant::now();
+            let pause = || {
+                let goes_on = started.elapsed() < TIME;
+                if goes_on { Ok(()) } else { Err(Error::EngineStopped("the client has left".into())) }
+            };
+            let error = render_pausing(&looped(before, step), &limits, &pause).expect_err("it was cancelled");
+            assert!(matches!(error, Error::EngineStopped(_)), "{error}");
+        });
     }
 }
 
