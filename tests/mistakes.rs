@@ -54,6 +54,27 @@ fn flags_without_effect_are_refused() {
     }
 }
 
+/// Names of fields are of requests over HTTP.
+#[test]
+fn errors_name_the_flag_that_was_given() {
+    let folder = model("llama-f32");
+    let long = "word ".repeat(400);
+    for (arguments, start) in [
+        (&["generate", "-m", &folder, "-p", "x", "--no-think"][..], "--no-think "),
+        (&["generate", "-m", &folder, "-p", "x", "--think"], "--think "),
+        (&["chat", "-m", &folder, "--no-think"], "--no-think "),
+        (&["score", "-m", &folder, "--prompt-ids", "99999"], "--prompt-ids holds token id 99999"),
+        (&["generate", "-m", &folder, "-p", &long], "the prompt has "),
+        (&["compare", &folder, &folder, &long], "the messages have "),
+        (&["rm", "a b"], "ORG/NAME is \"a b\""),
+    ] {
+        let output = mlx(arguments, "x");
+        let message = stderr(&output);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(message.starts_with(&format!("error: {start}")), "{arguments:?}: {message}");
+    }
+}
+
 /// A failed generation prints one line to standard error, which may be closed.
 #[test]
 fn invalid_logits_are_reported_in_one_line() {

@@ -9,7 +9,7 @@ use std::thread;
 use clap::Args;
 use mlx_core::chat::{ChatEvent, ChatSession, StreamEvent};
 use mlx_core::engine::{EngineOptions, Engines, Event, FinishReason, Finished};
-use mlx_options::DeviceArgs;
+use mlx_options::{DeviceArgs, describe};
 use serde_json::{Value, json};
 
 use crate::completion::model_completer;
@@ -126,7 +126,7 @@ fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sende
     let events = match session.ask(prompt) {
         Ok(events) => events,
         Err(error) => {
-            terminal::note(&format!("error: {error}"));
+            terminal::note(&format!("error: {}", describe(&error)));
             return;
         }
     };

@@ -34,10 +34,21 @@ impl ThinkArgs {
     /// The same as variables for a template. A prompt that is not rendered has none.
     pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map<String, Value>, Error> {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
-        match (self.thinking(), folder) {
+        let variables = match (self.thinking(), folder) {
             (Thinking::Auto, _) => Ok(Map::new()),
             (thinking, Some((template, format))) => thinking.variables(template, format),
             (_, None) => Err(Error::request("think", "has a meaning only with the model's chat template")),
+        };
+        variables.map_err(|error| self.in_own_words(error))
+    }
+
+    /// Names the flag that was given.
+    pub(crate) fn in_own_words(&self, error: Error) -> Error {
+        match error {
+            Error::Request { field: "think", message } if self.no_think => {
+                Error::request("no_think", message)
+            }
+            other => other,
         }
     }
 }

@@ -29,7 +29,9 @@ fn flag(field: &str) -> String {
     match field {
         "prompt" => "the prompt".to_owned(),
         "messages" => "the messages".to_owned(),
-        "name" => "NAME".to_owned(),
+        "content" => "the message".to_owned(),
+        "name" => "ORG/NAME".to_owned(),
+        "image" | "images" => "--image".to_owned(),
         "adapters" => "--adapter".to_owned(),
         "prompt_cache" => "--prompt-cache-dir".to_owned(),
         "dry_sequence_breakers" => "--dry-sequence-breaker".to_owned(),
@@ -46,6 +48,8 @@ mod tests {
         for (error, text) in [
             (Error::request("top_p", "is 2; it must be from 0 to 1"), "--top-p is 2; it must be from 0 to 1"),
             (Error::request("prompt", "is empty"), "the prompt is empty"),
+            (Error::request("images", "cannot be given to llama"), "--image cannot be given to llama"),
+            (Error::request("content", "holds an image"), "the message holds an image"),
             (Error::option("memory_budget", "is 1 MiB"), "--memory-budget is 1 MiB"),
             (Error::environment("HF_HOME", "is not set"), "HF_HOME is not set"),
             (

@@ -33,7 +33,7 @@ pub(super) fn with_files(
             Named::File { shown, file } => (shown, file),
             Named::Pasted { shown, file } if is_picture(&file) => {
                 if !sees {
-                    notes.push(format!("{shown} is a picture, and this model reads text alone"));
+                    notes.push(unseen(&shown));
                     continue;
                 }
                 (shown, file)
@@ -46,6 +46,7 @@ pub(super) fn with_files(
         };
         let text = match read(&path, &file)? {
             Content::Text(text) => text,
+            Content::Picture(_) if !sees => return Err(unseen(&path)),
             Content::Picture(image) => {
                 notes.push(format!("attached {path}, a picture"));
                 images.push(image);
@@ -60,6 +61,11 @@ pub(super) fn with_files(
         write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
     Ok(Attached { text: whole, images, notes })
+}
+
+/// Why a picture is not attached.
+fn unseen(path: &str) -> String {
+    format!("{path} is a picture, and this model reads text alone")
 }
 
 /// Whether a file begins like a picture.
@@ -124,7 +130,9 @@ mod tests {
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
         assert!(with_files(&format!("@{path}"), false, letters).is_err());
         std::fs::write(&file, b"GIF89a").expect("it can be written");
-        let said = with_files(&format!("what is in @{path}?"), false, letters).expect("it can be read");
+        let refused = with_files(&format!("what is in @{path}?"), false, letters).map(drop);
+        assert_eq!(refused, Err(format!("{path} is a picture, and this model reads text alone")));
+        let said = with_files(&format!("what is in @{path}?"), true, letters).expect("it can be read");
         assert_eq!(said.text, format!("what is in @{path}?"));
         assert_eq!(said.images, [Image::file(b"GIF89a".to_vec())]);
         assert_eq!(said.notes, [format!("attached {path}, a picture")]);

@@ -113,6 +113,14 @@ impl ScoreArgs {
         }
     }
 
+    /// Names the flag that gave the text.
+    fn in_own_words(&self, error: Error) -> Failure {
+        let Error::Request { field: "prompt", message } = error else { return error.into() };
+        let given = [("--prompt-ids", self.prompt_ids.is_some()), ("--file", self.file.is_some())];
+        let flag = given.iter().find(|it| it.1).map_or("--text", |it| it.0);
+        Failure::usage(flag, message)
+    }
+
     /// The title of the page.
     fn title(&self) -> String {
         let name = self.file.as_ref().and_then(|path| path.file_name());
@@ -133,7 +141,8 @@ impl ScoreArgs {
         let windows = windows(tokens.len(), context, stride);
         let mut scored = Scored { tokens: Vec::with_capacity(tokens.len()), windows: windows.len() };
         for window in windows {
-            let request = engine.request(tokens[window.clone()].to_vec(), &options)?;
+            let request = engine.request(tokens[window.clone()].to_vec(), &options);
+            let request = request.map_err(|error| self.in_own_words(error))?;
             let answer = answer::read(engine.submit(request)?, interrupt, Show::Nothing)?;
             if let Some(failure) = answer.failure() {
                 return Err(failure);

@@ -35,11 +35,14 @@ pub(in crate::engine) fn choose(
     let Loaded { models, mtp, .. } = loaded;
     let draft = match (&options.draft_model, options.speculate) {
         (Some(_), Speculate::Mtp) => {
-            return Err(Error::option("draft_model", "cannot be given where speculate is mtp"));
+            return Err(Error::option(
+                "draft_model",
+                "names a model, and the head of the checkpoint is to draft (mtp); give one of the two",
+            ));
         }
         (Some(_), _) => load(options, folder)?.map(|model| (model, ModelDrafter::Draft)),
         (None, Speculate::Draft) => {
-            return Err(Error::option("speculate", "is draft, and draft_model names no model"));
+            return Err(Error::option("speculate", "is draft, and no draft model is named"));
         }
         (None, Speculate::Mtp) => {
             let missing = "is mtp, and the checkpoint has no head that predicts the token after the next one (mtp.fc, or eh_proj behind the last layer)";
