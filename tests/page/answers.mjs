@@ -38,6 +38,20 @@ export const answers = {
     assert.ok((await last(page).innerText()).includes("A snake_case name, 2 * 3 * 4,"));
     await page.screenshot({ path: trial.folder + "/marked.png" });
   },
+  async "Tokens: the lines of a text stay lines, and a key shows a token's alternatives"(trial, page) {
+    await page.getByRole("button", { name: "Tokens" }).click();
+    const written = (await stored(page, "nodes")).sort((a, b) => a.at - b.at).at(-1).content;
+    assert.equal(await page.locator(".tokens").innerText(), written.trimEnd());
+    // What follows the end of a line begins at the left edge.
+    const starts = await page.locator(".tokens").evaluate((it) => {
+      const all = [...it.children], begins = (token, index) => index && all[index - 1].textContent.endsWith("\n") && !token.textContent.startsWith("\n");
+      return all.filter(begins).map((token) => Math.round(token.getClientRects()[0].left - it.getBoundingClientRect().left));
+    });
+    assert.ok(starts.length > 3 && starts.every((it) => it === 0), JSON.stringify(starts));
+    await page.locator(".tokens span").nth(1).press("Enter");
+    assert.ok(await page.locator(".others button").count() > 0);
+    await page.getByRole("button", { name: "Text", exact: true }).click();
+  },
   async "a text that grows is drawn as if it came at once"(trial, page) {
     const differing = await page.evaluate((parts) => {
       let state = 7;

@@ -9,6 +9,9 @@ export const guide = {
   async "a conversation, and the same seed gives the same answer as a branch"(trial, page) {
     await send(page, "How do I serve a model?");
     await idle(page);
+    // Its checkpoint says that it is greedy, so the page sends no temperature.
+    assert.equal(await page.locator("#field-temperature").getAttribute("placeholder"), "0 checkpoint");
+    assert.equal(trial.proxy.bodies.at(-1).temperature, undefined);
     const first = await last(page).innerText();
     assert.ok(first.length > 10, first);
     await page.getByRole("button", { name: "Same again" }).click();
@@ -18,13 +21,13 @@ export const guide = {
   },
   async "a branch from a token keeps the text before it"(trial, page) {
     await page.getByRole("button", { name: "Tokens" }).click();
-    const before = await page.locator(".tokens button").allTextContents();
-    await page.locator(".tokens button").nth(2).click();
+    const before = await page.locator(".tokens span").allTextContents();
+    await page.locator(".tokens span").nth(2).click();
     const name = await page.locator(".others button").nth(1).textContent();
     await page.locator(".others button").nth(1).click();
     await page.getByText("3/3").waitFor();
     await idle(page);
-    const pieces = await page.locator(".tokens button").allTextContents();
+    const pieces = await page.locator(".tokens span").allTextContents();
     assert.deepEqual(pieces.slice(0, 2), before.slice(0, 2));
     assert.equal(JSON.stringify(pieces[2]), name.slice(0, name.lastIndexOf('"') + 1));
     await page.screenshot({ path: trial.folder + "/tokens.png" });

@@ -29,6 +29,39 @@ export const menu = {
     await page.getByText("All fields of a request").click();
     await page.locator("#settings").click();
   },
+  async "the sampling of chats is the server's, is shown and sent, and gives way to a field"(trial, page) {
+    await page.click("#new");
+    const { data } = await (await fetch(trial.proxy.origin + "/v1/models")).json(), known = data.find((it) => it.id === "scripted").chat_sampling;
+    assert.deepEqual([known.temperature, known.min_p], [{ value: 0.8, source: "default" }, { value: 0.05, source: "default" }]);
+    const shown = (name) => page.locator("#field-" + name).getAttribute("placeholder");
+    assert.deepEqual([await shown("temperature"), await shown("min_p")], ["0.8 default", "0.05 default"]);
+    await send(page, "Hi");
+    await idle(page);
+    assert.deepEqual([trial.proxy.bodies.at(-1).temperature, trial.proxy.bodies.at(-1).min_p], [0.8, 0.05]);
+    await page.locator("#settings").click();
+    await page.fill("#field-min_p", "0");
+    await send(page, "Hi");
+    await page.getByText("Hello there.").nth(1).waitFor();
+    await idle(page);
+    assert.deepEqual([trial.proxy.bodies.at(-1).temperature, trial.proxy.bodies.at(-1).min_p], [0.8, 0]);
+    await page.locator("#settings").click();
+  },
+  async "an answer that ends in a loop has a note, and the context is counted in thousands"(trial, page) {
+    await page.click("#new");
+    await page.locator("#settings").click();
+    await page.getByText("All fields of a request").click();
+    await page.fill("#field-logit_bias", '{"40": 100}');
+    await page.fill("#field-max_tokens", "150");
+    await send(page, "Hi");
+    await page.locator(".note", { hasText: "The answer repeats itself." }).waitFor();
+    await idle(page);
+    await page.locator("footer", { hasText: /context \d+ of 128k/ }).waitFor();
+    await page.click("#reset");
+    await page.getByText("All fields of a request").click();
+    await page.locator("#settings").click();
+    await ask(page, "Hi");
+    assert.equal(await page.locator(".note:visible").count(), 0);
+  },
   async "a model is switched, and the page says which are loaded"(trial, page) {
     const loaded = () => page.locator("#model option").allTextContents();
     assert.ok((await loaded()).some((it) => it.startsWith("random") && !it.includes("loaded")), await loaded());
