@@ -63,10 +63,13 @@ fn generate_sees_pictures_and_can_be_replayed() {
     let expected: Vec<&Value> = golden["cases"][1]["tokens"].as_array().expect("a list").iter().collect();
     assert_eq!(ids, expected);
     assert_eq!(answer["request"]["images"].as_array().map(Vec::len), Some(1));
-    assert!(out(&mlx(&["replay"], &record)).contains("identical"));
-    let moved = record.replace("48x32.png", "32x16.png");
-    assert!(error(&mlx(&["replay"], &moved)).contains("not the pictures"));
     let other = picture("41x30");
+    // A record names files of another machine: its pictures are named again.
+    assert!(out(&mlx(&["replay", "--image", &other, "--image", &image], &record)).contains("identical"));
+    for more in [&[][..], &["--image", &other]] {
+        let refused = mlx(&[&["replay"], more].concat(), &record);
+        assert!(error(&refused).contains("--image is needed: record 1 has 1"), "{}", error(&refused));
+    }
     let tokens = |images: &[&str]| {
         let flags: Vec<&str> = images.iter().flat_map(|image| ["--image", *image]).collect();
         let answer = mlx(
@@ -91,7 +94,22 @@ fn what_cannot_be_seen_is_named() {
     );
     let text_only = text(&model_folder("llama-f32"));
     let refused = mlx(&["generate", "-m", &text_only, "-p", "x", "--image", &image], "");
-    assert!(error(&refused).contains("cannot be given to llama"));
+    assert!(error(&refused).starts_with("error: --image cannot be given to llama"), "{}", error(&refused));
+    let work = tempfile::tempdir().expect("a folder");
+    let broken = text(&work.path().join("broken.gif"));
+    std::fs::write(&broken, "GIF89a").expect("it can be written");
+    let refused = mlx(&[&base[..], &[&image, "--image", &broken]].concat(), "");
+    assert!(
+        error(&refused).starts_with(&format!("error: --image {broken} is refused: ")),
+        "{}",
+        error(&refused)
+    );
+    let chat = mlx(&["chat", "-m", &text_only, "--max-tokens", "2"], &format!("what is @{image}?\n"));
+    assert!(
+        error(&chat).contains("48x32.png is a picture, and this model reads text alone"),
+        "{}",
+        error(&chat)
+    );
     let raw = mlx(&["generate", "-m", &model, "-p", "x", "--raw", "--image", &image], "");
     assert!(error(&raw).contains("--raw"));
 }

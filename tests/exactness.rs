@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{Client, Engine, EngineOptions, Priority, RequestOptions, Speculate, Task};
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
+use mlx_core::sampling::{
+    DryOptions, PenaltyOptions, SamplingDefaults, SamplingOptions, TokenLogprob, XtcOptions,
+};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, cpu, keeps_bits, model_folder, run};
 
@@ -66,6 +68,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let options = RequestOptions {
         images: Vec::new(),
         sampling: sampling(dice),
+        sampling_defaults: dice.pick(&[SamplingDefaults::OpenAi, SamplingDefaults::Chat]),
         max_tokens: Some((1 + dice.below(40)).min(room)),
         stop: dice.sometimes(3, |dice| vec![dice.pick(&stop).to_owned()]).unwrap_or_default(),
         ignore_eos: dice.below(2) == 0,

@@ -37,6 +37,48 @@ fn models_come_and_go() {
     }
 }
 
+/// A request without sampling values draws as one with the documented values, and the page learns those of chats from the server.
+#[test]
+fn the_defaults_of_each_front_end_are_those_that_it_documents() {
+    let folder = model_copy("llama-f32");
+    std::fs::write(folder.path().join("generation_config.json"), "{\"top_k\": 20}")
+        .expect("it can be written");
+    let chosen = format!("chosen={}", folder.path().display());
+    let server = Server::start(&SERVER, &["-m", &chosen]);
+    let messages = json!([{"role": "user", "content": "The waves"}]);
+    let v1 = |model: &str, values: Value| {
+        let mut body =
+            json!({"model": model, "messages": messages, "seed": 7, "max_tokens": 32, "ignore_eos": true});
+        body.as_object_mut().expect("an object").extend(values.as_object().cloned().expect("an object"));
+        server.post("/v1/chat/completions", &body).body["choices"][0]["message"]["content"].clone()
+    };
+    let ollama = |model: &str| {
+        let options = json!({"seed": 7, "num_predict": 32});
+        let body = json!({"model": model, "messages": messages, "options": options, "stream": false});
+        server.post("/api/chat", &body).body["message"]["content"].clone()
+    };
+    let plain = v1("tiny", json!({}));
+    assert_eq!(plain, v1("tiny", json!({"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0})));
+    let of_ollama = ollama("tiny");
+    assert_eq!(
+        of_ollama,
+        v1("tiny", json!({"temperature": 0.8, "top_k": 40, "top_p": 0.9, "ignore_eos": false}))
+    );
+    assert_ne!(of_ollama, plain);
+    // A checkpoint that chooses its sampling gets no value beside its own.
+    let expected = v1("chosen", json!({"temperature": 1, "top_k": 20, "top_p": 1, "ignore_eos": false}));
+    assert_eq!(ollama("chosen"), expected);
+    let list = server.get("/v1/models").body;
+    let sampling = |name: &str| {
+        let all = list["data"].as_array().expect("a list");
+        all.iter().find(|it| it["id"] == name).expect("it is served")["chat_sampling"].clone()
+    };
+    assert_eq!(sampling("tiny")["temperature"], json!({"value": 0.8, "source": "default"}));
+    assert_eq!(sampling("tiny")["min_p"], json!({"value": 0.05, "source": "default"}));
+    assert_eq!(sampling("chosen")["temperature"], json!({"value": 1, "source": "checkpoint"}));
+    assert_eq!(sampling("chosen")["top_k"], json!({"value": 20, "source": "checkpoint"}));
+}
+
 /// Each adapter is a model of its own; the model beside it answers as without one, and nothing mixes in flight.
 #[test]
 fn an_adapter_is_a_model_of_its_own() {

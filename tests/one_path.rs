@@ -36,6 +36,9 @@ fn requests() -> Vec<(SamplingOptions, Value)> {
         ),
         (
             SamplingOptions {
+                // The program and the server have other defaults.
+                temperature: Some(1.0),
+                min_p: Some(0.0),
                 penalties: PenaltyOptions {
                     repetition: Some(1.3),
                     frequency: Some(0.5),
@@ -47,7 +50,7 @@ fn requests() -> Vec<(SamplingOptions, Value)> {
                 seed,
                 ..SamplingOptions::default()
             },
-            json!({"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.25,
+            json!({"temperature": 1, "min_p": 0, "repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.25,
                 "penalty_last_n": 24, "dry_multiplier": 0.8, "dry_allowed_length": 1,
                 "xtc_probability": 0.5, "xtc_threshold": 0.05}),
         ),

@@ -69,6 +69,17 @@ fn unusual_input_of_a_piped_chat_loses_no_messages() {
     assert!(saved.contains("\"    indented\""), "{saved}");
 }
 
+/// The note is about the end of an answer; tokens are the same with and without it.
+#[test]
+fn an_answer_that_ends_in_a_loop_has_a_note() {
+    let folder = model("llama-f32");
+    let base = ["chat", "-m", &folder, "--logit-bias", "40=100", "--ignore-eos", "--max-tokens"];
+    let output = mlx(&[&base[..], &["160"]].concat(), "Hello\n");
+    assert!(stderr(&output).contains("(the answer repeats itself for 159 tokens; "), "{}", stderr(&output));
+    let output = mlx(&[&base[..], &["100"]].concat(), "Hello\n");
+    assert!(!stderr(&output).contains("repeats itself"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_base_model_says_that_it_continues_the_text() {
     let copy = mlx_tests::model_copy("llama-f32");

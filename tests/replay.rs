@@ -68,6 +68,81 @@ fn another_answer_or_model_is_noticed() {
     assert!(text(&output.stderr).contains("other weights"), "{}", text(&output.stderr));
 }
 
+/// A record of other defaults, of another checkpoint or of an older version draws as it did.
+#[test]
+fn a_record_keeps_the_sampling_that_it_was_made_with() {
+    let recorded = record(&["--seed", "7", "--logprobs", "0"]);
+    assert_eq!(recorded["request"]["sampling"]["temperature"], 0.8);
+    assert_eq!(recorded["request"]["sampling"]["min_p"], 0.05);
+    // A checkpoint that has changed its mind since.
+    let copy = model_copy("llama-f32");
+    std::fs::write(copy.path().join("generation_config.json"), "{\"temperature\": 0.1, \"top_k\": 1}")
+        .expect("it can be written");
+    let model = copy.path().to_str().expect("UTF-8");
+    let output = mlx(&["replay", "-m", model], &recorded.to_string());
+    assert!(text(&output.stdout).contains("bit for bit"), "{}{}", text(&output.stdout), text(&output.stderr));
+    // Older versions drew at temperature 1 without a filter, and wrote no values down.
+    let flags = ["--seed", "7", "--logprobs", "0", "--temperature", "1", "--min-p", "0"];
+    let mut old = record(&flags);
+    let request = old["request"].as_object_mut().expect("an object");
+    request.remove("sampling");
+    let words = request["arguments"].as_array().expect("a list");
+    request["arguments"] = words.iter().take(words.len() - 4).cloned().collect();
+    let output = mlx(&["replay"], &old.to_string());
+    assert!(text(&output.stdout).contains("bit for bit"), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert_ne!(old["tokens"], recorded["tokens"], "the defaults differ");
+}
+
+/// Records come with bug reports. None reads a file, writes one, or reaches another machine.
+#[test]
+fn a_record_names_no_files_and_no_machines() {
+    let work = tempfile::tempdir().expect("a folder");
+    let (hosts, cache) = (work.path().join("hosts.json"), work.path().join("cache"));
+    let path = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
+    let schema = work.path().join("schema.json");
+    std::fs::write(&schema, "{\"enum\": [\"yes\", \"no\"]}").expect("it can be written");
+    let adapter = mlx_tests::golden_folder().join("adapters/lora");
+    let recorded = record(&["--seed", "7", "--logprobs", "0"]);
+    let with = |flags: &[String]| {
+        let mut other = recorded.clone();
+        let words = other["request"]["arguments"].as_array_mut().expect("a list");
+        words.extend(flags.iter().map(|word| json!(word)));
+        other.to_string()
+    };
+    for (flags, refusal) in [
+        (vec!["--hostfile".to_owned(), path(&hosts)], "--hostfile is needed: record 1 has one"),
+        (vec!["--adapter".to_owned(), path(&adapter)], "--adapter is needed: record 1 has one"),
+        (vec!["--json-schema".to_owned(), format!("@{}", path(&schema))], "a record may not name a file"),
+        (vec![format!("--grammar=@{}", path(&schema))], "a record may not name a file"),
+    ] {
+        let output = mlx(&["replay"], &with(&flags));
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(text(&output.stderr).contains(refusal), "{flags:?}: {}", text(&output.stderr));
+    }
+    // What changes no answer is left out.
+    let harmless = [
+        "--prompt-cache-dir".to_owned(),
+        path(&cache),
+        "--draft-model".to_owned(),
+        path(&hosts),
+        "--memory-budget".to_owned(),
+        "1000".to_owned(),
+    ];
+    let output = mlx(&["replay"], &with(&harmless));
+    assert!(text(&output.stdout).contains("bit for bit"), "{}", text(&output.stderr));
+    assert!(!cache.exists(), "a folder of the record was made");
+    // Nor is a model looked for that is no folder here.
+    let mut away = recorded.clone();
+    away["request"]["model"] = json!("org/tiny");
+    let output = mlx(&["replay"], &away.to_string());
+    assert!(text(&output.stderr).contains("-m is needed"), "{}", text(&output.stderr));
+    // A schema of a file is in its record, so that the file is not needed.
+    let of_file = record(&["--json-schema", &format!("@{}", path(&schema)), "--logprobs", "0"]);
+    std::fs::remove_file(&schema).expect("it is there");
+    let output = mlx(&["replay"], &of_file.to_string());
+    assert!(text(&output.stdout).contains("bit for bit"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn what_is_no_record_is_refused_by_its_number() {
     for (input, said) in [

@@ -57,13 +57,21 @@ fn an_interactive_chat_answers_and_runs_commands() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut session = chat(home.path(), &[]);
     type_line(&mut session, "/edit", "there is no message to change");
-    type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ %");
+    type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ of 256");
     type_line(&mut session, "/context", r"[0-9]+ of 256 tokens");
     type_line(&mut session, "/tokens", r"least likely:\r\n *[1-6] +[0-9.]+ %");
     type_line(&mut session, "/why 2", r" \* +[0-9.]+ %[^%]*\r\n 1 ");
     type_line(&mut session, "/why 9", "the last answer has 6 tokens");
     type_line(&mut session, "/params top_k=40", "max_tokens=6 temperature=0 top_k=40");
-    type_line(&mut session, "/params", r"max_tokens=6 temperature=0 top_k=40");
+    let sources = r"max_tokens=6 +flag\r\ntemperature=0 +flag\r\ntop_k=40 +session\r\noff: typical_p";
+    type_line(&mut session, "/params", sources);
+    type_line(&mut session, "/params temperature=default", "max_tokens=6 top_k=40");
+    type_line(
+        &mut session,
+        "/params",
+        r"temperature=0.8 +default\r\ntop_k=40 +session\r\nmin_p=0.05 +default",
+    );
+    type_line(&mut session, "/params temperature=0", "max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params heat=1", "heat is not a parameter");
     type_line(&mut session, "/seed 7", "> ");
     type_line(&mut session, "/seed", "each answer uses the seed 7");
@@ -146,8 +154,9 @@ fn a_full_context_has_figures_too() {
     let mut session =
         chat_with(&model_folder("llama-f32"), home.path(), &["--ignore-eos", "--temperature", "0"]);
     type_line(&mut session, "Hello", "the context of 256 tokens is full");
-    session.expect(Regex("[0-9]+ tokens, [0-9.]+ tok/s, context")).expect("figures");
-    type_line(&mut session, "/context", r"[0-9]+ of 256 tokens \([0-9]+ %\), 2 messages");
+    // The turn has all of the context, so the next message leaves nothing of it.
+    session.expect(Regex("[0-9]+ tokens, [0-9.]+ tok/s, context 0 of 256")).expect("figures");
+    type_line(&mut session, "/context", r"0 of 256 tokens \(0 %\), 2 messages, 2 of them no longer seen");
     quit(&mut session);
 }
 

@@ -139,6 +139,13 @@ impl Answer {
         }
     }
 
+    /// Says that the answer ended in a loop, if it did, and that `remedy` may help.
+    pub(crate) fn loop_note(&self, remedy: &str) -> Option<String> {
+        let repeated = self.finished.usage.repeated_tokens;
+        let note = || format!("(the answer repeats itself for {repeated} tokens; {remedy} may help)");
+        (repeated > 0).then(note)
+    }
+
     /// One short line of figures.
     pub(crate) fn status(&self) -> String {
         let Finished { usage, timings, .. } = &self.finished;

@@ -17,7 +17,7 @@ use crate::chat::{Colors, Screen, ThoughtView};
 use crate::exit_code::Failure;
 use crate::input;
 use crate::interrupt::Interrupt;
-use crate::model_args::{ModelArgs, ModelName};
+use crate::model_args::ModelArgs;
 use crate::model_choice;
 use crate::recorded::{Recorded, hex};
 use crate::request_args::RequestArgs;
@@ -65,7 +65,7 @@ pub(crate) struct GenerateArgs {
 
     /// A picture before the prompt: png, jpeg, webp or gif; may be given several times
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "prompt_ids"])]
-    image: Vec<PathBuf>,
+    pub(crate) image: Vec<PathBuf>,
 
     /// Instructions that stand before the prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
@@ -83,7 +83,7 @@ pub(crate) struct GenerateArgs {
 
     /// Report the log-probability of each token and of its N likeliest alternatives (0 to 20; with --json)
     #[arg(long, value_name = "N", requires = "json")]
-    logprobs: Option<usize>,
+    pub(crate) logprobs: Option<usize>,
 
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -111,8 +111,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let load_seconds = begin.elapsed().as_secs_f64();
     let hashes = images.iter().map(Image::hash).map(|hash| hex(hash)).collect();
-    let Prompt { tokens, images, parser, is_message } = read_prompt(&engine, args, &prompt, images)?;
-    let recorded = Recorded::new(&engine, &tokens, hashes, is_message);
+    let read = read_prompt(&engine, args, &prompt, images.clone());
+    let Prompt { tokens, images, parser, is_message } =
+        read.map_err(|error| args.about_picture(&engine, &images, error))?;
+    let recorded = Recorded::new(&engine, &tokens, hashes, is_message, &options)?;
     let request = engine.request(tokens, &RequestOptions { images, is_message, ..options })?;
     let seed = request.seed();
     let stream = ChatStream::new(engine.submit(request)?, parser);
@@ -128,36 +130,13 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     if let (Some(limit), FinishReason::Length) = (limit, &answer.finished.reason) {
         terminal::note_to_people(&format!("(stopped at {limit} tokens: --max-tokens)"));
     }
+    if let Some(note) = answer.loop_note("--dry-multiplier 0.8") {
+        terminal::note_to_people(&note);
+    }
     if args.model.verbose {
         terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
-}
-
-/// Computes a recorded request again, for `mlx replay`: with the flags that it had, of which `args` is made.
-pub(crate) fn again(
-    args: &GenerateArgs,
-    recorded: &Recorded,
-    seed: u64,
-) -> Result<(Engine, Answer), Failure> {
-    let model = ModelArgs { name: ModelName::of(&recorded.model), ..args.model.clone() };
-    let images = input::read_images(&args.image)?;
-    if !images.iter().map(|image| hex(image.hash())).eq(recorded.images.iter().cloned()) {
-        let message = "names files that are not the pictures that were recorded";
-        return Err(Failure::usage("--image", message));
-    }
-    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
-    let resized = |image: &Image| {
-        let processor = engine.image_processor()?;
-        processor.resized(image).map_err(|why| Error::request("image", why.to_string()))
-    };
-    let images = images.iter().map(resized).collect::<Result<_>>()?;
-    let mut options =
-        RequestOptions { images, is_message: recorded.is_message, ..args.options.options(args.logprobs) };
-    options.sampling.seed = Some(seed);
-    let request = engine.request(recorded.prompt_ids.clone(), &options)?;
-    let answer = answer::read(engine.submit(request)?, &Interrupt::default(), Show::Nothing)?;
-    Ok((engine, answer))
 }
 
 /// What the words without a flag are.
@@ -180,6 +159,22 @@ impl GenerateArgs {
             model.name = model.name.without_word();
         }
         Ok(Words { model, prompt })
+    }
+}
+
+impl GenerateArgs {
+    /// Names the picture that an error is about, if it is about one: the core knows only the message that holds it.
+    fn about_picture(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
+        let Error::Request { field: "content", .. } = &error else { return error.into() };
+        let processor = match engine.image_processor() {
+            Ok(processor) => processor,
+            Err(why) => return why.into(),
+        };
+        let refused = |(path, image): (&PathBuf, &Image)| {
+            let why = processor.resized(image).err()?;
+            Some(Failure::usage("--image", format!("{} is refused: {why}", path.display())))
+        };
+        self.image.iter().zip(images).find_map(refused).unwrap_or(error.into())
     }
 }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
+use mlx_core::sampling::{SamplingDefaults, SamplingOptions, Setting, settings};
 use mlx_core::size;
 use mlx_options::{DeviceArgs, LoadArgs, printable};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,7 @@ use self::distributed::Divisions;
 use crate::bars;
 use crate::exit_code::Failure;
 use crate::model_args::{ModelName, adapters};
+use crate::sampling_values::number;
 use crate::terminal::{self, count};
 
 #[derive(Debug, Args)]
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
-    let Inspection { spec, kinds, adapters, vision, warnings, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
             "type": adapter.config.kind.as_str(),
@@ -113,11 +115,31 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         "full_contexts": room.full_contexts,
         "sequence_bytes": room.sequences.iter().map(|(tokens, bytes)| (tokens.to_string(), json!(bytes))).collect::<Map<_, _>>(),
         "refusal": room.refusal,
+        "sampling": sampling_to_json(sampling),
     });
     if let Some(division) = division {
         object["distributed"] = distributed::to_json(division);
     }
     object
+}
+
+/// The sampling parameters of a chat with this checkpoint.
+fn chat_settings(checkpoint: &SamplingOptions) -> Vec<Setting> {
+    // The file was checked when it was read.
+    settings(&SamplingOptions::default(), checkpoint, SamplingDefaults::Chat).unwrap_or_default()
+}
+
+fn sampling_to_json(checkpoint: &SamplingOptions) -> Map<String, Value> {
+    let about =
+        |it: Setting| (it.name.to_owned(), json!({ "value": number(&it), "source": it.source.as_str() }));
+    chat_settings(checkpoint).into_iter().map(about).collect()
+}
+
+/// The parameters that are on, with their sources.
+fn about_sampling(checkpoint: &SamplingOptions) -> String {
+    let all = chat_settings(checkpoint);
+    let about = |it: &Setting| format!("{} {} ({})", it.name, it.value, it.source.as_str());
+    all.iter().filter(|it| !it.is_off).map(about).collect::<Vec<_>>().join(", ")
 }
 
 fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
@@ -142,13 +164,14 @@ fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
 }
 
 fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
-    let Inspection { spec, kinds, adapters, vision, warnings, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
         ("layers", format!("{} of width {}", spec.num_layers, spec.hidden_size)),
         ("vocabulary", format!("{} tokens", spec.vocab_size)),
         ("context", format!("{} tokens", spec.context_length)),
+        ("sampling", about_sampling(sampling)),
     ];
     for (form, kind) in kinds {
         let about = format!(

@@ -39,7 +39,7 @@ impl ModelName {
     }
 
     /// That of a model by its name or folder.
-    pub(crate) fn of(model: &str) -> Self {
+    pub(crate) fn of(model: &Path) -> Self {
         Self { word: None, model: Some(PathBuf::from(model)) }
     }
 
@@ -59,7 +59,7 @@ impl ModelName {
     }
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) name: ModelName,

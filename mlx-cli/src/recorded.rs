@@ -1,7 +1,13 @@
 //! What `mlx generate --json` records of its request, so that `mlx replay` can make it again.
 
-use mlx_core::engine::Engine;
+use mlx_core::engine::{Engine, RequestOptions};
+use mlx_core::sampling::settings;
+use mlx_core::{ModelFolder, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::request_args::inlined;
+use crate::sampling_values;
 
 /// The field `request` of a record. Scripts rely on it: fields may be added, never changed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,26 +22,37 @@ pub(crate) struct Recorded {
     pub(crate) images: Vec<String>,
     /// Whether the model answered a chat.
     pub(crate) is_message: bool,
-    /// The words of the command line behind `generate`.
+    /// The words of the command line after `generate`, with the text of a file in place of `@FILE`.
     pub(crate) arguments: Vec<String>,
+    /// Every numeric sampling parameter, whatever its source was. Records of older versions have none.
+    #[serde(default)]
+    pub(crate) sampling: Map<String, Value>,
 }
 
 impl Recorded {
     /// About a request of this process.
-    pub(crate) fn new(engine: &Engine, prompt: &[u32], images: Vec<String>, is_message: bool) -> Self {
+    pub(crate) fn new(
+        engine: &Engine,
+        prompt: &[u32],
+        images: Vec<String>,
+        is_message: bool,
+        options: &RequestOptions,
+    ) -> Result<Self> {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let mut words = words.skip_while(|word| word == "-v" || word == "--verbose").peekable();
         // It need not be named.
         words.next_if(|word| word == "generate");
-        let path = &engine.folder().path;
-        Self {
+        let ModelFolder { path, sampling, .. } = engine.folder();
+        let settings = settings(&options.sampling, sampling, options.sampling_defaults)?;
+        Ok(Self {
             model: path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned(),
             fingerprint: fingerprint(engine),
             prompt_ids: prompt.to_vec(),
             images,
             is_message,
-            arguments: words.collect(),
-        }
+            arguments: inlined(words),
+            sampling: sampling_values::to_json(settings),
+        })
     }
 
     /// Whether it was recorded with the model of this engine.

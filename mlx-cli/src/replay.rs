@@ -3,18 +3,26 @@
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
+use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
-use mlx_core::engine::TokenOutput;
-use mlx_core::sampling::TokenLogprob;
+use mlx_core::engine::{Engine, RequestOptions, TokenOutput};
+use mlx_core::sampling::{SamplingDefaults, TokenLogprob};
+use mlx_core::{Error, Image};
+use mlx_options::{PrefixCacheArgs, WorkersArgs};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::answer::{self, Answer, Show};
+use crate::completion::model_completer;
 use crate::exit_code::Failure;
-use crate::generate::{self, GenerateArgs};
-use crate::input::{read_file, read_text};
-use crate::recorded::Recorded;
+use crate::generate::GenerateArgs;
+use crate::input::{read_file, read_images, read_text};
+use crate::interrupt::Interrupt;
+use crate::model_args::{ModelArgs, ModelName};
+use crate::recorded::{Recorded, hex};
 use crate::repeat::{Comparison, compare, verdict};
-use crate::terminal;
+use crate::request_args::without_files;
+use crate::{sampling_values, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -22,13 +30,31 @@ Examples:
   mlx generate MODEL -p Hello --logprobs 0 --json > answers.json
   mlx replay answers.json                       # on another day
 
-Tokens are compared and, where the record has them (--logprobs), log-probabilities bit for bit. Exit code 1: an answer is another one.";
+Tokens are compared and, where the record has them (--logprobs), log-probabilities bit for bit. Exit code 1: an answer is another one.
+
+A record may come from another person, so of its flags only those of sampling and precision are used. Pictures, an adapter and other machines
+are used if they are named here again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// Files of records, one JSON object after the other; without any, what is piped in
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Use this model instead of the folder that a record names
+    #[arg(short, long, value_name = "MODEL", add = model_completer())]
+    model: Option<PathBuf>,
+
+    /// A picture of a record; may be given several times
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
+
+    /// The adapter of the records
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
+
+    #[command(flatten)]
+    workers: WorkersArgs,
 }
 
 /// A record.
@@ -71,7 +97,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
             number += 1;
             let object = object.map_err(|error| unreadable(number, &error))?;
             let record = serde_json::from_value(object).map_err(|error| unreadable(number, &error))?;
-            differ |= !replay(number, &record)?;
+            differ |= !args.replay(number, &record)?;
         }
     }
     if number == 0 {
@@ -84,33 +110,113 @@ fn unreadable(number: usize, error: &serde_json::Error) -> Failure {
     Failure::usage("FILE", format!("record {number} is none of `mlx generate --json`: {error}"))
 }
 
-/// Computes one record again; whether it is the same.
-fn replay(number: usize, record: &Record) -> Result<bool, Failure> {
-    let generate = arguments(number, &record.request)?;
-    let (engine, answer) = generate::again(&generate, &record.request, record.seed)?;
-    if let Some(failure) = answer.failure() {
-        return Err(failure);
+impl ReplayArgs {
+    /// Computes one record again; whether it is the same.
+    fn replay(&self, number: usize, record: &Record) -> Result<bool, Failure> {
+        let (engine, answer) = self.again(number, record)?;
+        if let Some(failure) = answer.failure() {
+            return Err(failure);
+        }
+        if !record.request.is_of(&engine) {
+            terminal::note(&format!(
+                "{number}: the model has other weights or another configuration than when this was recorded"
+            ));
+        }
+        let before: Vec<TokenOutput> = record.tokens.iter().map(token).collect();
+        let said = verdict(&before, &answer.tokens, &engine.folder().tokenizer);
+        terminal::show(&format!("{number}: {said}\n"))?;
+        Ok(matches!(compare(&before, &answer.tokens), Comparison::Identical | Comparison::Tokens(None)))
     }
-    if !record.request.is_of(&engine) {
-        terminal::note(&format!(
-            "{number}: the model has other weights or another configuration than when this was recorded"
-        ));
+
+    /// Answers the recorded request. Of the record's flags it takes what is written out here and nothing else.
+    fn again(
+        &self,
+        number: usize,
+        Record { request, seed, .. }: &Record,
+    ) -> Result<(Engine, Answer), Failure> {
+        let given = arguments(number, request)?;
+        self.expect_named(number, &given)?;
+        let images = self.images(number, request)?;
+        let mut options = given.options.options(given.logprobs);
+        options.sampling_defaults = SamplingDefaults::OpenAi;
+        let wrong = |why| Failure::usage("FILE", format!("record {number}: {why}"));
+        sampling_values::apply(&request.sampling, &mut options).map_err(wrong)?;
+        options.sampling.seed = Some(*seed);
+        let model = ModelArgs {
+            name: ModelName::of(&self.model(number, request)?),
+            adapter: self.adapter.clone(),
+            workers: self.workers.clone(),
+            exact: given.model.exact,
+            load: given.model.load,
+            kv_cache: given.model.kv_cache,
+            ..ModelArgs::default()
+        };
+        let engine = model.start(&model.engine_options(&PrefixCacheArgs::default())?)?;
+        let resized = |image: &Image| {
+            let processor = engine.image_processor()?;
+            processor.resized(image).map_err(|why| Error::request("image", why.to_string()))
+        };
+        let images = images.iter().map(resized).collect::<Result<_, _>>()?;
+        let options = RequestOptions { images, is_message: request.is_message, ..options };
+        let request = engine.request(request.prompt_ids.clone(), &options)?;
+        let answer = answer::read(engine.submit(request)?, &Interrupt::default(), Show::Nothing)?;
+        Ok((engine, answer))
     }
-    let before: Vec<TokenOutput> = record.tokens.iter().map(token).collect();
-    let said = verdict(&before, &answer.tokens, &engine.folder().tokenizer);
-    terminal::show(&format!("{number}: {said}\n"))?;
-    Ok(matches!(compare(&before, &answer.tokens), Comparison::Identical | Comparison::Tokens(None)))
+
+    /// The model of a record: a folder of this machine, unless the command line names one.
+    fn model(&self, number: usize, recorded: &Recorded) -> Result<PathBuf, Failure> {
+        let folder = PathBuf::from(&recorded.model);
+        match &self.model {
+            Some(named) => Ok(named.clone()),
+            None if folder.is_dir() => Ok(folder),
+            None => {
+                let why =
+                    format!("is needed: record {number} has {:?}, which is no folder here", recorded.model);
+                Err(Failure::usage("-m", why))
+            }
+        }
+    }
+
+    /// Refuses a record whose answer depends on files or machines that the command line does not name.
+    fn expect_named(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
+        let missing = [
+            ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),
+            ("--hostfile", given.model.workers.hostfile.is_some() && self.workers.hostfile.is_none()),
+        ];
+        let why =
+            format!("is needed: record {number} has one, and names of files are not taken from records");
+        missing.iter().find(|it| it.1).map_or(Ok(()), |(flag, _)| Err(Failure::usage(flag, why)))
+    }
+
+    /// The pictures of a record, among those that the command line names.
+    fn images(&self, number: usize, recorded: &Recorded) -> Result<Vec<Image>, Failure> {
+        if recorded.images.is_empty() {
+            return Ok(Vec::new());
+        }
+        let here = read_images(&self.image)?;
+        let find = |hash: &String| here.iter().find(|image| hex(image.hash()) == *hash).cloned();
+        recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
+            let count = recorded.images.len();
+            let why =
+                format!("is needed: record {number} has {count}, and none of the given files is the same");
+            Failure::usage("--image", why)
+        })
+    }
 }
 
-/// The flags of the request.
+/// The flags of the request, without the files that they may name.
 fn arguments(number: usize, recorded: &Recorded) -> Result<GenerateArgs, Failure> {
     let words = std::iter::once("generate").chain(recorded.arguments.iter().map(String::as_str));
     let wrong = |error: clap::Error| {
         Failure::usage("FILE", format!("record {number} has flags that are not known here: {error}"))
     };
     let command = GenerateArgs::augment_args(clap::Command::new("generate")).args_override_self(true);
-    let matches = command.try_get_matches_from(words).map_err(wrong)?;
-    GenerateArgs::from_arg_matches(&matches).map_err(wrong)
+    let matches = without_files(command).try_get_matches_from(words).map_err(wrong)?;
+    let mut args = GenerateArgs::from_arg_matches(&matches).map_err(wrong)?;
+    if matches.value_source("memory_budget") == Some(ValueSource::CommandLine) {
+        args.model.load.memory_budget = None;
+    }
+    Ok(args)
 }
 
 fn token(recorded: &RecordedToken) -> TokenOutput {

@@ -1,8 +1,8 @@
 //! The flags of a request: how an answer is drawn and where it ends.
 
-use clap::Args;
+use clap::{Args, Command};
 use mlx_core::engine::{Grammar, RequestOptions};
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingDefaults, SamplingOptions, XtcOptions};
 use serde_json::Value;
 
 use crate::terminal;
@@ -57,7 +57,7 @@ struct SamplingArgs {
     #[arg(help_heading = "Sampling", short, long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Randomness: 0 always takes the likeliest token [default: 1]
+    /// Randomness: 0 always takes the likeliest token [default: the model's, else 0.8]
     #[arg(
         help_heading = "Sampling",
         long,
@@ -85,7 +85,7 @@ struct SamplingArgs {
     #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
 
-    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: off]
+    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: the model's, else 0.05]
     #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
 
@@ -182,6 +182,7 @@ impl RequestArgs {
     pub(crate) fn options(&self, logprobs: Option<usize>) -> RequestOptions {
         RequestOptions {
             sampling: self.sampling_options(),
+            sampling_defaults: SamplingDefaults::Chat,
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
@@ -236,6 +237,39 @@ impl ConstraintArgs {
         let of_schema = json_schema.clone().map(Grammar::JsonSchema);
         of_schema.or_else(|| regex.clone().map(Grammar::Regex)).or_else(|| grammar.clone().map(Grammar::Lark))
     }
+}
+
+/// The flags whose value may be `@FILE`.
+const WITH_FILES: [&str; 2] = ["--json-schema", "--grammar"];
+
+/// Returns the words of a command line with the text of a file in place of `@FILE`.
+pub(crate) fn inlined(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in words {
+        let is_value = all.last().is_some_and(|before| WITH_FILES.contains(&before.as_str()));
+        let joined = word.split_once('=').filter(|(flag, _)| WITH_FILES.contains(flag));
+        let text = match joined {
+            _ if is_value => text_or_file(&word),
+            Some((flag, value)) => text_or_file(value).map(|text| format!("{flag}={text}")),
+            None => Ok(word.clone()),
+        };
+        // The file was read before; one that is gone stays a name.
+        all.push(text.unwrap_or(word));
+    }
+    all
+}
+
+/// Makes a command refuse `@FILE`: its words come from a file.
+pub(crate) fn without_files(command: Command) -> Command {
+    fn text(given: &str) -> Result<String, String> {
+        match given.strip_prefix('@') {
+            None => Ok(given.to_owned()),
+            Some(_) => Err("a record may not name a file".to_owned()),
+        }
+    }
+    let schema = |given: &str| text(given).and_then(|text| parse_schema(&text));
+    let command = command.mut_arg("json_schema", |arg| arg.value_parser(schema));
+    command.mut_arg("grammar", |arg| arg.value_parser(text))
 }
 
 /// A text, or that of the file behind an @.

@@ -12,6 +12,7 @@ use crate::hub;
 use crate::image::Image;
 use crate::model::{self, ModelSpec, VisionFootprint};
 use crate::processor::Processor;
+use crate::sampling::SamplingOptions;
 use crate::text::Tokenizer;
 use crate::warnings::Warnings;
 use crate::weights::Kinds;
@@ -29,6 +30,8 @@ pub struct Inspection {
     pub vision: Option<Result<VisionSummary, String>>,
     /// Faults of optional files, or why the tokenizer or the chat template cannot be used.
     pub warnings: Warnings,
+    /// The sampling values of `generation_config.json`.
+    pub sampling: SamplingOptions,
     /// The device it would run on.
     pub device: &'static str,
     /// How much would fit into memory beside the weights.
@@ -92,7 +95,8 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     if let Some(found) = warnings.or_default(opened, "the model does not run") {
         warnings = found;
     }
-    Ok(Inspection { spec, kinds, adapters, vision, warnings, device: backend::device_name()?, room })
+    let (sampling, device) = (SamplingOptions::of_checkpoint(folder), backend::device_name()?);
+    Ok(Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room })
 }
 
 impl VisionSummary {

@@ -15,6 +15,7 @@ mod named;
 mod params;
 mod reply;
 mod screen;
+mod settings;
 mod style;
 mod thumbnails;
 mod tokens;
@@ -42,6 +43,7 @@ use command::{HELP, Line, parse};
 use fence::Text;
 use input::{Input, Lines};
 use named::begins_with_file;
+pub(crate) use params::change as change_params;
 use reply::Figures;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
 use thumbnails::Thumbnails;
@@ -67,9 +69,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     // Another model has other adapters.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
-    let session = ChatSession::new(engine, options);
+    let session = ChatSession::new(engine, options.clone());
     let mut session = session.with_policy(args.context_policy);
-    session.set_thinking(args.think.thinking())?;
+    session.set_thinking(args.think.thinking()).map_err(|error| args.think.in_own_words(error))?;
     session.set_tools(tools.offered()?)?;
     let session_file = args.session.as_ref().map(|file| expanded(&file.to_string_lossy()));
     let kept = session_file.as_deref().filter(|file| file.exists());
@@ -96,6 +98,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         interrupt,
         engines,
         engine_options,
+        flags: options,
         file: session_file.clone(),
         last: Vec::new(),
         last_options: None,
@@ -118,6 +121,19 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
+/// An error in the words of a chat, where fields are set by their names and not by flags.
+fn in_chat(error: &Error) -> String {
+    match error {
+        Error::Request { field: "content", message } => format!("a message {message}"),
+        Error::Request { field: field @ ("messages" | "prompt"), message }
+        | Error::ContextLength { field: field @ ("messages" | "prompt"), message, .. } => {
+            format!("the {field} {message}")
+        }
+        Error::Request { .. } | Error::ContextLength { .. } => error.to_string(),
+        other => describe(other),
+    }
+}
+
 struct Chat {
     session: ChatSession,
     lines: Lines,
@@ -129,6 +145,8 @@ struct Chat {
     engines: Engines,
     /// How another model would be started.
     engine_options: EngineOptions,
+    /// The options of answers that the command line gave.
+    flags: RequestOptions,
     /// Where the conversation is kept.
     file: Option<PathBuf>,
     /// The tokens of the last answer.
@@ -182,11 +200,7 @@ impl Chat {
         match outcome {
             // An interruption ends the answer, not the chat.
             Ok(()) | Err(Failure::Interrupted) => {}
-            // Here fields are set by their names, not by flags.
-            Err(Failure::Error(error @ (Error::Request { .. } | Error::ContextLength { .. }))) => {
-                self.complain(&error.to_string());
-            }
-            Err(Failure::Error(error)) => self.complain(&describe(&error)),
+            Err(Failure::Error(error)) => self.complain(&in_chat(&error)),
             Err(Failure::Usage(message)) => self.complain(&message),
             Err(Failure::Reported) => self.failed = true,
             Err(closed @ Failure::OutputClosed) => return Err(closed),
@@ -244,12 +258,12 @@ impl Chat {
             Line::Tools => terminal::note(&self.tools.list()),
             Line::Tokens => self.show_tokens(),
             Line::Why(number) => self.show_alternatives(number),
-            Line::Params(None) => terminal::note(&params::show(self.session.options())),
-            Line::Params(Some(text)) => {
-                self.change_params(&text, |chat| params::show(chat.session.options()))?;
-            }
+            Line::Params(None) => terminal::note(&self.params().table()?),
+            Line::Params(Some(text)) => self.change_params(&text, |chat| chat.params().line())?,
             Line::Seed(None) => terminal::note(&self.seed_in_use()),
-            Line::Seed(Some(seed)) => self.change_params(&format!("seed={seed}"), Self::seed_in_use)?,
+            Line::Seed(Some(seed)) => {
+                self.change_params(&format!("seed={seed}"), |chat| Ok(chat.seed_in_use()))?;
+            }
             Line::Think(word) => self.think(word.as_deref())?,
             Line::Model(None) => terminal::note(&self.session.engine().folder().path.display().to_string()),
             Line::Model(Some(name)) => self.change_model(&name)?,
@@ -291,26 +305,15 @@ impl Chat {
         self.keep()
     }
 
-    /// Changes parameters, and notes what `confirm` says then.
-    fn change_params(&mut self, text: &str, confirm: impl Fn(&Self) -> String) -> Result<(), Failure> {
-        let mut options = self.session.options().clone();
-        match params::change(&mut options, text) {
-            Ok(()) => {
-                self.session.set_options(options)?;
-                terminal::note(&confirm(self));
-            }
-            Err(message) => self.complain(&message),
-        }
-        Ok(())
-    }
-
     /// A message with the files that it names, each of which is noted, pictures with a thumbnail where the terminal can; `None` if one
     /// cannot be attached.
     fn attached(&mut self, text: &str) -> Result<Option<Attached>, Failure> {
         let engine = self.session.engine();
         let count =
             |text: &str| engine.folder().tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
-        match with_files(text, engine.image_processor().is_ok(), count) {
+        // A tower that cannot be used is reported with its cause when the message is sent.
+        let sees = !matches!(engine.image_processor(), Err(Error::Request { .. }));
+        match with_files(text, sees, count) {
             Ok(attached) => {
                 for note in &attached.notes {
                     terminal::note(note);
@@ -353,14 +356,6 @@ impl Chat {
             Err(message) => self.complain(&message),
         }
         Ok(())
-    }
-
-    fn seed_in_use(&self) -> String {
-        let last = self.session.last_seed().map_or_else(String::new, |seed| format!("; the last was {seed}"));
-        match self.session.options().sampling.seed {
-            Some(seed) => format!("each answer uses the seed {seed}"),
-            None => format!("each answer draws a new seed{last}"),
-        }
     }
 
     fn show_fill(&self) -> Result<(), Failure> {

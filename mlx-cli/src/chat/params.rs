@@ -2,8 +2,13 @@
 
 use std::str::FromStr;
 
+use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
-use mlx_core::sampling::SamplingOptions;
+use mlx_core::sampling::{SamplingOptions, Setting, Source, settings};
+
+/// The source of a value that the command line gave, and of one that `/params` or `/seed` set.
+const FLAG: &str = "flag";
+const SESSION: &str = "session";
 
 /// The parameters that [`change`] knows.
 pub(super) const NAMES: [&str; 17] = [
@@ -27,7 +32,7 @@ pub(super) const NAMES: [&str; 17] = [
 ];
 
 /// Applies `NAME=VALUE ...`; the value `default` resets a parameter. Checks the form only.
-pub(super) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
+pub(crate) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
     for pair in text.split_whitespace() {
         let form = || format!("{pair:?} is not NAME=VALUE, as in temperature=0.7");
         let (name, value) = pair.split_once('=').ok_or_else(form)?;
@@ -36,43 +41,76 @@ pub(super) fn change(options: &mut RequestOptions, text: &str) -> Result<(), Str
     Ok(())
 }
 
-/// The parameters that are set, as [`change`] reads them.
-pub(super) fn show(options: &RequestOptions) -> String {
-    fn say<T: ToString>(name: &str, value: Option<T>) -> Option<String> {
-        value.map(|value| format!("{name}={}", value.to_string()))
+/// The options of a chat, and what they are made of.
+pub(super) struct Params<'a> {
+    pub(super) options: &'a RequestOptions,
+    /// The options that the command line gave.
+    pub(super) flags: &'a RequestOptions,
+    /// The values of the model's `generation_config.json`.
+    pub(super) checkpoint: &'a SamplingOptions,
+}
+
+impl Params<'_> {
+    /// Lists every parameter in use with its source, as [`change`] reads it, and the names of those that are off.
+    pub(super) fn table(&self) -> Result<String, Error> {
+        let all = self.settings(self.options)?;
+        let is_shown = |it: &&Setting| !it.is_off || it.source == Source::Request;
+        let row =
+            |name: &str, value: &str, source: &str| format!("{:<24} {source}", format!("{name}={value}"));
+        let mut lines: Vec<String> =
+            self.counts().into_iter().map(|(name, value, source)| row(name, &value, source)).collect();
+        for it in all.iter().filter(is_shown) {
+            lines.push(row(it.name, &it.value, self.source(it)?));
+        }
+        let off: Vec<&str> = all.iter().filter(|it| !is_shown(it)).map(|it| it.name).collect();
+        if !off.is_empty() {
+            lines.push(format!("off: {}", off.join(", ")));
+        }
+        lines.extend(self.only_flags());
+        Ok(lines.join("\n"))
     }
-    let SamplingOptions { xtc, penalties, dry, .. } = &options.sampling;
-    let sampling = &options.sampling;
-    let set: Vec<String> = [
-        say("max_tokens", options.max_tokens),
-        say("seed", sampling.seed),
-        say("temperature", sampling.temperature),
-        say("top_k", sampling.top_k),
-        say("typical_p", sampling.typical_p),
-        say("top_p", sampling.top_p),
-        say("min_p", sampling.min_p),
-        say("xtc_probability", xtc.probability),
-        say("xtc_threshold", xtc.threshold),
-        say("repetition_penalty", penalties.repetition),
-        say("frequency_penalty", penalties.frequency),
-        say("presence_penalty", penalties.presence),
-        say("penalty_last_n", penalties.window),
-        say("dry_multiplier", dry.multiplier),
-        say("dry_base", dry.base),
-        say("dry_allowed_length", dry.allowed_length),
-        say("dry_penalty_last_n", dry.window),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    match (set.join(" "), flags(options).join(" ")) {
-        (set, flags) if set.is_empty() && flags.is_empty() => "the model's own defaults".to_owned(),
-        (set, flags) if flags.is_empty() => set,
-        (set, flags) => format!("{set}\nfrom the command line: {flags}").trim_start().to_owned(),
+
+    /// The parameters that the flags or the chat set, on one line.
+    pub(super) fn line(&self) -> Result<String, Error> {
+        let counts = self.counts().into_iter().map(|(name, value, _)| format!("{name}={value}"));
+        let all = self.settings(self.options)?;
+        let given = all.iter().filter(|it| it.source == Source::Request);
+        let given = given.map(|it| format!("{}={}", it.name, it.value));
+        let set: Vec<String> = counts.chain(given).collect();
+        Ok(if set.is_empty() { "the model's own defaults".to_owned() } else { set.join(" ") })
+    }
+
+    fn settings(&self, options: &RequestOptions) -> Result<Vec<Setting>, Error> {
+        settings(&options.sampling, self.checkpoint, options.sampling_defaults)
+    }
+
+    /// The parameters that are no part of sampling or have no default, if they are set.
+    fn counts(&self) -> Vec<(&'static str, String, &'static str)> {
+        let Self { options, flags, .. } = self;
+        let source = |is_flag: bool| if is_flag { FLAG } else { SESSION };
+        let limit = options
+            .max_tokens
+            .map(|it| ("max_tokens", it.to_string(), source(options.max_tokens == flags.max_tokens)));
+        let seed = options.sampling.seed;
+        let seed = seed.map(|it| ("seed", it.to_string(), source(seed == flags.sampling.seed)));
+        limit.into_iter().chain(seed).collect()
+    }
+
+    fn source(&self, setting: &Setting) -> Result<&'static str, Error> {
+        Ok(match setting.source {
+            Source::Request if self.settings(self.flags)?.contains(setting) => FLAG,
+            Source::Request => SESSION,
+            other => other.as_str(),
+        })
+    }
+
+    /// Parameters that cannot be changed here, as flags.
+    fn only_flags(&self) -> Option<String> {
+        let flags = flags(self.options).join(" ");
+        (!flags.is_empty()).then(|| format!("from the command line: {flags}"))
     }
 }
 
-/// Parameters that cannot be changed here, as flags.
 fn flags(options: &RequestOptions) -> Vec<String> {
     let SamplingOptions { logit_bias, dry, .. } = &options.sampling;
     let bias = logit_bias.iter().map(|(id, bias)| format!("--logit-bias {id}={bias}"));
@@ -148,22 +186,60 @@ fn put<T: Number>(place: &mut Option<T>, name: &str, value: &str) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use mlx_core::sampling::SamplingDefaults;
+
     use super::*;
+
+    fn params<'a>(options: &'a RequestOptions, flags: &'a RequestOptions) -> Params<'a> {
+        static NONE: LazyLock<SamplingOptions> = LazyLock::new(SamplingOptions::default);
+        Params { options, flags, checkpoint: &NONE }
+    }
+
+    fn line(options: &RequestOptions) -> String {
+        params(options, options).line().expect("valid")
+    }
+
+    #[test]
+    fn each_value_is_shown_with_its_source() {
+        let mut flags =
+            RequestOptions { sampling_defaults: SamplingDefaults::Chat, ..RequestOptions::default() };
+        change(&mut flags, "seed=7 top_p=0.9").expect("both are parameters");
+        let mut options = flags.clone();
+        change(&mut options, "max_tokens=5 top_k=40 dry_base=2").expect("all are parameters");
+        let checkpoint = SamplingOptions { temperature: Some(0.6), ..SamplingOptions::default() };
+        let table =
+            Params { options: &options, flags: &flags, checkpoint: &checkpoint }.table().expect("valid");
+        let rows: Vec<String> =
+            table.lines().map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let expected = [
+            "max_tokens=5 session",
+            "seed=7 flag",
+            "temperature=0.6 checkpoint",
+            "top_k=40 session",
+            "top_p=0.9 flag",
+            "min_p=0.05 default",
+            "dry_base=2 session",
+        ];
+        assert_eq!(rows[..7], expected);
+        assert!(rows[7].starts_with("off: typical_p, xtc_probability,") && rows.len() == 8, "{table}");
+    }
 
     #[test]
     fn what_is_shown_can_be_typed_again() {
         let mut options = RequestOptions::default();
-        assert_eq!(show(&options), "the model's own defaults");
+        assert_eq!(line(&options), "the model's own defaults");
         let text = "max_tokens=5 seed=7 temperature=0.7 top_k=40 min_p=0.05 repetition_penalty=1.1 dry_allowed_length=3";
         change(&mut options, text).expect("all are parameters");
-        assert_eq!(show(&options), text);
+        assert_eq!(line(&options), text);
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
         for name in NAMES {
             change(&mut options, &format!("{name}=default")).expect("it is a parameter");
         }
         change(&mut options, text).expect("all are parameters");
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
-        assert!(!show(&options).contains("seed") && !show(&options).contains("top_k"));
+        assert!(!line(&options).contains("seed") && !line(&options).contains("top_k"));
         for (wrong, word) in [
             ("heat=1", "heat"),
             ("temperature", "NAME=VALUE"),
@@ -183,8 +259,7 @@ mod tests {
         options.sampling.logit_bias = vec![(5, -2.0)];
         options.sampling.dry.breakers = Some(Vec::new());
         let flags = "from the command line: --logit-bias 5=-2 --stop \"\\n\" --ignore-eos --dry-sequence-breaker none";
-        assert_eq!(show(&options), flags);
-        options.max_tokens = Some(5);
-        assert_eq!(show(&options), format!("max_tokens=5\n{flags}"));
+        let table = params(&options, &options).table().expect("valid");
+        assert_eq!(table.lines().last(), Some(flags));
     }
 }

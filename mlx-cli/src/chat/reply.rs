@@ -62,6 +62,9 @@ impl Chat {
             FinishReason::Cancelled => terminal::note("(stopped)"),
             _ => {}
         }
+        if let Some(note) = answer.loop_note("/params dry_multiplier=0.8, then /retry,") {
+            terminal::note(&note);
+        }
         let status = answer.status();
         self.note_doubt(&answer.tokens);
         self.last = answer.tokens;
@@ -71,7 +74,7 @@ impl Chat {
             && !has_calls
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
-            let line = format!("{status}, context {} %", 100 * used / context.max(1));
+            let line = format!("{status}, context {} of {}", thousands(used), thousands(context));
             terminal::note_styled(&if self.colors { styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
@@ -99,6 +102,15 @@ impl Chat {
     }
 }
 
+/// Returns a number of tokens as people name contexts, in units of 1024.
+fn thousands(tokens: usize) -> String {
+    if tokens < 1024 {
+        return tokens.to_string();
+    }
+    let tenths = format!("{:.1}", tokens as f64 / 1024.0);
+    format!("{}k", tenths.strip_suffix(".0").unwrap_or(&tenths))
+}
+
 /// Notes that the model sees fewer messages than before.
 fn note_dropped(before: &Range<usize>, dropped: &Range<usize>) {
     if dropped != before && !dropped.is_empty() {
@@ -106,5 +118,19 @@ fn note_dropped(before: &Range<usize>, dropped: &Range<usize>) {
         terminal::note(&format!(
             "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_counted_as_contexts_are_named() {
+        for (tokens, name) in
+            [(0, "0"), (1023, "1023"), (1024, "1k"), (1229, "1.2k"), (8192, "8k"), (131_072, "128k")]
+        {
+            assert_eq!(thousands(tokens), name);
+        }
     }
 }

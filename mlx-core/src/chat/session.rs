@@ -13,6 +13,7 @@ use super::message::{Message, Role, ToolCall};
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 use super::stream::ChatStream;
 use super::tool::{ToolChoice, Tools};
+use super::turns::turns;
 use crate::atomic_write::write_privately;
 use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
@@ -40,7 +41,7 @@ pub struct ChatSession {
 /// How full the context is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextFill {
-    /// Tokens of what the model would see of the conversation now.
+    /// Tokens of the conversation that the next request would have.
     pub used: usize,
     /// Tokens that the model's context holds.
     pub context: usize,
@@ -296,7 +297,8 @@ impl ChatSession {
         chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
     }
 
-    /// What the model would see without another message. Where no message can be forgotten it is all of them, though they do not fit.
+    /// The conversation as the next request would have it. A latest turn that does not fit beside an answer is dropped by the next message,
+    /// so it does not count. With [`ContextPolicy::Stop`] it is the whole conversation, though it may not fit.
     fn counted_prompt(&self) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
             return Ok(ChatPrompt::default());
@@ -305,11 +307,24 @@ impl ChatSession {
         if self.policy != ContextPolicy::Stop {
             let tokens = self.options.max_tokens;
             match chat_prompt_within(&self.engine, &input, tokens, self.policy, NO_PAUSE) {
-                Err(Error::Request { .. } | Error::ContextLength { .. }) => {}
+                Err(Error::Request { .. }) => {}
+                Err(Error::ContextLength { .. }) => return self.system_prompt(input),
                 other => return other,
             }
         }
         chat_prompt(&self.engine, &input, NO_PAUSE)
+    }
+
+    /// The prompt without any turn.
+    fn system_prompt(&self, input: TemplateInput) -> Result<ChatPrompt> {
+        let head = turns(&self.messages).0;
+        let dropped = head..self.messages.len();
+        if head == 0 {
+            return Ok(ChatPrompt { dropped, ..ChatPrompt::default() });
+        }
+        let messages = self.messages[..head].to_vec();
+        let prompt = chat_prompt(&self.engine, &TemplateInput { messages, ..input }, NO_PAUSE)?;
+        Ok(ChatPrompt { dropped, ..prompt })
     }
 
     fn input(&self, choice: &ToolChoice) -> Result<TemplateInput> {

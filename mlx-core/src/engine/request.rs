@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;
 use crate::model::ModelSpec;
-use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams};
+use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
 use crate::sentence_transformers::Pooling;
 use crate::text::Detokenizer;
 
@@ -42,6 +42,8 @@ pub struct RequestOptions {
     pub images: Vec<Pixels>,
     /// How tokens are drawn.
     pub sampling: SamplingOptions,
+    /// The values of `sampling` that neither the request nor the checkpoint sets.
+    pub sampling_defaults: SamplingDefaults,
     /// The most tokens to generate. None: until the model ends its text or the context is full.
     pub max_tokens: Option<usize>,
     /// The text ends before the first of these.
@@ -176,9 +178,10 @@ impl GenerationRequest {
         } else {
             folder.tokenizer.detokenizer_after(&prompt, true)
         };
+        let defaults = folder.sampling.or(&options.sampling_defaults.options());
         Ok(Self {
             checked_by: 0,
-            params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
+            params: SamplingParams::resolve(&options.sampling, &defaults)?,
             limits: Limits {
                 max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
                 keep: options.slide,

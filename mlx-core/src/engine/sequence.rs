@@ -334,6 +334,7 @@ impl Sequence {
             prompt_tokens: self.history.prompt_length(),
             cached_tokens: self.cached_tokens,
             completion_tokens: self.history.generated().len(),
+            repeated_tokens: 0,
             drafts: self.drafts.as_ref().map_or_else(DraftCounts::default, |drafts| drafts.counts),
             miss: self.miss,
         }

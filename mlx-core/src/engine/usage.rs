@@ -11,6 +11,8 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Tokens that were drawn, the one that ended the text included.
     pub completion_tokens: usize,
+    /// Drawn tokens at the end of a text that repeat the ones before them, again and again; 0 if the text did not end in a loop.
+    pub repeated_tokens: usize,
     /// How its drafts went.
     pub drafts: DraftCounts,
     /// Where the prompt left a kept text that goes on, if it left one of 64 tokens or more. Between turns of one conversation it says why

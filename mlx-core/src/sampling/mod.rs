@@ -3,6 +3,7 @@
 
 mod chain;
 mod constraint;
+mod defaults;
 mod dry;
 mod filters;
 mod generation_config;
@@ -19,6 +20,7 @@ mod scratch;
 mod state;
 
 pub use constraint::{Constraint, TokenMask};
+pub use defaults::{SamplingDefaults, Setting, Source, settings};
 pub use dry::{Breakers, TokenText};
 pub use history::{Cursor, Since, TokenHistory};
 pub use logprobs::{TokenLogprob, score};

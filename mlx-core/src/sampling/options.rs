@@ -1,5 +1,5 @@
 //! Sampling settings of a request or of a model. An absent one is taken from the next source: the request, then the
-//! model's `generation_config.json`, then the defaults of [`super::SamplingParams`].
+//! model's `generation_config.json`, then [`super::SamplingDefaults`].
 
 /// Settings of a request or of a model; meanings and ranges are those of [`super::SamplingParams`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,4 +61,38 @@ pub struct DryOptions {
     pub window: Option<i64>,
     /// `dry_sequence_breakers`
     pub breakers: Option<Vec<String>>,
+}
+
+impl SamplingOptions {
+    /// Returns these settings, with those of `other` for the absent ones.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let bias = if self.logit_bias.is_empty() { &other.logit_bias } else { &self.logit_bias };
+        Self {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            typical_p: self.typical_p.or(other.typical_p),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            xtc: XtcOptions {
+                probability: self.xtc.probability.or(other.xtc.probability),
+                threshold: self.xtc.threshold.or(other.xtc.threshold),
+            },
+            penalties: PenaltyOptions {
+                repetition: self.penalties.repetition.or(other.penalties.repetition),
+                frequency: self.penalties.frequency.or(other.penalties.frequency),
+                presence: self.penalties.presence.or(other.penalties.presence),
+                window: self.penalties.window.or(other.penalties.window),
+            },
+            dry: DryOptions {
+                multiplier: self.dry.multiplier.or(other.dry.multiplier),
+                base: self.dry.base.or(other.dry.base),
+                allowed_length: self.dry.allowed_length.or(other.dry.allowed_length),
+                window: self.dry.window.or(other.dry.window),
+                breakers: self.dry.breakers.clone().or_else(|| other.dry.breakers.clone()),
+            },
+            logit_bias: bias.clone(),
+            seed: self.seed.or(other.seed),
+        }
+    }
 }

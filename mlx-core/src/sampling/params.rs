@@ -1,4 +1,4 @@
-//! The validated settings of the sampler. Invariant: the only place of defaults and of allowed ranges.
+//! The validated settings of the sampler. Invariant: the only place of allowed ranges and of values that mean "off".
 
 use super::options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use crate::error::{Error, Result};
@@ -73,19 +73,20 @@ pub struct Dry {
 }
 
 impl SamplingParams {
-    /// The settings of a request: its own value, else the model's, else the default.
+    /// Returns the settings of a request: its own value, else the model's, else temperature 1 and everything off.
     pub fn resolve(request: &SamplingOptions, model: &SamplingOptions) -> Result<Self> {
+        let given = request.or(model);
         let params = Self {
-            temperature: request.temperature.or(model.temperature).unwrap_or(1.0),
-            top_k: request.top_k.or(model.top_k).unwrap_or(0),
-            typical_p: request.typical_p.or(model.typical_p).unwrap_or(1.0),
-            top_p: request.top_p.or(model.top_p).unwrap_or(1.0),
-            min_p: request.min_p.or(model.min_p).unwrap_or(0.0),
-            xtc: Xtc::resolve(&request.xtc, &model.xtc)?,
-            penalties: Penalties::resolve(&request.penalties, &model.penalties)?,
-            dry: Dry::resolve(&request.dry, &model.dry)?,
-            logit_bias: bias(&request.logit_bias)?,
-            seed: request.seed.or(model.seed).unwrap_or_else(random_seed),
+            temperature: given.temperature.unwrap_or(1.0),
+            top_k: given.top_k.unwrap_or(0),
+            typical_p: given.typical_p.unwrap_or(1.0),
+            top_p: given.top_p.unwrap_or(1.0),
+            min_p: given.min_p.unwrap_or(0.0),
+            xtc: Xtc::resolve(&given.xtc)?,
+            penalties: Penalties::resolve(&given.penalties)?,
+            dry: Dry::resolve(given.dry)?,
+            logit_bias: bias(given.logit_bias)?,
+            seed: given.seed.unwrap_or_else(random_seed),
         };
         check("temperature", params.temperature, params.temperature >= 0.0, "0 or more")?;
         for (field, share) in [("typical_p", params.typical_p), ("top_p", params.top_p)] {
@@ -97,11 +98,9 @@ impl SamplingParams {
 }
 
 impl Xtc {
-    fn resolve(request: &XtcOptions, model: &XtcOptions) -> Result<Self> {
-        let xtc = Self {
-            probability: request.probability.or(model.probability).unwrap_or(0.0),
-            threshold: request.threshold.or(model.threshold).unwrap_or(0.1),
-        };
+    fn resolve(given: &XtcOptions) -> Result<Self> {
+        let xtc =
+            Self { probability: given.probability.unwrap_or(0.0), threshold: given.threshold.unwrap_or(0.1) };
         let Self { probability, threshold } = xtc;
         check("xtc_probability", probability, (0.0..=1.0).contains(&probability), "from 0 to 1")?;
         check("xtc_threshold", threshold, (0.0..=1.0).contains(&threshold), "from 0 to 1")?;
@@ -110,12 +109,12 @@ impl Xtc {
 }
 
 impl Penalties {
-    fn resolve(request: &PenaltyOptions, model: &PenaltyOptions) -> Result<Self> {
+    fn resolve(given: &PenaltyOptions) -> Result<Self> {
         let penalties = Self {
-            repetition: request.repetition.or(model.repetition).unwrap_or(1.0),
-            frequency: request.frequency.or(model.frequency).unwrap_or(0.0),
-            presence: request.presence.or(model.presence).unwrap_or(0.0),
-            window: request.window.or(model.window).unwrap_or(-1),
+            repetition: given.repetition.unwrap_or(1.0),
+            frequency: given.frequency.unwrap_or(0.0),
+            presence: given.presence.unwrap_or(0.0),
+            window: given.window.unwrap_or(-1),
         };
         let Self { repetition, frequency, presence, window } = penalties;
         check("repetition_penalty", repetition, (1e-3..=1e3).contains(&repetition), "from 0.001 to 1000")?;
@@ -126,26 +125,26 @@ impl Penalties {
     }
 
     /// Whether any of them changes a logit.
-    #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub fn is_on(&self) -> bool {
-        self.window != 0 && (self.repetition != 1.0 || self.frequency != 0.0 || self.presence != 0.0)
+        self.window != 0 && (self.repeats() || self.frequency != 0.0 || self.presence != 0.0)
+    }
+
+    /// Whether tokens of prompt and answer are penalized.
+    #[expect(clippy::float_cmp, reason = "off is exactly this value")]
+    pub(super) fn repeats(&self) -> bool {
+        self.repetition != 1.0
     }
 }
 
 impl Dry {
-    fn resolve(request: &DryOptions, model: &DryOptions) -> Result<Self> {
+    fn resolve(given: DryOptions) -> Result<Self> {
         let default_breakers = || ["\n", ":", "\"", "*"].map(str::to_owned).to_vec();
         let dry = Self {
-            multiplier: request.multiplier.or(model.multiplier).unwrap_or(0.0),
-            base: request.base.or(model.base).unwrap_or(1.75),
-            allowed_length: request.allowed_length.or(model.allowed_length).unwrap_or(2),
-            window: request.window.or(model.window).unwrap_or(-1),
-            breakers: request
-                .breakers
-                .as_ref()
-                .or(model.breakers.as_ref())
-                .cloned()
-                .unwrap_or_else(default_breakers),
+            multiplier: given.multiplier.unwrap_or(0.0),
+            base: given.base.unwrap_or(1.75),
+            allowed_length: given.allowed_length.unwrap_or(2),
+            window: given.window.unwrap_or(-1),
+            breakers: given.breakers.unwrap_or_else(default_breakers),
         };
         check("dry_multiplier", dry.multiplier, (0.0..=100.0).contains(&dry.multiplier), "from 0 to 100")?;
         check("dry_base", dry.base, (1.0..=100.0).contains(&dry.base), "from 1 to 100")?;
@@ -167,21 +166,20 @@ impl Dry {
     }
 }
 
-fn bias(given: &[(u32, f32)]) -> Result<Vec<(u32, f32)>> {
+fn bias(mut given: Vec<(u32, f32)>) -> Result<Vec<(u32, f32)>> {
     if given.len() > MAX_BIASES {
         let message = format!("has {} entries; at most {MAX_BIASES} are allowed", given.len());
         return Err(Error::request("logit_bias", message));
     }
-    for &(id, value) in given {
+    for &(id, value) in &given {
         // Minus infinity bans a token, a common use of a bias.
         let valid = (-100.0..=100.0).contains(&value) || value == f32::NEG_INFINITY;
         check("logit_bias", value, valid, &format!("from -100 to 100 for token {id}, or minus infinity"))?;
     }
-    let mut sorted = given.to_vec();
-    sorted.sort_by_key(|entry| entry.0);
-    match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+    given.sort_by_key(|entry| entry.0);
+    match given.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(Error::request("logit_bias", format!("names token {} twice", pair[0].0))),
-        None => Ok(sorted),
+        None => Ok(given),
     }
 }
 

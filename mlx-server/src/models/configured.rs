@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::EngineOptions;
+use mlx_core::sampling::SamplingOptions;
 use mlx_core::{hub, model};
 use mlx_guide as guide;
 use mlx_options::describe;
@@ -78,7 +79,7 @@ fn add_adapters(
 ) -> Result<(), StartError> {
     let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
     let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
-    let spec = base.spec.clone();
+    let (spec, sampling) = (base.spec.clone(), base.sampling.clone());
     let fail = |error| StartError::about("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
@@ -107,6 +108,7 @@ fn add_adapters(
         adapter: Some((place, name.clone())),
         weight_bytes: AtomicU64::new(bytes),
         spec: spec.clone(),
+        sampling: sampling.clone(),
         abilities: OnceLock::new(),
         created,
         digest: digest([&folder, &folders[place]]),
@@ -140,6 +142,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
             spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
         ),
         spec,
+        sampling: SamplingOptions::of_checkpoint(&folder),
         abilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::model::ModelSpec;
+use mlx_core::sampling::SamplingOptions;
 use mlx_core::{ModelFolder, model};
 use tokio::task::spawn_blocking;
 
-use crate::protocol::openai::models::{ModelMeta, ModelObject};
+use crate::protocol::openai::models::{ModelMeta, ModelObject, chat_sampling};
 use crate::time::rfc3339;
 
 /// A model by name.
@@ -27,6 +28,8 @@ pub(crate) struct Entry {
     pub(super) weight_bytes: AtomicU64,
     /// What its config and the headers of its files say; none if they are wrong, which loading it reports.
     pub(super) spec: Option<ModelSpec>,
+    /// The sampling values of its checkpoint.
+    pub(super) sampling: SamplingOptions,
     /// Whether it calls tools, thinks, and has a chat template, once it was asked for.
     pub(super) abilities: OnceLock<Abilities>,
     /// When its folder was written, in seconds since 1970.
@@ -168,6 +171,7 @@ impl Entry {
             max_model_len: self.context(),
             max_input_tokens: self.context(),
             max_tokens: self.context(),
+            chat_sampling: chat_sampling(&self.sampling),
             meta: self.spec.as_ref().map(|spec| ModelMeta {
                 n_ctx_train: spec.context_length,
                 n_vocab: spec.vocab_size,

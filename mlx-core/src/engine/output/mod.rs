@@ -3,13 +3,16 @@
 
 pub(super) mod embedding;
 pub(super) mod prompt_score;
+mod repetition;
 mod text;
 
 pub(super) use text::{OutputText, Piece};
 
+use self::repetition::repeated;
 use super::event::{Event, FinishReason, Finished, TokenOutput};
 use super::options::Exactness;
 use super::sequence::Sequence;
+use super::usage::Usage;
 use crate::sampling::Draw;
 
 /// A token that was accepted into the history of a sequence and is to be emitted.
@@ -76,7 +79,8 @@ pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactnes
     if let (Some(index), FinishReason::EndToken | FinishReason::Length) = (rest.matched, &reason) {
         reason = FinishReason::StopString(sequence.limits.stop[index].clone());
     }
-    let (usage, timings) = (sequence.usage(), sequence.timings());
+    let repeated_tokens = repeated(sequence.history.generated());
+    let (usage, timings) = (Usage { repeated_tokens, ..sequence.usage() }, sequence.timings());
     let done = Finished { reason, delta: rest.delta, usage, timings, exactness };
     // The client may be gone; that is not an error.
     sequence.outlet.sink.try_send(Event::Done(done)).ok();

@@ -2,6 +2,7 @@
 
 use mlx_core::chat::{ContextPolicy, Message, Thinking, check_calls};
 use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
+use mlx_core::sampling::SamplingDefaults;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 use utoipa::ToSchema;
@@ -123,7 +124,14 @@ fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> R
     let constraint_field = constraint.as_ref().map(|_| "format");
     let job = GenerationSpec {
         model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
-        options: RequestOptions { sampling, max_tokens, stop, constraint, ..RequestOptions::default() },
+        options: RequestOptions {
+            sampling,
+            sampling_defaults: SamplingDefaults::Ollama,
+            max_tokens,
+            stop,
+            constraint,
+            ..RequestOptions::default()
+        },
         constraint_field,
         choices: 1,
         is_streamed: given.stream.unwrap_or(true),

@@ -182,6 +182,14 @@ pub(crate) struct UsageObject {
 pub(crate) struct CompletionTokensDetails {
     /// Tokens of thoughts, with the markers around them.
     pub(crate) reasoning_tokens: usize,
+    /// Tokens at the end of an answer that repeat the ones before them, again and again; absent if no answer ended in a loop.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) repeated_tokens: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How drafts of the next tokens went, as llama-server names it. It depends on what the machine does besides.

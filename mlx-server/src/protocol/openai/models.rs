@@ -1,6 +1,10 @@
 //! The objects of `GET /v1/models`.
 
+use std::collections::BTreeMap;
+
+use mlx_core::sampling::{SamplingDefaults, SamplingOptions, settings};
 use serde::Serialize;
+use serde_json::Number;
 use utoipa::ToSchema;
 
 /// A model that the server offers.
@@ -34,6 +38,8 @@ pub(crate) struct ModelObject {
     pub(crate) max_input_tokens: Option<usize>,
     /// The longest answer: the same again.
     pub(crate) max_tokens: Option<usize>,
+    /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` have OpenAI's defaults instead of these.
+    pub(crate) chat_sampling: BTreeMap<&'static str, SamplingValue>,
     /// What llama.cpp's clients read.
     pub(crate) meta: Option<ModelMeta>,
 }
@@ -49,6 +55,24 @@ pub(crate) struct ModelMeta {
     pub(crate) n_params: u64,
     /// Bytes of them in the files.
     pub(crate) size: u64,
+}
+
+/// The value of a sampling parameter.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct SamplingValue {
+    /// The value.
+    #[schema(value_type = f64)]
+    value: Number,
+    /// `checkpoint` if the model's `generation_config.json` sets it, else `default`.
+    source: &'static str,
+}
+
+/// Returns the sampling values of chats with a model.
+pub(crate) fn chat_sampling(checkpoint: &SamplingOptions) -> BTreeMap<&'static str, SamplingValue> {
+    let all = settings(&SamplingOptions::default(), checkpoint, SamplingDefaults::Chat);
+    let value = |text: &str| text.parse().expect("settings have JSON numbers");
+    let all = all.into_iter().flatten();
+    all.map(|it| (it.name, SamplingValue { value: value(&it.value), source: it.source.as_str() })).collect()
 }
 
 /// All models that the server offers.

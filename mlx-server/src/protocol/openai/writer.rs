@@ -124,6 +124,7 @@ impl Writer {
             }
             usage.completion_tokens += one.completion_tokens;
             usage.completion_tokens_details.reasoning_tokens += reasoning_tokens;
+            usage.completion_tokens_details.repeated_tokens += one.repeated_tokens;
         }
         usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
         usage

@@ -1,0 +1,152 @@
+//! Default values of sampling parameters, and the source of each value in use. Invariant: the only place of defaults that differ
+//! between front ends; values that mean "off" are in [`super::params`].
+
+use super::options::{PenaltyOptions, SamplingOptions};
+use super::params::SamplingParams;
+use crate::error::Result;
+
+/// The values that apply where neither the request nor the checkpoint sets one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SamplingDefaults {
+    /// OpenAI's: temperature 1 and no filter.
+    #[default]
+    OpenAi,
+    /// For people in front of a chat: unlikely tokens are rarely drawn, which small models need.
+    Chat,
+    /// Those that Ollama documents.
+    Ollama,
+}
+
+impl SamplingDefaults {
+    /// Returns the values that differ from off.
+    pub fn options(self) -> SamplingOptions {
+        let off = SamplingOptions::default();
+        match self {
+            Self::OpenAi => off,
+            Self::Chat => SamplingOptions { temperature: Some(0.8), min_p: Some(0.05), ..off },
+            Self::Ollama => SamplingOptions {
+                temperature: Some(0.8),
+                top_k: Some(40),
+                top_p: Some(0.9),
+                penalties: PenaltyOptions { window: Some(64), ..PenaltyOptions::default() },
+                ..off
+            },
+        }
+    }
+}
+
+/// The origin of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The request sets it.
+    Request,
+    /// `generation_config.json` sets it.
+    Checkpoint,
+    /// Neither sets it.
+    Default,
+}
+
+impl Source {
+    /// Returns its name in output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Checkpoint => "checkpoint",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// A parameter and the value that applies to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The public name.
+    pub name: &'static str,
+    /// The value as a JSON number.
+    pub value: String,
+    /// The origin of the value.
+    pub source: Source,
+    /// The value has no effect: the parameter is off, or the one that it refines is.
+    pub is_off: bool,
+}
+
+/// Lists all numeric parameters of a request but the seed, with their values and sources.
+pub fn settings(
+    request: &SamplingOptions,
+    checkpoint: &SamplingOptions,
+    defaults: SamplingDefaults,
+) -> Result<Vec<Setting>> {
+    let params = SamplingParams::resolve(request, &checkpoint.or(&defaults.options()))?;
+    let SamplingParams { temperature, top_k, typical_p, top_p, min_p, xtc, penalties, dry, .. } = &params;
+    let is_greedy = *temperature == 0.0;
+    let setting = |name, value: &dyn ToString, is_on: bool, is_set: fn(&SamplingOptions) -> bool| {
+        let source = if is_set(request) {
+            Source::Request
+        } else if is_set(checkpoint) {
+            Source::Checkpoint
+        } else {
+            Source::Default
+        };
+        Setting { name, value: value.to_string(), source, is_off: !is_on }
+    };
+    let filters = |is_on: bool| is_on && !is_greedy;
+    let has_xtc = filters(xtc.probability > 0.0);
+    Ok(vec![
+        setting("temperature", temperature, true, |it| it.temperature.is_some()),
+        setting("top_k", top_k, filters(*top_k > 0), |it| it.top_k.is_some()),
+        setting("typical_p", typical_p, filters(*typical_p < 1.0), |it| it.typical_p.is_some()),
+        setting("top_p", top_p, filters(*top_p < 1.0), |it| it.top_p.is_some()),
+        setting("min_p", min_p, filters(*min_p > 0.0), |it| it.min_p.is_some()),
+        setting("xtc_probability", &xtc.probability, has_xtc, |it| it.xtc.probability.is_some()),
+        setting("xtc_threshold", &xtc.threshold, has_xtc, |it| it.xtc.threshold.is_some()),
+        setting("repetition_penalty", &penalties.repetition, penalties.repeats(), |it| {
+            it.penalties.repetition.is_some()
+        }),
+        setting("frequency_penalty", &penalties.frequency, penalties.frequency != 0.0, |it| {
+            it.penalties.frequency.is_some()
+        }),
+        setting("presence_penalty", &penalties.presence, penalties.presence != 0.0, |it| {
+            it.penalties.presence.is_some()
+        }),
+        setting("penalty_last_n", &penalties.window, penalties.is_on(), |it| it.penalties.window.is_some()),
+        setting("dry_multiplier", &dry.multiplier, dry.is_on(), |it| it.dry.multiplier.is_some()),
+        setting("dry_base", &dry.base, dry.is_on(), |it| it.dry.base.is_some()),
+        setting("dry_allowed_length", &dry.allowed_length, dry.is_on(), |it| it.dry.allowed_length.is_some()),
+        setting("dry_penalty_last_n", &dry.window, dry.is_on(), |it| it.dry.window.is_some()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns value and source of a parameter.
+    fn one(all: &[Setting], name: &str) -> (String, &'static str) {
+        let found = all.iter().find(|it| it.name == name).expect("it is listed");
+        (found.value.clone(), found.source.as_str())
+    }
+
+    #[test]
+    fn each_value_has_the_source_that_it_came_from() {
+        let request = SamplingOptions { top_p: Some(0.5), ..SamplingOptions::default() };
+        let checkpoint = SamplingOptions { temperature: Some(0.6), ..SamplingOptions::default() };
+        let all = settings(&request, &checkpoint, SamplingDefaults::Chat).expect("valid");
+        assert_eq!(one(&all, "top_p"), ("0.5".into(), "request"));
+        assert_eq!(one(&all, "temperature"), ("0.6".into(), "checkpoint"));
+        assert_eq!(one(&all, "min_p"), ("0.05".into(), "default"));
+        let off: Vec<&str> = all.iter().filter(|it| !it.is_off).map(|it| it.name).collect();
+        assert_eq!(off, ["temperature", "top_p", "min_p"]);
+    }
+
+    #[test]
+    fn front_ends_have_defaults_of_their_own() {
+        let none = SamplingOptions::default();
+        let drawn = |defaults| {
+            let all = settings(&none, &none, defaults).expect("valid");
+            ["temperature", "top_k", "top_p", "min_p", "penalty_last_n"].map(|name| one(&all, name).0)
+        };
+        assert_eq!(drawn(SamplingDefaults::OpenAi), ["1", "0", "1", "0", "-1"]);
+        assert_eq!(drawn(SamplingDefaults::Chat), ["0.8", "0", "1", "0.05", "-1"]);
+        assert_eq!(drawn(SamplingDefaults::Ollama), ["0.8", "40", "0.9", "0", "64"]);
+    }
+}
