@@ -147,6 +147,7 @@ impl ReplayArgs {
             adapter: self.adapter.clone(),
             workers: self.workers.clone(),
             exact: given.model.exact,
+            device: given.model.device,
             load: given.model.load,
             kv_cache: given.model.kv_cache,
             ..ModelArgs::default()
