@@ -95,8 +95,12 @@ fn the_rendered_prompt_is_the_one_that_the_chat_computes() {
     let answer = server.post("/v1/messages", &both).body;
     let counted = server.post("/v1/messages/count_tokens", &json!({"messages": [user, begun]})).body;
     // Its usage counts what was found in the cache apart.
-    let used = |field: &str| answer["usage"][field].as_u64().expect("a number");
-    assert_eq!(counted["input_tokens"], used("input_tokens") + used("cache_read_input_tokens"), "{answer}");
+    let tokens = |field: &str| answer["usage"][field].as_u64().expect("a number");
+    assert_eq!(
+        counted["input_tokens"],
+        tokens("input_tokens") + tokens("cache_read_input_tokens"),
+        "{answer}"
+    );
     let rendered = server.post("/v1/chat/render", &json!({"messages": [user, begun]})).body;
     assert_eq!(rendered["count"], counted["input_tokens"]);
     let ollama = server.post("/api/chat", &json!({"messages": [user, begun], "stream": false})).body;
