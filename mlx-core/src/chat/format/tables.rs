@@ -59,8 +59,8 @@ pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
     tags("<seed:think>", "</seed:think>"),
     // MiniMax M3
     tags("<mm:think>", "</mm:think>"),
-    // Hunyuan 3
-    tags("<think:opensource>", "</think:opensource>"),
+    // Hunyuan 3 and 4, whose template joins the tags from parts
+    ThoughtRow { sign: "':opensource'", ..tags("<think:opensource>", "</think:opensource>") },
     // LongCat
     tags("<longcat_think>", "</longcat_think>"),
     // Qwen3, DeepSeek, GLM, SmolLM3, Nemotron and most others
@@ -150,25 +150,28 @@ impl From<Setting> for Value {
 }
 
 /// The first row that a template mentions is its switch.
-pub(super) const SWITCHES: [Switch; 6] = [
+pub(super) const SWITCHES: [Switch; 8] = [
     // Qwen3, GLM, SmolLM3, Gemma 4 and most others
     Switch { variable: "enable_thinking", sign: "enable_thinking", on: Flag(true), off: Flag(false) },
     // MiniMax M3
     Switch { variable: "thinking_mode", sign: "thinking_mode", on: Word("enabled"), off: Word("disabled") },
     // Seed-OSS: the budget is in tokens, and -1 is no limit
     Switch { variable: "thinking_budget", sign: "thinking_budget", on: Tokens(-1), off: Tokens(0) },
-    // gpt-oss always thinks, but not always much
+    // Hunyuan 3 and 4
+    Switch { variable: "reasoning_effort", sign: "'no_think'", on: Word("high"), off: Word("no_think") },
+    // gpt-oss and Muse Glimmer always think, but not always much
+    Switch { variable: "reasoning_strength", sign: "reasoning_strength", on: Word("high"), off: Word("low") },
     Switch { variable: "reasoning_effort", sign: "reasoning_effort", on: Word("medium"), off: Word("low") },
     // Granite 3, DeepSeek V3.1, Kimi K3
     Switch { variable: "thinking", sign: "if thinking", on: Flag(true), off: Flag(false) },
     Switch { variable: "thinking", sign: "if not thinking", on: Flag(true), off: Flag(false) },
 ];
 
-/// The variable of templates that know several efforts.
-pub(super) const EFFORT: &str = "reasoning_effort";
+/// The variables of templates that know several efforts.
+pub(super) const EFFORTS: [&str; 3] = ["reasoning_effort", "reasoning_strength", "thinking_effort"];
 
 /// Tokens that end a turn, and those that begin the next one, where models end.
-pub(super) const TURN_ENDS: [&str; 29] = [
+pub(super) const TURN_ENDS: [&str; 30] = [
     "<|im_end|>",
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -198,4 +201,5 @@ pub(super) const TURN_ENDS: [&str; 29] = [
     "<sep>",
     "<|calls|>",
     "<SPECIAL_12>",
+    "<｜hy_eos:opensource｜>",
 ];

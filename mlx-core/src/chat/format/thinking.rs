@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde_json::{Map, Value};
 
 use super::OutputFormat;
-use super::tables::{EFFORT, SWITCHES};
+use super::tables::{EFFORTS, SWITCHES};
 use crate::error::{Error, Result};
 use crate::text::ChatTemplate;
 
@@ -70,12 +70,12 @@ impl Thinking {
         let on = match self {
             Self::Auto => return Ok(variables),
             Self::Effort(effort) => {
-                if !template.mentions(EFFORT) {
+                let Some(variable) = EFFORTS.into_iter().find(|name| template.mentions(name)) else {
                     let message =
                         "the model's chat template has no reasoning_effort; it may be on, off or auto";
                     return Err(Error::request("think", message));
-                }
-                variables.insert(EFFORT.into(), effort.as_str().into());
+                };
+                variables.insert(variable.into(), effort.as_str().into());
                 true
             }
             Self::On if switch.is_none() && format.has_thoughts() => return Ok(variables),
@@ -115,6 +115,13 @@ mod tests {
                 "{{ reasoning_effort }}{{ enable_thinking }}",
                 "low",
                 json!({"reasoning_effort": "low", "enable_thinking": true}),
+            ),
+            ("{{ reasoning_strength }}", "medium", json!({"reasoning_strength": "medium"})),
+            ("{{ reasoning_strength }}", "off", json!({"reasoning_strength": "low"})),
+            (
+                "{% if reasoning_effort == 'no_think' %}{% endif %}",
+                "off",
+                json!({"reasoning_effort": "no_think"}),
             ),
             ("{% if thinking %}{% endif %}", "on", json!({"thinking": true})),
             ("{{ thinking_budget }}", "off", json!({"thinking_budget": 0})),
