@@ -123,3 +123,61 @@ fn hints_change_nothing_and_efforts_reach_the_template() {
         );
     }
 }
+
+/// The values that an error proposes are good for this model, in each API that refuses efforts.
+#[test]
+fn a_refused_effort_proposes_what_the_template_takes() {
+    let messages = "{% for m in messages %}{{ m.content }}{% endfor %}:";
+    for (template, proposed) in [
+        (messages.to_owned(), [vec![], vec!["false"]]),
+        (
+            format!("{{% if enable_thinking %}}!{{% endif %}}{messages}"),
+            [vec!["none"], vec!["true", "false"]],
+        ),
+    ] {
+        let model = chain(&template, ":", &["a"]);
+        let server = Server::start_on(&SERVER, model.path(), &[]);
+        let user = json!([{"role": "user", "content": "Go"}]);
+        for (path, name, words, request) in [
+            (
+                CHAT,
+                "reasoning_effort",
+                &proposed[0],
+                &|effort: Value| json!({"messages": user, "reasoning_effort": effort}),
+            ),
+            (
+                "/v1/responses",
+                "reasoning.effort",
+                &proposed[0],
+                &|effort| json!({"input": "Go", "reasoning": {"effort": effort}}),
+            ),
+            (
+                "/api/chat",
+                "think",
+                &proposed[1],
+                &|effort| json!({"messages": user, "think": effort, "stream": false}),
+            ),
+        ] as [(_, _, _, &dyn Fn(Value) -> Value); 3]
+        {
+            let refused = server.post(path, &request(json!("low")));
+            let error =
+                if path == "/api/chat" { &refused.body["error"] } else { &refused.body["error"]["message"] };
+            let message = error.as_str().unwrap_or_else(|| panic!("{path}: {}", refused.body));
+            assert!(refused.status == 400 && message.contains(name), "{path}: {message}");
+            assert!(
+                message.ends_with("leave it out") && message.contains("chat template"),
+                "{path}: {message}"
+            );
+            let found: Vec<&str> =
+                message.split("give ").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+            assert_eq!(found, *words, "{path}: {message}");
+            for word in found {
+                let value = serde_json::from_str(word).unwrap_or_else(|_| json!(word));
+                assert_eq!(server.post(path, &request(value)).status, 200, "{path}: {word}");
+            }
+            assert_eq!(server.post(path, &request(Value::Null)).status, 200, "{path}");
+        }
+        let hint = json!({"max_tokens": 5, "messages": user, "output_config": {"effort": "low"}});
+        assert_eq!(server.post("/v1/messages", &hint).status, 200);
+    }
+}

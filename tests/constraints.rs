@@ -1,5 +1,6 @@
 //! What an answer must be, it is: grammars in the engine and after thoughts; and what cannot be enforced is refused.
 
+mod forms;
 mod walks;
 
 use std::sync::LazyLock;

@@ -27,7 +27,7 @@ struct TokenCase {
 struct ChatCase {
     model: String,
     messages: Vec<Message>,
-    tools: Option<Vec<Value>>,
+    tools: Option<Vec<mlx_core::json::Value>>,
     add_generation_prompt: bool,
     text: String,
     ids: Vec<u32>,

@@ -2,6 +2,7 @@
 
 mod calls_in_prompts;
 mod demanded_calls;
+mod number_texts;
 mod parts_of_answers;
 
 use mlx_tests::server::Server;

@@ -36,7 +36,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let messages: Vec<Message> = serde_json::from_value(chat["messages"].clone()).unwrap_or_default();
     let input = TemplateInput {
         messages,
-        tools: chat["tools"].as_array().cloned(),
+        tools: chat["tools"].as_array().map(|tools| tools.iter().cloned().map(Into::into).collect()),
         add_generation_prompt: chat.get("add_generation_prompt").is_none_or(|flag| flag == true),
         ..TemplateInput::default()
     };

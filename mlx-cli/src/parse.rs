@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mlx_core::chat::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template};
 use mlx_core::text::ChatTemplate;
-use mlx_core::{Error, ModelFolder, hub};
+use mlx_core::{Error, ModelFolder, hub, json};
 use serde_json::{Map, Value, json};
 
 use crate::exit_code::Failure;
@@ -105,12 +105,12 @@ fn special_tokens() -> Map<String, Value> {
 /// Tools from a file: a list, or one of them.
 fn read_tools(path: &Path) -> Result<Tools, Failure> {
     let wrong = |why: String| Error::file(path, why);
-    let value: Value =
-        serde_json::from_str(&read_file(path)?).map_err(|error| wrong(format!("is no JSON: {error}")))?;
-    let list = match value {
-        Value::Array(list) => list,
-        Value::Object(mut object) if object.contains_key("tools") => match object.remove("tools") {
-            Some(Value::Array(list)) => list,
+    let value = json::parse(read_file(path)?.as_bytes());
+    let list = match value.map_err(|error| wrong(format!("is no JSON: {error}")))? {
+        json::Value::Array(list) => list,
+        json::Value::Object(mut object) if object.contains_key("tools") => match object.shift_remove("tools")
+        {
+            Some(json::Value::Array(list)) => list,
             _ => return Err(wrong("has tools that are no list".into()).into()),
         },
         one => vec![one],

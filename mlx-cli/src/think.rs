@@ -2,8 +2,8 @@
 
 use clap::Args;
 use mlx_core::chat::Thinking;
+use mlx_core::json::Map;
 use mlx_core::{Error, ModelFolder};
-use serde_json::{Map, Value};
 
 /// Whether the model thinks before it answers.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ impl ThinkArgs {
     }
 
     /// The same as variables for a template. A prompt that is not rendered has none.
-    pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map, Error> {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
         let variables = match (self.thinking(), folder) {
             (Thinking::Auto, _) => Ok(Map::new()),

@@ -45,6 +45,7 @@ pub mod hub;
 mod human_bytes;
 mod image;
 pub mod inspect;
+pub mod json;
 pub mod machine;
 mod macos;
 pub mod memory_pressure;

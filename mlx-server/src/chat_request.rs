@@ -1,8 +1,9 @@
 //! A request to generate, as the reader of any protocol leaves it. Invariant: everything in it changes the answer.
 
-use mlx_core::chat::{ContextPolicy, Effort, Message, Thinking, ToolChoice, Tools};
+use mlx_core::chat::{ContextPolicy, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
 use mlx_core::engine::RequestOptions;
-use serde_json::{Map, Value};
+use mlx_core::json::{Map, Value};
+use mlx_core::text::ChatTemplate;
 
 use crate::error::ApiError;
 use crate::request_log::RequestId;
@@ -87,6 +88,24 @@ impl ThinkingRequest {
             }
         };
         Ok(Self { thinking, field: Some(field), ..Self::default() })
+    }
+
+    /// Returns the error of a field whose value the template has no variable for: the cause, and the values that it takes.
+    pub(crate) fn refused(
+        cause: &str,
+        field: &str,
+        template: &ChatTemplate,
+        format: &OutputFormat,
+    ) -> ApiError {
+        let words: &[_] = if field == "think" {
+            // False is a hint, which every template takes.
+            &[("true", Thinking::On), ("false", Thinking::Auto)]
+        } else {
+            &[("none", Thinking::Off)]
+        };
+        let others = Thinking::accepted(template, format, words);
+        let others: Vec<String> = others.iter().map(|word| format!("give {word} or ")).collect();
+        ApiError::field(field, format!("cannot be followed: {cause}; {}leave it out", others.concat()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Number, Value};
+use mlx_core::json::{Map, Number, Value};
 
 /// Whole numbers up to this are exact as floats.
 const EXACT: f64 = (1_u64 << 53) as f64;
@@ -27,9 +27,8 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 
 /// A whole number, also one that is written as a float, as 5.0.
 pub(crate) fn whole(number: &Number) -> Option<i128> {
-    let written = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT);
-    written.or_else(|| float().map(|float| float as i128))
+    number.as_i128().or_else(|| float().map(|float| float as i128))
 }
 
 fn expected(value: &Value, what: &str) -> String {
@@ -128,9 +127,8 @@ impl FieldValue for BTreeMap<String, f32> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     #[test]
     fn whole_numbers_may_be_written_as_floats() {

@@ -3,9 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use mlx_core::json::{self, Map, Value};
 
 use crate::error::ApiError;
 use crate::field_value::{FieldValue, kind};
@@ -15,9 +13,15 @@ use crate::field_value::{FieldValue, kind};
 pub(crate) struct Fields {
     /// The path of the object in the request, as `messages[0].`; empty for the request itself.
     path: String,
-    rest: Map<String, Value>,
+    rest: Map,
     /// Full names of fields that were accepted and are not used.
     unused: Vec<String>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The names of the fields of requests whose values this thread has used.
+    pub(crate) static READ: std::cell::RefCell<std::collections::BTreeSet<String>> = std::cell::RefCell::default();
 }
 
 impl Fields {
@@ -25,9 +29,9 @@ impl Fields {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let unusable =
             |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
-        match serde_json::from_slice(body).map_err(|error| unusable(&error))? {
-            Strict(Value::Object(rest)) => Ok(Self { rest, ..Self::default() }),
-            Strict(other) => Err(unusable(&format_args!("it is {}", kind(&other)))),
+        match json::parse_strict(body).map_err(|error| unusable(&error))? {
+            Value::Object(rest) => Ok(Self { rest, ..Self::default() }),
+            other => Err(unusable(&format_args!("it is {}", kind(&other)))),
         }
     }
 
@@ -51,6 +55,8 @@ impl Fields {
 
     /// A field that stays where it is.
     pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
+        #[cfg(test)]
+        self.note(field);
         self.rest.get(field).filter(|value| !value.is_null())
     }
 
@@ -66,14 +72,21 @@ impl Fields {
 
     /// Takes a field.
     pub(crate) fn take<T: FieldValue>(&mut self, field: &str) -> Result<Option<T>, ApiError> {
+        #[cfg(test)]
+        self.note(field);
         let Some(value) = self.value(field) else { return Ok(None) };
         T::read(value).map(Some).map_err(|why| ApiError::field(self.name(field), why))
     }
 
     /// Takes a field that only accepts the values in `allowed`.
-    pub(crate) fn only(&mut self, field: &str, allowed: &[Value], why: &str) -> Result<(), ApiError> {
+    pub(crate) fn only(
+        &mut self,
+        field: &str,
+        allowed: &[serde_json::Value],
+        why: &str,
+    ) -> Result<(), ApiError> {
         match self.value(field) {
-            Some(value) if !allowed.contains(&value) => Err(ApiError::unsupported(
+            Some(value) if !allowed.iter().any(|other| value == *other) => Err(ApiError::unsupported(
                 self.name(field),
                 format!("has a value that is not supported: {why}"),
             )),
@@ -83,7 +96,7 @@ impl Fields {
 
     /// Refuses fields of OpenAI's API that are not supported, by name.
     pub(crate) fn refuse(&mut self, refused: &[(&str, &str)]) -> Result<(), ApiError> {
-        match refused.iter().find_map(|(field, why)| self.value(field).map(|_| (field, why))) {
+        match refused.iter().find(|(field, _)| self.rest.get(*field).is_some_and(|value| !value.is_null())) {
             None => Ok(()),
             Some((field, why)) => {
                 Err(ApiError::unsupported(self.name(field), format!("is not supported: {why}")))
@@ -104,9 +117,17 @@ impl Fields {
         Ok(read)
     }
 
+    /// Notes the name of a field of the request itself whose value is used.
+    #[cfg(test)]
+    fn note(&self, field: &str) {
+        if self.path.is_empty() {
+            READ.with_borrow_mut(|read| read.insert(field.to_owned()));
+        }
+    }
+
     /// Takes a field that is accepted and not used. It is named unless its value is one of `neutral`, with which nothing is lost.
-    pub(crate) fn hint(&mut self, field: &str, neutral: &[Value]) {
-        if self.value(field).is_some_and(|value| !neutral.contains(&value)) {
+    pub(crate) fn hint(&mut self, field: &str, neutral: &[serde_json::Value]) {
+        if self.value(field).is_some_and(|value| !neutral.iter().any(|other| value == *other)) {
             self.unused.push(self.name(field));
         }
     }
@@ -145,72 +166,6 @@ pub(crate) fn refused(field: &str, why: &str) -> ApiError {
     ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
 }
 
-/// Any value without duplicate keys in an object.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("any JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Strict(value)) = access.next_element()? {
-            list.push(value);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some((key, Strict(value))) = access.next_entry::<String, Strict>()? {
-            if map.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("duplicate field {key:?}")));
-            }
-            map.insert(key, value);
-        }
-        Ok(Value::Object(map))
-    }
-}
-
 /// Defines a group of request fields, documented for OpenAPI and read by the names of the struct's fields. Both come
 /// from one definition, so they cannot differ.
 macro_rules! field_group {
@@ -229,13 +184,21 @@ macro_rules! field_group {
 }
 pub(crate) use field_group;
 
+/// `json!` of `serde_json` as a value of a request.
+#[cfg(test)]
+macro_rules! value {
+    ($($tokens:tt)*) => { mlx_core::json::Value::from(serde_json::json!($($tokens)*)) };
+}
+#[cfg(test)]
+pub(crate) use value;
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn fields(value: &Value) -> Fields {
+    fn fields(value: &serde_json::Value) -> Fields {
         Fields::parse(value.to_string().as_bytes()).expect("an object")
     }
 
@@ -259,16 +222,16 @@ mod tests {
         given.hint("named", &[json!(false)]);
         given.add_unused(["tools[0]".to_owned()]);
         assert_eq!(given.into_unused(), ["hint", "named", "tools[0]", "new"]);
-        let mut inner = Fields::inside("options", json!({"a": 1, "b": 2})).expect("an object");
+        let mut inner = Fields::inside("options", value!({"a": 1, "b": 2})).expect("an object");
         inner.unused(|inner| Ok(inner.value("a"))).expect("no fault");
         assert_eq!(inner.into_unused(), ["options.a", "options.b"]);
     }
 
     #[test]
     fn a_field_of_the_wrong_type_is_named_with_its_path() {
-        let mut inner = Fields::inside("messages[3]", json!({"role": 5})).expect("an object");
+        let mut inner = Fields::inside("messages[3]", value!({"role": 5})).expect("an object");
         assert_eq!(inner.take::<String>("role").expect_err("a number").param(), Some("messages[3].role"));
-        assert_eq!(Fields::inside("stop", json!([])).expect_err("a list").param(), Some("stop"));
+        assert_eq!(Fields::inside("stop", value!([])).expect_err("a list").param(), Some("stop"));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 
 use mlx_core::Error;
 use mlx_core::chat::{
-    ChatPrompt, ContextPolicy, OutputParser, Role, Thinking, ToolSupport, chat_prompt, chat_prompt_within,
+    ChatPrompt, ContextPolicy, OutputParser, Role, ToolSupport, chat_prompt, chat_prompt_within,
 };
 use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
 
 use crate::answer::{Facts, Prepared, PromptPart};
-use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ToolRequest};
+use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::{Lease, Loaded};
@@ -204,11 +204,11 @@ fn template_input(
     if tools.is_used() {
         tool_support(model)?;
     }
-    let variables_of = |thinking: Thinking| thinking.variables(template, &model.engine.folder().format);
-    let asked = match (variables_of(thinking.thinking), thinking.field) {
-        (Ok(asked), _) => asked,
-        (Err(error), Some(field)) => return Err(ApiError::from(error).renamed("think", field)),
-        (Err(_), None) => variables_of(thinking.otherwise).unwrap_or_default(),
+    let format = &model.engine.folder().format;
+    let asked = match (thinking.thinking.obstacle(template, format), thinking.field) {
+        (None, _) => thinking.thinking.variables(template, format)?,
+        (Some(cause), Some(field)) => return Err(ThinkingRequest::refused(cause, field, template, format)),
+        (Some(_), None) => thinking.otherwise.variables(template, format).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");

@@ -153,6 +153,24 @@ impl Server {
         read(request)
     }
 
+    /// The text of the answer to a POST request with this text.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn exchange(&self, path: &str, body: &str) -> String {
+        let mut response = self.agent.post(self.url(path)).send(body).expect("an answer");
+        response.body_mut().read_to_string().expect("text")
+    }
+
+    /// The text of the answer to a GET request.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn text(&self, path: &str) -> String {
+        let mut response = self.agent.get(self.url(path)).call().expect("an answer");
+        response.body_mut().read_to_string().expect("text")
+    }
+
     /// The chunks of a streamed answer.
     ///
     /// # Panics
@@ -227,8 +245,7 @@ impl Server {
     /// # Panics
     /// When it goes wrong.
     pub fn metrics(&self) -> String {
-        let mut response = self.agent.get(self.url("/metrics")).call().expect("an answer");
-        response.body_mut().read_to_string().expect("text")
+        self.text("/metrics")
     }
 
     /// A metric of the model `tiny`.

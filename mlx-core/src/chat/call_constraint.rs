@@ -92,12 +92,13 @@ fn refused(why: &str) -> Error {
 mod tests {
     use std::path::Path;
 
-    use serde_json::{Map, json};
+    use serde_json::json;
 
     use super::*;
     use crate::chat::format::{Ids, Piece, WrittenCall};
     use crate::engine::Grammars;
     use crate::folder::ModelFolder;
+    use crate::json;
     use crate::sampling::{Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory};
 
     const WIDTH: usize = 320;
@@ -144,8 +145,8 @@ mod tests {
     #[test]
     fn what_the_writer_writes_is_allowed() {
         let folder = folder();
-        let object = |value: Value| value.as_object().cloned().unwrap_or_default();
-        let some: Map<String, Value> = object(json!({"city": "Brest 'a' <b>\nc", "exact": true}));
+        let object = |value: Value| json::Value::from(value).into_object().unwrap_or_default();
+        let some: json::Map = object(json!({"city": "Brest 'a' <b>\nc", "exact": true}));
         let all = object(json!({"city": "x", "days": 3, "exact": false}));
         for format in CallFormat::all() {
             let is_parallel = !format.syntax().family.only_first && !format.is_on_channels();
@@ -180,7 +181,7 @@ mod tests {
         let folder = folder();
         let tools = tools(true);
         let listed: Vec<&Tool> = tools.list().iter().collect();
-        let arguments = json!({"city": "x", "days": 3}).as_object().cloned().unwrap_or_default();
+        let arguments = json::Value::from(json!({"city": "x", "days": 3})).into_object().unwrap_or_default();
         for format in CallFormat::all() {
             let triggered = format.triggered(&listed, true, &folder.tokenizer);
             let Ok(Some((trigger, grammar))) = triggered else {

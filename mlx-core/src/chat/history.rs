@@ -1,11 +1,10 @@
 //! Calls and results of earlier answers in the form that a model's template takes. Invariant: pure, so that the prompts of
 //! one conversation begin alike.
 
-use serde_json::{Map, Value};
-
 use super::format::{CallFormat, Ids, WrittenCall};
 use super::message::{Message, Part, Role, ToolCall};
 use super::tool_support::ToolSupport;
+use crate::json::{self, Map, Value};
 
 /// Letters and digits of ids.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -153,7 +152,7 @@ fn into_content(message: &mut Message, format: &CallFormat) {
         return;
     }
     let calls = std::mem::take(&mut message.tool_calls);
-    let all: Vec<Map<String, Value>> = calls.iter().map(arguments).collect();
+    let all: Vec<Map> = calls.iter().map(arguments).collect();
     let written = calls.iter().zip(&all).map(|(call, arguments)| WrittenCall {
         id: call.id.as_deref().unwrap_or_default(),
         name: &call.name,
@@ -163,13 +162,14 @@ fn into_content(message: &mut Message, format: &CallFormat) {
     message.parts = vec![Part::Text(message.text() + &text)];
 }
 
-fn arguments(call: &ToolCall) -> Map<String, Value> {
+fn arguments(call: &ToolCall) -> Map {
     object(&call.arguments)
         .unwrap_or_else(|| Map::from_iter([(UNREADABLE.to_owned(), call.arguments.as_str().into())]))
 }
 
-fn object(arguments: &str) -> Option<Map<String, Value>> {
-    serde_json::from_str(if arguments.trim().is_empty() { "{}" } else { arguments }).ok()
+fn object(arguments: &str) -> Option<Map> {
+    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    json::parse(arguments.as_bytes()).ok()?.into_object()
 }
 
 #[cfg(test)]

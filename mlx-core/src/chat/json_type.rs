@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::json::pointer;
+
 /// A set of JSON types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JsonTypes(u8);
@@ -91,11 +93,9 @@ impl JsonTypes {
 pub(super) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..DEEPEST {
-        let Some(reference) = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'))
-        else {
-            break;
-        };
-        let Some(found) = root.pointer(reference) else { break };
+        let Some(reference) = schema["$ref"].as_str() else { break };
+        let found = pointer::target(reference, root).and_then(|pointer| root.pointer(&pointer));
+        let Some(found) = found else { break };
         schema = found;
     }
     schema

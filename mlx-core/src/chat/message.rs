@@ -2,10 +2,10 @@
 //! in the form of `OpenAI`'s API; `text/template/messages.rs` writes the form that a template expects.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::json::{self, Value};
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// Whether the arguments are the text of a JSON object.
     pub fn has_object(&self) -> bool {
-        serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
+        json::parse(self.arguments.as_bytes()).is_ok_and(|value| value.as_object().is_some())
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    fn read(value: Value) -> Result<Message, String> {
+    fn read(value: serde_json::Value) -> Result<Message, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
@@ -351,6 +351,16 @@ mod tests {
             let written = serde_json::to_value(&message).expect("it has a form");
             assert_eq!(read(written), Ok(message), "{given}");
         }
+    }
+
+    #[test]
+    fn arguments_that_are_an_object_keep_their_numbers() {
+        let long = "123456789012345678901234567890";
+        let call =
+            format!(r#"{{"function": {{"name": "add", "arguments": {{"a": {long}, "b": [1e5, 1.50]}}}}}}"#);
+        let message = format!(r#"{{"role": "assistant", "tool_calls": [{call}]}}"#);
+        let message: Message = serde_json::from_str(&message).expect("valid");
+        assert_eq!(message.tool_calls[0].arguments, format!(r#"{{"a":{long},"b":[1e5,1.50]}}"#));
     }
 
     #[test]

@@ -3,11 +3,10 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::format::spaced_json;
 use super::json_type::JsonTypes;
 use crate::error::{Error, Result};
+use crate::json::Value;
 
 /// A tool that a model may call.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +14,7 @@ pub struct Tool {
     /// Its name.
     pub name: String,
     /// The JSON schema of its arguments; an empty object allows any.
-    pub parameters: Value,
+    pub parameters: serde_json::Value,
     /// Whether arguments must follow the schema.
     pub is_strict: bool,
     /// Whether it came up after the conversation began. The prompt then does not begin with its definition, which would change
@@ -27,18 +26,19 @@ pub struct Tool {
 
 impl Tool {
     /// Reads a tool of the form `{"type": "function", "function": {"name": …, "parameters": …}}`.
-    pub fn read(json: Value) -> Result<Self> {
+    pub fn read(json: impl Into<Value>) -> Result<Self> {
+        let json: Value = json.into();
         let wrong = |message: &str| Error::request("tools", message);
         if json["type"].as_str().is_some_and(|kind| kind != "function") {
             return Err(wrong("holds a tool whose type is not function"));
         }
-        let function = json.get("function").filter(|function| function.is_object());
+        let function = json.get("function").filter(|function| function.as_object().is_some());
         let function = function.ok_or_else(|| wrong("holds a tool without a function"))?;
         let name = function["name"].as_str().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| wrong("holds a function without a name"))?.to_owned();
         let parameters = match function.get("parameters") {
-            None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
-            Some(parameters @ Value::Object(_)) => parameters.clone(),
+            None | Some(Value::Null) => serde_json::Map::new().into(),
+            Some(parameters @ Value::Object(_)) => parameters.clone().into(),
             Some(_) => return Err(wrong("holds a function whose parameters are no JSON schema")),
         };
         let is_strict = function["strict"].as_bool().unwrap_or(false);

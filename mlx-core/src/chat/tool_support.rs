@@ -1,12 +1,13 @@
 //! Whether and how a model calls tools. At load its template writes a call, and the format that reads this call back is the
 //! model's: what a parser reads is then what the model has learned to write.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::format::{CallFormat, OutputFormat, Part, WrittenCall};
 use super::message::{Message, ToolCall};
 use super::parser::{ChatEvent, OutputParser};
 use super::tool::{Tool, Tools};
+use crate::json::{self, Map, Value};
 use crate::text::{ChatTemplate, TemplateInput, Tokenizer};
 
 /// The tool that the template is asked to write a call of.
@@ -194,7 +195,7 @@ impl<'a> Probe<'a> {
         }
         let is_call = |(index, (name, args)): (usize, &(String, String))| {
             name == TOOL
-                && serde_json::from_str(args).is_ok_and(|args: Map<String, Value>| args == arguments(index))
+                && json::parse(args.as_bytes()).is_ok_and(|args| args == Value::Object(arguments(index)))
         };
         read.len() == count && read.iter().enumerate().all(is_call)
     }
@@ -232,13 +233,13 @@ fn tool() -> Tool {
     let parameters = json!({"type": "object", "properties": properties, "required": ["place", "days"]});
     let description = "Looks up the times of high tide.";
     let function = json!({"name": TOOL, "description": description, "parameters": parameters});
-    let json = json!({"type": "function", "function": function});
+    let json = json!({"type": "function", "function": function}).into();
     Tool { name: TOOL.to_owned(), parameters, is_strict: false, is_deferred: false, json }
 }
 
-fn arguments(index: usize) -> Map<String, Value> {
+fn arguments(index: usize) -> Map {
     let place = ["Brest", "Saint-Malo"][index];
-    Map::from_iter([("days".to_owned(), (3 + index).into()), ("place".to_owned(), place.into())])
+    Map::from_iter([("days".to_owned(), (3 + index as i64).into()), ("place".to_owned(), place.into())])
 }
 
 #[cfg(test)]

@@ -75,9 +75,9 @@ pub struct TemplateInput {
     /// The conversation.
     pub messages: Vec<Message>,
     /// The tools that the model may call, in the form of `OpenAI`'s API.
-    pub tools: Option<Vec<Value>>,
+    pub tools: Option<Vec<crate::json::Value>>,
     /// Documents for models that quote them.
-    pub documents: Option<Vec<Value>>,
+    pub documents: Option<Vec<crate::json::Value>>,
     /// Whether to end with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
     /// Whether a model without a chat template continues the conversation's own text; otherwise that is an error.
@@ -85,7 +85,7 @@ pub struct TemplateInput {
     /// Whether the answer continues the last message; [`crate::chat::chat_prompt`] then ends the prompt within it.
     pub continue_final_message: bool,
     /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
-    pub extra: Map<String, Value>,
+    pub extra: crate::json::Map,
     /// The time that `strftime_now` gives; the system's clock if there is none.
     pub now: Option<DateTime>,
 }
@@ -218,7 +218,7 @@ impl Compiled {
     /// Renders it from exactly these variables.
     fn render(
         &self,
-        variables: &Map<String, Value>,
+        variables: &crate::json::Map,
         now: Option<DateTime>,
         limits: &RenderLimits,
         control: &Arc<Control>,
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     fn render(source: &str, variables: &Value) -> Result<String> {
-        let variables = variables.as_object().cloned().unwrap_or_default();
+        let variables = crate::json::Value::from(variables.clone()).as_object().cloned().unwrap_or_default();
         let now = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
         let template = ChatTemplate::from_source(source, Map::new())?;
         let template = &template.templates[DEFAULT];
@@ -331,7 +331,14 @@ mod tests {
             let template = ChatTemplate::from_source(&source, Map::new()).expect("it compiles");
             let limits = RenderLimits::new(std::time::Duration::from_millis(500), MEMORY);
             let measured = on_thread(NO_PAUSE, |control| {
-                let render = || drop(template.templates[DEFAULT].render(&Map::new(), None, &limits, control));
+                let render = || {
+                    drop(template.templates[DEFAULT].render(
+                        &crate::json::Map::new(),
+                        None,
+                        &limits,
+                        control,
+                    ));
+                };
                 Ok(allocation_counter::measure(render))
             });
             let measured = measured.expect("it ends");
@@ -356,8 +363,8 @@ mod tests {
         ]});
         write("tokenizer_config.json", &listed.to_string());
         assert_eq!(load().expect("is there").render(&input).expect("renders"), "<s>TrueFalse");
-        input.tools = Some(vec![json!({})]);
-        input.extra = json!({"bos_token": "!"}).as_object().cloned().unwrap_or_default();
+        input.tools = Some(vec![json!({}).into()]);
+        input.extra.insert("bos_token".into(), "!".into());
         assert_eq!(load().expect("is there").render(&input).expect("renders"), "!1user");
         write("chat_template.jinja", "file{{ bos_token }}\n");
         assert_eq!(load().expect("is there").render(&input).expect("renders"), "file!");

@@ -1,6 +1,6 @@
 //! Where requests may have URLs of pictures: in parts of messages, of items and of results of tools.
 
-use serde_json::Value;
+use mlx_core::json::Value;
 
 use crate::fields::Fields;
 use crate::protocol::image::is_remote;
@@ -50,7 +50,7 @@ fn in_part<'a>(part: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<
     };
     // Of the Messages API, which writes places in its own way.
     let is_dotted = kind == Some("image");
-    let url = path.iter().try_fold(part, |value, name| value.get_mut(*name));
+    let url = path.iter().try_fold(part, |value, name| value.get_mut(name));
     if let Some(Value::String(url)) = url
         && is_remote(url)
     {
@@ -62,9 +62,8 @@ fn in_part<'a>(part: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     fn places(body: &Value) -> Vec<String> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");

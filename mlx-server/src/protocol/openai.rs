@@ -16,8 +16,8 @@ pub(crate) mod text;
 pub(crate) mod tools;
 pub(crate) mod writer;
 
+use mlx_core::json::Value;
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::field_value::FieldValue;

@@ -1,8 +1,8 @@
 //! The request and the answer of `POST /v1/rerank`, as Jina, Cohere and vLLM have them.
 
 use mlx_core::engine::Priority;
+use mlx_core::json::Value;
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -88,7 +88,7 @@ fn documents(given: Option<Value>) -> Result<Vec<String>, ApiError> {
     };
     let text = |(index, document)| match document {
         Value::String(text) => Ok(text),
-        Value::Object(mut object) if object.len() == 1 => match object.remove("text") {
+        Value::Object(mut object) if object.len() == 1 => match object.shift_remove("text") {
             Some(Value::String(text)) => Ok(text),
             _ => Err(index),
         },

@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
 use mlx_core::engine::Client;
+use mlx_core::json::Value;
 use mlx_core::{Error, create_private_folder, keep_names, warn_of_readers, write_privately};
 use mlx_options::ByteSize;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::client;
 
@@ -204,9 +204,8 @@ fn read(path: &Path) -> io::Result<(Entry<Record>, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     fn record(id: &str, created: u64) -> Record {
         let request = json!({"input": "a"});
@@ -285,9 +284,10 @@ mod tests {
         journal.end("resp_a", &json!({"output": []})).expect("written");
         for id in ["resp_a", "resp_b"] {
             let path = folder.path().join(format!("{id}.json"));
-            let mut entry: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
+            let mut entry: serde_json::Value =
+                serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
             // The number of the same client, as it was once written.
-            entry["record"]["client"] = json!(7);
+            entry["record"]["client"] = serde_json::json!(7);
             fs::write(&path, entry.to_string()).expect("written");
         }
         let journal = Journal::at(folder.path(), ByteSize(600)).expect("a folder");

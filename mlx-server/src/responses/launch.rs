@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mlx_core::chat::check_calls;
 use mlx_core::engine::Client;
-use serde_json::{Map, Value, json};
+use mlx_core::json::{self, Map, Value};
+use serde_json::json;
 use tokio::task::spawn_blocking;
 
 use super::events::Reader;
@@ -166,7 +167,7 @@ impl Launch {
             None => Arc::new(Kept::new(client, items, own, Value::Null)),
         };
         let writer = Writer::new(asked, facts.clone(), Some(at_end(state, &id, &kept)));
-        kept.set(json!(writer.begun()));
+        kept.set(shown(writer.begun()));
         state.responses.begin(&id, &kept);
         let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
         let unread = match (&state.journal, is_streamed) {
@@ -194,7 +195,7 @@ impl Launch {
 fn at_end(state: &AppState, id: &str, kept: &Arc<Kept>) -> Box<dyn FnOnce(&Response) + Send> {
     let (state, id, kept) = (state.clone(), id.to_owned(), Arc::clone(kept));
     Box::new(move |response| {
-        let response = json!(response);
+        let response = shown(response);
         kept.set(response.clone());
         state.responses.end(&id, &kept);
         tokio::spawn(async move {
@@ -202,6 +203,12 @@ fn at_end(state: &AppState, id: &str, kept: &Arc<Kept>) -> Box<dyn FnOnce(&Respo
             write(&state, move |journal| journal.end(&id, &response)).await.ok();
         });
     })
+}
+
+/// A response as it is shown.
+fn shown(response: &Response) -> Value {
+    // Every response has a form in JSON.
+    json::to_value(response).unwrap_or_default()
 }
 
 async fn write(
@@ -230,7 +237,7 @@ pub(crate) async fn resume(state: &AppState) {
     }
     let begun = found.begun.into_iter().map(|record| {
         let shown = json!({"id": record.id, "object": "response", "created_at": record.created, "status": "in_progress", "output": []});
-        let kept = stored(&record, shown);
+        let kept = stored(&record, shown.into());
         state.responses.begin(&record.id, &kept);
         (record, kept)
     });

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx_core::engine::Client;
+use mlx_core::json::Value;
 use mlx_options::ByteSize;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::events::EventLog;
@@ -208,9 +208,8 @@ fn size(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     fn kept(client: u64, text: &str) -> Arc<Kept> {
         let item = Arc::new(json!({"id": format!("msg_{text}"), "text": text.repeat(1000)}));

@@ -4,8 +4,8 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use mlx_core::json::Value;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::read;
@@ -230,7 +230,7 @@ pub(crate) async fn items(
     let first = match &query.after {
         None => 0,
         Some(after) => {
-            let place = items.iter().position(|item| item["id"] == json!(after));
+            let place = items.iter().position(|item| item["id"] == after.as_str());
             place.ok_or_else(|| {
                 ApiError::field("after", format!("is {after:?}, which is no item of this response"))
             })? + 1

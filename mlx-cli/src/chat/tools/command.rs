@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use serde_json::{Map, Value};
+use mlx_core::json::{Map, Value};
 
 use crate::shell_word;
 
@@ -59,7 +59,7 @@ impl Template {
     }
 
     /// The command with these arguments, and what it looks like; else what the model has to do better.
-    pub(super) fn filled(&self, arguments: &Map<String, Value>) -> Result<(Command, String), String> {
+    pub(super) fn filled(&self, arguments: &Map) -> Result<(Command, String), String> {
         if let Some((name, _)) = arguments.iter().find(|(_, value)| written(value).contains('\0')) {
             return Err(format!("{name:?} contains a zero byte, which no command can take"));
         }
@@ -116,7 +116,7 @@ fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
 }
 
 /// The words with their arguments; a word whose argument is not given is left out.
-fn filled_words(words: &[Vec<Piece>], arguments: &Map<String, Value>) -> Result<Vec<String>, String> {
+fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, String> {
     let mut filled: Vec<String> = Vec::with_capacity(words.len());
     for pieces in words {
         let text = |piece: &Piece| match piece {
@@ -127,7 +127,7 @@ fn filled_words(words: &[Vec<Piece>], arguments: &Map<String, Value>) -> Result<
         let word = texts.concat();
         let may_be_option = word.starts_with('-') && !filled.iter().any(|word| word == END_OF_OPTIONS);
         if let Some(Piece::Argument(name)) = pieces.first().filter(|_| may_be_option)
-            && !arguments.get(name).is_some_and(Value::is_number)
+            && !arguments.get(name).is_some_and(|value| value.as_number().is_some())
         {
             return Err(format!("{name:?} begins with -, so the command would take it for an option"));
         }
@@ -153,11 +153,11 @@ mod tests {
         Template::words(&words, names).expect("valid")
     }
 
-    fn arguments(value: &Value) -> Map<String, Value> {
-        value.as_object().cloned().expect("an object")
+    fn arguments(value: &serde_json::Value) -> Map {
+        Value::from(value.clone()).into_object().expect("an object")
     }
 
-    fn output(template: &Template, given: &Value) -> String {
+    fn output(template: &Template, given: &serde_json::Value) -> String {
         let (mut command, _) = template.filled(&arguments(given)).expect("it can be filled");
         let output = command.output().expect("it runs");
         String::from_utf8(output.stdout).expect("text")

@@ -183,8 +183,8 @@ minimum = 1
         let file = folder.path().join("it's here.txt");
         std::fs::write(&file, "one\ntwo\nthree\n").expect("it can be written");
         let run = |tool: &FileTool, arguments: Value| {
-            let (mut command, _) =
-                tool.command.filled(arguments.as_object().expect("an object")).expect("valid");
+            let arguments = mlx_core::json::Value::from(arguments).into_object().expect("an object");
+            let (mut command, _) = tool.command.filled(&arguments).expect("valid");
             String::from_utf8(command.output().expect("it runs").stdout).expect("text")
         };
         let found = run(&tools[0], json!({"text": "thr", "folder": folder.path()}));

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx_core::chat::{ToolCall, Tools};
-use serde_json::{Map, Value};
+use mlx_core::json;
+use serde_json::Value;
 
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
@@ -110,10 +111,10 @@ impl Toolbox {
 }
 
 /// The arguments of a call, if the tool has such parameters.
-fn arguments(text: &str, schema: &Value) -> Result<Map<String, Value>, String> {
+fn arguments(text: &str, schema: &Value) -> Result<json::Map, String> {
     let text = if text.trim().is_empty() { "{}" } else { text };
-    let arguments: Map<String, Value> =
-        serde_json::from_str(text).map_err(|_| "its arguments are no JSON object".to_owned())?;
+    let arguments = json::parse(text.as_bytes()).ok().and_then(json::Value::into_object);
+    let arguments = arguments.ok_or("its arguments are no JSON object")?;
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     if let Some(name) = required.into_iter().find(|name| !arguments.contains_key(*name)) {
         return Err(format!("its argument {name:?} is missing"));
@@ -150,6 +151,9 @@ mod tests {
         let request = toolbox.request(&call("say", "{\"text\": \"a b\"}")).expect("valid");
         assert_eq!(request.shown, "printf %s 'a b'");
         assert_eq!(toolbox.run(request, &Interrupt::default()).text, "a b");
+        let long = "123456789012345678901234567890";
+        let numbers = toolbox.request(&call("say", &format!("{{\"text\": [{long}, 1.50]}}"))).expect("valid");
+        assert_eq!(toolbox.run(numbers, &Interrupt::default()).text, format!("[{long},1.50]"));
         let missing = toolbox.request(&call("no", "")).expect("it has no arguments");
         assert!(toolbox.run(missing, &Interrupt::default()).text.contains("did not start"));
         for (name, arguments, word) in [

@@ -1,6 +1,6 @@
 //! The spellings of each family, as data. A new family is a new row.
 
-use serde_json::Value;
+use crate::json::Value;
 
 use Setting::{Flag, Tokens, Word};
 

@@ -2,11 +2,10 @@
 
 use std::str::FromStr;
 
-use serde_json::{Map, Value};
-
 use super::OutputFormat;
-use super::tables::{EFFORTS, SWITCHES};
+use super::tables::{EFFORTS, SWITCHES, Switch};
 use crate::error::{Error, Result};
+use crate::json::Map;
 use crate::text::ChatTemplate;
 
 /// Whether a model is asked to think before it answers.
@@ -63,32 +62,62 @@ impl FromStr for Thinking {
 impl Thinking {
     /// The variables that request this of a template, for a model with this output. A template without such a variable is an
     /// error, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its thoughts anyway.
-    pub fn variables(self, template: &ChatTemplate, format: &OutputFormat) -> Result<Map<String, Value>> {
+    pub fn variables(self, template: &ChatTemplate, format: &OutputFormat) -> Result<Map> {
+        if let Some(cause) = self.obstacle(template, format) {
+            let words = [("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
+            let others = Self::accepted(template, format, &words);
+            return Err(Error::request("think", format!("{cause}; it may be {}", others.join(" or "))));
+        }
         let mut variables = Map::new();
-        let switch = SWITCHES.iter().find(|switch| template.mentions(switch.sign));
-        let missing = || Error::request("think", "the model's chat template cannot turn thinking on or off");
-        let on = match self {
-            Self::Auto => return Ok(variables),
-            Self::Effort(effort) => {
-                let Some(variable) = EFFORTS.into_iter().find(|name| template.mentions(name)) else {
-                    let message =
-                        "the model's chat template has no reasoning_effort; it may be on, off or auto";
-                    return Err(Error::request("think", message));
-                };
-                variables.insert(variable.into(), effort.as_str().into());
-                true
-            }
-            Self::On if switch.is_none() && format.has_thoughts() => return Ok(variables),
-            Self::On => true,
-            Self::Off => false,
-        };
-        let switch = switch.ok_or_else(missing)?;
-        if !variables.contains_key(switch.variable) {
-            let value = if on { switch.on } else { switch.off };
+        if let (Self::Effort(effort), Some(variable)) = (self, effort_of(template)) {
+            variables.insert(variable.into(), effort.as_str().into());
+        }
+        if let Some(switch) = switch_of(template)
+            && self != Self::Auto
+            && !variables.contains_key(switch.variable)
+        {
+            let value = if self == Self::Off { switch.off } else { switch.on };
             variables.insert(switch.variable.into(), value.into());
         }
         Ok(variables)
     }
+
+    /// Returns the cause if the template has no variable for it.
+    pub fn obstacle(self, template: &ChatTemplate, format: &OutputFormat) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::On if format.has_thoughts() => None,
+            _ if switch_of(template).is_none() => {
+                Some("the model's chat template cannot turn thinking on or off")
+            }
+            Self::Effort(_) if effort_of(template).is_none() => {
+                Some("the model's chat template has no reasoning_effort")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the words whose setting the template has a variable for.
+    pub fn accepted<'a>(
+        template: &ChatTemplate,
+        format: &OutputFormat,
+        words: &[(&'a str, Self)],
+    ) -> Vec<&'a str> {
+        words
+            .iter()
+            .filter(|(_, it)| it.obstacle(template, format).is_none())
+            .map(|(word, _)| *word)
+            .collect()
+    }
+}
+
+fn switch_of(template: &ChatTemplate) -> Option<&'static Switch> {
+    SWITCHES.iter().find(|switch| template.mentions(switch.sign))
+}
+
+/// The variable of a template that knows several efforts.
+fn effort_of(template: &ChatTemplate) -> Option<&'static str> {
+    EFFORTS.into_iter().find(|name| template.mentions(name))
 }
 
 #[cfg(test)]
@@ -96,9 +125,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::Value;
 
     fn variables(source: &str, thinking: &str) -> Result<Value, String> {
-        let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+        let template = ChatTemplate::from_source(source, serde_json::Map::new()).expect("it compiles");
         let thinking: Thinking = thinking.parse()?;
         let format = OutputFormat::spelled(&template);
         thinking.variables(&template, &format).map(Value::Object).map_err(|error| error.to_string())
@@ -128,14 +158,27 @@ mod tests {
             ("plain", "auto", json!({})),
             ("{% if add_generation_prompt %}<think>{% endif %}", "on", json!({})),
         ] {
-            assert_eq!(variables(source, thinking), Ok(expected), "{source}");
+            assert_eq!(variables(source, thinking), Ok(expected.into()), "{source}");
         }
-        assert!(variables("plain", "off").expect_err("no switch").contains("think"));
-        assert!(variables("plain", "on").expect_err("no thoughts").contains("think"));
-        assert!(variables("always <think>", "off").expect_err("no switch").contains("think"));
-        assert!(
-            variables("{{ enable_thinking }}", "high").expect_err("no effort").contains("reasoning_effort")
-        );
+    }
+
+    #[test]
+    fn a_refusal_proposes_only_what_the_template_takes() {
+        for (source, thinking, end) in [
+            ("plain", "off", "cannot turn thinking on or off; it may be auto"),
+            ("plain", "on", "cannot turn thinking on or off; it may be auto"),
+            ("plain", "low", "cannot turn thinking on or off; it may be auto"),
+            ("{% if add_generation_prompt %}<think>{% endif %}", "off", "on or off; it may be on or auto"),
+            ("{{ enable_thinking }}", "high", "has no reasoning_effort; it may be on or off or auto"),
+        ] {
+            let error = variables(source, thinking).expect_err("it has no such variable");
+            assert!(error.starts_with("think: ") && error.ends_with(end), "{error}");
+            for word in ["on", "off", "auto"] {
+                let is_proposed =
+                    error.rsplit("it may be ").next().is_some_and(|others| others.contains(word));
+                assert_eq!(is_proposed, variables(source, word).is_ok(), "{word} in {error}");
+            }
+        }
         assert!(variables("plain", "maybe").expect_err("no such word").contains("maybe"));
     }
 }

@@ -1,18 +1,19 @@
 //! Writes calls as a family's model does: for prompts whose template does not, and to compare it with those that do.
 
 use serde::Serialize;
+use serde_json::Serializer;
 use serde_json::ser::Formatter;
-use serde_json::{Map, Serializer, Value};
 
 use super::calls::CallFormat;
 use super::family::{Args, Envelope, KindOfValue, Part, Tagged};
+use crate::json::{Map, Value};
 
 /// A call to write.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::chat) struct WrittenCall<'a> {
     pub(in crate::chat) id: &'a str,
     pub(in crate::chat) name: &'a str,
-    pub(in crate::chat) arguments: &'a Map<String, Value>,
+    pub(in crate::chat) arguments: &'a Map,
 }
 
 impl CallFormat {
@@ -61,7 +62,7 @@ fn write_envelope(envelope: &Envelope, call: &WrittenCall) -> String {
     spaced_json(&Value::Object(object))
 }
 
-fn write_args(args: &Args, arguments: &Map<String, Value>) -> String {
+fn write_args(args: &Args, arguments: &Map) -> String {
     match args {
         Args::Json => spaced_json(&Value::Object(arguments.clone())),
         Args::Python => {
@@ -86,7 +87,7 @@ fn bare(value: &Value, quote: &str) -> String {
     }
 }
 
-fn bare_map(map: &Map<String, Value>, quote: &str) -> String {
+fn bare_map(map: &Map, quote: &str) -> String {
     let each = map.iter().map(|(key, value)| format!("{key}:{}", bare(value, quote)));
     format!("{{{}}}", each.collect::<Vec<_>>().join(","))
 }
@@ -114,7 +115,7 @@ fn value_kind(kind: KindOfValue, value: &Value) -> &'static str {
     }
 }
 
-fn nested_map(map: &Map<String, Value>, prefix: &str) -> String {
+fn nested_map(map: &Map, prefix: &str) -> String {
     map.iter().map(|(key, value)| element(key, value, prefix)).collect()
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::text::{ChatTemplate, Tokenizer};
 
 fn support(source: &str, format: &str) -> ToolSupport {
-    let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+    let template = ChatTemplate::from_source(source, serde_json::Map::new()).expect("it compiles");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/llama-f32");
     let tokenizer = Tokenizer::load(&folder).expect("the fixture loads");
     ToolSupport::detect(Some(&template), &tokenizer, Some(format)).expect("it can call tools")
@@ -107,6 +107,7 @@ fn calls_stand_in_the_content_where_the_template_writes_none() {
 fn arguments_that_are_no_object_become_one() {
     assert_eq!(with_objects(&conversation(1)), None);
     let messages = with_objects(&conversation(2)).expect("one call has no object");
-    let arguments: Value = serde_json::from_str(&messages[1].tool_calls[1].arguments).expect("JSON");
+    let arguments: serde_json::Value =
+        serde_json::from_str(&messages[1].tool_calls[1].arguments).expect("JSON");
     assert_eq!(arguments, json!({"unparsed_arguments": "no JSON"}));
 }

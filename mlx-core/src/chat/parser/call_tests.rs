@@ -7,6 +7,7 @@ use super::*;
 use crate::chat::format::WrittenCall;
 use crate::chat::tool::Tool;
 use crate::engine::{Exactness, FinishReason, Finished, Timings, TokenOutput, Usage};
+use crate::json;
 
 /// What a parser has read.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -121,7 +122,11 @@ pub(super) fn written(format: &CallFormat, calls: &[(&str, Map<String, Value>)])
             _ => format!("call{index}"),
         })
         .collect();
-    let written = calls.iter().zip(&ids).map(|((name, arguments), id)| WrittenCall { id, name, arguments });
+    let exact =
+        |arguments: &Map<String, Value>| json::Value::from(Value::Object(arguments.clone())).into_object();
+    let arguments: Vec<_> = calls.iter().map(|(_, it)| exact(it).expect("an object")).collect();
+    let written = calls.iter().zip(&arguments).zip(&ids);
+    let written = written.map(|(((name, _), arguments), id)| WrittenCall { id, name, arguments });
     let calls: Vec<WrittenCall> = written.collect();
     format.write(&calls)
 }

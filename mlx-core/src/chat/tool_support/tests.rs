@@ -13,7 +13,7 @@ fn template(call: &str) -> ChatTemplate {
         "{TOOLS}{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}{call}<|end_of_turn|>{{% endfor %}}\
          {{% if add_generation_prompt %}}<|assistant|>{{% endif %}}"
     );
-    ChatTemplate::from_source(&source, Map::new()).expect("it compiles")
+    ChatTemplate::from_source(&source, serde_json::Map::new()).expect("it compiles")
 }
 
 fn detect(template: &ChatTemplate, named: Option<&str>) -> Result<ToolSupport, String> {
@@ -68,10 +68,12 @@ fn calls_are_written_into_the_content_where_the_template_writes_none() {
 
 #[test]
 fn a_model_that_cannot_call_tools_says_why() {
-    let no_tools = ChatTemplate::from_source("{{ messages[0].content }}", Map::new()).expect("it compiles");
+    let no_tools =
+        ChatTemplate::from_source("{{ messages[0].content }}", serde_json::Map::new()).expect("it compiles");
     let unknown = template(&format!("{CALLS}CALL {{{{ f.name }}}}{{% endfor %}}"));
-    let raises = ChatTemplate::from_source("{{ raise_exception('no tools') if tools }}", Map::new())
-        .expect("it compiles");
+    let raises =
+        ChatTemplate::from_source("{{ raise_exception('no tools') if tools }}", serde_json::Map::new())
+            .expect("it compiles");
     for (template, named, word) in [
         (&no_tools, None, "no place for tools"),
         (&unknown, None, "none of the known formats"),
@@ -95,7 +97,7 @@ const RECIPIENTS: &str = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}
 
 #[test]
 fn calls_may_be_messages_to_their_tools() {
-    let template = ChatTemplate::from_source(RECIPIENTS, Map::new()).expect("it compiles");
+    let template = ChatTemplate::from_source(RECIPIENTS, serde_json::Map::new()).expect("it compiles");
     let support = detect(&template, None).expect("it writes calls");
     assert_eq!(
         (support.calls().name(), support.writes_calls, support.is_parallel),
@@ -113,7 +115,7 @@ fn thoughts_are_found_where_a_template_names_either_tag() {
         ("{% if add_generation_prompt %}<think>{% endif %}", true),
         ("{{ messages }}", false),
     ] {
-        let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+        let template = ChatTemplate::from_source(source, serde_json::Map::new()).expect("it compiles");
         assert_eq!(OutputFormat::spelled(&template).has_thoughts(), is_found, "{source}");
     }
 }

@@ -107,9 +107,16 @@ impl Matcher {
     }
 }
 
-/// The first line of an error; what follows is the state of the compiler.
+/// The first line of an error; what follows is the state of the compiler. An error of a regular expression shows the expression
+/// before its cause.
 pub(super) fn first_line(error: &impl Display) -> String {
-    let mut line = error.to_string().lines().next().unwrap_or_default().to_owned();
+    let text = error.to_string();
+    let mut line = text.lines().next().unwrap_or_default().to_owned();
+    if line.ends_with("regex parse error:")
+        && let Some(cause) = text.lines().find_map(|line| line.strip_prefix("error: "))
+    {
+        line = format!("{line} {cause}");
+    }
     line.truncate(line.floor_char_boundary(LONGEST_ERROR));
     if line == "NoExtensionBias" { "no text fulfils it".into() } else { line }
 }

@@ -9,6 +9,7 @@ mod lark;
 mod matcher;
 mod place;
 mod prepare;
+mod references;
 mod schema;
 mod shared;
 mod source;

@@ -6,14 +6,16 @@ use std::collections::HashSet;
 use serde_json::{Map, Number, Value, json};
 
 use super::formats::{pattern_of, with_agreed_space};
+use super::references::References;
+use crate::json::pointer;
 
 /// Longer schemas are refused.
 const MAX_BYTES: usize = 1 << 20;
 /// Deeper ones, too.
 const MAX_DEPTH: usize = 64;
 
-/// What may stand between two parts of JSON.
-const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,8}";
+/// What may stand between two parts of JSON: a model that repeats itself would write white space without end.
+const WHITE_SPACE: &str = r"[\x20\x0A]";
 
 /// The compiler's options, as a key of a schema. Only we may set it.
 const OPTIONS: &str = "x-guidance";
@@ -49,14 +51,11 @@ const MOST: f64 = (i64::MAX - 1023) as f64;
 
 /// The schema as it is compiled, or what of it cannot be enforced: the end of a sentence about it.
 pub(super) fn enforceable(schema: &Value) -> Result<Value, String> {
+    let root = schema;
     let mut schema = if *schema == json!(true) { json!({}) } else { schema.clone() };
-    let mut walk = Walk::of(&schema);
+    let mut walk = Walk::of(root);
     walk.schema(&mut schema, "#", 0)?;
-    if let Some((place, target)) = walk.references.iter().find(|(_, target)| !walk.knows(target)) {
-        return Err(format!(
-            "refers to {target:?} at {place}; only schemas in the schema itself can be named, as #/$defs/NAME"
-        ));
-    }
+    walk.references.finish(&mut schema, MAX_BYTES)?;
     if schema.to_string().len() > MAX_BYTES {
         return Err(format!("has more than {MAX_BYTES} bytes"));
     }
@@ -66,31 +65,24 @@ pub(super) fn enforceable(schema: &Value) -> Result<Value, String> {
 }
 
 /// A walk over all schemas in a schema.
-struct Walk {
+struct Walk<'a> {
     /// Whether a list of `items` is a tuple, as it was before 2020-12.
     is_old: bool,
-    /// Where the schemas are, as JSON pointers.
-    places: HashSet<String>,
-    /// Every `$ref`, with its place.
-    references: Vec<(String, String)>,
+    references: References<'a>,
 }
 
-impl Walk {
-    fn of(schema: &Value) -> Self {
+impl<'a> Walk<'a> {
+    fn of(schema: &'a Value) -> Self {
         let draft = schema.get("$schema").and_then(Value::as_str);
         let is_old = draft.is_some_and(|draft| !draft.contains("2020-12"));
-        Self { is_old, places: HashSet::new(), references: Vec::new() }
-    }
-
-    fn knows(&self, target: &str) -> bool {
-        target == "#/" || self.places.contains(target)
+        Self { is_old, references: References::of(schema) }
     }
 
     fn schema(&mut self, schema: &mut Value, place: &str, depth: usize) -> Result<(), String> {
         if depth > MAX_DEPTH {
             return Err(format!("is nested more than {MAX_DEPTH} levels deep"));
         }
-        self.places.insert(place.to_owned());
+        self.references.add_schema(place);
         match schema {
             Value::Bool(_) => Ok(()),
             Value::Object(object) => {
@@ -104,10 +96,10 @@ impl Walk {
     }
 
     /// Keywords whose meaning depends on where they stand or on the version of the specification.
-    fn check_form(&mut self, object: &Map<String, Value>, place: &str) -> Result<(), String> {
+    fn check_form(&mut self, object: &mut Map<String, Value>, place: &str) -> Result<(), String> {
         let refused = |what: &str| Err(format!("uses {what} at {place}, which cannot be enforced"));
-        if let Some(target) = object.get("$ref").and_then(Value::as_str) {
-            self.references.push((place.to_owned(), target.to_owned()));
+        if let Some(Value::String(reference)) = object.get_mut("$ref") {
+            self.references.rewrite(reference, place);
         }
         if place != "#" && (object.contains_key("$id") || object.contains_key("$schema")) {
             return refused("a schema with its own $id or $schema");
@@ -141,7 +133,7 @@ impl Walk {
             match (keyword.as_str(), value) {
                 ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
                     for (name, schema) in named {
-                        self.schema(schema, &format!("{place}/{name}"), depth + 1)?;
+                        self.schema(schema, &format!("{place}/{}", pointer::escaped(name)), depth + 1)?;
                     }
                 }
                 ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => {

@@ -144,7 +144,7 @@ fn is(name: &str, value: &Value, meter: &Meter) -> Outcome<bool> {
         "boolean" => matches!(value, Value::Bool(_)),
         "true" => matches!(value, Value::Bool(true)),
         "false" => matches!(value, Value::Bool(false)),
-        "integer" => matches!(value, Value::Int(_)),
+        "integer" => matches!(value, Value::Int(_) | Value::Long(_)),
         "float" => matches!(value, Value::Float(_)),
         "number" => value.as_float().is_some(),
         "string" => matches!(value, Value::Text(_)),

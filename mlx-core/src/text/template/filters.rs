@@ -30,6 +30,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Met
         "abs" => {
             let [] = arguments.bind([])?;
             match (value.as_int(), value.as_float()) {
+                _ if matches!(value, Value::Long(_)) => Err(invalid("a number is too large")),
                 (Some(number), _) => {
                     number.checked_abs().map(Value::Int).ok_or_else(|| invalid("a number is too large"))
                 }

@@ -34,6 +34,7 @@ impl Writer<'_> {
             Value::None => self.output.push("null"),
             Value::Bool(flag) => self.output.push(if *flag { "true" } else { "false" }),
             Value::Int(number) => self.output.push(&number.to_string()),
+            Value::Long(digits) => self.output.push(digits.content()),
             Value::Float(number) => self.output.push(&float(*number)),
             Value::Text(_) => self.string(value.as_text().unwrap_or_default()),
             Value::List(list) if matches!(list.kind, ListKind::List | ListKind::Tuple) => self.list(list),
@@ -67,7 +68,8 @@ impl Writer<'_> {
             self.item(index == 0)?;
             match key.value() {
                 Value::Text(_) => self.string(key.value().as_text().unwrap_or_default())?,
-                scalar @ (Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
+                scalar
+                @ (Value::None | Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_)) => {
                     self.output.push("\"")?;
                     self.value(scalar)?;
                     self.output.push("\"")?;

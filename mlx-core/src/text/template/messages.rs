@@ -1,9 +1,8 @@
 //! Messages in the form that a chat template expects. Templates differ in where they look for thoughts, in what stands
 //! for content that is not there, and in whether the arguments of a call are an object or its text.
 
-use serde_json::{Map, Value, json};
-
 use crate::chat::{Message, Part, Role, ToolCall};
+use crate::json::{self, Map, Value};
 
 /// How a template looks at messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +75,8 @@ impl MessageForm {
     /// Parts of text are joined: most templates take nothing but a text. Those that take pictures take parts.
     fn content(self, message: &Message) -> Value {
         if let (Some(reasoning), ReasoningForm::Part) = (&message.reasoning, self.reasoning) {
-            let thinking = json!({"type": "thinking", "thinking": reasoning});
+            let thinking =
+                Value::object([("type", "thinking".into()), ("thinking", reasoning.as_str().into())]);
             return std::iter::once(thinking).chain(message.parts.iter().map(part)).collect();
         }
         if message.images().next().is_some() {
@@ -86,7 +86,7 @@ impl MessageForm {
     }
 
     fn call(self, call: &ToolCall) -> Value {
-        let object = || serde_json::from_str::<Map<String, Value>>(&call.arguments).ok().map(Value::Object);
+        let object = || json::parse(call.arguments.as_bytes()).ok()?.into_object().map(Value::Object);
         let text = || Value::String(call.arguments.clone());
         let arguments = if self.arguments_text { text() } else { object().unwrap_or_else(text) };
         let mut written = Map::new();
@@ -94,15 +94,16 @@ impl MessageForm {
             written.insert("id".into(), id.as_str().into());
         }
         written.insert("type".into(), "function".into());
-        written.insert("function".into(), json!({"name": call.name, "arguments": arguments}));
+        let function = Value::object([("name", call.name.as_str().into()), ("arguments", arguments)]);
+        written.insert("function".into(), function);
         Value::Object(written)
     }
 }
 
 fn part(part: &Part) -> Value {
     match part {
-        Part::Text(text) => json!({"type": "text", "text": text}),
-        Part::Image(_) => json!({"type": "image"}),
+        Part::Text(text) => Value::object([("type", "text".into()), ("text", text.as_str().into())]),
+        Part::Image(_) => Value::object([("type", "image".into())]),
     }
 }
 
@@ -118,10 +119,12 @@ fn role(role: Role) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::text::{ChatTemplate, TemplateInput};
 
-    fn written(template: &str, message: Value) -> Value {
+    fn written(template: &str, message: serde_json::Value) -> Value {
         let message = serde_json::from_value(message).expect("a message");
         MessageForm::of(|text| template.contains(text)).write(&message)
     }
@@ -154,12 +157,12 @@ mod tests {
         let call = json!({"id": "1", "type": "function", "function": {"name": "add", "arguments": "{\"b\": 1, \"a\": 2}"}});
         let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
         let object = written("", message.clone());
-        assert_eq!(object["content"], "");
+        assert_eq!(object["content"].as_str(), Some(""));
         assert_eq!(object["tool_calls"][0]["function"]["arguments"].to_string(), r#"{"b":1,"a":2}"#);
         assert_eq!(written("{% if message['content'] is none %}", message.clone())["content"], Value::Null);
         let message: Message = serde_json::from_value(message).expect("a message");
         let text = MessageForm::of(|_| false).others()[1].write(&message);
-        assert_eq!(text["tool_calls"][0]["function"]["arguments"], "{\"b\": 1, \"a\": 2}");
+        assert_eq!(text["tool_calls"][0]["function"]["arguments"].as_str(), Some("{\"b\": 1, \"a\": 2}"));
     }
 
     #[test]
@@ -168,7 +171,7 @@ mod tests {
         let message: Message =
             serde_json::from_value(json!({"role": "assistant", "tool_calls": [call]})).expect("valid");
         let render = |source: &str, messages: Vec<Message>| {
-            let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+            let template = ChatTemplate::from_source(source, serde_json::Map::new()).expect("it compiles");
             template.render(&TemplateInput { messages, ..TemplateInput::default() })
         };
         for (source, expected) in [

@@ -11,6 +11,7 @@ pub(super) fn int(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome
     let [default, base] = arguments.bind(["default", "base"])?;
     let base = u32::try_from(integer(base.as_ref(), 10)?).unwrap_or(u32::MAX);
     let parsed = match value {
+        Value::Long(_) => return Ok(value.clone()),
         Value::Text(_) => {
             let text = value.as_text().unwrap_or_default();
             meter.spend(text.len())?;

@@ -104,6 +104,9 @@ fn number(operator: &str, left: &Value, right: &Value) -> Outcome<Value> {
         .map(Value::Int)
         .ok_or_else(too_large);
     }
+    if matches!(left, Value::Long(_)) || matches!(right, Value::Long(_)) {
+        return Err(invalid(format!("an operand of {operator} is too large")));
+    }
     let (Some(one), Some(other)) = (left.as_float(), right.as_float()) else {
         return Err(unsupported(operator, left, right));
     };
@@ -151,6 +154,7 @@ pub(super) fn signed(operator: &str, value: &Value) -> Outcome<Value> {
         (Some(number), _) => {
             number.checked_neg().map(Value::Int).ok_or_else(|| invalid("a number is too large"))
         }
+        (None, Value::Long(_)) => Err(invalid("a number is too large")),
         (None, Value::Float(number)) => Ok(Value::Float(if operator == "+" { *number } else { -number })),
         (None, other) => match other.undefined_name() {
             Some(name) => Err(invalid(format!("`{name}` is undefined"))),

@@ -30,6 +30,7 @@ pub(super) fn write_repr(output: &mut Buffer, value: &Value) -> Outcome<()> {
         Value::None => output.push("None"),
         Value::Bool(flag) => output.push(if *flag { "True" } else { "False" }),
         Value::Int(number) => output.push(&number.to_string()),
+        Value::Long(digits) => output.push(digits.content()),
         Value::Float(number) => output.push(&float(*number)),
         Value::Text(text) => {
             output.push(if text.safe { "Markup(" } else { "" })?;

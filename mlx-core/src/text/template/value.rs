@@ -30,6 +30,8 @@ pub(super) enum Value {
     None,
     Bool(bool),
     Int(i128),
+    /// An integer beyond 128 bits, which is only written and compared.
+    Long(Rc<Text>),
     Float(f64),
     Text(Rc<Text>),
     List(Rc<List>),
@@ -116,6 +118,12 @@ impl Value {
         Ok(Self::Text(Rc::new(Text { content: text, safe, _held: held })))
     }
 
+    /// An integer of any length, by its digits; its bytes are counted.
+    pub(super) fn long(meter: &Meter, digits: String) -> Outcome<Self> {
+        let held = meter.hold(OVERHEAD + digits.capacity())?;
+        Ok(Self::Long(Rc::new(Text { content: digits, safe: false, _held: held })))
+    }
+
     /// A text whose bytes have been counted.
     pub(super) fn buffered(buffer: Buffer, safe: bool) -> Outcome<Self> {
         let (text, mut held) = buffer.into_parts();
@@ -199,6 +207,7 @@ impl Value {
     pub(super) fn as_float(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
+            Self::Long(digits) => digits.content.parse().ok(),
             other => other.as_int().map(|number| number as f64),
         }
     }
@@ -213,7 +222,7 @@ impl Value {
             Self::Text(text) => !text.content.is_empty(),
             Self::List(list) => list.kind == ListKind::Generator || !list.items.is_empty(),
             Self::Map(map) => !map.entries.is_empty(),
-            Self::Object(_) => true,
+            Self::Long(_) | Self::Object(_) => true,
         }
     }
 
@@ -223,7 +232,7 @@ impl Value {
             Self::Undefined(_) => "Undefined",
             Self::None => "NoneType",
             Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
+            Self::Int(_) | Self::Long(_) => "int",
             Self::Float(_) => "float",
             Self::Text(_) => "str",
             Self::List(list) => match list.kind {
@@ -300,6 +309,7 @@ impl Value {
                 true
             }
             (Self::Object(one), Self::Object(other)) => Rc::ptr_eq(one, other),
+            (Self::Long(one), Self::Long(other)) => one.content == other.content,
             _ => match (self.as_int(), other.as_int()) {
                 (Some(one), Some(other)) => one == other,
                 _ => self.as_float().is_some_and(|one| other.as_float() == Some(one)),
@@ -328,6 +338,10 @@ pub(super) fn named(values: Vec<(String, Value)>, meter: &Meter) -> Outcome<Valu
 }
 
 impl Text {
+    pub(super) fn content(&self) -> &str {
+        &self.content
+    }
+
     /// Python keeps short texts once, so equal ones are often the same.
     pub(super) fn is_short_and_equal(&self, other: &Self) -> bool {
         self.content.len() < 32 && self.content == other.content

@@ -1,8 +1,8 @@
 //! The objects of an answer, whole and as events of a stream.
 
 use mlx_core::engine::Usage;
+use mlx_core::json::{Map, Value};
 use serde::Serialize;
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// A message of the model.

@@ -4,7 +4,7 @@ mod document;
 
 use mlx_core::Image;
 use mlx_core::chat::{Part, Role, ToolCall, Tools};
-use serde_json::{Map, Value};
+use mlx_core::json::{Map, Value};
 
 use super::signature;
 use crate::error::ApiError;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use mlx_core::chat::{self, Part, Role, ToolCall, Tools};
-use serde_json::Value;
+use mlx_core::json::Value;
 
 use super::block::{self, Block, Placed};
 use crate::error::ApiError;
@@ -53,7 +53,7 @@ pub(super) fn read(
 
 /// The system prompt, without what is meant for Anthropic's servers.
 fn instructions(system: Value) -> Result<Option<chat::Message>, ApiError> {
-    let is_text = system.is_string();
+    let is_text = system.as_str().is_some();
     let ours = |text: String| match text.split_once('\n') {
         // A client that has no blocks has it in the first line.
         Some((_, rest)) if is_text && text.starts_with(FOR_OTHERS) => rest.to_owned(),

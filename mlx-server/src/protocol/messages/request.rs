@@ -2,8 +2,9 @@
 
 use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::RequestOptions;
+use mlx_core::json::{Map, Value};
 use mlx_core::sampling::SamplingOptions;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -220,6 +221,7 @@ fn shared() -> [RefOr<Schema>; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn read(request: &Value) -> Result<MessagesRequest, ApiError> {
         MessagesRequest::read(&mut parsed(request))

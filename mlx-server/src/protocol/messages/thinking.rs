@@ -3,7 +3,7 @@
 
 use mlx_core::chat::{Effort, Thinking};
 use mlx_core::engine::Grammar;
-use serde_json::Value;
+use mlx_core::json::Value;
 
 use super::block::required;
 use crate::chat_request::ThinkingRequest;
@@ -119,16 +119,15 @@ pub(super) fn read_format(format: Value, place: &str) -> Result<Grammar, ApiErro
         let message = format!("is {kind:?}; it must be json_schema");
         return Err(ApiError::unsupported(fields.name("type"), message));
     }
-    let schema = required(&mut fields, "schema")?;
+    let schema: Value = required(&mut fields, "schema")?;
     fields.end()?;
-    Ok(Grammar::JsonSchema(schema))
+    Ok(Grammar::JsonSchema(schema.into()))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     fn asked(request: &Value) -> Result<Asked, ApiError> {
         read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"), Some(2000))
@@ -186,7 +185,7 @@ mod tests {
     fn a_schema_is_a_constraint() {
         let format = json!({"type": "json_schema", "schema": {"type": "object"}});
         let grammar = asked(&json!({"output_config": {"format": format}})).expect("valid").grammar;
-        assert_eq!(grammar, Some(Grammar::JsonSchema(json!({"type": "object"}))));
+        assert_eq!(grammar, Some(Grammar::JsonSchema(json!({"type": "object"}).into())));
     }
 
     #[test]

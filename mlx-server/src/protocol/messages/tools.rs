@@ -1,7 +1,7 @@
 //! The tools of a request, and which of them the model may or must call.
 
 use mlx_core::chat::{Tool, ToolChoice, Tools};
-use serde_json::{Map, Value, json};
+use mlx_core::json::{Map, Value};
 
 use super::block::required;
 use crate::chat_request::ToolRequest;
@@ -114,7 +114,7 @@ fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
         function.insert("description".into(), description.into());
     }
     function.insert("parameters".into(), schema.into());
-    let tool = Tool::read(json!({"type": "function", "function": function}));
+    let tool = Tool::read(Value::object([("type", "function".into()), ("function", function.into())]));
     let tool = tool.map_err(|error| ApiError::from(error).renamed("tools", place))?;
     let is_deferred = given.defer_loading.unwrap_or(false);
     Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), is_deferred, ..tool }))
@@ -148,6 +148,7 @@ fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn read_json(request: &Value) -> Result<Offered, ApiError> {
         read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))

@@ -1,9 +1,10 @@
 //! The requests of `POST /api/embed` and of the older `POST /api/embeddings`, and their answers.
 
 use mlx_core::engine::Priority;
+use mlx_core::json::Value;
 use mlx_core::sentence_transformers::PromptChoice;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 

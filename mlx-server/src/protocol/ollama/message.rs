@@ -2,7 +2,7 @@
 
 use mlx_core::Image;
 use mlx_core::chat::{Message, Part, Role, ToolCall};
-use serde_json::{Map, Value};
+use mlx_core::json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::field_value::kind;
@@ -21,11 +21,10 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
     Ok(reader.messages)
 }
 
-/// Takes the pictures of a message.
-pub(super) fn images(fields: &mut Fields) -> Result<Vec<Image>, ApiError> {
-    let place = fields.name("images");
-    let images: Vec<String> = fields.take("images")?.unwrap_or_default();
-    let images = images.iter().enumerate();
+/// Reads the pictures at a place of the request.
+pub(super) fn images(given: Option<Vec<String>>, place: &str) -> Result<Vec<Image>, ApiError> {
+    let given = given.unwrap_or_default();
+    let images = given.iter().enumerate();
     images.map(|(index, data)| image::of_base64(data, &format!("{place}[{index}]"))).collect()
 }
 
@@ -44,7 +43,7 @@ impl Reader {
         let role: Option<String> = fields.take("role")?;
         let text: String = fields.take("content")?.unwrap_or_default();
         let reasoning: Option<String> = fields.take("thinking")?;
-        let images = images(&mut fields)?;
+        let images = images(fields.take("images")?, &fields.name("images"))?;
         let calls = self.calls_of(&mut fields)?;
         let tool: Option<String> = fields.take("tool_name")?;
         let tool = tool.or(fields.take("name")?);
@@ -126,9 +125,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     #[test]
     fn pictures_stand_before_the_text() {

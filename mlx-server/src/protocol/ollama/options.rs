@@ -1,7 +1,8 @@
 //! The options of a request in Ollama's API.
 
+use mlx_core::json::{Number, Value};
 use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::ApiError;
 use crate::field_value::whole;
@@ -23,7 +24,7 @@ const OF_LOADING: [&str; 10] = [
 ];
 
 /// Options of which only the values that change nothing are accepted.
-fn fixed() -> [(&'static str, Vec<Value>, &'static str); 5] {
+fn fixed() -> [(&'static str, Vec<serde_json::Value>, &'static str); 5] {
     [
         ("mirostat", vec![json!(0)], "there is no mirostat; see top_p and min_p"),
         ("mirostat_tau", vec![json!(5), json!(5.0)], "there is no mirostat"),
@@ -86,7 +87,7 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 /// -1 and -2 are no limit but the context's.
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     let place = fields.name("num_predict");
-    let Some(given) = fields.take::<serde_json::Number>("num_predict")? else { return Ok(None) };
+    let Some(given) = fields.take::<Number>("num_predict")? else { return Ok(None) };
     match whole(&given) {
         Some(-2 | -1) => Ok(None),
         Some(count) if count >= 0 => Ok(usize::try_from(count).ok()),
@@ -97,6 +98,7 @@ fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     #[test]
     fn options_are_honored_neutral_named_or_refused() {

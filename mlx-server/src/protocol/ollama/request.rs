@@ -2,8 +2,9 @@
 
 use mlx_core::chat::{ContextPolicy, Message, Thinking, check_calls};
 use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
+use mlx_core::json::{Map, Value};
 use mlx_core::sampling::SamplingDefaults;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use utoipa::PartialSchema;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
@@ -12,7 +13,7 @@ use super::options::{self, Options};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::schema::merged;
+use crate::protocol::openai::schema::{Fixed, merged};
 use crate::protocol::openai::tools;
 use crate::request_log::RequestId;
 
@@ -61,6 +62,9 @@ field_group! {
         /// Instructions before it.
         #[schema(example = "Be brief.")]
         pub(crate) system: String,
+        /// Pictures beside the text: base64 of png, jpeg, webp or gif files.
+        #[schema(value_type = Vec<String>, example = json!(["AQID"]))]
+        pub(crate) images: Vec<String>,
     }
 }
 
@@ -91,7 +95,7 @@ impl OllamaGenerateRequest {
         fields.only("raw", &[json!(false)], "for a text without a template use /v1/completions")?;
         fields.only("suffix", &[json!("")], "fill-in-the-middle is not offered")?;
         fields.only("template", &[json!("")], "the model's own template is used")?;
-        let images = super::message::images(fields)?;
+        let images = super::message::images(given.images, "images")?;
         fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
         let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
         if prompt.is_none() && !images.is_empty() {
@@ -149,7 +153,7 @@ fn constraint(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {
         Value::String(name) if name == "json" => {
             Ok(Some(Grammar::JsonSchema(json!({"type": "object"})).into()))
         }
-        schema @ Value::Object(_) => Ok(Some(Grammar::JsonSchema(schema).into())),
+        schema @ Value::Object(_) => Ok(Some(Grammar::JsonSchema(schema.into()).into())),
         _ => Err(ApiError::field("format", "must be json or a JSON schema")),
     }
 }
@@ -167,11 +171,7 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
 }
 
 /// The schema of a request with these fields of its own.
-fn schema(
-    own: RefOr<Schema>,
-    neutral: &[(&'static str, Vec<Value>, &'static str)],
-    required: &[&str],
-) -> RefOr<Schema> {
+fn schema(own: RefOr<Schema>, neutral: &[Fixed], required: &[&str]) -> RefOr<Schema> {
     merged([own, OllamaFields::schema()], neutral).build(required)
 }
 

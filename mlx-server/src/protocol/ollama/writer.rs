@@ -1,7 +1,8 @@
 //! Writes answers in Ollama's form: an object, or lines of objects. Calls are whole, with their arguments as objects.
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use mlx_core::json::{self, Value};
+use serde_json::json;
 
 use crate::answer::{AnswerWriter, Facts};
 use crate::error::ApiError;
@@ -39,26 +40,28 @@ impl Writer {
 
     /// A line with more of the answer.
     fn line(&self, text: &str, thought: &str, calls: &[Value]) -> Value {
-        let mut line = json!({"model": self.facts.model, "created_at": rfc3339(crate::time::now())});
+        let now = rfc3339(crate::time::now());
+        let mut line =
+            Value::object([("model", self.facts.model.as_str().into()), ("created_at", now.into())]);
         match self.endpoint {
             Endpoint::Chat => {
-                let mut message = json!({"role": "assistant", "content": text});
+                let mut message = Value::object([("role", "assistant".into()), ("content", text.into())]);
                 if !thought.is_empty() {
-                    message["thinking"] = thought.into();
+                    message.insert("thinking", thought.into());
                 }
                 if !calls.is_empty() {
-                    message["tool_calls"] = calls.into();
+                    message.insert("tool_calls", calls.to_vec().into());
                 }
-                line["message"] = message;
+                line.insert("message", message);
             }
             Endpoint::Generate => {
-                line["response"] = text.into();
+                line.insert("response", text.into());
                 if !thought.is_empty() {
-                    line["thinking"] = thought.into();
+                    line.insert("thinking", thought.into());
                 }
             }
         }
-        line["done"] = false.into();
+        line.insert("done", false.into());
         line
     }
 
@@ -78,7 +81,7 @@ impl Writer {
             "eval_count": usage.completion_tokens,
             "eval_duration": nanoseconds(timings.decode),
         });
-        if let (Value::Object(line), Value::Object(more)) = (line, more) {
+        if let (Value::Object(line), Value::Object(more)) = (line, more.into()) {
             line.extend(more);
         }
     }
@@ -87,12 +90,13 @@ impl Writer {
     fn complete(&mut self) -> Option<Value> {
         let (name, arguments) = self.call.take()?;
         let text = if arguments.is_empty() { "{}" } else { &arguments };
-        let object: Option<Map<String, Value>> = serde_json::from_str(text).ok();
+        let object = json::parse(text.as_bytes()).ok().filter(|value| value.as_object().is_some());
         // The limit of tokens may have cut it.
-        let object = object.unwrap_or_else(|| Map::from_iter([(UNREADABLE.to_owned(), arguments.into())]));
-        let index = self.calls;
+        let object = object.unwrap_or_else(|| Value::object([(UNREADABLE, arguments.into())]));
+        let index = self.calls.into();
         self.calls += 1;
-        Some(json!({"function": {"index": index, "name": name, "arguments": object}}))
+        let function = Value::object([("index", index), ("name", name.into()), ("arguments", object)]);
+        Some(Value::object([("function", function)]))
     }
 
     /// The calls that are complete after this piece.
@@ -136,7 +140,7 @@ impl AnswerWriter for Writer {
     }
 
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
-        vec![bytes(&json!({"error": error.message()}))]
+        vec![bytes(&Value::object([("error", error.message().into())]))]
     }
 
     fn closing(&mut self) -> Vec<Bytes> {
@@ -160,7 +164,7 @@ impl AnswerWriter for Writer {
 }
 
 /// The answer to a request without a message, which asks for the model to be loaded.
-pub(crate) fn loaded_line(endpoint: Endpoint, model: &str) -> Value {
+pub(crate) fn loaded_line(endpoint: Endpoint, model: &str) -> serde_json::Value {
     let mut line = json!({"model": model, "created_at": rfc3339(crate::time::now())});
     match endpoint {
         Endpoint::Chat => line["message"] = json!({"role": "assistant", "content": ""}),

@@ -1,7 +1,8 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
 use mlx_core::chat::{ContextPolicy, check_calls};
-use serde_json::{Map, Value, json};
+use mlx_core::json::{Map, Value};
+use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 

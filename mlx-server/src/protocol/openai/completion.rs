@@ -1,7 +1,7 @@
 //! The request of `POST /v1/completions`.
 
+use mlx_core::json::Value;
 use mlx_core::sampling::MAX_TOP_LOGPROBS;
-use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -143,9 +143,8 @@ pub(crate) fn ids(value: &Value, place: &str) -> Result<Vec<u32>, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::fields::value as json;
 
     #[test]
     fn prompts_come_in_four_forms() {

@@ -1,7 +1,8 @@
 //! The fields that say what an answer must be: `response_format` as OpenAI has it, `structured_outputs` as vLLM has it.
 
 use mlx_core::engine::{ConstraintSpec, Grammar};
-use serde_json::{Value, json};
+use mlx_core::json::{self, Map, Value};
+use serde_json::json;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
@@ -47,12 +48,12 @@ fn format(given: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
         Some("text") => None,
         // llama.cpp's clients give a schema here, too.
         Some("json_object") => {
-            let schema = fields.value("schema").unwrap_or_else(|| json!({ "type": "object" }));
+            let schema = fields.value("schema").map_or_else(|| json!({ "type": "object" }), Into::into);
             Some((Grammar::JsonSchema(schema), "response_format.schema"))
         }
         Some("json_schema") => {
-            let inner = fields.value("json_schema").unwrap_or_else(|| json!({}));
-            Some((Grammar::JsonSchema(named_schema(inner)?), SCHEMA))
+            let inner = fields.value("json_schema").unwrap_or_else(|| Map::new().into());
+            Some((Grammar::JsonSchema(named_schema(inner)?.into()), SCHEMA))
         }
         Some(other) => {
             let message = format!("is {other:?}; it may be text, json_object or json_schema");
@@ -84,7 +85,7 @@ fn outputs(given: Value) -> Result<(Grammar, &'static str), ApiError> {
     let grammar = fields.take::<String>("grammar")?;
     fields.end()?;
     let given = [
-        json.map(|schema| (Grammar::JsonSchema(schema), "structured_outputs.json")),
+        json.map(|schema| (Grammar::JsonSchema(schema.into()), "structured_outputs.json")),
         regex.map(|regex| (Grammar::Regex(regex), "structured_outputs.regex")),
         choice.map(|texts| (Grammar::Choices(texts), "structured_outputs.choice")),
         grammar.map(|grammar| (Grammar::Lark(grammar), "structured_outputs.grammar")),
@@ -102,13 +103,14 @@ fn outputs(given: Value) -> Result<(Grammar, &'static str), ApiError> {
 /// A schema, which vLLM also takes as text.
 fn schema_or_text(given: Value) -> Result<Value, ApiError> {
     let Value::String(text) = given else { return Ok(given) };
-    serde_json::from_str(&text)
+    json::parse(text.as_bytes())
         .map_err(|error| ApiError::field("structured_outputs.json", format!("is no JSON: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn constraint(request: &Value) -> Result<Option<Given>, ApiError> {
         let mut fields = Fields::parse(request.to_string().as_bytes()).expect("an object");
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn every_form_becomes_a_grammar() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
-        let of_schema = |field| Some((Grammar::JsonSchema(schema.clone()).into(), field));
+        let of_schema = |field| Some((Grammar::JsonSchema(schema.clone().into()).into(), field));
         for (request, expected) in [
             (json!({"response_format": {"type": "text"}}), None),
             (json!({"response_format": null}), None),

@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mlx_core::engine::Priority;
+use mlx_core::json::Value;
 use mlx_core::sentence_transformers::{Pooling, PromptChoice, normalized};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 

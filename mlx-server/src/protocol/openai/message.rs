@@ -1,8 +1,9 @@
 //! The messages of a chat request: read strictly, with the place of each mistake.
 
 use mlx_core::chat::{self, Part, Role, ToolCall};
+use mlx_core::json::Value;
 use mlx_core::{Error, Image};
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -220,6 +221,7 @@ fn read_call(call: Value, place: &str) -> Result<ToolCall, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn one(message: &Value) -> Result<chat::Message, ApiError> {
         read(Some(json!([message]))).map(|mut messages| messages.remove(0))
@@ -235,7 +237,7 @@ mod tests {
             json!({"role": "assistant", "content": null, "tool_calls": [call]}),
             json!({"role": "tool", "content": parts, "tool_call_id": "1", "name": "add"}),
         ] {
-            let core: chat::Message = serde_json::from_value(message.clone()).expect("valid");
+            let core: chat::Message = serde_json::from_str(&message.to_string()).expect("valid");
             assert_eq!(one(&message), Ok(core));
         }
     }

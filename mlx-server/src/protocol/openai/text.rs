@@ -1,7 +1,8 @@
 //! Requests and responses of `POST /tokenize`, `/detokenize` and `/v1/chat/render`.
 
+use mlx_core::json::Value;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 

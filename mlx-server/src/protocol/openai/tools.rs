@@ -1,7 +1,8 @@
 //! The tools of a chat request, and which of them the model may or must call.
 
 use mlx_core::chat::{Tool, ToolChoice, Tools};
-use serde_json::{Value, json};
+use mlx_core::json::{Map, Value};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::chat_request::ToolRequest;
@@ -106,7 +107,7 @@ fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     let (name, place_of_name) = (function.take("name")?, function.name("name"));
     check_name(name, &place_of_name)?;
     function.take::<String>("description")?;
-    function.take::<serde_json::Map<String, Value>>("parameters")?;
+    function.take::<Map>("parameters")?;
     function.take::<bool>("strict")?;
     function.end()?;
     Tool::read(whole).map_err(|error| ApiError::from(error).renamed("tools", place))
@@ -202,6 +203,7 @@ fn function_name(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn read(request: &Value) -> Result<ToolRequest, ApiError> {
         super::read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))

@@ -2,7 +2,8 @@
 
 use mlx_core::Image;
 use mlx_core::chat::{Part, Role};
-use serde_json::{Value, json};
+use mlx_core::json::Value;
+use serde_json::json;
 
 use crate::error::ApiError;
 use crate::field_value::kind;
@@ -67,7 +68,7 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
 /// A text as the message of a user.
 fn message(text: String) -> Given {
     let content = json!([{"type": "input_text", "text": text}]);
-    let value = json!({"type": "message", "role": "user", "content": content});
+    let value = json!({"type": "message", "role": "user", "content": content}).into();
     Given::Item(value, Item::Message { role: Role::User, parts: vec![Part::Text(text)] })
 }
 
@@ -221,6 +222,7 @@ fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn one(item: &Value) -> Result<Given, ApiError> {
         read(Some(json!([item]))).map(|mut items| items.remove(0))

@@ -1,7 +1,7 @@
 //! The objects of the Responses API as the server writes them. Every field that may be null is written.
 
+use mlx_core::json::{Map, Value};
 use serde::Serialize;
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::protocol::openai::logprobs::ChatLogprob;

@@ -2,8 +2,9 @@
 
 use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
+use mlx_core::json::{Map, Value};
 use mlx_core::sampling::MAX_TOP_LOGPROBS;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -215,22 +216,22 @@ fn echo(fields: &Fields) -> Map<String, Value> {
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
         ("max_tool_calls", Value::Null),
-        ("parallel_tool_calls", json!(true)),
+        ("parallel_tool_calls", true.into()),
         ("previous_response_id", Value::Null),
         ("prompt_cache_key", Value::Null),
         ("safety_identifier", Value::Null),
-        ("service_tier", json!("default")),
-        ("store", json!(true)),
-        ("temperature", json!(1)),
-        ("tool_choice", json!("auto")),
-        ("tools", json!([])),
-        ("top_logprobs", json!(0)),
-        ("top_p", json!(1)),
-        ("frequency_penalty", json!(0)),
-        ("presence_penalty", json!(0)),
-        ("truncation", json!("disabled")),
+        ("service_tier", "default".into()),
+        ("store", true.into()),
+        ("temperature", 1.into()),
+        ("tool_choice", "auto".into()),
+        ("tools", Vec::new().into()),
+        ("top_logprobs", 0.into()),
+        ("top_p", 1.into()),
+        ("frequency_penalty", 0.into()),
+        ("presence_penalty", 0.into()),
+        ("truncation", "disabled".into()),
         ("user", Value::Null),
-        ("metadata", json!({})),
+        ("metadata", Map::new().into()),
     ];
     let value =
         |(name, absent): (&str, Value)| (name.to_owned(), fields.peek(name).cloned().unwrap_or(absent));
@@ -243,13 +244,13 @@ fn echo(fields: &Fields) -> Map<String, Value> {
 
 /// Gives a function the fields that clients require of it in a response.
 fn complete(tool: &mut Value) {
-    let Some(tool) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&json!("function"))) else {
+    let Some(tool) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&"function".into())) else {
         return;
     };
     for (name, absent) in
-        [("description", Value::Null), ("parameters", Value::Null), ("strict", json!(false))]
+        [("description", Value::Null), ("parameters", Value::Null), ("strict", false.into())]
     {
-        let value = tool.entry(name).or_insert(absent.clone());
+        let value = tool.entry(name.to_owned()).or_insert(absent.clone());
         if value.is_null() {
             *value = absent;
         }
@@ -284,14 +285,15 @@ fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, Api
 
 fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingRequest, Value), ApiError> {
     let Some(reasoning) = reasoning else {
-        return Ok((ThinkingRequest::default(), json!({"effort": null, "summary": null})));
+        let shown = Value::object([("effort", Value::Null), ("summary", Value::Null)]);
+        return Ok((ThinkingRequest::default(), shown));
     };
     let mut fields = Fields::inside("reasoning", reasoning)?;
     let effort: Option<String> = fields.take("effort")?;
     let summary = fields.unused(|fields| fields.take::<String>("summary"))?;
     fields.unused(|fields| fields.take::<String>("generate_summary"))?;
     request.add_unused(fields.finish()?);
-    let shown = json!({"effort": effort, "summary": summary});
+    let shown = json!({"effort": effort, "summary": summary}).into();
     Ok((ThinkingRequest::demanded(effort.as_deref(), "reasoning.effort")?, shown))
 }
 
@@ -299,15 +301,15 @@ fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingR
 const SCHEMA: &str = "text.format.schema";
 
 fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
-    let plain = json!({"format": {"type": "text"}});
-    let Some(text) = text else { return Ok((None, plain)) };
+    let plain = Value::object([("type", "text".into())]);
+    let Some(text) = text else { return Ok((None, Value::object([("format", plain)]))) };
     let mut shown = text.clone();
     let mut fields = Fields::inside("text", text)?;
     fields.unused(|fields| fields.take::<String>("verbosity"))?;
     let format = fields.value("format");
     request.add_unused(fields.finish()?);
     let Some(format) = format else {
-        shown["format"] = plain["format"].clone();
+        shown.insert("format", plain);
         return Ok((None, shown));
     };
     let mut fields = Fields::inside("text.format", format)?;
@@ -321,7 +323,7 @@ fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintS
             fields.take::<String>("description")?;
             fields.take::<bool>("strict")?;
             let schema = fields.value("schema");
-            Some(Grammar::JsonSchema(schema.ok_or_else(|| ApiError::field(SCHEMA, "is missing"))?))
+            Some(Grammar::JsonSchema(schema.ok_or_else(|| ApiError::field(SCHEMA, "is missing"))?.into()))
         }
         _ => {
             return Err(ApiError::unsupported(
@@ -337,6 +339,7 @@ fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintS
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn read(request: &Value) -> Result<ResponseRequest, ApiError> {
         ResponseRequest::read(&mut parsed(request))

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use mlx_core::chat::{Tool, ToolChoice, Tools};
-use serde_json::{Map, Value, json};
+use mlx_core::json::{self, Map, Value};
+use serde_json::json;
 
 use super::item::Arguments;
 use crate::chat_request::ToolRequest;
@@ -116,7 +117,7 @@ impl OfferedTools {
                     Some("required") => true,
                     Some(_) => return Err(ApiError::field("tool_choice.mode", "must be auto or required")),
                 };
-                let Some(Value::Array(list)) = fields.value("tools").filter(|list| list != &json!([])) else {
+                let Some(Value::Array(list)) = fields.value("tools").filter(|list| *list != json!([])) else {
                     return Err(ApiError::field("tool_choice.tools", "must be a list of at least one tool"));
                 };
                 let name = |(index, tool)| {
@@ -172,8 +173,8 @@ pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
 
 /// The input of a custom tool in the arguments that the model wrote; those that are cut off give what is there.
 pub(crate) fn input_of(arguments: &str) -> String {
-    let whole: Option<Map<String, Value>> = serde_json::from_str(arguments).ok();
-    match whole.and_then(|mut object| object.remove(INPUT)) {
+    let whole = json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
+    match whole.and_then(|mut object| object.shift_remove(INPUT)) {
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),
         None => arguments.to_owned(),
@@ -232,16 +233,14 @@ impl Reader {
         if is_deferred == Some(true) {
             self.ignored.push(place);
         }
-        let mut function = json!({"name": seen_name(namespace, &name)});
-        if let Some(text) = description {
-            function["description"] = text.into();
-        }
-        function["parameters"] =
-            parameters.map_or_else(|| json!({"type": "object", "properties": {}}), Value::Object);
-        if is_strict == Some(true) {
-            function["strict"] = true.into();
-        }
-        self.add(&function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
+        let named = ("name", seen_name(namespace, &name).into());
+        let any = || json!({"type": "object", "properties": {}}).into();
+        let parameters = ("parameters", parameters.map_or_else(any, Value::Object));
+        let description = description.map(|text| ("description", text.into()));
+        let strict = (is_strict == Some(true)).then(|| ("strict", true.into()));
+        let entries = [Some(named), description, Some(parameters), strict];
+        let function: Value = entries.into_iter().flatten().collect();
+        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
     }
 
     /// A tool that takes a text: a function with one argument.
@@ -272,14 +271,14 @@ impl Reader {
         if is_strict {
             function["strict"] = true.into();
         }
-        self.add(&function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
+        self.add(function.into(), Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
     }
 
-    fn add(&mut self, function: &Value, origin: Origin) -> Result<(), ApiError> {
+    fn add(&mut self, function: Value, origin: Origin) -> Result<(), ApiError> {
         if self.tools.len() == MOST {
             return Err(ApiError::field("tools", format!("has more than {MOST} tools")));
         }
-        let tool = Tool::read(json!({"type": "function", "function": function}))?;
+        let tool = Tool::read(Value::object([("type", "function".into()), ("function", function)]))?;
         self.origins.insert(tool.name.clone(), origin);
         self.tools.push(tool);
         Ok(())
@@ -323,6 +322,7 @@ fn name_of(fields: &mut Fields) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     fn read(tools: Value, choice: Value) -> Result<OfferedTools, ApiError> {
         OfferedTools::read(Some(tools), Some(choice).filter(|choice| !choice.is_null()), None)

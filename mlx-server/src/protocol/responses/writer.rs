@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use mlx_core::engine::Usage;
+use mlx_core::json::Map;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::object::{
     IncompleteDetails, InputTokensDetails, OutputItem, OutputPart, OutputTokensDetails, Response,
@@ -24,7 +25,7 @@ pub(crate) struct Asked {
     /// The id of the response.
     pub(crate) id: String,
     /// What the response shows of the request.
-    pub(crate) echo: Map<String, Value>,
+    pub(crate) echo: Map,
     /// The tools.
     pub(crate) tools: OfferedTools,
     /// Whether tokens have log-probabilities.
@@ -94,7 +95,7 @@ impl Writer {
         &self.response
     }
 
-    fn event(&mut self, kind: &'static str, fields: Value) -> Bytes {
+    fn event(&mut self, kind: &'static str, fields: &impl Serialize) -> Bytes {
         let bytes = event_bytes(kind, self.sequence, fields);
         self.sequence += 1;
         bytes
@@ -102,8 +103,9 @@ impl Writer {
 
     /// An event with the whole response.
     fn response_event(&mut self, kind: &'static str) -> Bytes {
-        let response = json(&self.response);
-        self.event(kind, json!({ "response": response }))
+        let bytes = event_bytes(kind, self.sequence, &Whole { response: &self.response });
+        self.sequence += 1;
+        bytes
     }
 
     /// An event of the open item.
@@ -114,8 +116,10 @@ impl Writer {
         if open.is_some_and(|open| open.kind.has_part()) {
             fields["content_index"] = 0.into();
         }
-        merge(&mut fields, more);
-        self.event(kind, fields)
+        if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
+            fields.extend(more);
+        }
+        self.event(kind, &fields)
     }
 
     fn begin(&mut self, prefix: &str, kind: Kind, events: &mut Vec<Bytes>) {
@@ -126,7 +130,7 @@ impl Writer {
         let item = json(&open.item(Status::InProgress));
         let part = open.part().map(|part| json(&part));
         self.open = Some(open);
-        events.push(self.event("response.output_item.added", json!({"output_index": place, "item": item})));
+        events.push(self.event("response.output_item.added", &json!({"output_index": place, "item": item})));
         if let Some(part) = part {
             events.push(self.item_event("response.content_part.added", json!({ "part": part })));
         }
@@ -216,7 +220,7 @@ impl Writer {
         let Some(open) = self.open.take() else { return };
         let item = open.item(status);
         let fields = json!({"output_index": self.response.output.len(), "item": json(&item)});
-        events.push(self.event("response.output_item.done", fields));
+        events.push(self.event("response.output_item.done", &fields));
         self.response.output.push(item);
     }
 
@@ -267,8 +271,8 @@ impl AnswerWriter for Writer {
     /// Some clients do not count comments. The number is that of the event before: signs of life are not repeated to those who
     /// come back.
     fn sign_of_life(&mut self) -> Bytes {
-        let response = json(&self.response);
-        event_bytes("response.in_progress", self.sequence.saturating_sub(1), json!({ "response": response }))
+        let whole = Whole { response: &self.response };
+        event_bytes("response.in_progress", self.sequence.saturating_sub(1), &whole)
     }
 
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
@@ -351,16 +355,25 @@ fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
     }
 }
 
-fn event_bytes(kind: &'static str, sequence: u64, fields: Value) -> Bytes {
-    let mut data = json!({"type": kind, "sequence_number": sequence});
-    merge(&mut data, fields);
-    Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {data}\n\n"))
+/// The data of an event.
+#[derive(Serialize)]
+struct Data<'a, T> {
+    r#type: &'static str,
+    sequence_number: u64,
+    #[serde(flatten)]
+    fields: &'a T,
 }
 
-fn merge(object: &mut Value, more: Value) {
-    if let (Value::Object(object), Value::Object(more)) = (object, more) {
-        object.extend(more);
-    }
+/// The fields of an event with the whole response.
+#[derive(Serialize)]
+struct Whole<'a> {
+    response: &'a Response,
+}
+
+fn event_bytes(kind: &'static str, sequence: u64, fields: &impl Serialize) -> Bytes {
+    // Every value here has a form in JSON.
+    let data = serde_json::to_string(&Data { r#type: kind, sequence_number: sequence, fields });
+    Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", data.unwrap_or_default()))
 }
 
 fn json<T: Serialize>(value: &T) -> Value {

@@ -97,6 +97,10 @@ pub(super) fn written(spec: &Spec, value: &Value) -> Outcome<String> {
     let float = value.as_float();
     let float = float.ok_or_else(|| invalid(format!("a number is required, not {}", value.type_name())))?;
     let (negative, digits) = match (spec.kind, value.as_int()) {
+        ('d' | 'i' | 'u' | '\0' | 'n', None) if let Value::Long(number) = value => {
+            let digits = number.content();
+            (digits.starts_with('-'), digits.trim_start_matches('-').to_owned())
+        }
         ('d' | 'i' | 'u' | '\0' | 'n', Some(number)) => (number < 0, number.unsigned_abs().to_string()),
         ('d' | 'i' | 'u', None) if float.is_finite() => {
             (float < 0.0, (float.trunc() as i128).unsigned_abs().to_string())

@@ -94,7 +94,9 @@ impl Eq for Key {}
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Undefined(_), Value::Undefined(_)) | (Value::None, Value::None) => true,
-        (Value::Text(one), Value::Text(other)) => one.content == other.content,
+        (Value::Text(one), Value::Text(other)) | (Value::Long(one), Value::Long(other)) => {
+            one.content == other.content
+        }
         (Value::List(one), Value::List(other)) => {
             one.items.len() == other.items.len()
                 && one.items.iter().zip(&other.items).all(|(one, other)| same(one, other))

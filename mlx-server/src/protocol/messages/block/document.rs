@@ -1,6 +1,6 @@
 //! Documents and results of searches that a client gives as text.
 
-use serde_json::Value;
+use mlx_core::json::Value;
 
 use super::{required, texts};
 use crate::error::ApiError;

@@ -1,6 +1,6 @@
 //! Tests of reading conversations: what means the same is read the same, and what cannot be understood is named.
 
-use serde_json::json;
+use crate::fields::value as json;
 
 use super::*;
 use crate::protocol::messages::signature;

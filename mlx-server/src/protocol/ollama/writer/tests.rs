@@ -2,6 +2,7 @@
 
 use mlx_core::engine::{Timings, Usage};
 use mlx_tests::model_folder;
+use serde_json::Value;
 
 use super::*;
 

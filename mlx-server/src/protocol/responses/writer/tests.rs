@@ -24,7 +24,7 @@ fn writer() -> Writer {
     let custom = json!({"type": "custom", "name": "patch"});
     let function = json!({"type": "function", "name": "tide"});
     let namespace = json!({"type": "namespace", "name": "sea", "tools": [function]});
-    let tools = OfferedTools::read(Some(json!([custom, namespace])), None, None).expect("valid");
+    let tools = OfferedTools::read(Some(json!([custom, namespace]).into()), None, None).expect("valid");
     let asked = Asked { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
     Writer::new(asked, facts(), None)
 }

@@ -1,0 +1,89 @@
+//! The references of a schema, in the form in which the compiler of grammars looks them up: it splits a pointer at each `/` and decodes
+//! nothing.
+
+use std::collections::HashSet;
+
+use indexmap::IndexSet;
+use serde_json::{Map, Value};
+
+use crate::json::pointer;
+
+/// The key of the schemas that references name.
+const DEFINITIONS: &str = "$defs";
+
+/// The references of a schema, and the schemas in it that they may name.
+pub(super) struct References<'a> {
+    root: &'a Value,
+    /// The schemas, as JSON pointers.
+    schemas: HashSet<String>,
+    /// Every reference: where it is, as it is written, and the pointer of its target.
+    found: Vec<(String, String, Option<String>)>,
+    /// The targets whose pointer the compiler cannot follow. It gets copies of them.
+    copied: IndexSet<String>,
+    /// A name with which no definition begins.
+    free_name: String,
+}
+
+impl<'a> References<'a> {
+    pub(super) fn of(root: &'a Value) -> Self {
+        let taken: Vec<&String> = root[DEFINITIONS].as_object().into_iter().flat_map(Map::keys).collect();
+        let mut free_name = "copy".to_owned();
+        while taken.iter().any(|name| name.starts_with(&free_name)) {
+            free_name.push('_');
+        }
+        Self { root, schemas: HashSet::new(), found: Vec::new(), copied: IndexSet::new(), free_name }
+    }
+
+    /// Adds a schema.
+    pub(super) fn add_schema(&mut self, place: &str) {
+        self.schemas.insert(place.to_owned());
+    }
+
+    /// Rewrites the reference of a schema.
+    pub(super) fn rewrite(&mut self, reference: &mut String, place: &str) {
+        // The compiler takes this for the root.
+        let target = if reference == "#/" { Some("".into()) } else { pointer::target(reference, self.root) };
+        let names = target.map(|target| pointer::names(&target).collect::<Vec<_>>());
+        let target = names.as_ref().map(|names| names.iter().map(|name| pointer::escaped(name)));
+        let target = target.map(|names| names.fold(String::new(), |all, name| format!("{all}/{name}")));
+        let written = reference.clone();
+        if let (Some(names), Some(target)) = (names, &target) {
+            *reference = if names.iter().any(|name| name.contains('/')) {
+                let (number, _) = self.copied.insert_full(target.clone());
+                format!("#/{DEFINITIONS}/{}{number}", self.free_name)
+            } else {
+                names.iter().fold("#".to_owned(), |all, name| format!("{all}/{name}"))
+            };
+        }
+        self.found.push((place.to_owned(), written, target));
+    }
+
+    /// Adds the copies to the schema, whose references were all rewritten; together they have at most so many bytes.
+    pub(super) fn finish(self, schema: &mut Value, mut most: usize) -> Result<(), String> {
+        let is_known = |target: &Option<String>| {
+            target.as_ref().is_some_and(|target| self.schemas.contains(&format!("#{target}")))
+        };
+        if let Some((place, written, _)) = self.found.iter().find(|(_, _, target)| !is_known(target)) {
+            return Err(format!(
+                "refers to {written:?} at {place}, which names no schema in it; name one, as #/$defs/NAME"
+            ));
+        }
+        let mut copies = Map::new();
+        for (number, target) in self.copied.iter().enumerate() {
+            let copy = schema.pointer(target).cloned().unwrap_or_default();
+            let bytes = copy.to_string().len();
+            most = most
+                .checked_sub(bytes)
+                .ok_or("has too many references to large schemas with / in their names")?;
+            copies.insert(format!("{}{number}", self.free_name), copy);
+        }
+        if !copies.is_empty() {
+            let definitions = schema
+                .as_object_mut()
+                .map(|schema| schema.entry(DEFINITIONS).or_insert_with(|| Map::new().into()));
+            let definitions = definitions.and_then(Value::as_object_mut);
+            definitions.ok_or("has $defs that are no object")?.extend(copies);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! A number as its text.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// A JSON number. Two are equal if they are written alike.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Number(Repr);
+
+/// Most numbers are short integers, which need no memory of their own.
+#[derive(Clone, PartialEq, Eq)]
+enum Repr {
+    Integer(i64),
+    Text(Box<str>),
+}
+
+impl Number {
+    /// Returns the number with this text.
+    pub(super) fn of_json(text: &str) -> Self {
+        match text.parse() {
+            Ok(integer) if text != "-0" => Self(Repr::Integer(integer)),
+            _ => Self(Repr::Text(text.into())),
+        }
+    }
+
+    /// Returns true if it is written without a fraction and an exponent.
+    pub fn is_integer(&self) -> bool {
+        match &self.0 {
+            Repr::Integer(_) => true,
+            Repr::Text(text) => !text.contains(['.', 'e', 'E']),
+        }
+    }
+
+    /// Returns the integer, if it is one in this range.
+    pub fn as_i64(&self) -> Option<i64> {
+        self.as_i128()?.try_into().ok()
+    }
+
+    /// Returns the integer, if it is one in this range.
+    pub fn as_u64(&self) -> Option<u64> {
+        self.as_i128()?.try_into().ok()
+    }
+
+    /// Returns the integer, if it is one in this range.
+    pub fn as_i128(&self) -> Option<i128> {
+        match &self.0 {
+            Repr::Integer(integer) => Some((*integer).into()),
+            Repr::Text(text) => text.parse().ok(),
+        }
+    }
+
+    /// Returns the nearest float.
+    pub fn as_f64(&self) -> Option<f64> {
+        match &self.0 {
+            Repr::Integer(integer) => Some(*integer as f64),
+            Repr::Text(text) => text.parse().ok(),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Integer(integer) => integer.fmt(out),
+            Repr::Text(text) => text.fmt(out),
+        }
+    }
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Number({self})")
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Repr::Integer(integer) => serializer.serialize_i64(*integer),
+            Repr::Text(text) => {
+                let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
+                raw.serialize(serializer)
+            }
+        }
+    }
+}
+
+impl From<serde_json::Number> for Number {
+    fn from(number: serde_json::Number) -> Self {
+        Self::of_json(&number.to_string())
+    }
+}
+
+impl From<Number> for serde_json::Value {
+    /// Rounds to the nearest number of 64 bits.
+    fn from(number: Number) -> Self {
+        match number.0 {
+            Repr::Integer(integer) => integer.into(),
+            Repr::Text(text) => serde_json::from_str(&text).unwrap_or_default(),
+        }
+    }
+}
