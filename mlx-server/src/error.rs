@@ -81,7 +81,7 @@ impl ApiError {
 
     /// A response that is not stored, or is another client's.
     pub(crate) fn no_response(id: &str) -> Self {
-        let message = format!("{id:?} is not stored; it was never, or it gave way to newer ones");
+        let message = format!("no stored response {id:?}; it may have been deleted or evicted");
         Self::new(StatusCode::NOT_FOUND, "response_not_found", message)
     }
 
