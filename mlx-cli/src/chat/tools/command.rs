@@ -127,7 +127,7 @@ fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, St
         let word = texts.concat();
         let may_be_option = word.starts_with('-') && !filled.iter().any(|word| word == END_OF_OPTIONS);
         if let Some(Piece::Argument(name)) = pieces.first().filter(|_| may_be_option)
-            && !arguments.get(name).is_some_and(|value| value.as_number().is_some())
+            && arguments.get(name).and_then(Value::as_number).is_none()
         {
             return Err(format!("{name:?} begins with -, so the command would take it for an option"));
         }
