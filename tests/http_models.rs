@@ -17,7 +17,11 @@ use super::SERVER;
 fn models_come_and_go() {
     let other = mlx_tests::model_folder("llama-tied-f32");
     let other = format!("other={}", other.display());
-    let server = Server::start(&SERVER, &["-m", &other, "--models-budget", "800KB", "--idle-timeout", "0.5"]);
+    // More than one of them needs, and less than two.
+    let alone = Server::start(&SERVER, &[]);
+    complete(&alone, "tiny");
+    let budget = (alone.figure("mlx_reserved_bytes") * 3 / 2).to_string();
+    let server = Server::start(&SERVER, &["-m", &other, "--models-budget", &budget, "--idle-timeout", "0.5"]);
     let loaded = || {
         let list = server.get("/v1/models").body;
         let models = list["data"].as_array().expect("a list").clone();
@@ -77,6 +81,36 @@ fn the_defaults_of_each_front_end_are_those_that_it_documents() {
     assert_eq!(sampling("tiny")["min_p"], json!({"value": 0.05, "source": "default"}));
     assert_eq!(sampling("chosen")["temperature"], json!({"value": 1, "source": "checkpoint"}));
     assert_eq!(sampling("chosen")["top_k"], json!({"value": 20, "source": "checkpoint"}));
+}
+
+fn complete(server: &Server, model: &str) {
+    let answer = server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 2}));
+    assert_eq!((answer.status, &answer.body["model"]), (200, &json!(model)), "{}", answer.body);
+}
+
+/// However many models are loaded, they are promised no more memory than there is.
+#[test]
+fn loaded_models_share_one_budget() {
+    let names = ["llama-tied-f32", "llama-bias-f32", "mistral-f32"];
+    let flags = names.map(|name| format!("{name}={}", mlx_tests::model_folder(name).display()));
+    let flags: Vec<&str> = flags.iter().flat_map(|flag| ["-m", flag.as_str()]).collect();
+    let promised = |server: &Server, names: &[&str]| -> Vec<u64> {
+        names.iter().for_each(|name| complete(server, name));
+        let page = server.metrics();
+        let budgets = page.lines().filter(|line| line.starts_with("mlx_budget_bytes{"));
+        budgets.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+    };
+    let all = [&["tiny"], &names[..]].concat();
+    let given =
+        promised(&Server::start(&SERVER, &[&flags[..], &["--models-budget", "800MB"]].concat()), &all);
+    assert_eq!(given.len(), 4, "all are loaded");
+    assert!(given.iter().sum::<u64>() <= 800_000_000, "{given:?}");
+    assert!(given.iter().all(|bytes| *bytes > 180_000_000), "equal parts: {given:?}");
+    // Without the flag they share what one of them has alone, but for a byte of each that is rounded.
+    let alone = promised(&Server::start(&SERVER, &[]), &["tiny"])[0];
+    let shared = promised(&Server::start(&SERVER, &flags), &all);
+    let sum: u64 = shared.iter().sum();
+    assert!(shared.len() == 4 && sum <= alone + 4 && sum > alone / 2, "{shared:?} and {alone} alone");
 }
 
 /// Each adapter is a model of its own; the model beside it answers as without one, and nothing mixes in flight.

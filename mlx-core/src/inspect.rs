@@ -71,18 +71,31 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Pa
     Ok(Division { plan, room })
 }
 
+/// The memory budget with which an engine of these options holds the model in `folder` and one long chat.
+pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
+    let (spec, ..) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
+    let draft = survey_draft(folder, options)?;
+    let tower = model::survey_vision(folder, options.weights()?).and_then(Result::ok);
+    MemoryFit::needed(&options.bounded(spec), draft.as_ref(), tower, options)
+}
+
+/// What drafts for the model in `folder`, if anything does.
+fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
+    match &options.draft_model {
+        Some(name) => model::survey(&hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),
+        None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
+            model::survey_mtp(folder, options.weights()?)
+        }
+        None => Ok(None),
+    }
+}
+
 /// Inspects `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds, adapters) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
     let spec = options.bounded(spec);
-    let draft = match &options.draft_model {
-        Some(name) => Some(model::survey(&hub::resolve(name)?, options.weights()?)?.0),
-        None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
-            model::survey_mtp(folder, options.weights()?)?
-        }
-        None => None,
-    };
+    let draft = survey_draft(folder, options)?;
     let tower = model::survey_vision(folder, options.weights()?).transpose();
     let room = MemoryFit::of(&spec, draft.as_ref(), tower.as_ref().ok().copied().flatten(), options)?;
     let vision = match tower {

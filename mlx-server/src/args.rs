@@ -87,7 +87,7 @@ pub struct ModelArgs {
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,
 
-    /// Memory for all loaded models; the least recently used is unloaded first [default: no limit]
+    /// Memory for all loaded models together, of which each gets a part; idle ones are unloaded where it does not suffice [default: what the machine has for one model]
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 

@@ -62,7 +62,7 @@ pub struct ModelConfig {
     pub adapter: Vec<String>,
     /// Load all at once.
     pub preload: bool,
-    /// Memory for all loaded models.
+    /// Memory for all loaded models together.
     pub models_budget: Option<ByteSize>,
     /// Unload models after this long without a request.
     pub idle_timeout: Option<Seconds>,

@@ -5,16 +5,18 @@ mod configured;
 mod entry;
 mod memory;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
+use mlx_core::backend::default_memory_budget;
 use mlx_core::engine::{EngineOptions, Engines};
 use tokio::task::spawn_blocking;
 
 pub(crate) use entry::{Entry, Lease, Loaded};
-use memory::ModelMemory;
+use memory::{Demand, ModelMemory, Reservation};
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
@@ -44,11 +46,15 @@ impl Models {
                 return Err(StartError::about("--models-budget", why));
             }
         }
+        let budget = budget(config, &options)?;
+        let folder =
+            |entry: &Entry| entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned());
+        let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
         Ok(Self {
             entries: entries.into_iter().map(Arc::new).collect(),
             options,
             engines: Arc::default(),
-            memory: ModelMemory::new(config.models_budget),
+            memory: ModelMemory::new(budget, folders),
             idle: config.idle_timeout,
             outage: std::sync::Mutex::default(),
         })
@@ -170,6 +176,11 @@ impl Models {
         }
     }
 
+    /// The memory budget of the engine of a model with this room. On several machines each has a budget of its own.
+    fn engine_budget(&self, room: &Reservation) -> Option<u64> {
+        if self.are_divided() { self.options.memory_budget } else { Some(room.promised()) }
+    }
+
     /// Loads a model unless another request has just done so. Only loads of the same model wait for each other.
     async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
         let _first = entry.loading().await;
@@ -178,9 +189,12 @@ impl Models {
         }
         let options = entry.options(&self.options);
         let (measured, of_entry) = (Arc::clone(entry), options.clone());
-        let folder = spawn_blocking(move || measured.measure(&of_entry)).await;
-        let folder = folder.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
-        let _room = self.memory.reserve(&self.entries, entry, folder.clone()).await?;
+        let measured = spawn_blocking(move || measured.measure(&of_entry)).await;
+        let (folder, needed) =
+            measured.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
+        let demand = Demand { folder, needed, limit: options.memory_budget };
+        let room = self.memory.reserve(&self.entries, entry, &demand).await?;
+        let options = EngineOptions { memory_budget: self.engine_budget(&room), ..options };
         let (started, engines) = (Arc::clone(entry), Arc::clone(&self.engines));
         let begin = Instant::now();
         let start = spawn_blocking(move || {
@@ -204,8 +218,18 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.set_loaded(engine, stamp, folder))
+        Ok(entry.set_loaded(engine, stamp, room.granted()))
     }
+}
+
+/// The bytes that all models together may take.
+fn budget(config: &ModelConfig, options: &EngineOptions) -> Result<u64, StartError> {
+    if let Some(budget) = config.models_budget {
+        return Ok(budget.0);
+    }
+    let machine = default_memory_budget().map_err(|error| StartError::about("--models-budget", error))?;
+    // What is given to one model on purpose is there.
+    Ok(machine.max(options.memory_budget.unwrap_or(0)))
 }
 
 /// Logs why a model was not loaded, and gives the client the cause without the paths of this machine.

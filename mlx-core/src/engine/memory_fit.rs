@@ -5,10 +5,17 @@ use super::run::room;
 use super::schedule::capacity::last_that_fits;
 use super::speculate::Speculate;
 use crate::error::{Error, Result};
+use crate::freed::budget_for;
 use crate::model::{ModelSpec, VisionFootprint};
 
 /// The tokens of a short chat, a long one and one about files.
 const LENGTHS: [usize; 3] = [2048, 8192, 32768];
+
+/// The tokens of a long chat.
+const LONG_CHAT: usize = LENGTHS[1];
+
+/// More memory than any machine has.
+const BOUNDLESS: u64 = 1 << 60;
 
 /// The memory of an engine, in bytes and in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +35,20 @@ pub struct MemoryFit {
 }
 
 impl MemoryFit {
+    /// The memory budget with which an engine holds its weights and one long chat, or a sequence as long as the model's context where that is
+    /// shorter.
+    pub(crate) fn needed(
+        spec: &ModelSpec,
+        draft: Option<&ModelSpec>,
+        vision: Option<VisionFootprint>,
+        options: &EngineOptions,
+    ) -> Result<u64> {
+        let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
+        let capacity = room::capacity(spec, draft, &options)?;
+        let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
+        Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length))))
+    }
+
     /// The room that an engine with these options would have, beside a model that drafts and a vision tower. The latter may be left out, and
     /// so may the former where it is not asked for by name.
     pub fn of(

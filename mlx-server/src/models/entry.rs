@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
+use mlx_core::inspect::needed_memory;
 use mlx_core::model::ModelSpec;
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{ModelFolder, model};
@@ -51,6 +52,8 @@ pub(crate) struct Loaded {
     stamp: Arc<FolderStamp>,
     /// Its canonical folder.
     folder: PathBuf,
+    /// The bytes that it may take.
+    promised: u64,
     last_used: Mutex<Instant>,
 }
 
@@ -71,12 +74,6 @@ pub(crate) struct Abilities {
 }
 
 impl Loaded {
-    /// The bytes that it uses, has reserved for requests, and holds as prefixes.
-    fn bytes(&self) -> u64 {
-        let stats = self.engine.stats();
-        stats.reserved_bytes + stats.prefix_bytes
-    }
-
     fn last_used(&self) -> Instant {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,11 +117,14 @@ impl Entry {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads the sizes of its files again, which may have changed, and returns its canonical folder.
-    pub(super) fn measure(&self, options: &EngineOptions) -> PathBuf {
+    /// Reads the sizes of its files again, which may have changed. Returns its canonical folder, and the memory that an engine of these
+    /// options needs for it.
+    pub(super) fn measure(&self, options: &EngineOptions) -> (PathBuf, u64) {
         let bytes = weight_bytes(&self.folder, options);
         self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
-        self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone())
+        // If the folder is wrong, loading it says so.
+        let needed = needed_memory(&self.folder, options).unwrap_or_else(|_| self.weight_bytes());
+        (self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()), needed)
     }
 
     /// Waits for the load of this model that is in progress, and keeps others from beginning.
@@ -242,17 +242,22 @@ impl Entry {
         (is_used(loaded) || !is_stale).then(|| Lease(Arc::clone(loaded)))
     }
 
-    /// Stores a loaded model and gives a lease of it.
-    pub(super) fn set_loaded(&self, engine: Engine, stamp: FolderStamp, folder: PathBuf) -> Lease {
-        let (name, stamp) = (self.name.clone(), Arc::new(stamp));
-        let loaded = Arc::new(Loaded { name, engine, stamp, folder, last_used: Mutex::new(Instant::now()) });
+    /// Stores a loaded model, with its canonical folder and the bytes that it may take, and gives a lease of it.
+    pub(super) fn set_loaded(
+        &self,
+        engine: Engine,
+        stamp: FolderStamp,
+        (folder, promised): (PathBuf, u64),
+    ) -> Lease {
+        let (name, stamp, last_used) = (self.name.clone(), Arc::new(stamp), Mutex::new(Instant::now()));
+        let loaded = Arc::new(Loaded { name, engine, stamp, folder, promised, last_used });
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)
     }
 
-    /// Its canonical folder and the bytes that it takes, if it is loaded.
-    pub(super) fn loaded_bytes(&self) -> Option<(PathBuf, u64)> {
-        self.peek(|loaded| (loaded.folder.clone(), loaded.bytes()))
+    /// Its canonical folder and the bytes that it may take, if it is loaded.
+    pub(super) fn promised_bytes(&self) -> Option<(PathBuf, u64)> {
+        self.peek(|loaded| (loaded.folder.clone(), loaded.promised))
     }
 
     /// Calls `look` with the loaded model, if there is one.

@@ -1,10 +1,9 @@
-//! The memory that the models share. Invariant: a model that is being loaded counts with its weights, so that two loads never rely on
-//! the same free bytes. Loads of different models run at once; only making room is serialized.
+//! The memory that the models share. Invariant: all models that are loaded or being loaded are promised no more than one budget together.
+//! Loads of different models run at once; only making room is serialized.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mlx_options::ByteSize;
 use tokio::sync::Notify;
 
 use super::entry::Entry;
@@ -12,53 +11,81 @@ use crate::error::ApiError;
 
 /// The memory of all models.
 pub(super) struct ModelMemory {
-    budget: Option<ByteSize>,
+    /// The bytes of all models together.
+    budget: u64,
+    /// The folders that are served: each may have an equal part.
+    folders: usize,
     /// Held while models are unloaded and room is reserved, never while one is loaded.
     making_room: tokio::sync::Mutex<()>,
-    /// The models that are being loaded: their canonical folders and bytes.
+    /// The models that are being loaded: their canonical folders and the bytes that they may take.
     loading: Mutex<Vec<(PathBuf, u64)>>,
     /// Notified at the end of each load.
     load_ended: Notify,
 }
 
-/// Room for a model that is being loaded. Dropping it gives the room back: a loaded model counts with what it uses.
+/// Room for a model that is being loaded. Dropping it gives the room back; a model that was loaded has its promise then.
 pub(super) struct Reservation {
     memory: Arc<ModelMemory>,
     folder: PathBuf,
+    promised: u64,
+}
+
+impl Reservation {
+    /// The canonical folder of the model, and the bytes that it may take.
+    pub(super) fn granted(&self) -> (PathBuf, u64) {
+        (self.folder.clone(), self.promised)
+    }
+
+    /// The bytes that the model may take.
+    pub(super) fn promised(&self) -> u64 {
+        self.promised
+    }
+}
+
+/// A model that is to be loaded.
+pub(super) struct Demand {
+    /// Its canonical folder.
+    pub(super) folder: PathBuf,
+    /// The bytes without which it cannot be of use.
+    pub(super) needed: u64,
+    /// The bytes that it may take at most, whatever there is.
+    pub(super) limit: Option<u64>,
 }
 
 /// The result of an attempt to make room.
 enum Room {
-    Reserved,
+    Reserved(u64),
     /// The model would fit only beside what a load in progress leaves.
     AfterAnotherLoad,
 }
 
 impl ModelMemory {
-    /// The memory within a budget, or without a limit.
-    pub(super) fn new(budget: Option<ByteSize>) -> Arc<Self> {
+    /// A budget for models in so many folders.
+    pub(super) fn new(budget: u64, folders: usize) -> Arc<Self> {
         Arc::new(Self {
             budget,
+            folders: folders.max(1),
             making_room: tokio::sync::Mutex::default(),
             loading: Mutex::default(),
             load_ended: Notify::new(),
         })
     }
 
-    /// Reserves room for the weights of `entry`, whose canonical folder this is. Unloads `entry` itself if its engine has stopped or its
-    /// files have changed, then the least recently used models until it fits.
+    /// Promises room to `entry`. Unloads `entry` itself if its engine has stopped or its files have changed, then the least recently used
+    /// models until it has what it needs.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         entries: &[Arc<Entry>],
         entry: &Entry,
-        folder: PathBuf,
+        demand: &Demand,
     ) -> Result<Reservation, ApiError> {
         loop {
             let load_ended = self.load_ended.notified();
-            match self.make_room(entries, entry, &folder).await? {
-                Room::Reserved => return Ok(Reservation { memory: Arc::clone(self), folder }),
-                Room::AfterAnotherLoad => load_ended.await,
+            if let Room::Reserved(promised) = self.make_room(entries, entry, demand).await? {
+                let folder = demand.folder.clone();
+                return Ok(Reservation { memory: Arc::clone(self), folder, promised });
             }
+            load_ended.await;
         }
     }
 
@@ -66,19 +93,18 @@ impl ModelMemory {
         &self,
         entries: &[Arc<Entry>],
         entry: &Entry,
-        folder: &Path,
+        demand: &Demand,
     ) -> Result<Room, ApiError> {
         let _alone = self.making_room.lock().await;
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
-            let others = self.used(entries);
+            let others = self.promised(entries);
             // Two names of one folder share an engine, and so do its adapters.
-            let is_shared = others.iter().any(|(other, _)| other == folder);
-            let used: u64 = others.iter().map(|(_, bytes)| bytes).sum();
-            let fits = self.budget.is_none_or(|budget| used + entry.weight_bytes() <= budget.0);
-            if fits || is_shared {
-                self.loading().push((folder.to_owned(), entry.weight_bytes()));
-                return Ok(Room::Reserved);
+            let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
+            let left = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
+            if let Some(promised) = shared.or_else(|| self.share(demand, left)) {
+                self.loading().push((demand.folder.clone(), promised));
+                return Ok(Room::Reserved(promised));
             }
             let unused = entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
             if let Some((_, oldest)) = unused.min_by_key(|(since, _)| *since) {
@@ -100,13 +126,20 @@ impl ModelMemory {
         }
     }
 
-    /// The bytes of every folder that is loaded or being loaded.
-    fn used(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
-        let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.loaded_bytes()).collect();
+    /// The part of the bytes that are left which a model may take; `None` if it needs more.
+    fn share(&self, demand: &Demand, left: u64) -> Option<u64> {
+        let limit = demand.limit.unwrap_or(u64::MAX);
+        // What needs more than the whole budget may try with that; its engine then says what is missing.
+        let needed = demand.needed.min(limit).min(self.budget);
+        let fair = (self.budget / self.folders as u64).max(needed);
+        (needed <= left).then(|| fair.min(left).min(limit))
+    }
+
+    /// The bytes that every folder may take which is loaded or being loaded.
+    fn promised(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
+        let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.promised_bytes()).collect();
         folders.extend(self.loading().iter().cloned());
         folders.sort_unstable();
-        // The larger number of one folder comes last.
-        folders.reverse();
         folders.dedup_by(|one, other| one.0 == other.0);
         folders
     }
@@ -124,5 +157,43 @@ impl Drop for Reservation {
         }
         drop(loading);
         self.memory.load_ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_an_equal_part_or_what_it_needs_of_what_is_left() {
+        let share = |folders, needed, left, limit| {
+            let demand = Demand { folder: PathBuf::new(), needed, limit };
+            ModelMemory::new(100, folders).share(&demand, left)
+        };
+        assert_eq!(share(1, 20, 100, None), Some(100), "one folder has all of it");
+        assert_eq!(share(4, 20, 100, None), Some(25));
+        assert_eq!(share(4, 40, 75, None), Some(40), "a large model has what it needs");
+        assert_eq!(share(4, 20, 22, None), Some(22), "what is left is less than its part");
+        assert_eq!(share(4, 23, 22, None), None, "others must leave");
+        assert_eq!(share(4, 200, 100, None), Some(100), "alone it may try");
+        assert_eq!(share(4, 200, 99, None), None);
+        assert_eq!(share(1, 20, 100, Some(30)), Some(30));
+        assert_eq!(share(1, 50, 40, Some(30)), Some(30), "a limit is what it was given on purpose");
+    }
+
+    #[test]
+    fn all_promises_together_never_exceed_the_budget() {
+        for folders in 1..6 {
+            let memory = ModelMemory::new(1000, folders);
+            for first in (0..1200).step_by(37) {
+                let (mut left, mut promised) = (1000, 0);
+                for needed in [first, 300, 10, 170, 90, 400] {
+                    let demand = Demand { folder: PathBuf::new(), needed, limit: None };
+                    let share = memory.share(&demand, left).unwrap_or(0);
+                    (left, promised) = (left - share, promised + share);
+                }
+                assert!(promised <= 1000, "{promised} of 1000");
+            }
+        }
     }
 }
