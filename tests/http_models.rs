@@ -95,7 +95,9 @@ fn loaded_models_share_one_budget() {
     let flags = names.map(|name| format!("{name}={}", mlx_tests::model_folder(name).display()));
     let flags: Vec<&str> = flags.iter().flat_map(|flag| ["-m", flag.as_str()]).collect();
     let promised = |server: &Server, names: &[&str]| -> Vec<u64> {
-        names.iter().for_each(|name| complete(server, name));
+        for name in names {
+            complete(server, name);
+        }
         let page = server.metrics();
         let budgets = page.lines().filter(|line| line.starts_with("mlx_budget_bytes{"));
         budgets.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
