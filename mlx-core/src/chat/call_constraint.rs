@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::format::{CallFormat, in_constraint};
+use super::format::CallFormat;
+use super::format::preamble::in_constraint;
 use super::tool::{Tool, ToolChoice, Tools};
 use super::tool_support::ToolSupport;
 use crate::engine::{ConstraintSpec, Grammar, Scope};

@@ -6,7 +6,7 @@ mod families;
 mod family;
 mod grammar;
 mod pattern;
-mod preamble;
+pub(super) mod preamble;
 mod shape;
 mod tables;
 mod thinking;
@@ -19,7 +19,6 @@ pub use calls::CallFormat;
 pub(super) use calls::{CallSyntax, Step, TaggedSyntax};
 pub(super) use family::{Envelope, Ids, KindOfValue, Part};
 pub(super) use pattern::{Literal, Pattern, SPECIAL, SPECIAL_BYTES, special_bytes};
-pub(super) use preamble::in_constraint;
 pub use thinking::{Effort, Thinking};
 pub(super) use writer::{WrittenCall, spaced_json};
 

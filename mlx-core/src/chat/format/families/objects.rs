@@ -1,7 +1,7 @@
 //! Families whose arguments are an object, in JSON or in another notation.
 
 use super::super::family::{Args, Envelope, Family, Ids, Part};
-use super::{NAMED, OBJECT, each, row, shared};
+use super::rows::{NAMED, OBJECT, each, row, shared};
 use Part::{Id, Name, NameInId, Text};
 
 pub(super) const OBJECTS: [Family; 27] = [

@@ -1,7 +1,7 @@
 //! Families with a tag or an element for each argument.
 
 use super::super::family::{Args, Family, KindOfValue, Part, Tagged};
-use super::{each, row, shared, tags};
+use super::rows::{each, row, shared, tags};
 use Part::{Id, Name, Text};
 
 const LINES: Part = tags(("<parameter=", ">\n"), ("", "\n</parameter>\n"));
