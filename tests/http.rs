@@ -349,6 +349,14 @@ fn answers_in_the_log_have_the_ids_of_their_requests() {
         let id = format!("mine-{place}");
         assert_eq!(server.send("POST", path, &[("x-request-id", &id)], request).status, 200, "{path}");
     }
+    // The log is read by a thread of its own.
+    let begin = Instant::now();
+    while server.log().matches("\"message\":\"request\"").count() < requests.len()
+        || server.log().matches("\"message\":\"answer\"").count() <= requests.len()
+    {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let answers: Vec<Value> = lines.filter(|line| line["message"] == "answer").collect();
