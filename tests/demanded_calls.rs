@@ -26,7 +26,7 @@ fn a_call_that_is_demanded_comes_and_validates() {
         (allowed, &["one", "three"]),
     ] {
         for seed in 0..3 {
-            let more = json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": seed, "max_tokens": 400});
+            let more = json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": seed, "max_tokens": 2000});
             let answer = server.post(CHAT, &request(&more)).body;
             let one = &answer["choices"][0];
             assert_eq!(one["finish_reason"], "tool_calls", "{answer}");
@@ -59,10 +59,10 @@ fn a_strict_call_is_held_to_its_schema_and_text_before_it_is_free() {
     let free = server.post(CHAT, &request(&json!({"temperature": 1, "seed": 1}))).body;
     let strict = server.post(CHAT, &request(&more)).body;
     let (free, strict) = (&free["choices"][0]["message"], &strict["choices"][0]["message"]);
-    assert_eq!(
-        (&strict["content"], &strict["reasoning_content"]),
-        (&free["content"], &free["reasoning_content"])
-    );
+    let before = free["content"].as_str().expect("a text");
+    // After its call the model is free again.
+    assert!(strict["content"].as_str().is_some_and(|text| text.starts_with(before)), "{strict}");
+    assert_eq!(strict["reasoning_content"], free["reasoning_content"]);
     let call = &without_ids(&strict["tool_calls"])[0];
     let arguments: Value =
         serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("valid JSON");
