@@ -209,7 +209,7 @@ fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
 
 /// What the model without a lie says.
 fn ask_honest(server: &Server) -> Value {
-    let request = json!({"prompt": "The", "max_tokens": 8, "temperature": 0, "model": "tiny"});
+    let request = json!({"prompt": "The", "max_tokens": 4, "temperature": 0, "model": "tiny"});
     let reply = server.post("/v1/completions", &request);
     assert!(reply.status == 200 && is_answer(&reply.body, 1, |it| it["text"].is_string()), "{}", reply.body);
     reply.body["choices"].clone()
