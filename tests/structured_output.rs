@@ -128,7 +128,6 @@ fn what_cannot_be_enforced_is_refused_by_field_and_keyword() {
         (json!({"structured_outputs": {"grammar": "start: x"}}), "structured_outputs.grammar", "x"),
         (json!({"response_format": object, "stop": "a"}), "stop", "constraint"),
         (json!({"response_format": object, "ignore_eos": true}), "ignore_eos", "constraint"),
-        (json!({"guided_json": {}}), "guided_json", ""),
     ] {
         let mut request = json!({"prompt": "a", "max_tokens": 1});
         request.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
