@@ -50,7 +50,7 @@ export const guide = {
 
 export const scripted = {
   async "an answer is stopped, and goes on where it stopped"(trial, page) {
-    trial.proxy.pace = 30;
+    trial.proxy.pace = 100;
     await page.click("#new");
     await send(page, "count");
     await page.locator("article.assistant .body", { hasText: "four" }).waitFor();
