@@ -2,14 +2,18 @@
 
     python bench/plain_questions.py MODEL [--mlx target/release/mlx] [--seeds 5]
 
-Each of 20 questions is asked with each seed through `mlx generate`: with the defaults of the terminal, at temperature 1 without a filter,
-and greedily. An answer is right if it contains the expected word. The shares come as one line of JSON. Nothing but Python is needed.
+Each of 20 questions is sent with each seed to a server of the model: with the sampling of the terminal and the page, with the API's
+temperature of 1, and greedily. An answer is right if it contains the expected word. The shares come as one line of JSON. Nothing but
+Python is needed.
 """
 
 import argparse
 import json
 import re
-import subprocess
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+from load import free_port, server
 
 QUESTIONS = [
     ("What is the capital of France?", r"\bparis\b"),
@@ -33,20 +37,26 @@ QUESTIONS = [
     ("What is the largest ocean on Earth?", r"\bpacific\b"),
     ("How many legs does a spider have?", r"\b(8|eight)\b"),
 ]
-SETTINGS = {"defaults": [], "temperature 1": ["--temperature", "1", "--min-p", "0"], "greedy": ["--temperature", "0"]}
+AT_ONCE = 16
 
 
-def answer(mlx, model, question, flags):
-    command = [mlx, "generate", model, question, "--max-tokens", "64", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+def call(port, path, body=None):
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as response:
+        return json.load(response)
 
 
-def share_right(mlx, model, flags, seeds):
-    right = 0
-    for seed in seeds:
-        for question, expected in QUESTIONS:
-            right += bool(re.search(expected, answer(mlx, model, question, [*flags, "--seed", str(seed)]).lower()))
-    return right / (len(seeds) * len(QUESTIONS))
+def share_right(port, sampling, seeds):
+    def is_right(job):
+        seed, (question, expected) = job
+        body = {"messages": [{"role": "user", "content": question}], "max_tokens": 64, "seed": seed, **sampling}
+        answer = call(port, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
+        return bool(re.search(expected, answer.lower()))
+
+    jobs = [(seed, question) for seed in seeds for question in QUESTIONS]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return round(sum(pool.map(is_right, jobs)) / len(jobs), 3)
 
 
 def main():
@@ -55,11 +65,16 @@ def main():
     parser.add_argument("--mlx", default="target/release/mlx")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    shares = {}
-    for name, flags in SETTINGS.items():
-        # Greedy answers are the same with every seed.
-        seeds = range(1, 2 if name == "greedy" else options.seeds + 1)
-        shares[name] = round(share_right(options.mlx, options.model, flags, seeds), 3)
+    port, seeds = free_port(), range(1, options.seeds + 1)
+    with server([options.mlx, "serve", "-m", options.model, "--port", "{port}"], port):
+        chat = call(port, "/v1/models")["data"][0]["chat_sampling"]
+        page = {name: chat[name]["value"] for name in ("temperature", "min_p", "top_p", "top_k")}
+        shares = {
+            "terminal and page": share_right(port, page, seeds),
+            "temperature 1": share_right(port, {"temperature": 1}, seeds),
+            # Greedy answers are the same with every seed.
+            "greedy": share_right(port, {"temperature": 0}, [1]),
+        }
     print(json.dumps(shares))
 
 
