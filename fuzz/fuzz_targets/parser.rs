@@ -111,7 +111,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let has_marks = text.contains("hink") || text.contains("THINK") || text.contains("<|") || text.contains("|>");
     let words = ["thought", "reasoning", "inner_", ">>>all", "FINAL RESPONSE"];
     let has_marks = has_marks || words.iter().any(|word| text.contains(word));
-    // What ends a turn is no text at the end.
+    // The parser drops an end-of-turn marker at the end of the text.
     let has_marks = has_marks || text.trim_end().ends_with(['>', ']', '[']);
     if whole.calls.is_empty() && whole.reasoning.is_empty() && !has_marks {
         assert_eq!(letters(&whole.text), letters(&text), "{:?}", format.map(CallFormat::name));

@@ -128,7 +128,7 @@ impl ReplayArgs {
         Ok(matches!(compare(&before, &answer.tokens), Comparison::Identical | Comparison::Tokens(None)))
     }
 
-    /// Answers the recorded request. Of the record's flags it takes what is written out here and nothing else.
+    /// Runs the recorded request again. It uses only the flags listed here and drops all others in the record.
     fn again(
         &self,
         number: usize,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The program of macOS. Other systems have none at this path.
 const CAFFEINATE: &str = "/usr/bin/caffeinate";
 
-/// How long the program outlives the last work, so that requests in a row share it. A Mac falls asleep after a minute at the earliest.
+/// Time from the last request to the end of the program, so that consecutive requests share it. A Mac sleeps after one idle minute at the earliest.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The program of this process.

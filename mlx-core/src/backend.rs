@@ -89,7 +89,7 @@ impl Backend {
     /// What suits an NVIDIA GPU.
     pub const CUDA: Self = Self { fused_narrow_rope: false, broadcast_stacks: false, ..Self::GPU };
 
-    /// What suits the default device. The first call chooses the device and starts MLX's scheduler.
+    /// Returns the choices for the default device. The first call selects the device and starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
         chosen()?;
         report_to_waits_only()?;
@@ -151,7 +151,7 @@ pub fn use_device(kind: DeviceKind) -> Result<()> {
     }
 }
 
-/// Whether a flag or the variable names the device; otherwise it is the GPU if there is one.
+/// Returns true if a flag or the variable selected the device. By default the device is the GPU, if one exists.
 pub fn device_is_asked_for() -> Result<bool> {
     Ok(chosen()?.1)
 }

@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use mlx_options::{ByteSize, DeviceArgs};
 
-/// What was given.
+/// The device and memory options of a worker, with their sources.
 #[derive(Debug, Clone)]
 pub(super) struct MachineArgs {
     /// By the flag, or else by the variable.

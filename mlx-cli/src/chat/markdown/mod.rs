@@ -245,7 +245,7 @@ impl Markdown {
     }
 }
 
-/// Whether an address is one that the terminal may open. A model could make others act: `file:`, or one of an installed program.
+/// Returns true for an http or https address. Other schemes, such as `file:`, could open files or start installed programs.
 fn is_web(address: &str) -> bool {
     let is =
         |scheme: &str| address.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
