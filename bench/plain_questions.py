@@ -1,10 +1,10 @@
-"""How many plain questions a small instruct model answers right, by sampling settings.
+"""Measures the share of plain questions that a small instruct model answers correctly, by sampling settings.
 
     python bench/plain_questions.py MODEL [--mlx target/release/mlx] [--seeds 5]
 
 Each of 20 questions is sent with each seed to a server of the model: with the sampling of the terminal and the page, with the API's
-temperature of 1, and greedily. An answer is right if it contains the expected word. The shares come as one line of JSON. Nothing but
-Python is needed.
+temperature of 1, and greedily. An answer is correct if it contains the expected word. Prints the shares as one line of JSON. Needs only
+Python.
 """
 
 import argparse

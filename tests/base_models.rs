@@ -1,4 +1,4 @@
-//! Models that were saved without their head: names lack their first part, and there may be no head at all.
+//! Models that were saved without their head: tensor names lack the prefix `model.`, and the head may be missing.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn base_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Renames the tensors of a folder so, and the modules in config.json. Heads are dropped if `is_headless`.
+/// Renames the tensors of a folder and the modules in config.json that way. Heads are dropped if `is_headless`.
 fn make_base(folder: &Path, is_headless: bool) {
     let file = folder.join("model.safetensors");
     let all = tensors::read(&file).into_iter();

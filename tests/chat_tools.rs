@@ -127,7 +127,7 @@ fn an_allowed_command_runs_and_its_result_is_in_the_next_prompt() {
 fn a_command_gets_the_environment_without_the_secrets_of_the_program() {
     let (model, work) = (model(), work("'env > seen; echo \"high tide at <$ARG_place>\"'"));
     let mut command = command(model.path(), work.path(), &["--allow-tool", "tide"]);
-    for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MLX_API_KEY"] {
+    for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"] {
         command.env(name, "a-secret");
     }
     command.env("OF_THE_USER", "anything");

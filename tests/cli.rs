@@ -51,7 +51,7 @@ fn ids(object: &Value) -> Vec<u64> {
     tokens.iter().map(|token| token["id"].as_u64().expect("an id")).collect()
 }
 
-/// Whether the program computes on a CPU, which some checks are about.
+/// Returns true if the program computes on a CPU, and counts the check as skipped otherwise.
 fn is_cpu() -> bool {
     possible(device_name().expect("a device") == "cpu", "a CPU as the device")
 }

@@ -64,7 +64,7 @@ fn generate_sees_pictures_and_can_be_replayed() {
     assert_eq!(ids, expected);
     assert_eq!(answer["request"]["images"].as_array().map(Vec::len), Some(1));
     let other = picture("41x30");
-    // A record names files of another machine: its pictures are named again.
+    // A record may come from another machine, so its pictures are passed again.
     assert!(out(&mlx(&["replay", "--image", &other, "--image", &image], &record)).contains("identical"));
     for more in [&[][..], &["--image", &other]] {
         let refused = mlx(&[&["replay"], more].concat(), &record);
@@ -106,7 +106,7 @@ fn what_cannot_be_seen_is_named() {
     );
     let chat = mlx(&["chat", "-m", &text_only, "--max-tokens", "2"], &format!("what is @{image}?\n"));
     assert!(
-        error(&chat).contains("48x32.png is a picture, and this model reads text alone"),
+        error(&chat).contains("48x32.png is a picture, and this model reads only text"),
         "{}",
         error(&chat)
     );
@@ -180,7 +180,5 @@ fn a_pasted_path_is_a_picture_for_a_model_that_sees() {
     let text_only = text(&model_folder("llama-f32"));
     let output = mlx(&["chat", "-m", &text_only, "--max-tokens", "2"], &format!("{image} what is it?\n"));
     out(&output);
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("is a picture, and this model reads text alone")
-    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is a picture, and this model reads only text"));
 }

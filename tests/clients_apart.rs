@@ -1,4 +1,4 @@
-//! Clients that do not share prefixes: nothing that is kept of one shows in the counts, the figures or the speed of another one's answers.
+//! Clients that do not share prefixes: the cached data of one client never affect the counts, the gauges or the speed of another's answers.
 
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{
@@ -104,13 +104,13 @@ fn all_clients_together_keep_to_one_limit() {
     let engine = start(EngineOptions { prefix_cache: Some(limit), ..EngineOptions::default() });
     for client in 0..8 {
         run(&engine, &prompt(5, 100), &of(client, 5));
-        // This one is used again and again.
+        // This prefix is used in each round.
         let again = run(&engine, &prompt(5, 100), &of(0, 5));
         assert_eq!(cached(&again), 99, "after client {client}");
         let stats = engine.stats();
         assert!(stats.prefix_bytes <= limit && stats.prefixes <= 3, "{stats:?}");
     }
-    assert!(engine.stats().prefix_evictions >= 5, "what was used longest ago leaves, of any client");
+    assert!(engine.stats().prefix_evictions >= 5, "the least recently used prefix is evicted, of any client");
     assert_eq!(cached(&run(&engine, &prompt(5, 100), &of(7, 5))), 99);
     assert_eq!(cached(&run(&engine, &prompt(5, 100), &of(2, 5))), 0);
 }

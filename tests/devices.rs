@@ -1,4 +1,4 @@
-//! The device that a user chooses, by flag or by variable.
+//! The choice of the device, by flag or by variable.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use mlx_tests::skipped::possible;
 
 use super::{json, mlx, model, stderr, stdout};
 
-/// A command of each kind that computes, which ends by itself.
+/// One command of each kind that computes.
 fn commands() -> Vec<Vec<String>> {
     let folder = model("llama-f32");
     let commands: [&[&str]; 12] = [
@@ -65,7 +65,7 @@ fn every_command_that_computes_takes_a_device() {
 
 #[test]
 fn a_gpu_that_is_not_there_is_refused() {
-    // A variable may choose the CPU of a machine whose GPU must not be touched.
+    // The variable may select the CPU on a machine where tests must not use the GPU.
     let is_there = std::env::var_os(DEVICE).is_some() || json(&["doctor", "--json"], "")["device"] != "cpu";
     let needs = "a machine without a GPU, and MLX_DEVICE unset";
     if !possible(!is_there, needs) {
@@ -95,7 +95,7 @@ fn reports_name_the_device_that_was_chosen() {
     assert!(slow.contains("--device or MLX_DEVICE"), "{slow}");
     let found = with_variable(&["inspect", "-m", &model("llama-f32")], "cpu");
     assert!(stdout(&found).contains("on the cpu"), "{}", stdout(&found));
-    // The flag wins over the variable.
+    // The flag takes precedence over the variable.
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.args(["doctor", "--device", "cpu"]).env(DEVICE, "gpu");
     let text = stdout(&piped(command, ""));

@@ -116,7 +116,7 @@ fn vectors_are_those_of_sentence_transformers() {
     }
 }
 
-/// The fields of a request beside those of OpenAI.
+/// The fields of a request besides OpenAI's.
 #[test]
 fn a_request_chooses_prompt_length_and_limit() {
     let modules = |kinds: &[&str]| {

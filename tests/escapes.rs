@@ -8,7 +8,7 @@ use expectrl::{Eof, Expect, Session};
 use mlx_tests::{harmony, model_folder, piped};
 use regex::Regex;
 
-/// Runs `mlx` in a terminal with one of its outputs in a file: what the terminal shows, and what the file has.
+/// Runs `mlx` in a terminal with one output redirected to a file. Returns the output of the terminal and the contents of the file.
 fn shown_and_written(home: &Path, redirect: &str, arguments: &[&str]) -> (String, String) {
     let file = home.join("written");
     let mut shell = Command::new("sh");
@@ -110,7 +110,7 @@ fn expect_clean(home: &Path, arguments: &[&str]) {
     }
 }
 
-/// What a chat notes goes to standard error, which may be a file while the answers are on a terminal.
+/// Notes of a chat go to standard error, which may be a file while answers go to a terminal.
 #[test]
 fn the_notes_of_a_chat_are_plain_in_a_file() {
     let home = tempfile::tempdir().expect("a temporary folder");

@@ -148,7 +148,7 @@ fn broken() -> Vec<TempDir> {
     folders
 }
 
-/// A request of a kind, and a check of an answer to it.
+/// The path of a request, its body, and a check of the answer.
 type Question = (&'static str, Value, fn(&Value) -> bool);
 
 fn questions() -> Vec<Question> {
@@ -178,7 +178,7 @@ fn questions() -> Vec<Question> {
     ]
 }
 
-/// Whether a body has so many whole choices of at most four tokens each.
+/// Returns true if a body has this number of complete choices, each with at most four tokens.
 fn is_answer(body: &Value, count: usize, is_choice: fn(&Value) -> bool) -> bool {
     let has_ended = |choice: &Value| ["stop", "length"].iter().any(|end| choice["finish_reason"] == *end);
     let choices = body["choices"].as_array().is_some_and(|choices| {
@@ -187,8 +187,8 @@ fn is_answer(body: &Value, count: usize, is_choice: fn(&Value) -> bool) -> bool 
     choices && body["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens <= 4 * count as u64)
 }
 
-/// Sends a liar everything that reaches its files, and after each the honest model what it has answered before. An answer is whole, and an
-/// error has a status and a name and shows nothing of this machine.
+/// Sends a lying model every request that reads its files. After each, the honest model must repeat its first answer. An answer must be
+/// complete; an error must have a status and a code, and no path of this machine.
 fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
     for (path, mut request, is_whole) in questions() {
         request["model"] = json!(model);
@@ -207,7 +207,7 @@ fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
     assert_eq!(&ask_honest(server), honest, "after {about}");
 }
 
-/// What the model without a lie says.
+/// Returns the answer of the model without a lie.
 fn ask_honest(server: &Server) -> Value {
     let request = json!({"prompt": "The", "max_tokens": 4, "temperature": 0, "model": "tiny"});
     let reply = server.post("/v1/completions", &request);

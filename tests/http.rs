@@ -330,7 +330,7 @@ fn the_log_names_the_user_but_no_prompt_or_answer() {
     assert!(!log.contains("Ann"), "{log}");
 }
 
-/// A line of an answer has the id of its request, whichever endpoint it came by.
+/// The log line of an answer has the id of its request, for every endpoint.
 #[test]
 fn answers_in_the_log_have_the_ids_of_their_requests() {
     let server = Server::start(&SERVER, &[]);
@@ -349,7 +349,7 @@ fn answers_in_the_log_have_the_ids_of_their_requests() {
         let id = format!("mine-{place}");
         assert_eq!(server.send("POST", path, &[("x-request-id", &id)], request).status, 200, "{path}");
     }
-    // The log is read by a thread of its own.
+    // A separate thread reads the log.
     let begin = Instant::now();
     while server.log().matches("\"message\":\"request\"").count() < requests.len()
         || server.log().matches("\"message\":\"answer\"").count() <= requests.len()

@@ -204,7 +204,7 @@ fn a_long_user_is_cut_in_the_log() {
     assert!(server.log().lines().all(|line| line.len() < 1000));
 }
 
-/// Whether a program that the tests start ignores SIGHUP: a shell cannot trap a signal that was ignored when it began.
+/// Returns true if programs that the tests start ignore SIGHUP: a shell cannot trap a signal that was ignored at its start.
 fn hangup_is_ignored() -> bool {
     let shell = Command::new("sh").args(["-c", "trap 'exit 0' HUP; kill -s HUP $$; exit 1"]).status();
     !shell.expect("sh runs").success()

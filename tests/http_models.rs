@@ -41,7 +41,7 @@ fn models_come_and_go() {
     }
 }
 
-/// A request without sampling values draws as one with the documented values, and the page learns those of chats from the server.
+/// A request without sampling values equals one with the documented defaults, and the server reports the defaults of chats to the page.
 #[test]
 fn the_defaults_of_each_front_end_are_those_that_it_documents() {
     let folder = model_copy("llama-f32");
@@ -88,7 +88,7 @@ fn complete(server: &Server, model: &str) {
     assert_eq!((answer.status, &answer.body["model"]), (200, &json!(model)), "{}", answer.body);
 }
 
-/// However many models are loaded, they are promised no more memory than there is.
+/// The budgets of all loaded models sum to no more than the server's.
 #[test]
 fn loaded_models_share_one_budget() {
     let names = ["llama-tied-f32", "llama-bias-f32", "mistral-f32"];
@@ -108,7 +108,7 @@ fn loaded_models_share_one_budget() {
     assert_eq!(given.len(), 4, "all are loaded");
     assert!(given.iter().sum::<u64>() <= 800_000_000, "{given:?}");
     assert!(given.iter().all(|bytes| *bytes > 180_000_000), "equal parts: {given:?}");
-    // Without the flag they share what one of them has alone, but for a byte of each that is rounded.
+    // Without the flag they share the budget of a single model, up to one rounded byte of each.
     let alone = promised(&Server::start(&SERVER, &[]), &["tiny"])[0];
     let shared = promised(&Server::start(&SERVER, &flags), &all);
     let sum: u64 = shared.iter().sum();
@@ -245,7 +245,8 @@ fn a_model_that_is_being_loaded_holds_up_no_other() {
     });
 }
 
-/// A folder of another architecture is known by its config.json: alone it is refused at the start, beside others its clients get the cause.
+/// config.json shows that an architecture is not supported. The server does not start with only that model; with others, its clients get
+/// the cause.
 #[test]
 fn a_model_that_can_never_be_loaded_is_named_with_the_cause() {
     let copy = model_copy("llama-f32");

@@ -82,6 +82,7 @@ fn the_index_decides_which_weights_are_fetched() {
     merged.hub.behave().files.insert("model.safetensors.index.json".to_owned(), index.into());
     succeeded(&merged.pull());
     assert!(fetched(&merged).contains("model.safetensors"));
+    succeeded(&merged.offline(&["inspect", "org/tiny"]));
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn shards_without_an_index_are_fetched() {
     succeeded(&setup.offline(&["inspect", "org/tiny"]));
 }
 
-/// Values that no shell has expanded: a service manager or a quoted assignment has set them.
+/// No shell has expanded these values, for example because a service manager set them.
 #[test]
 fn folders_in_variables_are_expanded_as_other_hub_tools_do() {
     let setup = Setup::with("llama-f32");

@@ -53,8 +53,8 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     assert!(eight > 0.0 && eight < 0.05 && four > 6.0 * eight && four < 40.0 * eight, "{differences:?}");
 }
 
-/// Alone on two engines, and with a context that shifts: to the bit. After a cache hit the prompt's end sees quantized keys and values
-/// where it saw exact ones before, so the probabilities are near.
+/// Two engines give the same bits, also when the context shifts. After a cache hit the end of the prompt reads quantized keys and values
+/// instead of exact ones, so probabilities are only close.
 #[test]
 fn the_same_request_gives_the_same_answer() {
     let _turn = device();

@@ -18,13 +18,13 @@ fn launch(arguments: &[&str], path: &str) -> Output {
         .expect("it runs")
 }
 
-/// A program that prints what it was given: variables of clients, and its arguments.
+/// A program that prints the clients' variables and its arguments.
 const FAKE: &str = "#!/bin/sh
 env | grep -E '^(ANTHROPIC|CLAUDE_CODE|OPENAI|OPENCODE|MLX_LAUNCH)_' | sort
 for argument; do printf 'argument %s\\n' \"$argument\"; done
 ";
 
-/// What each client is given, by its own documentation.
+/// The variables and arguments of each client, from the client's documentation.
 fn expected(client: &str, url: &str) -> Vec<String> {
     let opencode = json!({
         "model": "mlx/tiny",
@@ -75,7 +75,7 @@ fn every_client_gets_what_it_needs_printed_and_executed() {
         let expected = [expected(client, &url), own.to_vec()].concat();
         let executed = launch(&[&base[..], &["--exec", "--", "-p", "a 'b'"]].concat(), &path);
         assert_eq!(lines(executed), expected, "{client}");
-        // A shell that reads what is printed does the same.
+        // A shell that runs the printed commands gives the same result.
         let printed = launch(&[&base[..], &["--", "-p", "a 'b'"]].concat(), "/nowhere");
         let printed = String::from_utf8(printed.stdout).expect("text");
         let mut shell = Command::new("/bin/sh");

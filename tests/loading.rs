@@ -208,7 +208,7 @@ fn weights_that_do_not_match_the_config_are_named() {
     assert_refused(name, set("attention_bias", json!(true)), &[file, "q_proj.bias", "missing"]);
 }
 
-/// Tensors are where the headers of the shards say. The index may be wrong, incomplete or missing, as long as no tensor is.
+/// The headers of the shards determine the file of each tensor. The index may be wrong, incomplete or missing if all tensors exist.
 #[test]
 fn a_wrong_index_is_no_fault_while_all_tensors_are_there() {
     let (name, file) = ("llama-mha-sharded-f32", "model.safetensors.index.json");
@@ -232,13 +232,13 @@ fn a_wrong_index_is_no_fault_while_all_tensors_are_there() {
         })(folder);
     });
     loads(&|folder| std::fs::remove_file(folder.join(file)).expect("a file"));
-    // A tensor that neither the index nor the architecture knows is left alone.
+    // A tensor that neither the index nor the architecture names is ignored.
     loads(&|folder| {
         let mut tensors = tensors::read(&folder.join(first));
         tensors.insert("left.over".to_owned(), (Dtype::F32, vec![1], vec![0; 4]));
         tensors::write(&folder.join(first), &tensors);
     });
-    // What is missing is named.
+    // The error names the missing file or tensor.
     let without =
         |file: &'static str| move |folder: &Path| std::fs::remove_file(folder.join(file)).expect("a file");
     assert_refused(name, without(second), &[file, "is missing", second]);

@@ -79,7 +79,7 @@ fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<Memory>, Vec<(Vec<Message>
 }
 
 fn assert_flat(quarters: &[Memory]) {
-    // The caches are full after the first quarter. What stays allocated is then the same to the byte, so a leak of any size is seen.
+    // The caches are full after the first quarter. From then on the allocated memory is constant to the byte, so any leak shows.
     assert!(quarters[3].kept <= quarters[1].kept, "memory is kept for each turn: {quarters:?}");
     // The peak of a single quarter depends on how much memory of an old pass is still allocated when the next one starts.
     let peak = |half: &[Memory]| half.iter().map(|it| it.peak).max().expect("two quarters");

@@ -14,11 +14,11 @@ use mlx_tests::{Dice, collect, copied, cpu, exact_level, greedy, model_folder, r
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
-/// A machine that falls silent is given up after `SILENCE`. Every stream that it has a part in ends within this time, of which two thirds
-/// are for a busy computer.
+/// A silent machine counts as lost after `SILENCE`. Every stream through it ends within this time, which is three times as long for a busy
+/// computer.
 const ENDS: Duration = SILENCE.saturating_mul(3);
 
-/// Within this time a machine that is back is found, and what loads is loaded.
+/// The time within which a returned machine is found, and a model is loaded.
 const SOON: Duration = SILENCE.saturating_mul(5);
 
 fn options(addresses: &[SocketAddr]) -> EngineOptions {
@@ -100,7 +100,7 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
                 }
             }
         }
-        // A slow connection is not a silent one: its streams take what they take.
+        // A slow connection is not a silent one: its streams have no time limit.
         let is_in_time = fault == Fault::Slow || begun.elapsed() < ENDS;
         assert!(is_in_time, "round {round}, {fault:?}: {:?}", begun.elapsed());
         proxy.set(Fault::None);

@@ -342,7 +342,7 @@ fn where_a_prompt_left_a_kept_one_is_said() {
     assert!(at < 40 && kept > at + 64, "{at} of {kept}");
 }
 
-/// With keys a client finds what it has sent itself, and nothing of what others have sent.
+/// With keys, a client finds only its own cached prompts.
 #[test]
 fn a_client_does_not_see_where_it_leaves_the_prompt_of_another_one() {
     let (one, other) = ("the-key-of-one-client", "the-key-of-another-one");

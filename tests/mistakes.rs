@@ -54,7 +54,7 @@ fn flags_without_effect_are_refused() {
     }
 }
 
-/// Names of fields are of requests over HTTP.
+/// Field names belong to HTTP requests; the command line has flags.
 #[test]
 fn errors_name_the_flag_that_was_given() {
     let folder = model("llama-f32");

@@ -13,7 +13,7 @@ const LONG: &str = "123456789012345678901234567890";
 /// A template writes 1.5, as Python does.
 const SPELLED: &str = "1.50";
 
-/// A call whose numbers are in pieces.
+/// A call whose numbers are split between tokens.
 const WORDS: [&str; 6] = [
     "<tool_call>\n{\"name\": \"add\", ",
     "\"arguments\": {\"x\": 0.9452",
@@ -22,12 +22,12 @@ const WORDS: [&str; 6] = [
     "1.50}}",
     "\n</tool_call>",
 ];
-/// The words that the next prompt repeats letter by letter.
+/// The number of words that the next prompt repeats unchanged.
 const REPEATED: usize = 4;
 
 const USER: &str = r#"[{"role": "user", "content": "Go"}]"#;
 
-/// One of the APIs: its path, a tool as it takes it, and what it adds to a request.
+/// One of the APIs: its path, a tool in its form, and its own request fields.
 const APIS: [(&str, &str, &str); 4] = [
     (
         "/v1/chat/completions",

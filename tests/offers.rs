@@ -80,7 +80,7 @@ fn a_missing_model_is_downloaded_after_a_yes_and_then_chats() {
     session.expect(Eof).expect("it ends");
 }
 
-/// `mlx convert` and mlx-lm write an index beside a single file; only what will be fetched counts.
+/// `mlx convert` and mlx-lm write an index beside a single file. Only files that will be fetched count.
 #[test]
 fn the_size_in_an_offer_is_that_of_the_files_that_will_be_fetched() {
     let setup = Setup::new();
@@ -120,7 +120,7 @@ fn without_a_terminal_there_is_no_question() {
     assert!(first.status.success() && text(&first.stderr).contains("guide"), "{}", text(&first.stderr));
 }
 
-/// A script must not take the words of the guide for an answer.
+/// A script must not get the guide's text as an answer.
 #[test]
 fn without_a_model_commands_fail_with_a_hint_and_print_nothing() {
     let setup = Setup::new();

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::loading::{assert_refused, edit, scattered};
 
-/// A model runs without what a damaged generation_config.json says, and a warning names the file and the key.
+/// A model with a damaged generation_config.json runs, and a warning names the file and the key.
 #[test]
 fn a_fault_in_an_optional_file_is_a_warning() {
     let _turn = device();

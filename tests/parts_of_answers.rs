@@ -94,7 +94,7 @@ fn the_rendered_prompt_is_the_one_that_the_chat_computes() {
     let both = json!({"messages": [user, begun], "max_tokens": 5});
     let answer = server.post("/v1/messages", &both).body;
     let counted = server.post("/v1/messages/count_tokens", &json!({"messages": [user, begun]})).body;
-    // Its usage counts what was found in the cache apart.
+    // Its usage counts cached tokens separately.
     let tokens = |field: &str| answer["usage"][field].as_u64().expect("a number");
     assert_eq!(
         counted["input_tokens"],
@@ -145,7 +145,7 @@ fn a_model_that_always_thinks_may_be_asked_to() {
         json!({"messages": messages, "temperature": 0, "chat_template_kwargs": {"enable_thinking": true}});
     let answer = server.post(CHAT, &request).body;
     assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "Hm", "{answer}");
-    // What it cannot do is refused by name.
+    // An effort that it cannot apply is refused by name.
     for effort in ["none", "high"] {
         let request = json!({"messages": messages, "reasoning_effort": effort});
         let refused = server.post(CHAT, &request);

@@ -69,7 +69,7 @@ fn unusual_input_of_a_piped_chat_loses_no_messages() {
     assert!(saved.contains("\"    indented\""), "{saved}");
 }
 
-/// The note is about the end of an answer; tokens are the same with and without it.
+/// The note appears if the end of an answer repeats itself.
 #[test]
 fn an_answer_that_ends_in_a_loop_has_a_note() {
     let folder = model("llama-f32");

@@ -66,7 +66,7 @@ fn a_beginning_comes_back_after_a_restart() {
     }
 }
 
-/// Prompts are in these files.
+/// These files contain prompts.
 #[test]
 fn saved_beginnings_are_private() {
     let _turn = device();

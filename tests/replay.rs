@@ -68,20 +68,20 @@ fn another_answer_or_model_is_noticed() {
     assert!(text(&output.stderr).contains("other weights"), "{}", text(&output.stderr));
 }
 
-/// A record of other defaults, of another checkpoint or of an older version draws as it did.
+/// A record gives the same answer after a change of the defaults, of the checkpoint or of the version.
 #[test]
 fn a_record_keeps_the_sampling_that_it_was_made_with() {
     let recorded = record(&["--seed", "7", "--logprobs", "0"]);
     assert_eq!(recorded["request"]["sampling"]["temperature"], 0.8);
     assert_eq!(recorded["request"]["sampling"]["min_p"], 0.05);
-    // A checkpoint that has changed its mind since.
+    // The checkpoint's sampling has changed since.
     let copy = model_copy("llama-f32");
     std::fs::write(copy.path().join("generation_config.json"), "{\"temperature\": 0.1, \"top_k\": 1}")
         .expect("it can be written");
     let model = copy.path().to_str().expect("UTF-8");
     let output = mlx(&["replay", "-m", model], &recorded.to_string());
     assert!(text(&output.stdout).contains("bit for bit"), "{}{}", text(&output.stdout), text(&output.stderr));
-    // Older versions drew at temperature 1 without a filter, and wrote no values down.
+    // Older versions sampled at temperature 1 without a filter, and recorded no values.
     let flags = ["--seed", "7", "--logprobs", "0", "--temperature", "1", "--min-p", "0"];
     let mut old = record(&flags);
     let request = old["request"].as_object_mut().expect("an object");
@@ -119,7 +119,7 @@ fn a_record_names_no_files_and_no_machines() {
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         assert!(text(&output.stderr).contains(refusal), "{flags:?}: {}", text(&output.stderr));
     }
-    // What changes no answer is left out.
+    // Flags that change no answer are ignored.
     let harmless = [
         "--prompt-cache-dir".to_owned(),
         path(&cache),
@@ -131,12 +131,12 @@ fn a_record_names_no_files_and_no_machines() {
     let output = mlx(&["replay"], &with(&harmless));
     assert!(text(&output.stdout).contains("bit for bit"), "{}", text(&output.stderr));
     assert!(!cache.exists(), "a folder of the record was made");
-    // Nor is a model looked for that is no folder here.
+    // A model that is not a folder on this machine is not searched for.
     let mut away = recorded.clone();
     away["request"]["model"] = json!("org/tiny");
     let output = mlx(&["replay"], &away.to_string());
     assert!(text(&output.stderr).contains("-m is needed"), "{}", text(&output.stderr));
-    // A schema of a file is in its record, so that the file is not needed.
+    // The record contains the schema's text, so replaying does not need the file.
     let of_file = record(&["--json-schema", &format!("@{}", path(&schema)), "--logprobs", "0"]);
     std::fs::remove_file(&schema).expect("it is there");
     let output = mlx(&["replay"], &of_file.to_string());

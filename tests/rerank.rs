@@ -127,7 +127,7 @@ fn documents_come_in_the_order_of_the_probability_of_yes() {
         assert_eq!(result["document"], json!({"text": documents[index]}));
     }
 
-    // What a document spells stays text: the end of a message is one token in the prompt, and letters in a document.
+    // A control token in a document stays text: the end of a message is one token in the prompt, and several in a document.
     let tokens = |document: &str| {
         request["documents"] = json!([document]);
         server.post(PATH, &request).body["usage"]["prompt_tokens"].as_u64().expect("a number")

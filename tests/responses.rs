@@ -251,7 +251,7 @@ fn a_response_that_is_deleted_while_it_runs_is_gone() {
             assert_eq!(server.delete(&path).body["deleted"], true);
             [reader, follower].into_iter().for_each(expect_cancelled);
             server.wait_for("mlx_requests_running", 0);
-            // Nothing that ends later brings it back.
+            // Nothing that ends later stores it again.
             for _ in 0..20 {
                 assert_eq!(server.get(&path).status, 404);
                 std::thread::sleep(Duration::from_millis(10));
@@ -279,14 +279,14 @@ fn a_response_that_is_deleted_before_it_is_computed_again_is_gone() {
     for id in &ids {
         assert_eq!(server.delete(&format!("{PATH}/{id}")).status, 200, "{}", server.log());
     }
-    // The model has been loaded for what was to be computed again.
+    // With this answer the model is loaded, and a deleted response would be computed.
     assert_eq!(server.post(PATH, &request(&json!({"store": false}))).status, 200);
     server.wait_for("mlx_requests_running", 0);
     assert!(ids.iter().all(|id| server.get(&format!("{PATH}/{id}")).status == 404));
     assert_eq!(stored(folder.path()), Vec::<String>::new());
 }
 
-/// A client of stored responses is its key, by a secret of the journal: nothing on the disk tells the key.
+/// A client of stored responses is an HMAC of its key with the journal's secret: no file reveals the key.
 #[test]
 fn only_the_key_that_stored_a_response_opens_it() {
     let (home, other_home) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));

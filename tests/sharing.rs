@@ -59,7 +59,7 @@ fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
     assert_eq!(cached[1..], [64; 3]);
 }
 
-/// The source leaves in its second chunk of three: one of the others computes the prompt instead, and the last takes it from that one.
+/// The source is cancelled in the second of its three chunks. Then one of the other requests computes the prompt, and the last request shares it.
 #[test]
 fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let _turn = device();

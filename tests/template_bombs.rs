@@ -10,9 +10,9 @@ use serde_json::Map;
 const TIME: Duration = Duration::from_millis(100);
 const MEMORY: usize = 32 << 20;
 
-/// The time that a rendering may take beyond its limit: a last step, and dropping its values. That takes milliseconds.
+/// The time that a rendering may take beyond its limit, for a last step and for dropping its values. It needs milliseconds.
 const SLACK: Duration = Duration::from_secs(1);
-/// A test may wait for a processor for seconds, so a rendering that took too long is repeated. One without a limit takes too long each time.
+/// Attempts per rendering. On a busy machine a test may wait seconds for a processor; a rendering without a limit is slow in every attempt.
 const ATTEMPTS: usize = 6;
 
 /// Fails if `render` takes too long in every attempt.

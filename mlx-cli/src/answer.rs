@@ -139,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// Says that the answer ended in a loop, if it did, and that `remedy` may help.
+    /// Returns a note that suggests `remedy` if the answer ended in a loop.
     pub(crate) fn loop_note(&self, remedy: &str) -> Option<String> {
         let repeated = self.finished.usage.repeated_tokens;
         let note = || format!("(the answer repeats itself for {repeated} tokens; {remedy} may help)");

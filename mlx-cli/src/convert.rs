@@ -15,6 +15,7 @@ use mlx_options::{ByteSize, DeviceArgs};
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
 use crate::model_args::{ModelName, adapters};
 use crate::terminal;
 
@@ -58,12 +59,12 @@ pub(crate) struct ConvertArgs {
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
 
-    /// Quantize the token embedding and the head to this many bits, or like the other matrices: same [default: 8 in models of fewer
-    /// than 4 billion parameters, where fewer bits cost much quality and save little; else same]
+    /// Bits for the token embedding and the head, or same, for those of the other matrices [default: 8 in models below 4 billion
+    /// parameters, where fewer bits lose much quality and save little; else same]
     #[arg(long, value_name = "BITS")]
     embedding_bits: Option<EmbeddingBits>,
 
-    /// Do not load both models after quantization to compare them on a short text
+    /// Skip the comparison of both models on a short text after quantization
     #[arg(long)]
     no_quality: bool,
 
@@ -88,20 +89,20 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     args.device.choose()?;
     let options = args.options()?;
-    let stopped = Arc::new(AtomicBool::new(false));
+    let source = args.model.folder()?;
+    let (interrupt, stopped) = (Interrupt::install(), Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&stopped);
-    if let Err(error) = ctrlc::set_handler(move || stop.store(true, Ordering::Relaxed)) {
-        tracing::warn!(%error, "ctrl-c ends the program at once and leaves a temporary folder");
-    }
+    interrupt.watch(move || stop.store(true, Ordering::Relaxed));
     let mut bar = terminal::bytes_bar("converting");
     let mut progress = |done, total| {
         bar(done, total);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let source = args.model.folder()?;
     let Some(report) = convert(&source, &args.output, &options, &mut progress)? else {
         return Err(Failure::Interrupted);
     };
+    // The folder is complete, so Ctrl-C may end the measurement below at once.
+    interrupt.release();
     terminal::show(&text(args, &report))?;
     if report.quantized > 0 && !args.no_quality && !stopped.load(Ordering::Relaxed) {
         terminal::show(&quality(&Quality::measure(&source, options.adapter.as_deref(), &args.output)))?;
@@ -109,10 +110,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A loss up to the first share is hardly ever noticed; one above the second shows in answers.
+/// The largest rise of the perplexity that is hardly noticed, and the largest that is called small.
 const LOSSES: [f64; 2] = [0.02, 0.1];
 
-/// A line about what quantization changed.
+/// Returns a line about the loss of quality.
 fn quality(measured: &mlx_core::Result<Quality>) -> String {
     let quality = match measured {
         Ok(quality) => quality,
@@ -122,7 +123,7 @@ fn quality(measured: &mlx_core::Result<Quality>) -> String {
     let meaning = match quality.loss() {
         loss if loss <= LOSSES[0] => "hardly any loss",
         loss if loss <= LOSSES[1] => "a small loss",
-        _ => "a loss that shows; more --bits, or rules for some modules, make it smaller",
+        _ => "a noticeable loss; more --bits, or --rule for some modules, reduces it",
     };
     format!(
         "quality: perplexity {:.2} instead of {:.2} on {} tokens of English and code ({:+.1} %): {meaning}\n",
@@ -181,7 +182,7 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
     };
     let embedding = match (embedding, args.embedding_bits) {
         (Some(scheme), None) => format!(
-            "the embedding and the head have {} bits, as in all small models; --embedding-bits chooses others\n",
+            "the embedding and the head have {} bits, the default for small models; --embedding-bits changes that\n",
             scheme.bits
         ),
         _ => String::new(),

@@ -165,7 +165,7 @@ impl Findings {
         }
         if machine.device == "cpu" {
             slow.push(if machine.device_is_asked_for {
-                "everything runs on the CPU: --device or MLX_DEVICE says so".to_owned()
+                "everything runs on the CPU: --device or MLX_DEVICE selects it".to_owned()
             } else {
                 "no GPU that MLX can use: everything runs on the CPU".to_owned()
             });
@@ -205,7 +205,7 @@ impl Findings {
         format!("results do not depend on the batch size ({})", widths.join(", "))
     }
 
-    /// A line for each finding. Names and paths are made printable.
+    /// Returns a line for each finding, with printable names and paths.
     fn to_text(&self, colors: bool) -> String {
         let Self { machine, .. } = self;
         let blas = match &machine.blas {

@@ -160,10 +160,8 @@ impl GenerateArgs {
         }
         Ok(Words { model, prompt })
     }
-}
 
-impl GenerateArgs {
-    /// Names the picture that an error is about, if it is about one: the core knows only the message that holds it.
+    /// Names the picture that an error is about. The core names only its message.
     fn about_picture(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
         let Error::Request { field: "content", .. } = &error else { return error.into() };
         let processor = match engine.image_processor() {

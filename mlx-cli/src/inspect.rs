@@ -125,7 +125,7 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
 
 /// The sampling parameters of a chat with this checkpoint.
 fn chat_settings(checkpoint: &SamplingOptions) -> Vec<Setting> {
-    // The file was checked when it was read.
+    // The values were checked when the file was read.
     settings(&SamplingOptions::default(), checkpoint, SamplingDefaults::Chat).unwrap_or_default()
 }
 
@@ -186,7 +186,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
     if !spec.has_head {
-        lines.push(("head", "none: the model makes vectors of texts and generates none".to_owned()));
+        lines.push(("head", "none: the model makes embeddings and generates no text".to_owned()));
     }
     lines.extend(warnings.texts().iter().map(|warning| ("warning", printable(warning).into_owned())));
     lines.extend([

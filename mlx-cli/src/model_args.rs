@@ -53,7 +53,7 @@ impl ModelName {
         Self { word: None, ..self }
     }
 
-    /// The folder of the model that is named, or of the default.
+    /// The folder of the named model, or of the default model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
         model_choice::find(self.given()?)
     }
@@ -107,7 +107,7 @@ impl ModelArgs {
         Ok(if self.adapter.is_some() { engine.with_adapter(0)? } else { engine })
     }
 
-    /// The options of an engine that runs one request at a time. It also chooses the device, so it comes before anything that computes.
+    /// Returns the options of an engine that runs one request at a time. It also selects the device, so call it before anything computes.
     pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Failure> {
         self.device.choose()?;
         let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache, ..CacheArgs::default() };

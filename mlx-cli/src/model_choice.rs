@@ -1,5 +1,5 @@
-//! The model that a command runs: the one that is named, or the default. On a terminal, one that is not here can be downloaded at once. A
-//! chat without either begins with a choice; in a pipe it is with the guide.
+//! The model that a command runs: the named one, or the default. On a terminal, a missing model can be downloaded at once. A chat without
+//! a model offers a choice on a terminal, and uses the guide in a pipe.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) fn looks_like_model(word: &Path) -> bool {
     is_guide(word) || word.exists() || word.to_str().is_some_and(is_name)
 }
 
-/// The folder of the model that is named, or of the default. The guide takes neither's place: it knows nothing but this program.
+/// Returns the folder of the named model, or of the default. The guide is no substitute: it only answers questions about this program.
 pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(name) = named(given)? else {
         terminal::note(NO_MODEL);
@@ -56,7 +56,7 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
 const NO_MODEL: &str = "error: no model is named, and there is no default model; name one with -m ORG/NAME, or choose one for all commands with \
     `mlx default ORG/NAME`. `mlx chat` offers models that fit this machine; `mlx ask` answers questions about mlx";
 
-/// The model of a chat. Without a name and a default, a terminal offers a choice; elsewhere the guide answers.
+/// Returns the model of a chat. Without a name and a default, a terminal offers a choice; elsewhere the guide answers.
 pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<Chosen, Failure> {
     match named(given)? {
         Some(name) => Ok(Chosen { folder: resolve(&name)?, is_guide: is_guide(&name) }),

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     terminal::show(&format!("{}\n", folder.display()))
 }
 
-/// Files of models that make vectors of texts and do not chat.
+/// Files of embedding models, which do not chat.
 const VECTORS: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 /// Reads `HF_HUB_OFFLINE` as the other Hub tools do.

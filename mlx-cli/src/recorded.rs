@@ -22,9 +22,9 @@ pub(crate) struct Recorded {
     pub(crate) images: Vec<String>,
     /// Whether the model answered a chat.
     pub(crate) is_message: bool,
-    /// The words of the command line after `generate`, with the text of a file in place of `@FILE`.
+    /// The words of the command line after `generate`. `@FILE` is replaced by the file's text.
     pub(crate) arguments: Vec<String>,
-    /// Every numeric sampling parameter, whatever its source was. Records of older versions have none.
+    /// Every numeric sampling parameter, from any source. Records of older versions have none.
     #[serde(default)]
     pub(crate) sampling: Map<String, Value>,
 }

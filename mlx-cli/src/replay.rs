@@ -32,8 +32,8 @@ Examples:
 
 Tokens are compared and, where the record has them (--logprobs), log-probabilities bit for bit. Exit code 1: an answer is another one.
 
-A record may come from another person, so of its flags only those of sampling and precision are used. Pictures, an adapter and other machines
-are used if they are named here again.";
+A record may come from another person, so only its sampling and precision flags are used. Pass its pictures,
+adapter and hosts file here again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
@@ -111,7 +111,7 @@ fn unreadable(number: usize, error: &serde_json::Error) -> Failure {
 }
 
 impl ReplayArgs {
-    /// Computes one record again; whether it is the same.
+    /// Computes one record again. Returns true if the answer is the same.
     fn replay(&self, number: usize, record: &Record) -> Result<bool, Failure> {
         let (engine, answer) = self.again(number, record)?;
         if let Some(failure) = answer.failure() {
@@ -164,15 +164,17 @@ impl ReplayArgs {
         Ok((engine, answer))
     }
 
-    /// The model of a record: a folder of this machine, unless the command line names one.
+    /// Returns the model of the command line, or else the folder in the record.
     fn model(&self, number: usize, recorded: &Recorded) -> Result<PathBuf, Failure> {
         let folder = PathBuf::from(&recorded.model);
         match &self.model {
             Some(named) => Ok(named.clone()),
             None if folder.is_dir() => Ok(folder),
             None => {
-                let why =
-                    format!("is needed: record {number} has {:?}, which is no folder here", recorded.model);
+                let why = format!(
+                    "is needed: record {number} has {:?}, which is not a folder on this machine",
+                    recorded.model
+                );
                 Err(Failure::usage("-m", why))
             }
         }
@@ -189,7 +191,7 @@ impl ReplayArgs {
         missing.iter().find(|it| it.1).map_or(Ok(()), |(flag, _)| Err(Failure::usage(flag, why)))
     }
 
-    /// The pictures of a record, among those that the command line names.
+    /// Finds the pictures of a record among the files of `--image`.
     fn images(&self, number: usize, recorded: &Recorded) -> Result<Vec<Image>, Failure> {
         if recorded.images.is_empty() {
             return Ok(Vec::new());
@@ -205,7 +207,7 @@ impl ReplayArgs {
     }
 }
 
-/// The flags of the request, without the files that they may name.
+/// Parses the flags of a record. Values of the form `@FILE` are refused.
 fn arguments(number: usize, recorded: &Recorded) -> Result<GenerateArgs, Failure> {
     let words = std::iter::once("generate").chain(recorded.arguments.iter().map(String::as_str));
     let wrong = |error: clap::Error| {

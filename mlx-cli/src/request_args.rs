@@ -57,7 +57,7 @@ struct SamplingArgs {
     #[arg(help_heading = "Sampling", short, long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Randomness: 0 always takes the likeliest token [default: the model's, else 0.8]
+    /// Randomness: 0 always takes the likeliest token [default: the model's; 0.8 if it sets no sampling]
     #[arg(
         help_heading = "Sampling",
         long,
@@ -85,7 +85,8 @@ struct SamplingArgs {
     #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
 
-    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: the model's, else 0.05]
+    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: the model's; 0.05 if it sets no
+    /// sampling]
     #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
 
@@ -242,7 +243,7 @@ impl ConstraintArgs {
 /// The flags whose value may be `@FILE`.
 const WITH_FILES: [&str; 2] = ["--json-schema", "--grammar"];
 
-/// Returns the words of a command line with the text of a file in place of `@FILE`.
+/// Replaces `@FILE` in the words of a command line by the file's text.
 pub(crate) fn inlined(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {
@@ -253,13 +254,13 @@ pub(crate) fn inlined(words: impl Iterator<Item = String>) -> Vec<String> {
             Some((flag, value)) => text_or_file(value).map(|text| format!("{flag}={text}")),
             None => Ok(word.clone()),
         };
-        // The file was read before; one that is gone stays a name.
+        // The command has already read the file. If it was deleted since, its name stays.
         all.push(text.unwrap_or(word));
     }
     all
 }
 
-/// Makes a command refuse `@FILE`: its words come from a file.
+/// Makes a command refuse `@FILE`, for words that come from a record.
 pub(crate) fn without_files(command: Command) -> Command {
     fn text(given: &str) -> Result<String, String> {
         match given.strip_prefix('@') {

@@ -38,7 +38,8 @@ pub(crate) fn note(line: &str) {
     }
 }
 
-/// Writes a line with control sequences of this program, which only a terminal gets. What comes from elsewhere must be [`printable`].
+/// Writes a line with control sequences of this program. They are removed unless standard error is a terminal. Text from elsewhere must
+/// be [`printable`].
 pub(crate) fn note_styled(line: &str) {
     if stderr().is_terminal() { write_note(line) } else { write_note(&console::strip_ansi_codes(line)) }
 }
@@ -100,7 +101,7 @@ pub(crate) fn notes_have_colors() -> bool {
     stderr().is_terminal() && allows_colors()
 }
 
-/// Reads the environment as no-color.org describes it.
+/// Returns false if `NO_COLOR` (no-color.org) or a dumb terminal forbids colors.
 fn allows_colors() -> bool {
     let disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");

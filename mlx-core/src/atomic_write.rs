@@ -13,18 +13,21 @@ pub(crate) const TEMPORARY: &str = "tmp";
 /// Writes a file atomically and creates its folder if needed. An existing file stays until the new one is complete. The temporary
 /// file in the same folder is named `STEM.RANDOM.tmp`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    write(path, bytes, 0o666).map_err(|error| Error::io(path, error))
+    let kept = |before: Option<Permissions>| before.unwrap_or_else(|| Permissions::from_mode(0o666));
+    write(path, bytes, kept).map_err(|error| Error::io(path, error))
 }
 
-/// Writes a file atomically that only this user may read. An existing file keeps its permissions. A folder that does not exist is
-/// created for this user only.
+/// Writes a file atomically that only this user may read. A file of an earlier version that others may read is
+/// closed to them. A missing folder is created for this user only.
 pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let created = folder.filter(|folder| !folder.exists()).map_or(Ok(()), private_folder);
-    created.and_then(|()| write(path, bytes, 0o600)).map_err(|error| Error::io(path, error))
+    created
+        .and_then(|()| write(path, bytes, |_| Permissions::from_mode(0o600)))
+        .map_err(|error| Error::io(path, error))
 }
 
-/// Writes a file that only this user may read, unless there is one. Returns whether it was written.
+/// Writes a file that only this user may read, unless it exists. Returns true if it was written.
 pub fn create_privately(path: &Path, bytes: &[u8]) -> Result<bool> {
     let create = || -> io::Result<bool> {
         let mut file = temporary(path, Permissions::from_mode(0o600))?;
@@ -44,14 +47,14 @@ pub fn create_private_folder(folder: &Path) -> Result<()> {
     private_folder(folder).map_err(|error| Error::io(folder, error))
 }
 
-/// Warns of a folder that other users may read: its owner may have opened it on purpose.
+/// Warns if other users may read a folder. It is not an error, since its owner may have opened it on purpose.
 pub fn warn_of_readers(folder: &Path) {
     let mode = fs::metadata(folder).map_or(0o700, |metadata| metadata.permissions().mode() & 0o777);
     if mode & 0o077 != 0 {
         tracing::warn!(
             folder = %folder.display(),
             mode = format_args!("{mode:o}"),
-            "other users of this machine may read the folder; chmod 700 closes it"
+            "other users of this machine may read the folder; run chmod 700 on it to prevent this"
         );
     }
 }
@@ -60,8 +63,12 @@ fn private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Writes a file whose permissions are `mode` less the umask if it is new.
-fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// Writes a file. `permissions` returns those of the new file, less the umask, from those of the file that it replaces.
+fn write(
+    path: &Path,
+    bytes: &[u8],
+    permissions: impl FnOnce(Option<Permissions>) -> Permissions,
+) -> io::Result<()> {
     // Replace the target of a link, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = fs::metadata(&target).ok();
@@ -69,8 +76,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         // A device or a pipe cannot be replaced by a rename.
         return fs::write(&target, bytes);
     }
-    let permissions = before.map_or_else(|| Permissions::from_mode(mode), |before| before.permissions());
-    let mut file = temporary(&target, permissions)?;
+    let mut file = temporary(&target, permissions(before.map(|before| before.permissions())))?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(&target)?;
@@ -78,7 +84,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A temporary file beside `target`, whose folder is created if needed.
+/// Creates a temporary file in the folder of `target`, and the folder if needed.
 fn temporary(target: &Path, permissions: Permissions) -> io::Result<tempfile::NamedTempFile> {
     let folder = folder_of(target);
     fs::create_dir_all(folder)?;
@@ -128,6 +134,9 @@ mod tests {
         let (own, path) = (folder.path().join("a/b"), folder.path().join("a/b/c.json"));
         write_privately(&path, b"one").expect("it can be written");
         assert_eq!([mode(&own.join("..")), mode(&own), mode(&path)], [0o700, 0o700, 0o600]);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
+        write_privately(&path, b"two").expect("it can be written");
+        assert_eq!(mode(&path), 0o600, "an earlier version left it open");
         let secret = own.join("secret");
         assert!(create_privately(&secret, b"one").expect("it can be written"));
         assert!(!create_privately(&secret, b"two").expect("it is there"));

@@ -1,4 +1,4 @@
-//! Keeps a Mac from falling asleep while engines work: one program of the system for the whole process, which need not be linked with.
+//! Prevents a Mac from sleeping while engines work. The whole process runs one program of the system for it, so no library is linked.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The program of macOS. Other systems have none at this path.
+/// The program on macOS. Other systems have no program at this path.
 const CAFFEINATE: &str = "/usr/bin/caffeinate";
 
 /// Time from the last request to the end of the program, so that consecutive requests share it. A Mac sleeps after one idle minute at the earliest.
@@ -21,7 +21,7 @@ static SYSTEM: LazyLock<Arc<Keeper>> = LazyLock::new(|| {
     Keeper::new(command, LINGER)
 });
 
-/// The hold of one engine on the program; it ends with this value.
+/// The hold of one engine on the program. Dropping it releases the hold.
 pub(crate) struct Awake {
     keeper: Arc<Keeper>,
     is_held: bool,
@@ -37,7 +37,7 @@ impl Awake {
         Self { keeper, is_held: false }
     }
 
-    /// The engine has work.
+    /// Reports that the engine has work.
     pub(crate) fn hold(&mut self) {
         if !self.is_held {
             self.is_held = true;
@@ -45,7 +45,7 @@ impl Awake {
         }
     }
 
-    /// The engine has none.
+    /// Reports that the engine has no work.
     pub(crate) fn release(&mut self) {
         if self.is_held {
             self.is_held = false;
@@ -101,7 +101,7 @@ impl Keeper {
         self.changed.notify_all();
     }
 
-    /// Starts the program when work begins and ends it when there was none for a while.
+    /// Starts the program when work begins and ends it after `linger` without work.
     fn run(&self, command: &[String]) {
         loop {
             drop(self.wait_while(|holders| holders.count == 0));
@@ -119,7 +119,7 @@ impl Keeper {
         wait.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no engine has had work for a while.
+    /// Waits until no engine has had work for `linger`.
     fn wait_for_rest(&self) {
         loop {
             let holders = self.wait_while(|holders| holders.count > 0);
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that writes the number of its process into a file, in place of macOS' own.
+    /// A stand-in for the program of macOS. It writes its process id to a file.
     fn fake(folder: &Path, linger: Duration) -> (PathBuf, Arc<Keeper>) {
         let log = folder.join("log");
         let script = format!("echo $$ >> '{}'; exec sleep 600", log.display());

@@ -1,18 +1,16 @@
-//! The device that models run on, and what it does well: the choices that differ between a GPU and a CPU, as one value. Invariant: the
-//! only file that asks which kind of device there is.
+//! Selects the device that models run on, and holds the choices that differ between a GPU and a CPU as one value. Invariant: only this file
+//! queries the kind of device.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use mlx_rs::{Device, DeviceType};
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::macos;
 use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
+use crate::variant_names::impl_variant_names;
 
 /// Whether the set-up for Linux has put kernels in place of what MLX does on a CPU. MLX's own products make f32 of a whole matrix of halves
 /// first, each time, and its rope and attention are a dozen operations each.
@@ -110,29 +108,16 @@ pub enum DeviceKind {
     Gpu,
 }
 
-impl FromStr for DeviceKind {
-    type Err = String;
+impl_variant_names!(DeviceKind, |_| "it must be cpu or gpu".to_owned());
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::deserialize(StrDeserializer::<ValueError>::new(text))
-            .map_err(|_| "it must be cpu or gpu".to_owned())
-    }
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
-}
-
-/// The variable that chooses the device of processes without `--device`.
+/// The variable that selects the device of processes without `--device`.
 pub const DEVICE: &str = "MLX_DEVICE";
 
-/// The device of this process, once it is chosen, and whether a flag or the variable names it.
+/// The device of this process, once it is selected, and true if a flag or the variable names it.
 static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
 
-/// Makes a device that of this process. Call it before anything computes: arrays and streams belong to the device that was the default
-/// when they were made.
+/// Selects the device of this process. Call it before anything computes: arrays and streams belong to the device that was the default when
+/// they were made.
 ///
 /// # Errors
 /// There is no such device, or this process has computed on the other one.
@@ -156,7 +141,7 @@ pub fn device_is_asked_for() -> Result<bool> {
     Ok(chosen()?.1)
 }
 
-/// The device of this process. The first call chooses it, unless [`use_device`] did.
+/// Returns the device of this process. The first call selects it, unless [`use_device`] did.
 fn chosen() -> Result<(DeviceKind, bool)> {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = *chosen {
@@ -175,7 +160,7 @@ fn chosen() -> Result<(DeviceKind, bool)> {
     Ok(*chosen.insert(now))
 }
 
-/// Makes a device MLX's default, or says why it cannot be.
+/// Makes a device MLX's default. Fails with the reason.
 fn set_default(kind: DeviceKind) -> Result<(), String> {
     let device = match kind {
         DeviceKind::Cpu => Device::cpu(),
@@ -229,7 +214,7 @@ pub fn default_memory_budget() -> Result<u64> {
     })
 }
 
-/// The budget on a CPU. MLX's limit there is four fifths of all memory, but on a Mac it is the GPU's, which is almost all of it.
+/// The budget on a CPU. MLX's limit is four fifths of all memory there, but on a Mac it is that of the GPU: almost all memory.
 fn processor_budget(limit: u64, memory: Option<u64>) -> u64 {
     memory.map_or(limit, |memory| limit.min(memory / 5 * 4))
 }

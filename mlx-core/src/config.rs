@@ -11,7 +11,7 @@ const MAX_SIZE: u64 = 1 << 30;
 /// The largest JSON file of a model folder, except tokenizer.json, which has a reader of its own.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The bytes of a config file, unless it is too large for one.
+/// Reads a config file. Fails if it is too large for one.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
     if size > MAX_FILE_BYTES {
@@ -35,8 +35,7 @@ pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
-/// Refuses a file that is empty, or begins with the mark of an encoding, which JSON does not have: an error about its first character would
-/// not help.
+/// Refuses a file that is empty or begins with a byte order mark. JSON has none, and an error about the first character would not help.
 pub(crate) fn expect_utf8_json(path: &Path, bytes: &[u8]) -> Result<()> {
     let message = match bytes {
         [] => "is empty; it must hold JSON",

@@ -50,7 +50,7 @@ pub struct Report {
     pub skipped: Vec<String>,
     /// Parts of the model that were left out, such as `audio_tower`, because nothing here can use them.
     pub left_out: Vec<String>,
-    /// The scheme of the embedding and the head, if it differs from that of the other matrices and no rule asked for it.
+    /// The scheme of the embedding and the head, if it differs from that of the other matrices and no rule sets it.
     pub embedding: Option<QuantScheme>,
     /// Weight files written.
     pub shards: usize,

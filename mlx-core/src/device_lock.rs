@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Backend;
 
-/// Locks the device, which MLX_DEVICE may choose, until the guard is dropped.
+/// Locks the device until the guard is dropped. MLX_DEVICE may select the device.
 pub(crate) fn device() -> MutexGuard<'static, ()> {
     static DEVICE: Mutex<()> = Mutex::new(());
     Backend::detect().expect("a device");

@@ -130,7 +130,7 @@ pub enum Error {
     /// A model that sees cannot be given images here: its tower or the files that describe it cannot be used, or the tower has no room.
     #[error("the model cannot be given images: {0}")]
     Vision(String),
-    /// A bug here, not a mistake of the caller: something that the code relies on is not so.
+    /// A bug of this project, not of the caller: an assumption of the code does not hold.
     #[error("internal error, please report it: {0}")]
     Internal(String),
     /// The engine has stopped and takes no more requests.

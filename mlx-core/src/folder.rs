@@ -33,7 +33,7 @@ pub struct ModelFolder {
     pub end_tokens: Vec<u32>,
     /// The texts of tokens, for the sampler.
     pub token_table: TokenTable,
-    /// The steps from a text to its vector, or the reason that there are none.
+    /// The steps from a text to its vector, or the reason why there are none.
     embedding: Result<TextEmbedding, String>,
     /// Faults of optional files.
     pub warnings: Warnings,
@@ -87,7 +87,7 @@ impl ModelFolder {
     /// Returns the steps from a text to its vector.
     ///
     /// # Errors
-    /// When a file of sentence-transformers is damaged or asks for something that is not supported; the error names file and key.
+    /// When a file of sentence-transformers is damaged or requires something that is not supported; the error names file and key.
     pub fn embedding(&self) -> Result<&TextEmbedding> {
         self.embedding.as_ref().map_err(|why| Error::request("model", format!("makes no vectors: {why}")))
     }
@@ -117,8 +117,8 @@ fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> 
     Ok(TokenTable { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
-/// The end-of-sequence tokens of all three files, of which these are in `generation_config.json`: checkpoints often name the end of a turn
-/// in one of them and the end of the text in another.
+/// Returns the end-of-sequence tokens of all three files. `generation` holds those of `generation_config.json`. Checkpoints often name the
+/// end of a message in one file and the end of the text in another.
 fn end_tokens(config: &Fields, generation: Vec<u32>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     let mut tokens = config.token_ids("eos_token_id")?;
     tokens.extend(generation);

@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 /// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
-/// A path that is not there is expanded like those of Hub tools: a config file, a variable and `NAME=~/FOLDER` meet no shell.
+/// Other paths are expanded as Hub tools do: no shell has expanded those in a config file, a variable or `NAME=~/FOLDER`.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
-    let expanded = expanded(given);
-    let given = if given.exists() { given } else { &expanded };
+    let path = existing_or_expanded(given);
+    let given = path.as_path();
     if given.is_dir() {
         return if given.join("config.json").exists() {
             Ok(given.to_path_buf())
@@ -41,10 +41,16 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
 
 /// Resolves an adapter, given like a model, to its folder.
 pub fn resolve_adapter(given: &Path) -> Result<PathBuf> {
-    if !given.is_dir() {
+    let path = existing_or_expanded(given);
+    if !path.is_dir() {
         return resolve(given);
     }
-    if given.join(ADAPTER).exists() { Ok(given.to_path_buf()) } else { Err(Error::file(given, NO_ADAPTER)) }
+    if path.join(ADAPTER).exists() { Ok(path) } else { Err(Error::file(path, NO_ADAPTER)) }
+}
+
+/// Returns an existing path unchanged, and any other path expanded.
+fn existing_or_expanded(given: &Path) -> PathBuf {
+    if given.exists() { given.to_path_buf() } else { expanded(given) }
 }
 
 /// Why a folder without the file that describes a model cannot be used.
@@ -76,4 +82,16 @@ pub fn name_of(folder: &Path) -> Option<String> {
     let snapshots = parents.next()?.file_name()?;
     let repo = parents.next()?.file_name()?.to_str()?;
     if snapshots == repo::SNAPSHOTS { repo::name_of_folder(repo) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_an_adapter_is_expanded() {
+        let why =
+            resolve_adapter(Path::new("$CARGO_MANIFEST_DIR/src")).expect_err("it is no adapter").to_string();
+        assert!(why.contains(NO_ADAPTER) && !why.contains('$'), "{why}");
+    }
 }

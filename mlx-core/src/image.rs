@@ -30,8 +30,7 @@ impl Image {
         Self(Kind::File { bytes: bytes.into(), hash })
     }
 
-    /// The picture in a file whose bytes are in base64, as [`Self::file`] takes them. Many tools break base64 into lines, and some leave
-    /// out the padding.
+    /// Decodes an image file from base64, for [`Self::file`]. Many tools break base64 into lines, and some omit the padding.
     ///
     /// # Errors
     /// The reason, if the text is empty or not base64.
@@ -190,7 +189,7 @@ impl fmt::Debug for Pixels {
     }
 }
 
-/// The bytes of base64 with or without padding. White space is skipped.
+/// Decodes base64 with or without padding. White space is skipped.
 fn decoded(text: &str) -> Result<Vec<u8>, DecodeError> {
     const ENGINE: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

@@ -28,7 +28,7 @@ pub struct Inspection {
     pub adapters: Vec<AdapterSummary>,
     /// Its vision tower, or why it cannot be given pictures; `None` if it has none.
     pub vision: Option<Result<VisionSummary, String>>,
-    /// Faults of optional files, or why the tokenizer or the chat template cannot be used.
+    /// Faults of optional files, or the reason why the tokenizer or the chat template cannot be used.
     pub warnings: Warnings,
     /// The sampling values of `generation_config.json`.
     pub sampling: SamplingOptions,
@@ -71,7 +71,7 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Pa
     Ok(Division { plan, room })
 }
 
-/// The memory budget with which an engine of these options holds the model in `folder` and one long chat.
+/// Returns the memory budget that an engine with these options needs for the model in `folder` and one long chat.
 pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
     let (spec, ..) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
     let draft = survey_draft(folder, options)?;
@@ -79,7 +79,7 @@ pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
     MemoryFit::needed(&options.bounded(spec), draft.as_ref(), tower, options)
 }
 
-/// What drafts for the model in `folder`, if anything does.
+/// Returns the draft model or head of the model in `folder`, if it has one.
 fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
     match &options.draft_model {
         Some(name) => model::survey(&hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),

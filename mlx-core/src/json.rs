@@ -1,5 +1,5 @@
-//! JSON whose numbers keep their text. `serde_json` holds a number in 64 bits, so that long integers and the spelling of floats are lost.
-//! What clients, tools, templates and models pass to each other is of this type.
+//! JSON whose numbers keep their text. `serde_json` holds a number in 64 bits, which loses long integers and the spelling of floats.
+//! Clients, tools, templates and models exchange values of this type.
 
 mod number;
 pub(crate) mod pointer;
@@ -54,14 +54,14 @@ impl Serialize for Value {
 }
 
 impl<'de> Deserialize<'de> for Value {
-    /// Reads a value of a JSON text, with its numbers as they are written there.
+    /// Reads a value from a JSON text and keeps the text of its numbers.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         parse(text.get().as_bytes()).map_err(serde::de::Error::custom)
     }
 }
 
-/// The text without white space.
+/// Writes JSON without white space.
 impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

@@ -58,6 +58,7 @@ pub mod sampling;
 pub mod sentence_transformers;
 mod stream_errors;
 pub mod text;
+mod variant_names;
 mod warnings;
 pub mod weights;
 mod wired;

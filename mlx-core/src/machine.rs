@@ -20,7 +20,7 @@ use crate::{array, backend};
 pub struct Machine {
     /// `cpu` or `gpu`.
     pub device: &'static str,
-    /// Whether `--device` or MLX_DEVICE names the device.
+    /// True if `--device` or MLX_DEVICE names the device.
     pub device_is_asked_for: bool,
     /// The generation of a GPU, as `applegpu_g13s`, where it says so.
     pub architecture: Option<String>,

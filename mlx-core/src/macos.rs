@@ -1,4 +1,4 @@
-//! What only macOS reports of this process and its memory. Invariant: it holds unsafe code, as mlx_sys.rs and hangup.rs do.
+//! Figures of the process and its memory that only macOS reports. Invariant: it holds unsafe code, like mlx_sys.rs and hangup.rs.
 
 #[cfg(target_os = "macos")]
 pub(crate) use self::calls::{footprint, memory, pressure_level};
@@ -52,7 +52,7 @@ mod calls {
         unsafe { read(c"kern.memorystatus_vm_pressure_level", &mut level) }.then_some(level)
     }
 
-    /// Reads a value of the system; returns whether it has one.
+    /// Reads a value of the system; returns false if it has none of this size.
     ///
     /// # Safety
     /// Any bytes that the system stores under the name must be a value of this type.

@@ -1,6 +1,6 @@
 //! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: with its folder,
-//! macos.rs and hangup.rs the only place of the project that holds unsafe code.
+//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: only
+//! this file, its folder, macos.rs and hangup.rs hold unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 mod filled;
@@ -69,10 +69,10 @@ pub(crate) fn version() -> Result<String> {
     found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
 }
 
-/// Whether MLX finds a GPU that it can use.
+/// Returns true if MLX finds a usable GPU.
 pub(crate) fn has_gpu() -> bool {
     let mut count = 0;
-    // SAFETY: the place is ours. Without a GPU the count is 0, not an error, so no handler of errors is needed.
+    // SAFETY: the variable is ours. Without a GPU the count is 0, not an error, so no error handler is needed.
     let status = unsafe { mlx_device_count(&raw mut count, mlx_device_type__MLX_GPU) };
     status == 0 && count > 0
 }

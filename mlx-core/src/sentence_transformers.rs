@@ -1,5 +1,5 @@
-//! Vectors of texts as sentence-transformers computes them: its modules, prompts and limits. What cannot be applied is refused by the name of
-//! the file and the key.
+//! Vectors of texts as sentence-transformers computes them: its modules, prompts and limits. An unsupported setting is an
+//! error that names the file and the key.
 
 mod dense;
 mod modules;
@@ -18,7 +18,7 @@ use self::transformer::Transformer;
 use crate::error::{Error, Result};
 use crate::text::Tokenizer;
 
-/// The folder of the pooling module where there is no modules.json.
+/// The folder of the pooling module in a model without modules.json.
 const POOLING: &str = "1_Pooling";
 
 /// A step after pooling.
@@ -28,25 +28,25 @@ enum Step {
     Normalize,
 }
 
-/// The way from the hidden states of a text to its vector.
+/// The steps from the hidden states of a text to its vector.
 #[derive(Debug, Clone)]
 pub struct TextEmbedding {
     /// The hidden states that become the vector.
     pub pooling: Pooling,
-    /// True to pool the tokens of a prompt before a text, too.
+    /// True if the tokens of the prompt before a text are pooled, too.
     pub include_prompt: bool,
     /// The prompts by name.
     pub prompts: Prompts,
-    /// True if vectors have length 1 unless a request asks for others.
+    /// True if vectors have length 1 unless a request overrides it.
     pub normalizes: bool,
     transformer: Transformer,
     steps: Vec<Step>,
 }
 
 impl TextEmbedding {
-    /// Reads the files of the model in `folder`. A folder without modules.json gives vectors of length 1 from its pooling, if it names one:
-    /// or else from the last state, if the tokenizer ends every text with a special token, as those of embedding models with causal
-    /// attention do; otherwise from the mean.
+    /// Reads the files of the model in `folder`. Without modules.json, vectors have length 1, and `1_Pooling` sets the pooling. Without
+    /// both, a vector is the last state if the tokenizer ends every text with a special token, as in embedding models with causal
+    /// attention; otherwise it is the mean.
     pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let prompts = Prompts::read(folder)?;
         let Some(modules) = modules::read(folder)? else {
@@ -81,7 +81,7 @@ impl TextEmbedding {
         Ok(Self { pooling, include_prompt, prompts, normalizes, transformer, steps })
     }
 
-    /// Numbers of a vector, where the model's width is `hidden`.
+    /// Returns the length of a vector, for a model of width `hidden`.
     pub fn dimensions(&self, hidden: usize) -> usize {
         let last = self.steps.iter().rev().find_map(|step| match step {
             Step::Dense(dense) => Some(dense.outputs),
@@ -90,18 +90,18 @@ impl TextEmbedding {
         last.unwrap_or(hidden)
     }
 
-    /// The most tokens of a text, and the file and the key that say so; `None` if only the context bounds it.
+    /// Returns the most tokens of a text, with the file and key that set the limit. `None` if only the context limits it.
     pub fn limit(&self) -> Option<(usize, &str)> {
         self.transformer.limit.as_ref().map(|(tokens, source)| (*tokens, source.as_str()))
     }
 
-    /// A text as the model reads it, after a prompt.
+    /// Returns a prompt and a text as the model reads them.
     pub fn prompted(&self, prompt: &str, text: &str) -> String {
         let whole = format!("{prompt}{text}");
         if self.transformer.lowercases { whole.to_lowercase() } else { whole }
     }
 
-    /// The tokens at the beginning of a text that are not pooled, since they are those of its prompt.
+    /// Returns the number of tokens of the prompt, if they are not pooled.
     pub fn unpooled(&self, prompt: &str, tokenizer: &Tokenizer) -> Result<usize> {
         if self.include_prompt || prompt.is_empty() {
             return Ok(0);
@@ -111,23 +111,23 @@ impl TextEmbedding {
         Ok(ids.len() - usize::from(ends))
     }
 
-    /// The vector of a text from its pooled hidden states.
+    /// Returns the vector of a text from its pooled hidden states.
     pub fn finish(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
         self.steps.iter().try_fold(pooled, |vector, step| match step {
             Step::Dense(dense) => dense.forward(&vector),
-            // A vector without a direction stays as it is.
+            // A vector of zeros stays unchanged.
             Step::Normalize => Ok(normalized(&vector).unwrap_or(vector)),
         })
     }
 }
 
-/// The vector at length 1; `None` if all numbers are zero and it has no direction.
+/// Returns the vector scaled to length 1; `None` for a vector of zeros.
 pub fn normalized(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     (length > 0.0).then(|| vector.iter().map(|value| (f64::from(*value) / length) as f32).collect())
 }
 
-/// The pooling of a model without files about it.
+/// Returns the pooling of a model that configures none.
 fn usual(tokenizer: &Tokenizer) -> Result<Pooling> {
     let last = tokenizer.encode("a", true)?.last().copied();
     Ok(if last.is_some_and(|id| tokenizer.is_special(id)) { Pooling::Last } else { Pooling::Mean })

@@ -1,13 +1,13 @@
-//! Faults of optional files: a model runs without the settings of such a file, and a warning names the fault.
+//! Faults of optional files. A model runs without the settings of a faulty file, and a warning names the fault.
 
 use crate::error::Result;
 
-/// Faults that do not keep a model from running, each a sentence that names the file and the key.
+/// Faults that do not prevent a model from running. Each is a sentence that names the file and the key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Warnings(Vec<String>);
 
 impl Warnings {
-    /// The value, or its default and a warning: the error and this consequence.
+    /// Returns the value, or its default after an error. The warning names the error and this consequence.
     pub(crate) fn or_default<T: Default>(&mut self, result: Result<T>, consequence: &str) -> T {
         result.unwrap_or_else(|error| {
             self.push(format!("{error}; {consequence}"));
@@ -25,7 +25,7 @@ impl Warnings {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// The sentences.
+    /// The warnings as sentences.
     pub fn texts(&self) -> &[String] {
         &self.0
     }

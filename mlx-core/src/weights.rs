@@ -224,7 +224,7 @@ impl<'a> Weights<'a> {
         if let Some(shared) = self.shared {
             shared.put(TOTALS, &self.tally);
         }
-        // What neither the index nor the architecture names is no part of the model.
+        // Tensors that neither the index nor the architecture names do not belong to the model.
         self.checkpoint.skip_unnamed();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
             self.tally.log(self.policy);

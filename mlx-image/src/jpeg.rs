@@ -1,6 +1,6 @@
 //! The structure of JPEG files. The decoder fills what a cut file lacks with gray; other formats and Pillow refuse such files.
 
-/// Returns true if the file reaches its end marker. Segments are skipped as wholes: a thumbnail in one has an end marker of its own.
+/// Returns true if the file reaches its end marker. Segments are skipped, since a thumbnail in one has its own end marker.
 pub(crate) fn is_complete(file: &[u8]) -> bool {
     let mut rest = file;
     while let Some(start) = rest.windows(2).position(|pair| pair[0] == 0xff && is_marker(pair[1])) {

@@ -90,7 +90,7 @@ fn a_cut_file_is_refused() {
             );
         }
     }
-    // The end of a thumbnail is not the end of its picture, and what follows the end is ignored.
+    // The end of a thumbnail is not the end of its picture, and bytes after the end are ignored.
     let file = encoded(ImageFormat::Jpeg, 64, 48);
     let mut with_thumbnail = file.clone();
     with_thumbnail.splice(2..2, [&[0xff, 0xe1, 0, 8][..], &[0xff, 0xd8, 0xff, 0xd9, 0xff, 0xd9]].concat());

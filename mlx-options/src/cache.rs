@@ -22,7 +22,7 @@ pub struct CacheArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub kv: KvCacheArgs,
-    /// Let clients reuse each other's prefixes, features of images and answers, and so find out what others have sent [default: true without API keys, else false]
+    /// Let clients reuse each other's prefixes, image features and answers, which reveals what others have sent [default: true without API keys, else false]
     #[arg(help_heading = "Cache", long, env = "MLX_SHARE_PREFIXES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     #[serde(rename = "share-prefixes")]
     pub share_prefixes: Option<bool>,

@@ -15,7 +15,7 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Makes it the device of this process. Call it before anything computes.
+    /// Selects the device of this process. Call it before anything computes.
     pub fn choose(self) -> Result<()> {
         self.device.map_or(Ok(()), use_device)
     }

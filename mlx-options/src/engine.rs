@@ -124,7 +124,7 @@ impl EngineArgs {
         self
     }
 
-    /// Puts what was given into the options of an engine, but for the device, which a process [chooses](DeviceArgs::choose), and workers,
+    /// Sets the given values in the options of an engine, except the device, which a process [chooses](DeviceArgs::choose), and workers,
     /// which are [read](WorkersArgs::read).
     pub fn apply(&self, options: &mut EngineOptions) {
         self.exact.apply(options);

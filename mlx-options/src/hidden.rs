@@ -1,16 +1,16 @@
-//! Characters that show nothing: marks of direction, joiners, selectors, tags and fillers, and where writing needs them. The ranges are
-//! Unicode's `Default_Ignorable_Code_Point` with the separators of lines.
+//! Invisible characters: direction marks, joiners, variation selectors, tags and fillers, and the positions where scripts and emoji need
+//! them. The ranges are Unicode's `Default_Ignorable_Code_Point` and the line separators.
 
 /// Zero-width non-joiner, joiner and space.
 const ZWNJ: char = '\u{200c}';
 const ZWJ: char = '\u{200d}';
 const ZWSP: char = '\u{200b}';
-/// The beginning of the flag of a region, whose name follows in at most six tags and one that ends it.
+/// The first character of a regional flag. At most six tags with the region's name follow, then a final tag.
 const BLACK_FLAG: char = '🏴';
 const END_OF_FLAG: char = '\u{e007f}';
 const LONGEST_FLAG: usize = 7;
 
-/// The letter that is followed, and what has followed it already.
+/// The last visible character, and the hidden characters after it.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     letter: Option<char>,
@@ -19,31 +19,31 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Passes a letter that is shown.
+    /// Moves on to a visible character.
     pub(crate) fn pass(&mut self, letter: char) {
         *self = Self { letter: Some(letter), ..Self::default() };
     }
 
-    /// Passes a text without hidden characters.
+    /// Moves on to the end of a text without hidden characters.
     pub(crate) fn follow(&mut self, text: &str) {
         if let Some(letter) = text.chars().next_back() {
             self.pass(letter);
         }
     }
 
-    /// Whether this character may join the letter with the next one.
+    /// Returns true if this character may join the last letter with the next one.
     pub(crate) fn may_join(&self, joiner: char) -> bool {
         self.letter.is_some_and(|letter| joins(letter, joiner))
     }
 
-    /// Whether this character joins the letter with the one after it.
+    /// Returns true if this character joins the last letter with `after`.
     pub(crate) fn joins(&self, joiner: char, after: char) -> bool {
         let is_alike = |letter: char| is_pictograph(letter) == is_pictograph(after);
         self.letter.is_some_and(|letter| joins(letter, joiner) && joins(after, joiner) && is_alike(letter))
     }
 }
 
-/// Whether a character shows nothing by itself.
+/// Returns true for an invisible character.
 pub(crate) fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -51,7 +51,7 @@ pub(crate) fn is_hidden(letter: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a selector or a tag changes how the letter before it looks. Each letter takes one selector.
+/// Returns true for a selector or tag that changes the look of the letter before it. Each letter takes one selector.
 pub(crate) fn is_kept(place: &mut Place, hidden: char) -> bool {
     let Some(letter) = place.letter else { return false };
     if letter == BLACK_FLAG {
@@ -75,7 +75,7 @@ pub(crate) fn is_kept(place: &mut Place, hidden: char) -> bool {
     fits && !std::mem::replace(&mut place.has_selector, true)
 }
 
-/// Whether letters like this one are written with this joiner.
+/// Returns true if the script of this letter, or an emoji, uses this joiner.
 fn joins(letter: char, joiner: char) -> bool {
     match joiner {
         ZWJ => is_pictograph(letter) || is_joined(letter),
@@ -85,20 +85,20 @@ fn joins(letter: char, joiner: char) -> bool {
     }
 }
 
-/// Letters of scripts whose letters change their form beside others: from Arabic to N'Ko, of India to Myanmar, Khmer, Mongolian, and those of
-/// Indonesia.
+/// Returns true for scripts whose letters change their form beside others: Arabic to N'Ko, Indic scripts to Myanmar, Khmer, Mongolian, and
+/// Indonesian scripts.
 fn is_joined(letter: char) -> bool {
     matches!(letter, '\u{600}'..='\u{7ff}' | '\u{840}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{18af}'
         | '\u{1a20}'..='\u{1b7f}' | '\u{a840}'..='\u{a8ff}' | '\u{a980}'..='\u{aaff}' | '\u{fb50}'..='\u{fdff}'
         | '\u{fe70}'..='\u{fefc}' | '\u{10a00}'..='\u{11fff}')
 }
 
-/// Letters of scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer.
+/// Returns true for scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer.
 fn is_spaceless(letter: char) -> bool {
     matches!(letter, '\u{e00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{19e0}'..='\u{1aaf}' | '\u{aa60}'..='\u{aa7f}')
 }
 
-/// Pictures and the symbols that join them.
+/// Returns true for emoji and other symbols that emoji sequences contain.
 fn is_pictograph(letter: char) -> bool {
     matches!(letter, '©' | '®' | '‼' | '⁉' | '\u{20e3}' | '\u{2100}'..='\u{214f}' | '\u{2190}'..='\u{21ff}'
         | '\u{2300}'..='\u{23ff}' | 'Ⓜ' | '\u{25a0}'..='\u{27bf}' | '\u{2900}'..='\u{297f}' | '\u{2b00}'..='\u{2bff}'

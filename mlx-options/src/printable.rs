@@ -1,13 +1,13 @@
 //! Text of models and files on its way to a terminal or a log. A terminal takes what follows ESC, its 8-bit forms and other control
-//! characters for commands: titles, the clipboard, the cursor. Marks that reverse, join or hide text make a reader see another text than
-//! the one that is there.
+//! characters for commands: titles, the clipboard, the cursor. Marks that reverse, join or hide text make a reader see a different
+//! text.
 
 use std::borrow::Cow;
 
 use crate::hidden::{Place, is_hidden, is_kept};
 
-/// Returns the text without control characters but line ends and tabs. Hidden characters have their codes, as in `\u{202e}`, but for
-/// joiners and selectors where scripts and emoji need them.
+/// Removes control characters except line ends and tabs. Replaces hidden characters by their codes, such as `\u{202e}`, except joiners and
+/// selectors where scripts and emoji need them.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_changed) {
         return Cow::Borrowed(text);
@@ -18,22 +18,22 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the text on one line, in which control characters have their codes, too: for a text that the user is to approve.
+/// Like [`printable`], but on one line, with codes for control characters too. For text that the user has to approve.
 pub fn visible(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { escaped(letter) } else { letter.into() };
     printable(&text.chars().map(shown).collect::<String>()).into_owned()
 }
 
-/// Makes a text [`printable`] that comes in pieces.
+/// Makes a streamed text [`printable`].
 #[derive(Debug, Default)]
 pub struct Printer {
     place: Place,
-    /// A joiner that waits for the letter after it.
+    /// A joiner at the end of the text so far. The next letter decides if it stays.
     held: Option<char>,
 }
 
 impl Printer {
-    /// Returns what is certain with the next piece of the text.
+    /// Adds a piece of the text. Returns the output that later pieces cannot change.
     pub fn add<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         if self.held.is_none() && !piece.contains(is_changed) {
             self.place.follow(piece);
@@ -60,7 +60,7 @@ impl Printer {
         Cow::Owned(out)
     }
 
-    /// Returns the end of the text, which was not certain.
+    /// Ends the text. Returns the output that was held back.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.release(None, &mut out);
@@ -68,7 +68,7 @@ impl Printer {
         out
     }
 
-    /// Adds the joiner that waits, now that the letter after it is known.
+    /// Writes the held joiner, now that the next letter is known.
     fn release(&mut self, after: Option<char>, out: &mut String) {
         let Some(joiner) = self.held.take() else { return };
         if after.is_some_and(|after| self.place.joins(joiner, after)) {
@@ -92,7 +92,7 @@ fn escaped(letter: char) -> String {
     letter.escape_unicode().to_string()
 }
 
-/// Returns the same JSON, in which control characters that JSON allows in a text are escaped, and hidden characters, too.
+/// Escapes hidden characters and the control characters that JSON allows in strings. The value stays the same.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let is_escaped = |letter: char| matches!(letter, '\u{7f}'..='\u{9f}') || is_hidden(letter);
     if !json.contains(is_escaped) {

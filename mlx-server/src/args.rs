@@ -87,7 +87,7 @@ pub struct ModelArgs {
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,
 
-    /// Memory for all loaded models together, of which each gets a part; idle ones are unloaded where it does not suffice [default: what the machine has for one model]
+    /// Memory for all loaded models together, divided among them; idle models are unloaded if it is not enough [default: the machine's budget for one model]
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 
@@ -132,7 +132,7 @@ pub struct NetworkArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_image_urls: Vec<String>,
 
-    /// Refuse requests with fields that are not used, instead of naming the fields in the header x-ignored-fields
+    /// Refuse requests with unused fields, instead of naming the fields in the header x-ignored-fields
     #[arg(long, env = "MLX_STRICT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     strict: Option<bool>,
 

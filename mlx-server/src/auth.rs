@@ -47,7 +47,7 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
-/// The key of a request that is one of `keys`. Some clients send two, of which one is for another server.
+/// Returns the key of a request, if it is one of `keys`. Some clients send a second key, for another server.
 fn key_of<'a>(headers: &'a HeaderMap, keys: &[String]) -> Option<&'a [u8]> {
     let is_valid = |given: &&[u8]| {
         // All keys are compared in full, so that the time reveals nothing about them.

@@ -90,7 +90,7 @@ impl ThinkingRequest {
         Ok(Self { thinking, field: Some(field), ..Self::default() })
     }
 
-    /// Returns the error of a field whose value the template has no variable for: the cause, and the values that it takes.
+    /// Returns the error for a value without a variable in the template. It names the cause and the accepted values.
     pub(crate) fn refused(
         cause: &str,
         field: &str,
@@ -98,7 +98,7 @@ impl ThinkingRequest {
         format: &OutputFormat,
     ) -> ApiError {
         let words: &[_] = if field == "think" {
-            // False is a hint, which every template takes.
+            // Every template accepts false: it is a hint.
             &[("true", Thinking::On), ("false", Thinking::Auto)]
         } else {
             &[("none", Thinking::Off)]

@@ -1,6 +1,6 @@
 //! The client of a request: its API key, or else its address. Clients share the running sequences of a model evenly, and see only their own
-//! stored responses. Invariant: a client is the HMAC of its key or address with a secret of this server, so that nothing on the disk
-//! identifies a key.
+//! stored responses. Invariant: a client is the HMAC of its key or address with a secret of this server, so nothing on disk identifies
+//! a key.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,15 +10,15 @@ use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
 use mlx_core::{create_private_folder, create_privately};
 
-/// The file with the secret, in the folder whose files name clients.
+/// The file with the secret, in the folder of the journal or of the prompt cache.
 const SECRET: &str = "client-secret";
 
 /// Makes clients of API keys and addresses.
 pub(crate) struct Identities(Key);
 
 impl Identities {
-    /// Reads the secret of a folder, which is created once. The same key or address is the same client as long as the folder has it.
-    /// Without a folder the secret, and with it every client, lasts as long as the server.
+    /// Reads the secret of a folder, and creates it if needed. A key or address stays the same client as long as the folder has the
+    /// secret. Without a folder, the secret and all clients last as long as the server.
     pub(crate) fn open(folder: Option<&Path>) -> mlx_core::Result<Self> {
         let Some(folder) = folder else { return Key::random().map(Self) };
         create_private_folder(folder)?;
@@ -32,7 +32,7 @@ impl Identities {
         Key::read(&path).map(Self)
     }
 
-    /// The client at an address. Neighbours in an IPv6 network are one client, since each may have as many addresses as it likes.
+    /// Returns the client at an address. All addresses of an IPv6 network are one client, since a machine may have many of them.
     pub(crate) fn of_address(&self, address: IpAddr) -> Client {
         match address.to_canonical() {
             IpAddr::V4(address) => self.of("address", &address.octets()),
@@ -40,7 +40,7 @@ impl Identities {
         }
     }
 
-    /// The client with an API key.
+    /// Returns the client with an API key.
     pub(crate) fn of_key(&self, key: &[u8]) -> Client {
         self.of("key", key)
     }
@@ -57,7 +57,7 @@ pub(crate) fn of_request(request: &Request) -> Client {
     request.extensions().get().copied().unwrap_or_default()
 }
 
-/// A client in a file: 16 hexadecimal digits. Earlier versions wrote a number that was no HMAC; it is read as no client.
+/// A client in a file: 16 hexadecimal digits. Earlier versions wrote another hash, as a number: it is read as `None`.
 pub(crate) mod stored {
     use mlx_core::engine::Client;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -142,7 +142,7 @@ impl Config {
 
     /// The options of the engines.
     pub fn engine_options(&self) -> EngineOptions {
-        // Keys tell clients apart, who then need not trust each other.
+        // Clients with different keys need not trust each other.
         let share_prefixes = self.network.api_key.is_empty();
         let mut options = EngineOptions { share_prefixes, ..EngineOptions::default() };
         self.engine.apply(&mut options);
@@ -166,13 +166,13 @@ impl Config {
         std::fs::remove_file(&trial).map_err(about)
     }
 
-    /// The identities of clients, with a secret in a folder whose files name them.
+    /// Opens the identities of clients. Their secret is in the folder of the journal, or else of the prompt cache.
     pub(crate) fn identities(&self) -> Result<Identities, StartError> {
         let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
         Identities::open(folder).map_err(|error| StartError::about("the identities of clients", error))
     }
 
-    /// Expands `~` and variables: no shell has seen what a file or a service manager sets.
+    /// Expands `~` and variables in paths: no shell expands the settings of a file or of a service manager.
     fn expand_paths(&mut self) {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
         for path in [&mut self.network.api_key_file, &mut self.responses.journal, cache].into_iter().flatten()

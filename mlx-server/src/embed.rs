@@ -22,7 +22,7 @@ use crate::work::Turn;
 pub(crate) struct Embeddings {
     state: AppState,
     lease: Lease,
-    /// The numbers of each vector that are sent.
+    /// The number of dimensions that are sent.
     dimensions: usize,
     normalize: bool,
     choices: Vec<Choice>,
@@ -57,10 +57,9 @@ pub(crate) fn start(
     }
     let prompt = embedding.prompts.text(&request.prompt)?;
     let unpooled = embedding.unpooled(prompt, &folder.tokenizer)?;
-    let limit = token_limit(lease, embedding);
+    let limit = token_limit(lease, embedding, request.truncate);
     let one = |input: &Prompt| {
         let input = prompted(embedding, prompt, input);
-        let read = if request.truncate { prepare::first_ids } else { prepare::ids_within };
         let options = RequestOptions {
             task: Task::Embed(request.pooling.unwrap_or(embedding.pooling)),
             unpooled: if matches!(*input, Prompt::Text(_)) { unpooled } else { 0 },
@@ -68,7 +67,8 @@ pub(crate) fn start(
             client: origin.client,
             ..RequestOptions::default()
         };
-        lease.engine.request(read(lease, &input, &limit, turn)?, &options).map_err(ApiError::from)
+        let ids = prepare::ids_within(lease, &input, &limit, turn)?;
+        lease.engine.request(ids, &options).map_err(ApiError::from)
     };
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
@@ -79,18 +79,18 @@ pub(crate) fn start(
     Ok(Embeddings { state, lease, dimensions, normalize, choices, exactness })
 }
 
-/// The tokens that a text may have: as many as the model's files of sentence-transformers allow, and the context holds.
-fn token_limit(lease: &Lease, embedding: &TextEmbedding) -> TokenLimit {
-    let context = TokenLimit::context(lease);
+/// Returns the smaller of the context and the limit of the model's sentence-transformers files.
+fn token_limit(lease: &Lease, embedding: &TextEmbedding, truncates: bool) -> TokenLimit {
+    let context = TokenLimit { truncates, ..TokenLimit::context(lease) };
     match embedding.limit() {
         Some((tokens, source)) if tokens < context.tokens => {
-            TokenLimit { tokens, message: format!("{source} allows {tokens}") }
+            TokenLimit { tokens, message: format!("{source} allows {tokens}"), ..context }
         }
         _ => context,
     }
 }
 
-/// An input as the model reads it. Token ids are what they are: no prompt is put before them.
+/// Puts the prompt before a text. Token ids stay unchanged.
 fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> Cow<'a, Prompt> {
     match input {
         Prompt::Text(text) => Cow::Owned(Prompt::Text(embedding.prompted(prompt, text))),

@@ -1,5 +1,5 @@
-//! The fields of a request's JSON object, taken by name. Invariant: no field is silently ignored. A field of the request itself that is
-//! not used is named to the client, and one inside of another field is an error.
+//! The fields of a request's JSON object, taken by name. Invariant: no field is silently ignored. The client gets the names of unused
+//! fields at the top level; an unknown nested field is an error.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub(crate) struct Fields {
     /// The path of the object in the request, as `messages[0].`; empty for the request itself.
     path: String,
     rest: Map,
-    /// Full names of fields that were accepted and are not used.
+    /// Full names of accepted fields that are not used.
     unused: Vec<String>,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// The names of the fields of requests whose values this thread has used.
+    /// The names of top-level fields that this thread has read.
     pub(crate) static READ: std::cell::RefCell<std::collections::BTreeSet<String>> = std::cell::RefCell::default();
 }
 
@@ -104,7 +104,7 @@ impl Fields {
         }
     }
 
-    /// Takes fields with `read` that are accepted and not used. Those of the request are named.
+    /// Reads fields that are accepted and not used, and records their names.
     pub(crate) fn unused<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, ApiError>,
@@ -117,7 +117,7 @@ impl Fields {
         Ok(read)
     }
 
-    /// Notes the name of a field of the request itself whose value is used.
+    /// Records that a top-level field was read.
     #[cfg(test)]
     fn note(&self, field: &str) {
         if self.path.is_empty() {
@@ -125,14 +125,15 @@ impl Fields {
         }
     }
 
-    /// Takes a field that is accepted and not used. It is named unless its value is one of `neutral`, with which nothing is lost.
+    /// Takes a field that is accepted and not used. Records its name, unless its value is one of `neutral`: then ignoring it changes
+    /// nothing.
     pub(crate) fn hint(&mut self, field: &str, neutral: &[serde_json::Value]) {
         if self.value(field).is_some_and(|value| !neutral.iter().any(|other| value == *other)) {
             self.unused.push(self.name(field));
         }
     }
 
-    /// Names parts of the request that are not used.
+    /// Records the names of unused parts of the request.
     pub(crate) fn add_unused(&mut self, names: impl IntoIterator<Item = String>) {
         self.unused.extend(names);
     }
@@ -141,13 +142,13 @@ impl Fields {
         self.rest.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
     }
 
-    /// The full names of all fields that are not used, where an API takes more fields than a server knows.
+    /// Returns the full names of all unused fields, including the unknown ones.
     pub(crate) fn into_unused(self) -> Vec<String> {
         let left: Vec<String> = self.given().map(|field| self.name(field)).collect();
         self.unused.into_iter().chain(left).collect()
     }
 
-    /// Checks that every field was taken, and returns the full names of those that are not used.
+    /// Checks that every field is known. Returns the full names of the unused ones.
     pub(crate) fn finish(self) -> Result<Vec<String>, ApiError> {
         if let Some(field) = self.given().next() {
             return Err(refused(&self.name(field), "is not a field here; remove it or check the spelling"));
@@ -155,13 +156,13 @@ impl Fields {
         Ok(self.unused)
     }
 
-    /// Checks that every field was taken and used.
+    /// Checks that every field is known.
     pub(crate) fn end(self) -> Result<(), ApiError> {
         self.finish().map(drop)
     }
 }
 
-/// Refuses a request for a field, whose name may have any length.
+/// Returns an error that names a field. Long names are cut.
 pub(crate) fn refused(field: &str, why: &str) -> ApiError {
     ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
 }
@@ -184,7 +185,7 @@ macro_rules! field_group {
 }
 pub(crate) use field_group;
 
-/// `json!` of `serde_json` as a value of a request.
+/// Like `serde_json::json!`, for values of requests.
 #[cfg(test)]
 macro_rules! value {
     ($($tokens:tt)*) => { mlx_core::json::Value::from(serde_json::json!($($tokens)*)) };

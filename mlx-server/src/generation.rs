@@ -20,7 +20,7 @@ use crate::state::AppState;
 /// So many tokens before its end, leaving a kept prompt is logged.
 const FAR: usize = 64;
 
-/// The sender of a request.
+/// The client and the id of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// The client, for the scheduler.

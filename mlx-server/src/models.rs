@@ -67,7 +67,7 @@ impl Models {
             return Ok(lease);
         }
         if let Some(outage) = self.failed_load() {
-            // The server looks for the machine by itself.
+            // The server looks for the machine automatically.
             return Err(Error::Distributed(outage).into());
         }
         self.begin_load(entry).await
@@ -176,12 +176,12 @@ impl Models {
         }
     }
 
-    /// The memory budget of the engine of a model with this room. On several machines each has a budget of its own.
+    /// Returns the memory budget of a model's engine. With several machines, each has a separate budget.
     fn engine_budget(&self, room: &Reservation) -> Option<u64> {
         if self.are_divided() { self.options.memory_budget } else { Some(room.promised()) }
     }
 
-    /// Loads a model unless another request has just done so. Only loads of the same model wait for each other.
+    /// Loads a model unless another request has just loaded it. Only loads of the same model wait for each other.
     async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
         let _first = entry.loading().await;
         if let Some(lease) = entry.lease().await {
@@ -222,17 +222,17 @@ impl Models {
     }
 }
 
-/// The bytes that all models together may take.
+/// Returns the memory budget of all models together.
 fn budget(config: &ModelConfig, options: &EngineOptions) -> Result<u64, StartError> {
     if let Some(budget) = config.models_budget {
         return Ok(budget.0);
     }
     let machine = default_memory_budget().map_err(|error| StartError::about("--models-budget", error))?;
-    // What is given to one model on purpose is there.
+    // A larger --memory-budget of one model raises the budget of all.
     Ok(machine.max(options.memory_budget.unwrap_or(0)))
 }
 
-/// Logs why a model was not loaded, and gives the client the cause without the paths of this machine.
+/// Logs why a model was not loaded. Returns an error with the cause, without paths of this machine, for the client.
 fn not_loaded(entry: &Entry, error: &str) -> ApiError {
     tracing::error!(model = entry.name(), error, "loading a model failed");
     let cause = without_folders(error, entry.folder());
@@ -240,12 +240,21 @@ fn not_loaded(entry: &Entry, error: &str) -> ApiError {
     ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "model_not_loaded", message)
 }
 
-/// The text with the names of files instead of their paths: those in `folder`, and all absolute ones.
+/// Replaces paths by the names of their files: paths in `folder`, and all absolute ones.
 fn without_folders(text: &str, folder: &Path) -> String {
     let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let shown = [folder, &canonical].into_iter().fold(text.to_owned(), |text, folder| {
         let path = folder.display().to_string();
-        text.replace(&format!("{path}/"), "").replace(&path, "the folder")
+        if folder.is_absolute() {
+            return text.replace(&format!("{path}/"), "").replace(&path, "the folder");
+        }
+        // A relative path, such as `model`, may also be a word of the message: only the path at its start is replaced.
+        let Some(rest) = text.strip_prefix(&path) else { return text };
+        match (rest.strip_prefix('/'), rest.starts_with(':')) {
+            (Some(file), _) => file.to_owned(),
+            (None, true) => format!("the folder{rest}"),
+            (None, false) => text,
+        }
     });
     let name_of = |word: &str| {
         let is_path = word.trim_start_matches(['"', '\'', '`', '(']).starts_with('/');
@@ -271,6 +280,14 @@ mod tests {
             ("a/b is not a number", "a/b is not a number"),
         ] {
             assert_eq!(without_folders(given, folder), expected);
+        }
+        // A relative folder with the name of a word.
+        for (given, expected) in [
+            ("model/config.json: model_type is missing", "config.json: model_type is missing"),
+            ("model: the model has no weights", "the folder: the model has no weights"),
+            ("model_type is missing", "model_type is missing"),
+        ] {
+            assert_eq!(without_folders(given, Path::new("model")), expected);
         }
     }
 }

@@ -111,7 +111,7 @@ mod tests {
         read_with_unused(reader, request).map(|(meaning, _)| meaning)
     }
 
-    /// The meaning of a request, and the fields that have none.
+    /// Returns a request's debug text, and its unused fields.
     fn read_with_unused(
         reader: Reader,
         request: &Map<String, Value>,
@@ -169,12 +169,12 @@ mod tests {
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
-    /// Fields that a response shows and that change nothing.
+    /// Fields that the response repeats and that change no answer.
     const SHOWN: [&str; 5] =
         ["max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier", "service_tier"];
 
-    /// Each documented field, sent alone with its example, is accepted, and it changes the parsed request or is named as not used. So is
-    /// every other field, and no value of an undocumented field is used.
+    /// The server accepts the example of each documented field. The field changes the parsed request or is reported as unused.
+    /// Undocumented fields are reported as unused.
     #[test]
     fn every_documented_field_is_read() {
         let document = serde_json::to_value(document()).expect("json");

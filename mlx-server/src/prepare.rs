@@ -7,7 +7,7 @@ use mlx_core::chat::{
 };
 use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
-use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
+use mlx_core::text::{EncodeLimit, Encoded, TemplateInput, Tokenizer};
 
 use crate::answer::{Facts, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};
@@ -67,22 +67,24 @@ pub(crate) fn completion(
     start(state, lease, &request.job, prompts, &OutputParser::plain())
 }
 
-/// The most tokens of a text.
+/// The maximum number of tokens of a text.
 pub(crate) struct TokenLimit {
     pub(crate) tokens: usize,
     /// The reason, for an error.
     pub(crate) message: String,
+    /// Cuts a longer text at its end instead of refusing it.
+    pub(crate) truncates: bool,
 }
 
 impl TokenLimit {
     /// The model's context.
     pub(crate) fn context(lease: &Lease) -> Self {
         let tokens = lease.engine.spec().context_length;
-        Self { tokens, message: format!("the model's context holds {tokens}") }
+        Self { tokens, message: format!("the model's context holds {tokens}"), truncates: false }
     }
 }
 
-/// The tokens of a text, with the special tokens that the model expects around it. More than the context holds are refused.
+/// Returns the tokens of a text, with the special tokens that the model expects around it. Refuses more than the context holds.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
     ids_within(lease, prompt, &TokenLimit::context(lease), turn)
 }
@@ -99,32 +101,24 @@ pub(crate) fn ids_within(
         let message = format!("has {least}{count} tokens; {}", limit.message);
         ApiError::from(Error::context_length("prompt", count, most, message))
     };
+    let tokenizer = &lease.engine.folder().tokenizer;
     match prompt {
+        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, most, turn),
         Prompt::Text(text) => {
             let limit = EncodeLimit { tokens: most, pause: &|| turn.pause() };
-            match lease.engine.folder().tokenizer.encode_within(text, true, &limit)? {
+            match tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
                 Encoded::AtLeast(fewest) => Err(too_long("at least ", fewest)),
             }
         }
+        Prompt::Ids(ids) if limit.truncates => Ok(ids[..ids.len().min(most)].to_vec()),
         Prompt::Ids(ids) if ids.len() > most => Err(too_long("", ids.len())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
 }
 
-/// Like [`ids_within`], but cuts the end of a text that is beyond the limit. The special tokens around it stay.
-pub(crate) fn first_ids(
-    lease: &Lease,
-    prompt: &Prompt,
-    limit: &TokenLimit,
-    turn: &Turn,
-) -> Result<Vec<u32>, ApiError> {
-    let most = limit.tokens;
-    let tokenizer = &lease.engine.folder().tokenizer;
-    let text = match prompt {
-        Prompt::Text(text) => text,
-        Prompt::Ids(ids) => return Ok(ids[..ids.len().min(most)].to_vec()),
-    };
+/// Returns the first `most` tokens of a text, including the special tokens around it.
+fn first_ids(tokenizer: &Tokenizer, text: &str, most: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
     // A long text need not be read as a whole; few tokens have more than some letters.
     let mut length = text.len().min(16 * (most + 1));
     loop {
@@ -154,7 +148,8 @@ fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
     ids
 }
 
-/// The prompt of a chat, whether it fits or not, unless its policy makes it fit. Without `answer` it ends after the messages.
+/// Returns the prompt of a chat, even if it exceeds the context, unless its policy makes it fit. Without `answer` it ends after the
+/// messages.
 pub(crate) fn render(
     model: &Loaded,
     request: ChatRequest,

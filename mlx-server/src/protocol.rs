@@ -17,8 +17,7 @@ use axum::response::Response;
 use crate::error::ApiError;
 use crate::request_log::{ANTHROPIC_REQUEST_ID, RequestId};
 
-/// Writes errors in the form of the API that a path belongs to. They are made in OpenAI's form. Adds the id of the request where that
-/// API's clients read it.
+/// Writes errors in the form of the path's API. They are made in OpenAI's form. For Anthropic's API, adds the request id in its header.
 pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
     let (is_anthropic, write) = (is_anthropic(request.uri().path()), errors_of(request.uri().path()));
     let id = RequestId::of(&request);
@@ -49,7 +48,7 @@ fn errors_of(path: &str) -> Option<WriteError> {
     }
 }
 
-/// Whether a path belongs to Anthropic's API.
+/// Returns true for a path of Anthropic's API.
 fn is_anthropic(path: &str) -> bool {
     path == "/v1/messages" || path.starts_with("/v1/messages/")
 }

@@ -16,7 +16,7 @@ use crate::state::AppState;
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
-/// The same, where Anthropic's clients read it.
+/// The header with the id of a request in Anthropic's API.
 pub(crate) const ANTHROPIC_REQUEST_ID: &str = "request-id";
 /// The header with the level of exactness of an answer.
 pub(crate) const EXACTNESS: &str = "x-exactness";
@@ -34,7 +34,7 @@ pub(crate) const IGNORED: &str = "x-ignored-fields";
 pub(crate) const HEADERS: [&str; 8] =
     [REQUEST_ID, ANTHROPIC_REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
 
-/// The most bytes of the names of fields that were not used, and of one of them.
+/// The maximum length of the list of unused fields, and of one name in it, in bytes.
 const LONGEST_IGNORED: usize = 500;
 const LONGEST_NAME: usize = 100;
 
@@ -46,23 +46,23 @@ const LONGEST_USER: usize = 128;
 pub(crate) struct RequestId(Arc<str>);
 
 impl RequestId {
-    /// The id of this request.
+    /// Returns the id of a request.
     pub(crate) fn of(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
-    /// The id of work that no request asks for, such as a stored response.
+    /// Returns the id of work of the server itself, such as a stored response that is computed again.
     pub(crate) fn of_server(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// As text.
+    /// Returns the id as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Notes of an endpoint about its request, for the log and for the headers of the response.
+/// Data about a request that its endpoint sets, for the log and the headers of the response.
 #[derive(Clone, Default)]
 pub(crate) struct RequestNotes(Arc<Mutex<Notes>>);
 
@@ -70,12 +70,12 @@ pub(crate) struct RequestNotes(Arc<Mutex<Notes>>);
 struct Notes {
     /// The `user` of the request.
     user: Option<String>,
-    /// The fields that were accepted and not used, in a form for a header.
+    /// The unused fields, as a header value.
     ignored: Option<String>,
 }
 
 impl RequestNotes {
-    /// The notes of this request.
+    /// Returns the notes of a request.
     pub(crate) fn of(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
@@ -86,7 +86,7 @@ impl RequestNotes {
         self.lock().user = user.map(start);
     }
 
-    /// Stores the names of fields that were accepted and not used.
+    /// Stores the names of unused fields.
     pub(crate) fn ignored(&self, names: &[String]) {
         self.lock().ignored = (!names.is_empty()).then(|| header_list(names));
     }
@@ -96,7 +96,8 @@ impl RequestNotes {
     }
 }
 
-/// Names in one header, of which clients may choose any. Those that do not fit are replaced by their number.
+/// Returns field names as one header value. Clients choose the names, so other characters become `?`, and names that do not fit are
+/// counted.
 fn header_list(names: &[String]) -> String {
     let plain = |name: &String| {
         let start = &name[..name.floor_char_boundary(LONGEST_NAME)];

@@ -25,7 +25,7 @@ const CERTAIN: f32 = 100.0;
 /// The task that Qwen3-Reranker's model card gives where the request has none.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
 
-/// The sentences of the prompt that Qwen3-Reranker was trained with.
+/// The sentences of Qwen3-Reranker's prompt.
 const TASK: &str =
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
 const ANSWERS: &str = "Note that the answer can only be \"yes\" or \"no\".";
@@ -110,7 +110,7 @@ fn logprob(answer: &[Piece]) -> Result<f64, ApiError> {
         .ok_or_else(|| ApiError::failed("the model gave no probability of yes and no"))
 }
 
-/// The tokens of yes and no, of a model that ranks by them. Its files decide that, whatever its name is.
+/// Returns the tokens of yes and no. The model's files, not its name, decide whether it ranks documents.
 fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
     let folder = lease.engine.folder();
     let no_reranker = |why: &str| ApiError::unsupported("model", format!("{} {why}", lease.name));
@@ -133,7 +133,7 @@ fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
     }
 }
 
-/// The module of sentence-transformers that turns the logits of two tokens into a score.
+/// The sentence-transformers module that computes a score from the logits of two tokens.
 #[derive(Debug, Deserialize)]
 struct LogitScore {
     true_token_id: u32,
@@ -141,7 +141,7 @@ struct LogitScore {
 }
 
 impl LogitScore {
-    /// The module of a model folder, by its `modules.json`; `None` if it has no such module.
+    /// Reads the module that a folder's `modules.json` names. `None` if it names no such module.
     fn read(folder: &Path) -> Result<Option<Self>, ApiError> {
         #[derive(Deserialize)]
         struct Module {
@@ -158,13 +158,17 @@ impl LogitScore {
         let Some(head) = modules.iter().find(|module| module.kind.ends_with(".LogitScore")) else {
             return Ok(None);
         };
+        // The file comes from the network: a module is in a folder of the model.
+        if Path::new(&head.path).file_name() != Some(head.path.as_ref()) {
+            return Err(failed("modules.json", &"the path of LogitScore must be a folder in the model's"));
+        }
         let file = format!("{}/config.json", head.path);
         let bytes = std::fs::read(folder.join(&file)).map_err(|error| failed(&file, &error))?;
         serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(&file, &error))
     }
 }
 
-/// The tokens of the prompt that Qwen3-Reranker was trained to answer. What the request says stays text.
+/// Returns the tokens of Qwen3-Reranker's prompt for a document. Text of the request never becomes a control token.
 fn tokens(lease: &Lease, request: &RerankRequest, index: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
     use PromptText::{Own, Quoted};
     let system = format!("<|im_start|>system\n{TASK}. {ANSWERS}<|im_end|>\n<|im_start|>user\n<Instruct>: ");

@@ -6,8 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::StartError;
 use crate::state::Shutdown;
 
-/// Watches for SIGTERM, SIGINT, and SIGHUP of a terminal that closes. A program that was started to outlive its terminal, as by nohup,
-/// ignores SIGHUP from the start, and continues to.
+/// Watches for SIGTERM, SIGINT, and SIGHUP of a terminal that closes. A program that nohup started ignores SIGHUP, and continues to.
 pub(crate) fn watch(shutdown: &Shutdown) -> Result<(), StartError> {
     let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
     let mut terminate = listen(SignalKind::terminate())?;

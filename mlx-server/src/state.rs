@@ -84,7 +84,7 @@ impl AppState {
         })))
     }
 
-    /// The client whose connections come from an address. Requests have it as an extension.
+    /// Returns the client at an address. Each request carries it as an extension.
     pub fn client_at(&self, address: IpAddr) -> Client {
         self.identities.of_address(address)
     }

@@ -100,7 +100,7 @@ fn errors_have_openais_shape_and_name_the_field() {
     }
 }
 
-/// One rule for all protocols: a field that is not used is named, whatever becomes of the request, or refused by a strict server.
+/// One rule for all protocols: the server reports an unused field, even if the request fails later; a strict server refuses it.
 #[test]
 fn fields_that_are_not_used_are_named_or_refused() {
     let user = json!([{"role": "user", "content": "hi"}]);
@@ -290,7 +290,7 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
     assert_eq!(status(config(), "GET", "/", &foreign), 403);
 }
 
-/// The `ollama` command shows 12 characters of a digest, and clients choose models by what they can do.
+/// The `ollama` command shows 12 characters of a digest, and clients choose models by their capabilities.
 #[test]
 fn clients_of_ollama_get_digests_and_capabilities() {
     let copy = mlx_tests::model_copy("llama-f32");

@@ -1,4 +1,4 @@
-//! The forms of JSON that a schema allows: white space between its parts, references, and the words for what is wrong.
+//! The forms of JSON that a schema allows: white space between tokens, references, and the causes in errors.
 
 use mlx_core::engine::{ConstraintSpec, Grammar};
 use mlx_core::sampling::TokenHistory;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{WALKER, allowed, of_schema};
 
-/// The beginning of a text that a constraint does not allow; `None` if it allows the text as a whole.
+/// Returns the text before the first refused token; `None` if the whole text is allowed.
 fn refused_at(spec: &ConstraintSpec, text: &str) -> Option<String> {
     let mut history = TokenHistory::new(vec![1, 9, 30]);
     let mut follower = WALKER.follower(spec, &history).expect("it can be enforced");

@@ -1,5 +1,5 @@
-//! Panics in the engine: the request at fault ends with an internal error, the others go on and answer as they would have, and the engine
-//! holds nothing for any of them. An engine that does nothing but panic ends, with an error for all.
+//! Panics in the engine: the request at fault ends with an internal error, the answers of the others do not change, and the engine releases
+//! all resources. An engine that panics in every step ends, with an error for all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use mlx_tests::{collect, device, greedy, model_folder, run};
 
 use super::{MODEL, expected, message, prompts, submit};
 
-/// A text that no other prompt of these tests comes near.
+/// The length of the prompt that causes panics; the other prompts are shorter.
 const POISON: usize = 100;
 
-/// Waits until nothing runs, and checks that nothing is reserved, used or counted for anyone.
+/// Waits until the engine is idle, and checks that no request holds memory or is counted.
 fn assert_idle(engine: &Engine, before: &EngineStats, requests: u64) {
     let stats = loop {
         let stats = engine.stats();
@@ -31,7 +31,7 @@ fn assert_idle(engine: &Engine, before: &EngineStats, requests: u64) {
     assert!(engine.is_ready());
 }
 
-/// The prompts' answers must be those of an engine without faults.
+/// Checks that the answers are those of an engine without faults.
 fn assert_whole(running: Vec<Generation>, tokens: usize) {
     for (generation, expected) in running.into_iter().zip(expected(tokens)) {
         let outcome = collect(generation);
@@ -53,7 +53,7 @@ fn a_request_that_makes_passes_panic_ends_alone() {
     let outcome = collect(broken);
     let error = message(&outcome);
     assert!(error.contains("internal error") && error.contains("part of the test"), "{error}");
-    // The first comes from the prompt, and the sixth step has the position that panics.
+    // The first token comes from the prompt, and the sixth step has the position that panics.
     assert!((5..=6).contains(&outcome.ids().len()), "{} tokens, each once", outcome.ids().len());
     assert_whole(good, 30);
     assert_idle(&engine, &before, 7);
@@ -75,7 +75,7 @@ fn passes_that_panic_now_and_then_are_repeated() {
         prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     assert_whole(running, 30);
     assert!(panics.load(Ordering::Relaxed) > 9, "several passes panicked");
-    assert!(engine.stats().preemptions >= 12, "and all of their sequences were computed again");
+    assert!(engine.stats().preemptions >= 12, "and all of their sequences were recomputed");
     assert_idle(&engine, &before, 6);
 }
 
@@ -89,7 +89,7 @@ impl Drafter for Bomb {
     }
 }
 
-/// Between two passes, too, the request that was being worked on is known.
+/// The request at fault is known between two passes, too.
 #[test]
 fn a_drafter_that_panics_ends_its_own_request() {
     let _turn = device();

@@ -29,7 +29,7 @@ export const menu = {
     await page.getByText("All fields of a request").click();
     await page.locator("#settings").click();
   },
-  async "the sampling of chats is the server's, is shown and sent, and gives way to a field"(trial, page) {
+  async "the sampling of chats is the server's, is shown and sent, and a field overrides it"(trial, page) {
     await page.click("#new");
     const { data } = await (await fetch(trial.proxy.origin + "/v1/models")).json(), known = data.find((it) => it.id === "scripted").chat_sampling;
     assert.deepEqual([known.temperature, known.min_p], [{ value: 0.8, source: "default" }, { value: 0.05, source: "default" }]);

@@ -32,11 +32,11 @@ pub struct Behavior {
     pub ignores_ranges: bool,
     /// The list of files lacks sizes and checksums, as with some mirrors.
     pub hides_checksums: bool,
-    /// Every address is behind so many redirects within this host, each of another form.
+    /// The number of redirects within this host before each address. Each has another form.
     pub hops: usize,
-    /// Checksums and sizes come with the files alone, as with some mirrors: nothing is redirected to a storage server.
+    /// Only the files have checksums and sizes, as with some mirrors. Nothing is redirected to a storage server.
     pub is_mirror: bool,
-    /// The endpoint of the storage server, in place of this host by another name.
+    /// The endpoint of the storage server; by default another name of this host.
     pub storage: Option<String>,
     /// The size that the list gives for weights, in place of their own.
     pub claimed_size: Option<u64>,

@@ -78,7 +78,7 @@ pub fn model_copy(name: &str) -> tempfile::TempDir {
     copied(&model_folder(name))
 }
 
-/// A copy of the files of a folder, by the path that programs find it under: a Mac's folder for temporary files lies behind a link.
+/// Copies the files of a folder. The path of the copy has no links: the folder for temporary files of a Mac is below one.
 ///
 /// # Panics
 /// When they cannot be copied.
@@ -101,8 +101,8 @@ pub fn engine(name: &str) -> Engine {
     Engine::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
 }
 
-/// How far exact results of a model can be repeated on the device of this process. Bits are promised on Linux, where they were proven; another
-/// device is held to what it reports.
+/// The reproducibility of exact results on the device of this process. A CPU on Linux must keep all bits; another device must keep those that
+/// it reports.
 ///
 /// # Panics
 /// When the checkpoint does not load, or a CPU on Linux keeps no bits.
@@ -113,8 +113,8 @@ pub fn exact_level(folder: &Path) -> Exactness {
     engine.exactness()
 }
 
-/// Whether exact results of this engine, whose requests are exact by default, have the same bits every time. Checks of bits are skipped where
-/// the device reports less.
+/// Returns true if exact results of this engine have the same bits every time. Its requests must be exact by default. Otherwise a check of
+/// bits counts as skipped.
 ///
 /// # Panics
 /// When a CPU on Linux keeps no bits.

@@ -80,7 +80,7 @@ impl Proxy {
 
 fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>, passed: &AtomicUsize) {
     let present = || *fault.lock().expect("no panic");
-    // macOS refuses it if the connection has ended, which the first read reports.
+    // macOS refuses it for a closed connection. The first read reports the end.
     from.set_read_timeout(Some(Duration::from_millis(10))).ok();
     let mut buffer = [0; 4096];
     loop {

@@ -81,7 +81,7 @@ impl Server {
     pub fn start_on(program: &[&str], folder: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]);
-        // Settings of the user do not count, but the device of the tests is that of the server.
+        // The user's settings are removed, but the server uses the device of the tests.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MLX_") && name != DEVICE {
                 command.env_remove(name);
@@ -119,7 +119,7 @@ impl Server {
         &self.address
     }
 
-    /// The most memory that the program has had at once, in bytes. Checks of it are skipped without /proc.
+    /// The peak memory of the program, in bytes. Checks of it are skipped without /proc.
     pub fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok();
         let status = needed(status, "/proc/PID/status")?;
@@ -153,7 +153,7 @@ impl Server {
         read(request)
     }
 
-    /// The text of the answer to a POST request with this text.
+    /// Returns the text of the answer to a POST request with this body.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -162,7 +162,7 @@ impl Server {
         response.body_mut().read_to_string().expect("text")
     }
 
-    /// The text of the answer to a GET request.
+    /// Returns the text of the answer to a GET request.
     ///
     /// # Panics
     /// When it goes wrong.

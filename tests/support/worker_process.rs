@@ -45,7 +45,7 @@ impl WorkerProcess {
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
     }
 
-    /// The bytes that it has read from files so far. Checks of them are skipped without /proc.
+    /// The number of bytes that it has read from files. Checks of it are skipped without /proc.
     pub fn bytes_read(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok();
         let text = needed(text, "/proc/PID/io")?;

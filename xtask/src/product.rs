@@ -15,8 +15,8 @@ pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, and says which checks this machine could not make. Arguments are for the product,
-/// whose tests then run alone.
+/// Runs the tests of this tool, then those of the product, and prints the checks that this machine could not make. With arguments, which go to
+/// the product's tests, only those run.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
     if arguments.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
 /// The variable with the file in which tests list the checks that they skip.
 const SKIPPED: &str = "MLX_SKIPPED_CHECKS";
 
-/// The number of skipped checks, and how many lack each thing that they need.
+/// Summarizes skipped checks: their number, and a count for each requirement.
 fn summary(list: &str) -> String {
     let mut needs = BTreeMap::<&str, usize>::new();
     for (_, need) in list.lines().filter_map(|line| line.split_once(": needs ")) {

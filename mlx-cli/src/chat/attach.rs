@@ -63,9 +63,9 @@ pub(super) fn with_files(
     Ok(Attached { text: whole, images, notes })
 }
 
-/// Why a picture is not attached.
+/// The message about a picture that a text-only model cannot use.
 fn unseen(path: &str) -> String {
-    format!("{path} is a picture, and this model reads text alone")
+    format!("{path} is a picture, and this model reads only text")
 }
 
 /// Whether a file begins like a picture.
@@ -131,7 +131,7 @@ mod tests {
         assert!(with_files(&format!("@{path}"), false, letters).is_err());
         std::fs::write(&file, b"GIF89a").expect("it can be written");
         let refused = with_files(&format!("what is in @{path}?"), false, letters).map(drop);
-        assert_eq!(refused, Err(format!("{path} is a picture, and this model reads text alone")));
+        assert_eq!(refused, Err(format!("{path} is a picture, and this model reads only text")));
         let said = with_files(&format!("what is in @{path}?"), true, letters).expect("it can be read");
         assert_eq!(said.text, format!("what is in @{path}?"));
         assert_eq!(said.images, [Image::file(b"GIF89a".to_vec())]);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(said.notes, [format!("attached {}, a picture", picture.display())]);
         let said = with_files(&message, false, str::len).expect("it can be read");
         assert_eq!((said.text, said.images.len()), (message, 0));
-        assert!(said.notes[0].ends_with("is a picture, and this model reads text alone"), "{:?}", said.notes);
+        assert!(said.notes[0].ends_with("is a picture, and this model reads only text"), "{:?}", said.notes);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{Chat, folded};
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// Results that the model is given for calls that were not carried out.
+/// Results for the model of calls that were not executed.
 const REFUSED: &str = "The user declined this tool call.";
 const STOPPED: &str = "The user stopped the tool calls.";
 

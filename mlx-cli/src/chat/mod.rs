@@ -121,7 +121,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// An error in the words of a chat, where fields are set by their names and not by flags.
+/// Returns the text of an error for a chat, where parameters have names instead of flags.
 fn in_chat(error: &Error) -> String {
     match error {
         Error::Request { field: "content", message } => format!("a message {message}"),
@@ -145,7 +145,7 @@ struct Chat {
     engines: Engines,
     /// How another model would be started.
     engine_options: EngineOptions,
-    /// The options of answers that the command line gave.
+    /// The request options from the command line.
     flags: RequestOptions,
     /// Where the conversation is kept.
     file: Option<PathBuf>,
@@ -311,7 +311,7 @@ impl Chat {
         let engine = self.session.engine();
         let count =
             |text: &str| engine.folder().tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
-        // A tower that cannot be used is reported with its cause when the message is sent.
+        // An unusable vision tower is reported with its cause when the message is sent.
         let sees = !matches!(engine.image_processor(), Err(Error::Request { .. }));
         match with_files(text, sees, count) {
             Ok(attached) => {

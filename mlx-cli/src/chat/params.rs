@@ -6,7 +6,7 @@ use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::{SamplingOptions, Setting, Source, settings};
 
-/// The source of a value that the command line gave, and of one that `/params` or `/seed` set.
+/// The sources of values from the command line, and from `/params` or `/seed`.
 const FLAG: &str = "flag";
 const SESSION: &str = "session";
 
@@ -41,17 +41,17 @@ pub(crate) fn change(options: &mut RequestOptions, text: &str) -> Result<(), Str
     Ok(())
 }
 
-/// The options of a chat, and what they are made of.
+/// The options of a chat and their sources.
 pub(super) struct Params<'a> {
     pub(super) options: &'a RequestOptions,
-    /// The options that the command line gave.
+    /// The options from the command line.
     pub(super) flags: &'a RequestOptions,
     /// The values of the model's `generation_config.json`.
     pub(super) checkpoint: &'a SamplingOptions,
 }
 
 impl Params<'_> {
-    /// Lists every parameter in use with its source, as [`change`] reads it, and the names of those that are off.
+    /// Lists every parameter in use with its source, as [`change`] reads it, and the names of parameters that are off.
     pub(super) fn table(&self) -> Result<String, Error> {
         let all = self.settings(self.options)?;
         let is_shown = |it: &&Setting| !it.is_off || it.source == Source::Request;
@@ -70,7 +70,7 @@ impl Params<'_> {
         Ok(lines.join("\n"))
     }
 
-    /// The parameters that the flags or the chat set, on one line.
+    /// Lists the parameters set by flags or in the chat, on one line.
     pub(super) fn line(&self) -> Result<String, Error> {
         let counts = self.counts().into_iter().map(|(name, value, _)| format!("{name}={value}"));
         let all = self.settings(self.options)?;
@@ -84,7 +84,7 @@ impl Params<'_> {
         settings(&options.sampling, self.checkpoint, options.sampling_defaults)
     }
 
-    /// The parameters that are no part of sampling or have no default, if they are set.
+    /// The limit of tokens and the seed, if they are set.
     fn counts(&self) -> Vec<(&'static str, String, &'static str)> {
         let Self { options, flags, .. } = self;
         let source = |is_flag: bool| if is_flag { FLAG } else { SESSION };

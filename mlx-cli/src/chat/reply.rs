@@ -102,7 +102,7 @@ impl Chat {
     }
 }
 
-/// Returns a number of tokens as people name contexts, in units of 1024.
+/// Formats a number of tokens like a context size, in units of 1024.
 fn thousands(tokens: usize) -> String {
     if tokens < 1024 {
         return tokens.to_string();

@@ -39,7 +39,9 @@ pub(crate) struct Screen {
     markdown: Option<Markdown>,
     /// For a text that is printed as it is, on terminals that take control sequences.
     wrap: Option<Wrap>,
-    printer: Printer,
+    /// Thoughts and text have separate printers: a joiner at the end of a thought must not appear in the text.
+    thoughts: Printer,
+    text: Printer,
     has_colors: bool,
     view: ThoughtView,
     /// Columns of the terminal; `None` where the text goes elsewhere and stays as it is.
@@ -59,8 +61,17 @@ impl Screen {
         let markdown = columns.filter(|_| colors == Colors::All);
         let markdown = markdown.map(|columns| Markdown::new(columns, has_links()));
         let wrap = columns.filter(|_| colors == Colors::Thoughts).map(Wrap::new);
-        let printer = Printer::default();
-        Self { markdown, wrap, printer, has_colors, view, columns, begun: None, tail: String::new() }
+        Self {
+            markdown,
+            wrap,
+            thoughts: Printer::default(),
+            text: Printer::default(),
+            has_colors,
+            view,
+            columns,
+            begun: None,
+            tail: String::new(),
+        }
     }
 
     /// From here on the terminal has so many columns.
@@ -81,11 +92,11 @@ impl Screen {
     pub(crate) fn add(&mut self, event: &ChatEvent) -> String {
         match event {
             ChatEvent::Reasoning(text) => {
-                let text = self.shown(text);
+                let text = shown(&mut self.thoughts, self.columns, text);
                 self.think(&text)
             }
             ChatEvent::Text(text) => {
-                let text = self.shown(text);
+                let text = shown(&mut self.text, self.columns, text);
                 self.end_thought() + &self.laid_out(&text)
             }
             // Calls are shown when they are whole.
@@ -95,7 +106,7 @@ impl Screen {
 
     /// What is to be printed at the end.
     pub(crate) fn end(&mut self) -> String {
-        let held = self.printer.finish();
+        let held = self.text.finish();
         let last = self.laid_out(&held);
         let rest = last + &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
         self.end_thought() + &rest
@@ -107,11 +118,6 @@ impl Screen {
             (None, Some(wrap)) => wrap.wrap(text),
             (None, None) => text.to_owned(),
         }
-    }
-
-    /// A model's words are no commands for a terminal.
-    fn shown<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        if self.columns.is_some() { self.printer.add(text) } else { Cow::Borrowed(text) }
     }
 
     fn think(&mut self, text: &str) -> String {
@@ -147,6 +153,11 @@ impl Screen {
     fn dimmed(&self, text: &str) -> String {
         if self.has_colors { styled(DIM, text) } else { text.to_owned() }
     }
+}
+
+/// Returns a model's text without commands for a terminal. Elsewhere the text stays unchanged.
+fn shown<'a>(printer: &mut Printer, columns: Option<usize>, text: &'a str) -> Cow<'a, str> {
+    if columns.is_some() { printer.add(text) } else { Cow::Borrowed(text) }
 }
 
 /// Whether the terminal is one of those that make addresses into links. There is no way to ask it.

@@ -13,7 +13,7 @@ impl Chat {
         Params { options: self.session.options(), flags: &self.flags, checkpoint }
     }
 
-    /// Changes parameters, and notes what `confirm` says then.
+    /// Changes parameters and prints the note that `confirm` returns.
     pub(super) fn change_params(
         &mut self,
         text: &str,

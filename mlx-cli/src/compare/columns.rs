@@ -17,7 +17,7 @@ const RESET: &str = "\x1b[0m";
 pub(super) struct Columns {
     names: [String; 2],
     texts: [String; 2],
-    /// Escape hidden characters of both texts on a terminal. `None` when piped.
+    /// Escapes hidden characters of both texts on a terminal. `None` when piped.
     printers: Option<[Printer; 2]>,
     has_ended: [bool; 2],
     /// The width of a column; `None` where there are no columns.

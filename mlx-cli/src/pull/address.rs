@@ -34,7 +34,7 @@ pub(super) fn encoded(path: &str) -> String {
     path.bytes().map(byte).collect()
 }
 
-/// Returns the target of a redirect from `address`; `None` if `location` is not the address of an HTTP server.
+/// Returns the target of a redirect from `address`, or `None` if `location` is not an http or https address.
 pub(super) fn redirected(address: &str, location: &str) -> Option<String> {
     let base = UriStr::new(address).ok()?.to_absolute();
     let target = UriReferenceStr::new(location).ok()?.resolve_against(base).to_string();
@@ -42,8 +42,8 @@ pub(super) fn redirected(address: &str, location: &str) -> Option<String> {
     (matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()).then_some(target)
 }
 
-/// Returns true if `address` is on the server of `endpoint`, which may see the token: scheme, host and port agree, or the scheme alone
-/// becomes https.
+/// Returns true if `address` is on the server of `endpoint`, which may see the token: scheme, host and port agree, or only the scheme
+/// changes, from http to https.
 pub(super) fn may_see_token(endpoint: &str, address: &str) -> bool {
     let parse = |text: &str| text.parse::<Uri>().ok();
     let (Some(endpoint), Some(address)) = (parse(endpoint), parse(address)) else { return false };

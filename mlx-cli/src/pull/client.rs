@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 use super::backoff::{Backoff, FetchError};
 use super::{address, token};
 
-/// The largest list of files or index of tensors. Those of a large model have a few megabytes.
+/// The largest file list or index. Those of a large model have a few megabytes.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// Redirects per request.
 const MAX_REDIRECTS: u32 = 10;
@@ -61,7 +61,7 @@ impl Client {
         self.text(&format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, self.name.repo))
     }
 
-    /// The text of a file that is read and not stored.
+    /// Returns the text of a file without storing it.
     pub(super) fn file_text(&self, commit: &str, file: &str) -> Result<String> {
         self.text(&self.address(commit, file))
     }
@@ -96,8 +96,8 @@ impl Client {
         format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.name.repo, address::encoded(file))
     }
 
-    /// Sends a request and follows redirects. A redirect with the checksum and size of a file answers a HEAD request. A redirect to
-    /// another server drops the token for good.
+    /// Sends a request and follows redirects. A HEAD request ends at a redirect with the checksum and size of the file. After a redirect
+    /// to another server no request of the chain has the token.
     fn send(&self, method: &Method, address: &str, start: u64) -> Result<Response<Body>, FetchError> {
         let (mut address, mut token) = (address.to_owned(), self.token.as_ref());
         for _ in 0..=MAX_REDIRECTS {
@@ -118,7 +118,7 @@ impl Client {
                 Some(location) => address = self.redirected(&address, location)?,
                 None => return self.checked(response),
             }
-            // The connection is used again once its response has been read.
+            // A connection is reused only after its response was read.
             response.into_body().into_with_config().limit(1 << 16).read_to_vec().ok();
         }
         Err(FetchError::Final(
@@ -226,7 +226,7 @@ impl Client {
     }
 }
 
-/// The checksum and size that the Hub gives for a file, also where it redirects to the storage.
+/// Returns the checksum and size that the Hub sends for a file, also in a redirect to the storage.
 fn linked(response: &Response<Body>) -> Option<(String, u64)> {
     metadata(response, "x-linked-etag", "x-linked-size")
 }

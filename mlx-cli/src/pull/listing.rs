@@ -70,8 +70,8 @@ impl Listing {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Returns the weights of the model: the files that its index names, the only file, or the files whose names count them. An index
-    /// outlives shards that were merged into one file. Fails with the reason.
+    /// Returns the weights of the model: the files in its index, the single file, or the numbered shards. An index without any of its files
+    /// is ignored if the single file exists: some repositories keep the index after merging their shards. Fails with the reason.
     pub(super) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
         if let Some(single) = self.file(weights::SINGLE)
             && named.iter().all(|path| self.file(path).is_none())

@@ -17,7 +17,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Asks the Hub for its files and, for a model in shards, for the index.
+    /// Requests the file list from the Hub and, if there is one, the index.
     pub(super) fn make(client: &Client, repo: &Repo) -> Result<Self> {
         let listing = Listing::fetch(client)?;
         let named = match listing.file(weights::INDEX) {
@@ -56,7 +56,7 @@ impl Plan {
     }
 }
 
-/// Returns the index, from the cache if it is there. Nothing is stored: the user has not agreed to the download yet.
+/// Returns the index, from the cache if possible. It stores nothing, because the user has not agreed to the download yet.
 fn index_text(client: &Client, repo: &Repo, commit: &str, index: &HubFile) -> Result<String> {
     let blob = repo.blob(&index.etag);
     if blob.exists() && index.is_intact(&blob, &mut |_| {})? {

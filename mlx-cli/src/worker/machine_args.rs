@@ -1,18 +1,17 @@
-//! The flags of a worker that depend on its machine, and where they come from: a variable is for this machine, a flag is for all workers that
-//! are started.
+//! The device and memory flags of a worker. A variable applies to this machine, a flag to all workers that the command starts.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use mlx_options::{ByteSize, DeviceArgs};
 
-/// The device and memory options of a worker, with their sources.
+/// The device and memory options of a worker, and the flags to pass on.
 #[derive(Debug, Clone)]
 pub(super) struct MachineArgs {
-    /// By the flag, or else by the variable.
+    /// From the flag, or else from the variable.
     pub(super) memory_budget: Option<ByteSize>,
-    /// By the flag, or else by the variable.
+    /// From the flag, or else from the variable.
     pub(super) device: DeviceArgs,
-    /// The flags that were given, as words of a command line.
+    /// The given flags, as words of a command line. Variables are not included.
     pub(super) flags: Vec<String>,
 }
 

@@ -38,8 +38,8 @@ pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, Part)> {
     found.map(|(module, part)| (canonical(module).into_owned(), part))
 }
 
-/// The name of a module without the part of a larger model that it is in: tools put that at different places. The name in a model that was
-/// trained without its head lacks the first part.
+/// The name of a module without the part of a larger model that it is in: tools put that at different places. A model that was trained without its
+/// head lacks the first part of the name, so this adds it.
 pub(super) fn canonical(module: &str) -> Cow<'_, str> {
     if module.starts_with("layers.") || module == "embed_tokens" {
         return format!("model.{module}").into();

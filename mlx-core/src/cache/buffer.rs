@@ -72,7 +72,7 @@ impl Buffer {
         &self.array
     }
 
-    /// Its bytes on the device, all places included.
+    /// The bytes on the device, with unused positions.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

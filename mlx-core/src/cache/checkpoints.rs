@@ -99,7 +99,7 @@ impl Checkpoints {
         self.all.iter().map(|checkpoint| checkpoint.length)
     }
 
-    /// Their bytes.
+    /// The sum of their bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

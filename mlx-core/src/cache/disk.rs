@@ -50,10 +50,10 @@ impl DiskOptions {
     }
 }
 
-/// A kind of states that may stand in for each other: those of one owner that were computed in one way. Each tier has files of its own.
+/// A set of interchangeable states: they have the same owner and were computed in the same way. Each tier has separate files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tier {
-    /// The client whose texts they are; `None` where all clients share them.
+    /// The client that owns the texts; `None` if all clients share them.
     pub(crate) owner: Option<u64>,
     /// The adapter that they went through, by its place among those of the engine from 1; 0 for none.
     pub(crate) adapter: usize,
@@ -163,8 +163,7 @@ impl DiskCache {
         (blocks, 0)
     }
 
-    /// The end of the last of the first `positions` that were found behind which a checkpoint is saved; 0 if there is none. Waits for the
-    /// disk.
+    /// The length of the last saved checkpoint within the first `positions` that were found; 0 if there is none. Waits for the disk.
     pub(crate) fn last_state(&self, saved: &Saved, positions: usize) -> usize {
         let has = |key: &Key| self.storage.exists(&self.state_path(saved.root, *key));
         let keys = &saved.keys[..saved.keys.len().min(positions / BLOCK)];
@@ -196,13 +195,13 @@ impl DiskCache {
         Ok(read)
     }
 
-    /// Asks the writer which blocks of `tokens` are not saved, and which of the checkpoints at the lengths `states`.
+    /// Requests the blocks of `tokens`, and the checkpoints at the lengths `states`, that are not saved. The writer sends them.
     pub(crate) fn survey(&self, tier: Tier, tokens: Arc<[u32]>, states: Vec<usize>) -> Receiver<Missing> {
         let folder = self.folder.clone();
         self.writer.survey(Survey { folder, root: self.root(tier), tokens, states })
     }
 
-    /// Queues the layers of a missing block. Never waits; [`has_room`](Self::has_room) says when to stop for a while.
+    /// Queues the layers of a missing block. Never waits; call it if [`has_room`](Self::has_room) returns true.
     pub(crate) fn save(&self, missing: &Missing, end: usize, layers: Vec<Layer>) {
         let (key, place) = missing.place(end);
         self.writer.write(self.path(missing.root(), key), Content::Block(Block { place, layers }));
@@ -220,17 +219,17 @@ impl DiskCache {
         self.writer.has_room()
     }
 
-    /// Waits until the writer's queue has room; false if the disk finishes nothing for `patience`.
+    /// Waits until the writer's queue has room; false if the disk completes nothing within `patience`.
     pub(crate) fn wait_for_room(&self, patience: Duration) -> bool {
         self.writer.wait_for_room(patience)
     }
 
-    /// Waits until the writer has done all that is queued; false if the disk finishes nothing for `patience`.
+    /// Waits until the writer's queue is empty; false if the disk completes nothing within `patience`.
     pub(crate) fn wait_until_idle(&self, patience: Duration) -> bool {
         self.writer.wait_until_idle(patience)
     }
 
-    /// Writes what is queued, and ends the writer. A disk that finishes nothing for `patience` is left alone.
+    /// Writes the queued files and ends the writer. Stops waiting if the disk completes nothing within `patience`.
     pub(crate) fn close(&self, patience: Duration) {
         self.writer.close(patience);
     }

@@ -1,4 +1,4 @@
-//! The bytes of arrays. They are measured when an array is made and kept beside it, since every step of the engine adds them up.
+//! The bytes of arrays. An array is measured when it is made and its size is stored with it, since every step of the engine adds sizes up.
 
 use mlx_rs::Array;
 

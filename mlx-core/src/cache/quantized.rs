@@ -120,7 +120,7 @@ impl QuantizedCache {
         self.length
     }
 
-    /// Its bytes on the device, all places included.
+    /// The bytes on the device, with unused positions.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

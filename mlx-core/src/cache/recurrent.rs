@@ -9,7 +9,7 @@ use super::measure::measure;
 pub struct RecurrentState {
     window: Option<Array>,
     memory: Option<Array>,
-    /// The bytes of both arrays: those of the first, since all have the same size.
+    /// The bytes of both arrays. Updates do not change them.
     bytes: usize,
     length: usize,
     /// The states before each update since it is [traced](Self::trace).

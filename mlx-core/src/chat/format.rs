@@ -48,7 +48,7 @@ impl Default for Kind {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AnswerFormat {
     pub(super) thoughts: Option<ThoughtTags>,
-    /// Markers around the answer that belong to no part of it.
+    /// Markers around the answer that are dropped.
     pub(super) silent: Vec<Pattern>,
     /// Texts that end a turn.
     pub(super) ends: Vec<Pattern>,
@@ -149,7 +149,7 @@ impl OutputFormat {
         }
     }
 
-    /// The name of the format of calls, where messages stand on channels.
+    /// The name of the call format, if messages have channels.
     pub(super) fn calls_on_channels(&self) -> Option<&'static str> {
         match self.kind() {
             Kind::Answer(_) => None,
@@ -191,7 +191,7 @@ impl OutputFormat {
         &self.0
     }
 
-    /// Returns true if this token has a meaning of its own and no text.
+    /// Returns true if this token is a marker, which has no text.
     pub(super) fn is_marker(&self, token: u32) -> bool {
         match self.kind() {
             Kind::Answer(answer) => answer.specials.contains(&token),
@@ -211,7 +211,7 @@ impl Marker {
 }
 
 impl ChannelRow {
-    /// Returns true if a vocabulary has all special tokens that are necessary.
+    /// Returns true if a vocabulary has all required special tokens.
     fn are_in(&self, tokenizer: &Tokenizer) -> bool {
         let has = |text: &&str| tokenizer.id(text).is_some_and(|id| tokenizer.is_special(id));
         [self.start, self.message].iter().chain(&self.channel).all(has) && self.ends.iter().any(has)
@@ -223,17 +223,17 @@ impl ChannelRow {
 }
 
 impl CallFormat {
-    /// The row of the channels that its calls stand on.
+    /// The row of the channels that carry its calls.
     fn channels(&self) -> Option<&'static ChannelRow> {
         CHANNEL_ROWS.iter().find(|row| row.calls == self.name())
     }
 
-    /// Returns true if a call is a message of its own.
+    /// Returns true if each call is a separate message.
     pub(super) fn is_on_channels(&self) -> bool {
         self.channels().is_some()
     }
 
-    /// The format of what a message to a tool holds, if it is more than the arguments.
+    /// The call format inside a message to a tool, if the message holds more than the arguments.
     pub(super) fn body(&self) -> Option<Self> {
         self.channels()?.body.and_then(Self::named)
     }

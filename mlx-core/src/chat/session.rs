@@ -297,8 +297,8 @@ impl ChatSession {
         chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
     }
 
-    /// The conversation as the next request would have it. A latest turn that does not fit beside an answer is dropped by the next message,
-    /// so it does not count. With [`ContextPolicy::Stop`] it is the whole conversation, though it may not fit.
+    /// Returns the prompt of the conversation. The next message drops a latest turn that does not fit beside an answer, so that turn does
+    /// not count. With [`ContextPolicy::Stop`] the prompt is the whole conversation, even if it does not fit.
     fn counted_prompt(&self) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
             return Ok(ChatPrompt::default());
@@ -315,7 +315,7 @@ impl ChatSession {
         chat_prompt(&self.engine, &input, NO_PAUSE)
     }
 
-    /// The prompt without any turn.
+    /// Returns the prompt of the messages before the first turn.
     fn system_prompt(&self, input: TemplateInput) -> Result<ChatPrompt> {
         let head = turns(&self.messages).0;
         let dropped = head..self.messages.len();

@@ -27,13 +27,13 @@ pub struct ConvertOptions {
     pub force: bool,
 }
 
-/// The bits that a usual conversion gives the embedding and the head of a small model.
+/// The default bits of the embedding and the head of a small model.
 const USUAL_BITS: usize = 8;
 
-/// Models with fewer parameters are small: their embedding is a large part of them, and 4 bits of it cost more quality than memory.
+/// A model with fewer parameters is small. Its embedding is a large share of it and loses much quality at 4 bits.
 const SMALL: u64 = 4_000_000_000;
 
-/// The bits of the embedding of tokens and the head.
+/// The bits of the token embedding and the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmbeddingBits {
     /// To 8 bits in models of fewer than 4 billion parameters, unless the other matrices have more; otherwise like these.
@@ -46,7 +46,7 @@ pub enum EmbeddingBits {
 }
 
 impl EmbeddingBits {
-    /// The scheme of a model with so many parameters, whose other matrices have this one.
+    /// Returns the scheme of the embedding and the head. `others` is the scheme of the other matrices.
     pub(super) fn scheme(self, parameters: u64, others: QuantScheme) -> QuantScheme {
         let bits = match self {
             Self::Usual if parameters < SMALL => USUAL_BITS.max(others.bits),

@@ -1,4 +1,4 @@
-//! The loss of a conversion: how likely the original and the converted model find a short text.
+//! The loss of a conversion: the perplexity of a short text before and after it.
 
 use std::path::{Path, PathBuf};
 
@@ -26,10 +26,10 @@ def total(prices, rate=0.2):
 /// The most tokens of the text that are read.
 const TOKENS: usize = 256;
 
-/// Parameters of the largest model that is measured on a processor, where a larger one takes minutes.
+/// The most parameters of a model that is measured on a CPU. A larger one takes minutes.
 const MOST_ON_CPU: u64 = 4_000_000_000;
 
-/// The perplexity of a short text, which is lower the likelier a model finds it.
+/// The perplexity of a short text. Lower is better.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// Tokens of the text.
@@ -41,8 +41,7 @@ pub struct Quality {
 }
 
 impl Quality {
-    /// Measures the model in `source`, with an adapter if it was put into the weights, and what was made of it in `target`, one after the
-    /// other.
+    /// Measures the model in `source`, then its conversion in `target`. `adapter` is the one that was merged into the weights.
     ///
     /// # Errors
     /// [`Error::Option`] if the original model would take too much memory or time; other errors if one of the two does not run here.
@@ -59,8 +58,7 @@ impl Quality {
             ));
         }
         if about.device == "cpu" && about.spec.parameters > MOST_ON_CPU {
-            let message =
-                "the original has more than 4 billion parameters, which takes minutes on a processor";
+            let message = "the original has more than 4 billion parameters, which takes minutes on a CPU";
             return Err(Error::option("quality", message));
         }
         let (tokens, before) = perplexity(source, &options)?;

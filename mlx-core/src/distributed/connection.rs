@@ -53,7 +53,7 @@ impl Connection {
     /// Takes a new connection. Until it is [trusted](Self::trust), its other side may send short messages only, and is treated as lost if
     /// it sends nothing, or has not taken a message, for this timeout.
     pub(super) fn new(stream: TcpStream, timeout: Duration) -> Outcome<Self> {
-        // macOS sets no option of a connection that has ended. Here and below, the next read or write reports the end.
+        // macOS refuses to set options of a closed connection. Here and below, the next read or write reports the end.
         stream.set_nodelay(true).ok();
         let writer = stream.try_clone().map_err(|error| error.to_string())?;
         let writer = Arc::new(Mutex::new(Writer { stream: writer, stalled: timeout, whole: timeout }));

@@ -1,5 +1,4 @@
-//! A secret key with HMAC-SHA256 (RFC 2104), and the proof that a machine has the key that machines share: the HMAC of random numbers of
-//! both sides.
+//! A secret key for HMAC-SHA256 (RFC 2104). A machine proves that it has the shared key with the HMAC of random numbers of both sides.
 
 use std::fmt;
 use std::io::Write;
@@ -39,7 +38,7 @@ impl Key {
         Ok(Self(key))
     }
 
-    /// A new key of 32 random bytes, in hex.
+    /// Returns a new key of 32 random bytes, in hex.
     pub fn random() -> Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)
@@ -63,7 +62,7 @@ impl Key {
         hex(&self.hmac(text.as_bytes()))
     }
 
-    /// The HMAC-SHA256 of a text.
+    /// Returns the HMAC-SHA256 of a text.
     pub fn hmac(&self, text: &[u8]) -> [u8; 32] {
         let mut block = [0; BLOCK];
         if self.0.len() > BLOCK {

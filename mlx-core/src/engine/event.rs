@@ -4,7 +4,7 @@ use super::options::Exactness;
 use super::usage::{Timings, Usage};
 use crate::sampling::TokenLogprob;
 
-/// An event of a generation, in order: how far the prompt was read, prompt tokens and the embedding if requested, tokens, then one `Done`.
+/// An event of a generation. The order is: progress of the prompt, prompt tokens and the embedding if requested, tokens, then one `Done`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// `read` of the `total` tokens of the prompt were read, those from a cache included; the rest is to come.
@@ -59,7 +59,7 @@ pub struct TokenOutput {
     pub logprob: Option<TokenLogprob>,
 }
 
-/// How a generation ended.
+/// The end of a generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// Why.
@@ -68,9 +68,9 @@ pub struct Finished {
     pub delta: String,
     /// Tokens in and out.
     pub usage: Usage,
-    /// Where the time went.
+    /// The time by phase.
     pub timings: Timings,
-    /// How far this result can be repeated.
+    /// The reproducibility of this result.
     pub exactness: Exactness,
 }
 

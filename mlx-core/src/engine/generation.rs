@@ -66,7 +66,7 @@ impl Generation {
         }
     }
 
-    /// An engine that ends, or loses a request in a panic, closes the channel: the events then end with an error, never in silence.
+    /// If the engine ends, or a panic loses the request, the channel closes. The events then end with an error, never silently.
     fn received(&mut self, event: Option<Event>) -> Event {
         let lost = || Error::Internal("the engine has stopped or lost the request".into()).to_string();
         let event = event.unwrap_or_else(|| Event::Done(self.stopped(&lost())));

@@ -35,8 +35,7 @@ pub struct MemoryFit {
 }
 
 impl MemoryFit {
-    /// The memory budget with which an engine holds its weights and one long chat, or a sequence as long as the model's context where that is
-    /// shorter.
+    /// Returns the memory budget that an engine needs for its weights and one long chat, or one sequence of the model's context if that is shorter.
     pub(crate) fn needed(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,

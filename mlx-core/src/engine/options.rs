@@ -1,10 +1,7 @@
 //! The options of an engine: chosen once, when it is started.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use super::speculate::{CustomDrafter, Speculate};
@@ -14,6 +11,7 @@ use crate::distributed::Workers;
 use crate::error::{Error, Result};
 use crate::memory_pressure::PressureSource;
 use crate::model::ModelSpec;
+use crate::variant_names::impl_variant_names;
 use crate::weights::{FloatPolicy, WeightPolicy};
 
 /// The options of an engine.
@@ -36,9 +34,9 @@ pub struct EngineOptions {
     pub prefix_cache: Option<u64>,
     /// Where prefixes are saved for later runs of the program. `None`: nowhere.
     pub prompt_cache: Option<DiskOptions>,
-    /// Let every request reuse what was kept of any client's: prefixes in memory and on disk, prompts in flight, features of pictures, and
-    /// answers that drafts are taken from. Otherwise a request reuses its own [`Client`]'s only, and no client can find out by the time
-    /// of an answer or by its counts what another one has sent.
+    /// Lets requests reuse the cached data of all clients: prefixes in memory and on disk, prompts in flight, features of pictures, and
+    /// recent answers for drafts. Otherwise a request reuses only the data of its own [`Client`]. Then neither the duration nor the counts of
+    /// an answer reveal the text of another client.
     pub share_prefixes: bool,
     /// The code paths of the model. `None`: those of the device.
     pub backend: Option<Backend>,
@@ -125,7 +123,7 @@ impl EngineOptions {
 
     /// What models are computed with.
     pub(super) fn backend(&self) -> Result<Backend> {
-        // Asked for in any case: it chooses the device.
+        // Called even if its result is not used, since it selects the device.
         let detected = Backend::detect()?;
         let backend = self.backend.unwrap_or(detected);
         Ok(Backend { runs_ahead: backend.runs_ahead && self.pipeline == Pipeline::Auto, ..backend })
@@ -143,20 +141,7 @@ pub enum Pipeline {
     Off,
 }
 
-impl FromStr for Pipeline {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Self::deserialize(StrDeserializer::<ValueError>::new(text))
-            .map_err(|_| format!("{text:?} is neither auto nor off"))
-    }
-}
-
-impl fmt::Display for Pipeline {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
-}
+impl_variant_names!(Pipeline, |name| format!("{name:?} is neither auto nor off"));
 
 /// How reproducible a result is. See docs/exactness.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +179,6 @@ pub enum Priority {
 }
 
 /// The client of a request. Running sequences are shared between clients first, then between the requests of each. Without
-/// [`EngineOptions::share_prefixes`] clients do not reuse what was kept of each other. Programs with one client leave the default.
+/// [`EngineOptions::share_prefixes`] clients do not reuse each other's cached data. Programs with one client use the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client(pub u64);

@@ -1,4 +1,4 @@
-//! What a front end asks of the engine.
+//! The requests of front ends to the engine.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub struct RequestOptions {
     pub is_message: bool,
     /// Report how far the prompt was read.
     pub prompt_progress: bool,
-    /// The first tokens of the prompt that its vector leaves out.
+    /// The number of tokens at the start of the prompt that its vector leaves out.
     pub unpooled: usize,
 }
 
@@ -137,7 +137,7 @@ pub(super) struct Limits {
     pub(super) speculate: Speculate,
     /// The adapter, by its place among those of the engine from 1; 0 for none.
     pub(super) adapter: usize,
-    /// The client that alone may reuse what is kept of it; `None` where all clients share that.
+    /// The only client that may reuse its cached data; `None` if all clients share them.
     pub(super) owner: Option<u64>,
     pub(super) prompt_progress: bool,
 }
@@ -158,7 +158,7 @@ impl GenerationRequest {
         };
         if !spec.has_head && (embed.is_none() || prompt_logprobs.is_some()) {
             let message =
-                "has no head (lm_head.weight) in its files; it makes vectors of texts and generates none";
+                "has no head (lm_head.weight) in its files; it can embed texts but not generate them";
             return Err(Error::request("model", message));
         }
         check_prompt(&prompt, max_tokens, options.slide, spec)?;

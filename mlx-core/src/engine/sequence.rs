@@ -52,7 +52,7 @@ pub(super) struct Sequence {
     pub(super) run: Option<Run>,
     /// A pass that it was part of failed: it runs alone until its next token, which shows whose fault it was.
     pub(super) quarantined: bool,
-    /// Its generated tokens that were emitted.
+    /// The number of emitted tokens.
     pub(super) emitted: usize,
     /// Why it ends, once its last token is drawn.
     pub(super) ended: Option<FinishReason>,
@@ -184,7 +184,7 @@ impl Sequence {
         self.limits.adapter
     }
 
-    /// The tier of its owner's exact states, or of the others.
+    /// The tier of its owner's exact states, or of its owner's other states.
     pub(super) fn tier(&self, exact: bool) -> Tier {
         Tier { owner: self.limits.owner, adapter: self.adapter(), exact }
     }

@@ -11,7 +11,7 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Tokens that were drawn, the one that ended the text included.
     pub completion_tokens: usize,
-    /// Drawn tokens at the end of a text that repeat the ones before them, again and again; 0 if the text did not end in a loop.
+    /// Drawn tokens at the end of a text that repeat a loop; 0 if the text did not end in one.
     pub repeated_tokens: usize,
     /// How its drafts went.
     pub drafts: DraftCounts,

@@ -8,7 +8,7 @@ use crate::weights;
 /// Files that every model has.
 const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
 
-/// Files at the top of a model that change an answer, besides `tokenizer*.json` and `sentence_*_config.json`.
+/// Files in the model's own folder that change an answer, besides `tokenizer*.json` and `sentence_*_config.json`.
 const AT_THE_TOP: [&str; 13] = [
     "config.json",
     "generation_config.json",

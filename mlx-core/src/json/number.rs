@@ -5,11 +5,11 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON number. Two are equal if they are written alike.
+/// A JSON number. Two are equal if their texts are.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Number(Repr);
 
-/// Most numbers are short integers, which need no memory of their own.
+/// Most numbers are short integers, which need no allocation.
 #[derive(Clone, PartialEq, Eq)]
 enum Repr {
     Integer(i64),
@@ -23,6 +23,12 @@ impl Number {
             Ok(integer) if text != "-0" => Self(Repr::Integer(integer)),
             _ => Self(Repr::Text(text.into())),
         }
+    }
+
+    /// Returns this integer as a number.
+    pub(super) fn of_integer<I: Copy + ToString + TryInto<i64>>(integer: I) -> Self {
+        let text = |_| Repr::Text(integer.to_string().into());
+        Self(integer.try_into().map_or_else(text, Repr::Integer))
     }
 
     /// Returns true if it is written without a fraction and an exponent.

@@ -4,23 +4,23 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The pointer of a reference into `root`, if a value is there. Names that hold `%` are also found as they are written.
+/// Returns the pointer of a reference, if it points at a value in `root`. Names with an unescaped `%` are found, too.
 pub(crate) fn target<'a>(reference: &'a str, root: &Value) -> Option<Cow<'a, str>> {
     let written = reference.strip_prefix('#')?;
     [decoded(written), Cow::Borrowed(written)].into_iter().find(|pointer| root.pointer(pointer).is_some())
 }
 
-/// A name as a segment of a pointer.
+/// Returns a name as a segment of a pointer.
 pub(crate) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The names in a pointer.
+/// Returns the names in a pointer.
 pub(crate) fn names(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
 }
 
-/// A text with its percent-encoded bytes decoded; unchanged if they are no UTF-8.
+/// Decodes percent-encoded bytes. Returns the text unchanged if they are not UTF-8.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);

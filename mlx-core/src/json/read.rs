@@ -1,5 +1,5 @@
-//! Reads JSON. `serde_json` parses it, and a scan of the same bytes finds the text of each number: it passes values in the order of
-//! the text.
+//! Reads JSON. `serde_json` parses it and visits values in the order of the text, so a scan of the same bytes finds each number's
+//! text.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{Map, Number, Value};
 
-/// Parses a JSON text. Of equal keys in an object the last one counts, as in Python.
+/// Parses a JSON text. If an object repeats a key, the last value counts, as in Python.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     read(text, false)
 }
 
-/// Like [`parse`], but refuses equal keys in an object.
+/// Like [`parse`], but refuses objects that repeat a key.
 pub fn parse_strict(text: &[u8]) -> serde_json::Result<Value> {
     read(text, true)
 }

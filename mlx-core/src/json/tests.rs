@@ -1,4 +1,4 @@
-//! What is read is written again.
+//! Tests that JSON is written as it was read.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Looking into values, and making them.
+//! Access to values, conversions and comparison.
 
 use std::ops::Index;
 
@@ -106,7 +106,7 @@ macro_rules! integers {
     ($($kind:ty),*) => {$(
         impl From<$kind> for Value {
             fn from(number: $kind) -> Self {
-                Self::Number(serde_json::Number::from(number).into())
+                Self::Number(Number::of_integer(number))
             }
         }
     )*};
@@ -180,7 +180,7 @@ impl From<Value> for serde_json::Value {
     }
 }
 
-/// Equal as values of 64 bits.
+/// Compares numbers as values of 64 bits.
 impl PartialEq<serde_json::Value> for Value {
     fn eq(&self, other: &serde_json::Value) -> bool {
         use serde_json::Value as Other;

@@ -129,7 +129,7 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
     Ok((family.to_owned(), config))
 }
 
-/// Refuses a model whose tokens see those after them: published models for vectors are made so from decoders.
+/// Refuses a model with bidirectional attention. Some published embedding models are decoders that were changed so.
 fn expect_causal(fields: &Fields) -> Result<()> {
     if fields.is_false("is_causal") {
         return Err(fields

@@ -12,8 +12,7 @@ use crate::error::Result;
 pub struct HeadConfig {
     /// Whether the head is the embedding.
     pub tie_word_embeddings: bool,
-    /// True if the files have no head, as those of many models that make vectors. The embedding replaces it, and no text is
-    /// generated.
+    /// True if the files have no head, as in many embedding models. The embedding replaces it, and the model generates no text.
     pub is_missing: bool,
     /// Whether a head of its own has a bias.
     pub bias: bool,

@@ -18,7 +18,7 @@ pub(crate) struct InFiles {
     pub(crate) checkpoint: Checkpoint,
     /// The tensors of the tower, by the names that mlx-vlm gives them; none if it has no tower that can be loaded here.
     pub(crate) tower: BTreeMap<String, Entry>,
-    /// The modules of the embedding and of the head, by their names in the files; one or both of them may be in no file.
+    /// The names of the embedding's and the head's modules in the files. The files may lack either.
     pub(crate) tables: [String; 2],
     /// The other parts, which nothing here takes.
     pub(crate) unused: BTreeSet<&'static str>,

@@ -154,7 +154,7 @@ pub struct ModelSpec {
     pub num_layers: usize,
     /// The width of the residual stream, and of embeddings.
     pub hidden_size: usize,
-    /// False if its files have no head: it makes vectors of texts and generates none.
+    /// False if its files have no head. Such a model embeds texts and generates none.
     pub has_head: bool,
     /// The float type that the model computes in: `f32`, `f16` or `bf16`.
     pub dtype: &'static str,

@@ -11,7 +11,7 @@ pub enum SamplingDefaults {
     /// OpenAI's: temperature 1 and no filter.
     #[default]
     OpenAi,
-    /// For people in front of a chat: unlikely tokens are rarely drawn, which small models need.
+    /// For chats: unlikely tokens are rarely drawn, which small models need.
     Chat,
     /// Those that Ollama documents.
     Ollama,

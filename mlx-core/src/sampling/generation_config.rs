@@ -44,8 +44,8 @@ impl SamplingOptions {
     }
 
     /// Adds what the values and `do_sample` imply. `do_sample: false` is a temperature of 0. A checkpoint that samples, or that sets a
-    /// temperature or a filter, has chosen how it is sampled: the others are 1 and off, as in transformers, and not the defaults of a
-    /// front end. (Transformers' top_k of 50 is left out: no other server adds it to a checkpoint.)
+    /// temperature or a filter, has chosen its sampling: the others are 1 and off, as in transformers, and not the defaults of a front
+    /// end. Transformers' default top_k of 50 is not added.
     fn completed(self, do_sample: Option<bool>) -> Self {
         let Self { temperature, top_k, typical_p, top_p, min_p, .. } = self;
         let has_floats = [temperature, typical_p, top_p, min_p].iter().any(Option::is_some);

@@ -129,7 +129,7 @@ impl Penalties {
         self.window != 0 && (self.repeats() || self.frequency != 0.0 || self.presence != 0.0)
     }
 
-    /// Whether tokens of prompt and answer are penalized.
+    /// Returns true if the repetition penalty is on.
     #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn repeats(&self) -> bool {
         self.repetition != 1.0

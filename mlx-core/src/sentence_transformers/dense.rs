@@ -10,7 +10,7 @@ use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Entry};
 
-/// Sums that are kept apart, so that the compiler can compute them at once. The order of additions never changes.
+/// Independent partial sums, which the compiler vectorizes. The order of additions never changes.
 const LANES: usize = 8;
 
 /// The most numbers of a matrix.
@@ -33,7 +33,7 @@ const ACTIVATIONS: [(&str, Activation); 6] = [
 #[derive(Debug, Clone)]
 pub(super) struct Dense {
     inputs: usize,
-    /// Numbers of its vectors.
+    /// The length of its vectors.
     pub(super) outputs: usize,
     has_bias: bool,
     activation: Activation,
@@ -83,7 +83,7 @@ impl Dense {
         Ok(dense)
     }
 
-    /// The vector behind the layer.
+    /// Returns the output of the layer.
     pub(super) fn forward(&self, vector: &[f32]) -> Result<Vec<f32>> {
         if vector.len() != self.inputs {
             let message = format!("takes {} numbers, and gets {}", self.inputs, vector.len());
@@ -100,7 +100,7 @@ impl Dense {
         Ok(rows.map(|(row, bias)| (self.activation)(product(row, vector) + bias)).collect())
     }
 
-    /// Finds both tensors in the file; `read` gives the numbers of each.
+    /// Finds both tensors in the file; `read` returns the numbers of each.
     fn take(&self, read: impl Fn(&Checkpoint, &Entry) -> Result<Vec<f32>>) -> Result<Weights> {
         let mut checkpoint = Checkpoint::open_file(self.file.clone())?;
         let mut take = |name: &str, shape: &[usize]| {

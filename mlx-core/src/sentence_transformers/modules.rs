@@ -75,7 +75,7 @@ fn read_one(file: &Path, index: usize, module: &Value) -> Result<Module> {
             return Err(Error::file(file, message));
         }
     };
-    // The file comes from the network: a module is in a folder of the model.
+    // The file is untrusted: a path must not leave the model's folder.
     let is_plain = Path::new(path).file_name() == Some(path.as_ref());
     let fits = if kind == Kind::Transformer { path.is_empty() } else { is_plain || path.is_empty() };
     if !fits {

@@ -32,7 +32,7 @@ const NAMES: [(&str, &str, Pooling); 6] = [
     ("lasttoken", "pooling_mode_lasttoken", Pooling::Last),
 ];
 
-/// Reads the config of a pooling module, and whether it pools the tokens of prompts, too.
+/// Reads the config of a pooling module: its mode, and true if it also pools the tokens of prompts.
 pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
     let fields = Fields::read(path)?;
     let include_prompt = fields.optional_flag("include_prompt")?.unwrap_or(true);

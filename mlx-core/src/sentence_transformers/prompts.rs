@@ -1,4 +1,4 @@
-//! `config_sentence_transformers.json`: texts that are put before others.
+//! `config_sentence_transformers.json`: prompts, which precede texts.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The config of the first module: the longest text, and what is done to texts.
+//! The config of the first module: the longest text and the preprocessing.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const UNSUPPORTED: [&str; 4] = ["processing_kwargs", "query_expansion", "query_l
 /// The settings of the first module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Transformer {
-    /// The most tokens of a text, and the file and the key that say so.
+    /// The most tokens of a text, with the file and key that set the limit.
     pub(super) limit: Option<(usize, String)>,
     /// True to turn texts to lower case.
     pub(super) lowercases: bool,
@@ -58,7 +58,7 @@ fn limit_of(fields: &Fields, key: &str) -> Result<Option<(usize, String)>> {
     Ok(fields.optional_size(key)?.map(|tokens| (tokens, fields.place(key))))
 }
 
-/// Refuses what would change a vector and is not applied here.
+/// Refuses settings that would change a vector and are not supported.
 fn expect_supported(fields: &Fields) -> Result<()> {
     let is_empty =
         |key: &str| fields.section(key).is_ok_and(|it| it.is_none_or(|it| it.keys().next().is_none()));

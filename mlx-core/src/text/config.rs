@@ -31,7 +31,7 @@ pub(super) struct TokenizerConfig {
     pub(super) add_eos: Option<bool>,
     /// The raw `chat_template`: a string or a list of names and templates.
     pub(super) chat_template: Option<Value>,
-    /// Faults of `special_tokens_map.json` where it is not needed.
+    /// Faults of `special_tokens_map.json`, if it is not needed.
     pub(super) warnings: Warnings,
 }
 
@@ -49,9 +49,9 @@ impl TokenizerConfig {
         if both.is_ok() || !config.has("added_tokens_decoder") {
             return both;
         }
-        let mut alone = Self::from_fields(&config, &Fields::of(&map_path, Map::new()))?;
-        alone.warnings.or_default(both.map(drop), "the file is not used");
-        Ok(alone)
+        let mut without_map = Self::from_fields(&config, &Fields::of(&map_path, Map::new()))?;
+        without_map.warnings.or_default(both.map(drop), "the file is not used");
+        Ok(without_map)
     }
 
     fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {

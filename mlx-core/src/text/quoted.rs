@@ -1,4 +1,6 @@
-//! Texts of others inside a prompt: what they spell stays text, also where it has the letters of a control token.
+//! Prompts that quote untrusted texts. A control token that such a text spells stays text.
+
+use aho_corasick::AhoCorasick;
 
 use super::encoded::{EncodeLimit, Encoded};
 use super::tokenizer::Tokenizer;
@@ -7,17 +9,17 @@ use crate::error::Result;
 /// A part of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptText<'a> {
-    /// Written for the model: control tokens that are spelled out become themselves.
+    /// Trusted text: a control token that is spelled out becomes that token.
     Own(&'a str),
-    /// Written by others: it holds no control tokens.
+    /// Untrusted text: it becomes no control token.
     Quoted(&'a str),
 }
 
 impl Tokenizer {
     /// Encodes the text of all parts together, without special tokens around it. Where a quoted part spells a control token, such as
-    /// `<|im_end|>`, its letters are encoded apart, so that it stays text.
+    /// `<|im_end|>`, its first character is encoded separately, so it stays text.
     pub fn encode_parts(&self, parts: &[PromptText], limit: &EncodeLimit) -> Result<Encoded> {
-        let control = self.control_tokens();
+        let control = self.control_tokens(|| self.control_matcher());
         let (mut text, mut cuts) = (String::new(), Vec::new());
         for part in parts {
             let start = text.len();
@@ -29,10 +31,9 @@ impl Tokenizer {
                 PromptText::Quoted(quoted) => quoted,
             };
             text.push_str(quoted);
-            let first_letter = |token: &String| token.chars().next().map_or(0, char::len_utf8);
-            cuts.extend(control.iter().flat_map(|token| {
-                occurrences(quoted, token).map(move |place| start + place + first_letter(token))
-            }));
+            let after_first = |at: usize| at + quoted[at..].chars().next().map_or(0, char::len_utf8);
+            let found = control.find_overlapping_iter(quoted);
+            cuts.extend(found.map(|token| start + after_first(token.start())));
         }
         cuts.push(text.len());
         cuts.sort_unstable();
@@ -49,29 +50,18 @@ impl Tokenizer {
         Ok(Encoded::Whole(ids))
     }
 
-    /// The spellings of tokens that structure a prompt: the special ones, and those in brackets, as `<think>` is in many models.
-    fn control_tokens(&self) -> Vec<String> {
+    /// Finds the spellings of tokens that structure a prompt: the special ones, and those in brackets, such as `<think>`.
+    fn control_matcher(&self) -> AhoCorasick {
         let in_brackets = |token: &str| {
             token.len() > 2
                 && (token.starts_with('<') && token.ends_with('>')
                     || token.starts_with('[') && token.ends_with(']'))
         };
-        let added = self.added_tokens().into_iter();
-        added
-            .filter(|token| token.special || in_brackets(&token.content))
-            .map(|token| token.content)
-            .collect()
+        let mut added = self.added_tokens();
+        added.retain(|token| !token.content.is_empty() && (token.special || in_brackets(&token.content)));
+        AhoCorasick::new(added.into_iter().map(|token| token.content))
+            .expect("added tokens are short and few")
     }
-}
-
-/// The places of `word`, also those that overlap.
-fn occurrences<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let place = from + text.get(from..)?.find(word).filter(|_| !word.is_empty())?;
-        from = place + text[place..].chars().next().map_or(1, char::len_utf8);
-        Some(place)
-    })
 }
 
 #[cfg(test)]
@@ -104,7 +94,7 @@ mod tests {
             encode(&[Own("a<|e|>"), Quoted("<|e|>"), Own("<|e|>b")]),
             [&[0, 7][..], &letters, &[7, 1]].concat()
         );
-        // One that begins inside of another, and one that two parts would make together.
+        // Control tokens that overlap, and one after a character of two bytes.
         let twice = [letters, letters].concat();
         assert_eq!(encode(&[Quoted("<|e|><|e|>")]), twice);
         assert_eq!(encode(&[Quoted("é<|e|>")]).len(), encode(&[Quoted("é")]).len() + letters.len());

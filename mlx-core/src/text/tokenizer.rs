@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use aho_corasick::AhoCorasick;
 use serde_json::{Map, Value};
 use tokenizers::{AddedToken, Tokenizer as Inner};
 
@@ -44,6 +45,8 @@ struct Shared {
     size: Option<SizeBound>,
     /// Made when a constraint first needs it.
     index: OnceLock<TokenIndex>,
+    /// Finds spelled-out control tokens. Made when a prompt first quotes a text.
+    control: OnceLock<AhoCorasick>,
 }
 
 impl Tokenizer {
@@ -82,8 +85,9 @@ impl Tokenizer {
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
         let frame = frame(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
         let (chain, size, pipeline) = (Chain::new(&inner), SizeBound::new(&inner), Pipeline::new(&inner));
-        let (special_tokens, warnings, index) = (config.special_tokens, config.warnings, OnceLock::new());
-        let shared = Shared { inner, chain, special_tokens, warnings, pipeline, frame, size, index };
+        let (special_tokens, warnings) = (config.special_tokens, config.warnings);
+        let (index, control) = (OnceLock::new(), OnceLock::new());
+        let shared = Shared { inner, chain, special_tokens, warnings, pipeline, frame, size, index, control };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -198,6 +202,10 @@ impl Tokenizer {
     }
 
     /// The tokens that were added to the vocabulary, special or not.
+    pub(super) fn control_tokens(&self, make: impl FnOnce() -> AhoCorasick) -> &AhoCorasick {
+        self.shared.control.get_or_init(make)
+    }
+
     pub(super) fn added_tokens(&self) -> Vec<AddedToken> {
         self.shared.inner.get_added_tokens_decoder().into_values().collect()
     }

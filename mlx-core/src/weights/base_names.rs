@@ -1,11 +1,11 @@
-//! Names in files of a model without its head. transformers saves such a model, as most that make vectors are, without the first part of
-//! its tensors' names. Invariant: pure.
+//! Tensor names of a model without its head. transformers saves such a model, for example an embedding model, without the first part of its
+//! tensors' names. Invariant: pure.
 
 use std::collections::BTreeMap;
 
 use super::checkpoint::Entry;
 
-/// Tensors that only such files have, and the part that their names lack.
+/// Tensors that only such files have, and the missing part of their names.
 const TELLS: [(&str, &str); 6] = [
     ("embed_tokens.weight", "model."),
     ("tok_embeddings.weight", "model."),
@@ -18,10 +18,10 @@ const TELLS: [(&str, &str); 6] = [
 /// First parts of names that are complete.
 const COMPLETE: [&str; 3] = ["lm_head", "output", "mtp"];
 
-/// The part of a larger model that reads and writes text.
+/// The name of the text model within a larger model.
 const TEXT: &str = "language_model.";
 
-/// The part that names of these tensors lack, and the names that lack it.
+/// Returns the missing first part of these tensors' names, and a test for names that lack it.
 pub(super) fn missing_prefix(
     entries: &BTreeMap<String, Entry>,
 ) -> Option<(&'static str, impl Fn(&str) -> bool + use<>)> {

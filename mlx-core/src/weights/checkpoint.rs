@@ -67,7 +67,7 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names or that are numbered. Reads headers only.
     ///
-    /// Tensors are where the headers say. The index may name others: only those that the model needs must exist.
+    /// The headers determine the file of each tensor. The index may name missing tensors if the model does not need them.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let (paths, index) = shard_paths(folder)?;
         let mut checkpoint = Self { index, ..Self::default() };
@@ -156,10 +156,10 @@ impl Checkpoint {
         Ok(entry)
     }
 
-    /// An error about a tensor that no shard has.
+    /// Returns the error about a tensor that no shard has.
     fn missing(&self, name: &str, shape: &[usize]) -> Error {
         let named = self.index.as_ref().and_then(|index| index.weight_map.get(name));
-        let hint = named.map_or_else(String::new, |file| format!("; the index says that {file} has it"));
+        let hint = named.map_or_else(String::new, |file| format!("; the index names {file}"));
         Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}{hint}"))
     }
 
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(joined(&[half(&gate), half(&up)]), (vec![2, 3, 3], cut));
     }
 
-    /// Shapes are i32 on the device, each side of them; their product is not. The file is sparse.
+    /// Each side of a shape is an i32 on the device, but their product may be larger. The file is sparse.
     #[test]
     fn a_tensor_may_have_more_elements_than_an_i32_counts() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,14 +1,11 @@
 //! How weights are held on the device: the float type, that of the checkpoint or a chosen one, and whether halves and packed ones stay so.
 
-use std::fmt;
-use std::str::FromStr;
-
 use safetensors::Dtype;
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 use crate::error::Result;
+use crate::variant_names::impl_variant_names;
 
 /// The float type that a model computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,21 +48,9 @@ impl FloatPolicy {
     }
 }
 
-impl FromStr for FloatPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let name = StrDeserializer::<ValueError>::new(text);
-        Self::deserialize(name)
-            .map_err(|_| format!("{text:?} is not a float type; use f32, mixed, f16, bf16 or checkpoint"))
-    }
-}
-
-impl fmt::Display for FloatPolicy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
-}
+impl_variant_names!(FloatPolicy, |name| format!(
+    "{name:?} is not a float type; use f32, mixed, f16, bf16 or checkpoint"
+));
 
 /// Parts of the names of stacks of experts.
 const EXPERTS: [&str; 4] = [".experts.", ".switch_mlp.", ".input_linear.", ".output_linear."];

@@ -48,11 +48,16 @@ impl Index {
     fn files(&self) -> BTreeSet<&String> {
         self.weight_map.values().collect()
     }
+
+    /// Returns true if `folder` has the single file and none of the index's files, which were merged into it.
+    fn is_merged_in(&self, folder: &Path) -> bool {
+        folder.join(SINGLE).is_file() && self.files().into_iter().all(|file| !folder.join(file).is_file())
+    }
 }
 
 /// The names of the weight files of the model in `folder`, whether or not they exist.
 pub fn files(folder: &Path) -> Result<Vec<String>> {
-    if let Some(index) = Index::read(folder)? {
+    if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
         return Ok(index.files().into_iter().cloned().collect());
     }
     let numbered = if folder.join(SINGLE).is_file() { Vec::new() } else { numbered(folder)? };
@@ -66,21 +71,18 @@ pub fn files_of_index(text: &str) -> Result<Vec<String>> {
     Ok(index.files().into_iter().cloned().collect())
 }
 
-/// The weight files of the model in `folder`, and its index. Files that only the index has are absent.
+/// The weight files of the model in `folder`, and its index. Files that do not exist are skipped.
 pub(super) fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
     let single = folder.join(SINGLE);
-    if let Some(index) = Index::read(folder)? {
+    if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
         let paths = index.files().into_iter().map(|file| folder.join(file));
         let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
         if !paths.is_empty() {
             return Ok((paths, Some(index)));
         }
-        // An index of files that were merged into one since.
-        if !single.is_file() {
-            let first = index.files().into_iter().next().map_or("", String::as_str);
-            let message = format!("names {first}, which is not in this folder, nor are its other files");
-            return Err(Error::file(&index.path, message));
-        }
+        let first = index.files().into_iter().next().map_or("", String::as_str);
+        let message = format!("names {first}, but neither this file nor its other files exist");
+        return Err(Error::file(&index.path, message));
     }
     if single.is_file() {
         return Ok((vec![single], None));
@@ -92,14 +94,14 @@ pub(super) fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)
     Ok((numbered.into_iter().map(|file| folder.join(file)).collect(), None))
 }
 
-/// The files of a folder without an index whose names count them, as in `model-00001-of-00002.safetensors`: all of them, or none.
+/// Returns the numbered files of a folder without an index, such as `model-00001-of-00002.safetensors`.
 fn numbered(folder: &Path) -> Result<Vec<String>> {
     let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, source))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     numbered_among(names).map_err(|message| Error::file(folder, message))
 }
 
-/// Returns those of the names that count their files, sorted. Fails with the reason if one is missing or two sets are mixed.
+/// Returns the names of numbered files, sorted. Fails with the reason if one is missing or two sets are mixed.
 pub fn numbered_among(names: impl IntoIterator<Item = String>) -> Result<Vec<String>, String> {
     let numbered = |name: String| count_in(&name).map(|(index, count)| (name, index, count));
     let mut counted: Vec<(String, usize, usize)> = names.into_iter().filter_map(numbered).collect();
@@ -110,7 +112,7 @@ pub fn numbered_among(names: impl IntoIterator<Item = String>) -> Result<Vec<Str
         return Err(format!("has {first}, but not file {absent} of {count}; is the download complete?"));
     }
     if let Some((other, ..)) = counted.iter().find(|it| it.2 != count || stem(&it.0) != stem(&first)) {
-        return Err(format!("has {first} and {other}, of two sets of files; {INDEX} would choose one"));
+        return Err(format!("has two sets of weight files, {first} and {other}; add {INDEX} to select one"));
     }
     Ok(counted.into_iter().map(|(name, ..)| name).collect())
 }
@@ -120,7 +122,7 @@ fn stem(name: &str) -> &str {
     name.rsplit_once("-of-").and_then(|(start, _)| start.rsplit_once('-')).map_or(name, |(stem, _)| stem)
 }
 
-/// The number of a file and the count of all, if its name is that of a numbered weights file.
+/// Returns the number of a weights file and the count of all, if its name has them.
 fn count_in(name: &str) -> Option<(usize, usize)> {
     let (start, count) = name.strip_suffix(".safetensors")?.rsplit_once("-of-")?;
     let (_, index) = start.rsplit_once('-')?;

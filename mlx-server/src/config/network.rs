@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::image_urls::split_port;
 
-/// The characters that an API key needs where other machines can connect.
+/// The minimum number of characters of an API key if other machines can connect.
 const SHORTEST_KEY: usize = 16;
 
 /// See [`crate::args::NetworkArgs`].
@@ -28,7 +28,7 @@ pub struct NetworkConfig {
     pub cors_origin: Vec<String>,
     /// Hosts whose pictures are fetched.
     pub allow_image_urls: Vec<String>,
-    /// Whether requests with fields that are not used are refused.
+    /// Refuse requests with unused fields.
     pub strict: bool,
     /// Whether browsers get no page at `/`.
     pub no_page: bool,
@@ -85,7 +85,7 @@ impl NetworkConfig {
     }
 }
 
-/// Whether this is a host, with a port or without one.
+/// Returns true for a host, with or without a port.
 fn is_host_with_port(text: &str) -> bool {
     let (host, port) = split_port(text);
     is_host(host) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))

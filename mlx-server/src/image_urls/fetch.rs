@@ -109,10 +109,10 @@ impl Fetcher {
     }
 }
 
-/// Looks up hosts of a list, and keeps the addresses that a rule allows.
+/// Resolves hosts of a list to the addresses that a rule allows.
 #[derive(Debug)]
 struct Hosts {
-    /// Each with a port or, for all ports, without one.
+    /// Hosts with one port, or without a port for all of them.
     allowed: Arc<[String]>,
     rule: AddressRule,
     /// The scheme and port of the first URL.
@@ -158,13 +158,13 @@ impl Resolver for Hosts {
     }
 }
 
-/// Whether an entry of the list, with a port or without one, allows this port of a host.
+/// Returns true if an entry of the list allows this port of a host. An entry without a port allows all ports.
 fn allows(entry: &str, host: &str, port: u16) -> bool {
     let (name, own) = split_port(entry);
     name.eq_ignore_ascii_case(host) && own.is_none_or(|own| own.parse() == Ok(port))
 }
 
-/// A host, and its port if it has one. An IPv6 address is in brackets.
+/// Splits a host from its port. An IPv6 address is in brackets.
 pub(crate) fn split_port(host: &str) -> (&str, Option<&str>) {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),

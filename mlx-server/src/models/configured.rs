@@ -1,4 +1,4 @@
-//! The models that the settings name, found without being loaded.
+//! Finds the configured models, without loading them.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use super::entry::{Entry, file_bytes, weight_bytes};
 use crate::config::{ModelConfig, StartError};
 
-/// The bytes of a configuration that are hashed.
+/// The maximum number of bytes of a configuration that are hashed.
 const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// The models of the configuration.
@@ -53,7 +53,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     Ok(entries)
 }
 
-/// Refuses to serve if no model can ever be loaded. One among several is logged: the others serve, and its clients get the cause.
+/// Returns an error if no model can ever be loaded. If only some can, logs the others: their clients get the cause.
 fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     let fault = |entry: &Entry| {
         let error = model::check_config(&entry.folder).err()?;
@@ -92,7 +92,7 @@ fn add_adapters(
         folders.push(hub::resolve_adapter(Path::new(place)).map_err(fail)?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
-    // What is wrong with an adapter is said now. What is wrong with the model is said when it is loaded.
+    // A faulty adapter is an error at the start. A faulty model is an error when it is loaded.
     let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
     // Names of one folder share an engine.
     let same = folder.canonicalize().ok();
@@ -154,8 +154,8 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     })
 }
 
-/// A hash by which clients tell whether a model has changed: the names and sizes of all files, and the text of the configuration. It is the
-/// same for a copy of the folders.
+/// Returns a hash that changes with the model: of the names and sizes of all files, and of the configuration. A copy of the folders has
+/// the same hash.
 fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
     let mut hash = Sha256::new();
     for folder in folders {

@@ -52,7 +52,7 @@ pub(crate) struct Loaded {
     stamp: Arc<FolderStamp>,
     /// Its canonical folder.
     folder: PathBuf,
-    /// The bytes that it may take.
+    /// Its memory budget in bytes.
     promised: u64,
     last_used: Mutex<Instant>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Abilities {
     pub(crate) sees: bool,
     /// It marks its thoughts.
     pub(crate) thinks: bool,
-    /// It was trained to turn texts into vectors, as sentence-transformers' files say.
+    /// It is an embedding model, according to its sentence-transformers files.
     pub(crate) embeds: bool,
 }
 
@@ -117,17 +117,17 @@ impl Entry {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads the sizes of its files again, which may have changed. Returns its canonical folder, and the memory that an engine of these
-    /// options needs for it.
+    /// Reads the sizes of its files again: they may have changed. Returns its canonical folder, and the memory that an engine with these
+    /// options needs.
     pub(super) fn measure(&self, options: &EngineOptions) -> (PathBuf, u64) {
         let bytes = weight_bytes(&self.folder, options);
         self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
-        // If the folder is wrong, loading it says so.
+        // Loading reports a faulty folder.
         let needed = needed_memory(&self.folder, options).unwrap_or_else(|_| self.weight_bytes());
         (self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()), needed)
     }
 
-    /// Waits for the load of this model that is in progress, and keeps others from beginning.
+    /// Waits for a load of this model in progress, and blocks further loads while the guard exists.
     pub(super) async fn loading(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.loading.lock().await
     }
@@ -242,7 +242,7 @@ impl Entry {
         (is_used(loaded) || !is_stale).then(|| Lease(Arc::clone(loaded)))
     }
 
-    /// Stores a loaded model, with its canonical folder and the bytes that it may take, and gives a lease of it.
+    /// Stores a loaded model, with its canonical folder and its memory budget. Returns a lease.
     pub(super) fn set_loaded(
         &self,
         engine: Engine,
@@ -255,7 +255,7 @@ impl Entry {
         Lease(loaded)
     }
 
-    /// Its canonical folder and the bytes that it may take, if it is loaded.
+    /// Returns the canonical folder and the memory budget of a loaded model.
     pub(super) fn promised_bytes(&self) -> Option<(PathBuf, u64)> {
         self.peek(|loaded| (loaded.folder.clone(), loaded.promised))
     }
@@ -287,7 +287,7 @@ impl Entry {
     }
 }
 
-/// Whether there are leases beside the entry's own reference.
+/// Returns true if leases exist besides the entry's own reference.
 fn is_used(loaded: &Arc<Loaded>) -> bool {
     Arc::strong_count(loaded) > 1
 }

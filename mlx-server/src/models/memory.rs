@@ -1,5 +1,5 @@
-//! The memory that the models share. Invariant: all models that are loaded or being loaded are promised no more than one budget together.
-//! Loads of different models run at once; only making room is serialized.
+//! The memory budget that all models share. Invariant: the budgets of all loaded and loading models sum to no more than it.
+//! Different models load at the same time; only reserving memory is serialized.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use crate::error::ApiError;
 pub(super) struct ModelMemory {
     /// The bytes of all models together.
     budget: u64,
-    /// The folders that are served: each may have an equal part.
+    /// The number of served folders: each may have an equal share.
     folders: usize,
-    /// Held while models are unloaded and room is reserved, never while one is loaded.
+    /// Held while memory is reserved and models are unloaded, but not during a load.
     making_room: tokio::sync::Mutex<()>,
-    /// The models that are being loaded: their canonical folders and the bytes that they may take.
+    /// The loading models: their canonical folders and budgets in bytes.
     loading: Mutex<Vec<(PathBuf, u64)>>,
     /// Notified at the end of each load.
     load_ended: Notify,
 }
 
-/// Room for a model that is being loaded. Dropping it gives the room back; a model that was loaded has its promise then.
+/// Memory reserved for a loading model. Dropping it ends the reservation; after a successful load the model itself holds its budget.
 pub(super) struct Reservation {
     memory: Arc<ModelMemory>,
     folder: PathBuf,
@@ -31,12 +31,12 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// The canonical folder of the model, and the bytes that it may take.
+    /// Returns the canonical folder and the budget of the model.
     pub(super) fn granted(&self) -> (PathBuf, u64) {
         (self.folder.clone(), self.promised)
     }
 
-    /// The bytes that the model may take.
+    /// Returns the budget of the model in bytes.
     pub(super) fn promised(&self) -> u64 {
         self.promised
     }
@@ -46,16 +46,16 @@ impl Reservation {
 pub(super) struct Demand {
     /// Its canonical folder.
     pub(super) folder: PathBuf,
-    /// The bytes without which it cannot be of use.
+    /// The bytes that it needs at least.
     pub(super) needed: u64,
-    /// The bytes that it may take at most, whatever there is.
+    /// The bytes that it may take at most.
     pub(super) limit: Option<u64>,
 }
 
-/// The result of an attempt to make room.
+/// The result of an attempt to reserve memory.
 enum Room {
     Reserved(u64),
-    /// The model would fit only beside what a load in progress leaves.
+    /// There is not enough memory now. A load in progress may free some when it ends.
     AfterAnotherLoad,
 }
 
@@ -71,8 +71,8 @@ impl ModelMemory {
         })
     }
 
-    /// Promises room to `entry`. Unloads `entry` itself if its engine has stopped or its files have changed, then the least recently used
-    /// models until it has what it needs.
+    /// Reserves memory for `entry`. Unloads `entry` itself if its engine has stopped or its files have changed, then the least recently used
+    /// models until enough memory is free.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         entries: &[Arc<Entry>],
@@ -107,7 +107,12 @@ impl ModelMemory {
                 return Ok(Room::Reserved(promised));
             }
             let unused = entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
-            if let Some((_, oldest)) = unused.min_by_key(|(since, _)| *since) {
+            // No model is unloaded for one that would not fit even then.
+            let freeable = unused_bytes(&others, &self.used_folders(entries));
+            let oldest = unused
+                .min_by_key(|(since, _)| *since)
+                .filter(|_| self.share(demand, left + freeable).is_some());
+            if let Some((_, oldest)) = oldest {
                 oldest.unload("another model needs the memory").await;
             } else if self.loading().is_empty() {
                 let message = "all models in memory are in use, and there is not enough memory for another";
@@ -126,16 +131,16 @@ impl ModelMemory {
         }
     }
 
-    /// The part of the bytes that are left which a model may take; `None` if it needs more.
+    /// Returns the budget of a model if `left` bytes are free. `None` if it needs more.
     fn share(&self, demand: &Demand, left: u64) -> Option<u64> {
         let limit = demand.limit.unwrap_or(u64::MAX);
-        // What needs more than the whole budget may try with that; its engine then says what is missing.
+        // A model that needs more than the whole budget gets all of it; its engine then reports the missing memory.
         let needed = demand.needed.min(limit).min(self.budget);
         let fair = (self.budget / self.folders as u64).max(needed);
         (needed <= left).then(|| fair.min(left).min(limit))
     }
 
-    /// The bytes that every folder may take which is loaded or being loaded.
+    /// Returns the budgets of all loaded and loading folders.
     fn promised(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
         let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.promised_bytes()).collect();
         folders.extend(self.loading().iter().cloned());
@@ -144,9 +149,21 @@ impl ModelMemory {
         folders
     }
 
+    /// Returns the folders of models that are loading or in use.
+    fn used_folders(&self, entries: &[Arc<Entry>]) -> Vec<PathBuf> {
+        let used = entries.iter().filter(|entry| entry.unused_since().is_none());
+        let used = used.filter_map(|entry| Some(entry.promised_bytes()?.0));
+        used.chain(self.loading().iter().map(|(folder, _)| folder.clone())).collect()
+    }
+
     fn loading(&self) -> MutexGuard<'_, Vec<(PathBuf, u64)>> {
         self.loading.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the bytes that unloading all unused folders would free.
+fn unused_bytes(promised: &[(PathBuf, u64)], used: &[PathBuf]) -> u64 {
+    promised.iter().filter(|(folder, _)| !used.contains(folder)).map(|(_, bytes)| bytes).sum()
 }
 
 impl Drop for Reservation {
@@ -170,15 +187,23 @@ mod tests {
             let demand = Demand { folder: PathBuf::new(), needed, limit };
             ModelMemory::new(100, folders).share(&demand, left)
         };
-        assert_eq!(share(1, 20, 100, None), Some(100), "one folder has all of it");
+        assert_eq!(share(1, 20, 100, None), Some(100), "a single folder gets all of it");
         assert_eq!(share(4, 20, 100, None), Some(25));
-        assert_eq!(share(4, 40, 75, None), Some(40), "a large model has what it needs");
-        assert_eq!(share(4, 20, 22, None), Some(22), "what is left is less than its part");
-        assert_eq!(share(4, 23, 22, None), None, "others must leave");
-        assert_eq!(share(4, 200, 100, None), Some(100), "alone it may try");
+        assert_eq!(share(4, 40, 75, None), Some(40), "a large model gets the memory that it needs");
+        assert_eq!(share(4, 20, 22, None), Some(22), "less than its share is free");
+        assert_eq!(share(4, 23, 22, None), None, "others must be unloaded");
+        assert_eq!(share(4, 200, 100, None), Some(100), "as the only model it may try");
         assert_eq!(share(4, 200, 99, None), None);
         assert_eq!(share(1, 20, 100, Some(30)), Some(30));
-        assert_eq!(share(1, 50, 40, Some(30)), Some(30), "a limit is what it was given on purpose");
+        assert_eq!(share(1, 50, 40, Some(30)), Some(30), "a limit below its needs holds");
+    }
+
+    #[test]
+    fn only_unused_folders_can_be_freed() {
+        let promised =
+            [("a", 30), ("b", 20), ("c", 10)].map(|(folder, bytes)| (PathBuf::from(folder), bytes));
+        assert_eq!(unused_bytes(&promised, &[PathBuf::from("b")]), 40);
+        assert_eq!(unused_bytes(&promised, &[]), 60);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Record {
     pub(crate) created: u64,
     /// The seed.
     pub(crate) seed: u64,
-    /// The client, by the secret of this folder; `None` if an earlier version wrote it in another form.
+    /// The client, an HMAC with the secret of this folder. `None` if an earlier version wrote another form.
     #[serde(with = "client::stored")]
     pub(crate) client: Option<Client>,
     /// The request.
@@ -79,8 +79,8 @@ impl Journal {
         Ok(Self { folder: folder.to_owned(), limit, state: Mutex::default() })
     }
 
-    /// Reads the responses of earlier servers. Unreadable files are logged and skipped. Responses of a client without a readable identity
-    /// belong to no client: they are not served, and count to the size of the journal until they are pruned.
+    /// Reads the responses of earlier servers. Unreadable files are logged and skipped. Responses without a readable client are not served;
+    /// they count to the size of the journal until they are removed.
     pub(crate) fn open(&self) -> Found {
         let mut entries: Vec<(Entry<Record>, String, u64)> = Vec::new();
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -146,7 +146,7 @@ impl Journal {
             && let Some(oldest) = state.ended.pop_front()
         {
             total -= oldest.bytes;
-            // The others are pruned all the same: one file must not let the folder grow.
+            // Other files are still removed: one file must not let the folder grow.
             if let Err(error) = remove_file(&self.folder.join(&oldest.file)) {
                 tracing::error!(%error, "a file of the journal cannot be removed");
             }
@@ -154,7 +154,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a response of this client. Returns false if there is none; if it fails, the response is still there.
+    /// Removes a response of this client. Returns false if the client has no such response. If it fails, the response stays.
     pub(crate) fn remove(&self, id: &str, client: Client) -> mlx_core::Result<bool> {
         let mut state = self.state();
         let file = file_of(id);

@@ -40,7 +40,7 @@ pub(crate) struct Launch {
     /// The conversation, and how many items of it came with the request.
     items: Vec<SharedItem>,
     own: usize,
-    /// When the request came, and what the store has of it, if it is one of the journal.
+    /// For a response of the journal: the time of its request, and its entry of the store.
     again: Option<(u64, Arc<Kept>)>,
 }
 
@@ -199,13 +199,13 @@ fn at_end(state: &AppState, id: &str, kept: &Arc<Kept>) -> Box<dyn FnOnce(&Respo
         kept.set(response.clone());
         state.responses.end(&id, &kept);
         tokio::spawn(async move {
-            // A failure is logged. The response stays in memory, and is computed again after a restart.
+            // A failure is logged. The response stays in memory, and the server computes it again after a restart.
             write(&state, move |journal| journal.end(&id, &response)).await.ok();
         });
     })
 }
 
-/// A response as it is shown.
+/// Returns a response as JSON.
 fn shown(response: &Response) -> Value {
     // Every response has a form in JSON.
     json::to_value(response).unwrap_or_default()
@@ -220,7 +220,7 @@ async fn write(
     match written {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            // The client does not see it, since it has a path.
+            // The error names a path, so the client does not get it.
             tracing::error!(%error, "the journal cannot be written");
             Err(ApiError::failed("the journal cannot be written; the server's log says why"))
         }
@@ -281,7 +281,7 @@ async fn again(state: &AppState, record: Record, kept: Arc<Kept>) -> Result<(), 
 pub(crate) async fn delete(state: &AppState, id: &str, client: Client) -> Result<(), ApiError> {
     let kept = state.responses.get(id, client);
     if let Ok(kept) = &kept {
-        // It ends, whatever becomes of its file.
+        // Its computation ends even if its file cannot be removed.
         kept.cancelled.cancel();
     }
     let mut in_journal = false;

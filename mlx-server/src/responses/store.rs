@@ -50,7 +50,7 @@ pub(crate) struct Kept {
     now: Mutex<(Arc<Value>, Vec<SharedItem>)>,
     /// Its events.
     events: Mutex<Option<Arc<EventLog>>>,
-    /// Its client has deleted it: it never returns to the store, whatever still runs.
+    /// Its client has deleted it: the store never takes it again, even if its computation still runs.
     is_deleted: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Kept {
         *locked(&self.now) = (Arc::new(response), output);
     }
 
-    /// Whether its client has deleted it.
+    /// Returns true if its client has deleted it.
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
@@ -132,7 +132,7 @@ impl ResponseStore {
         self.keep(id, response, true);
     }
 
-    /// Stores a response unless it was deleted. The least recently used of those that have ended are evicted.
+    /// Stores a response unless it was deleted. Evicts the least recently used responses that have ended.
     fn keep(&self, id: &str, response: &Arc<Kept>, has_ended: bool) {
         let bytes = response.bytes();
         let mut inner = locked(&self.inner);
@@ -160,7 +160,7 @@ impl ResponseStore {
         Ok(Arc::clone(&entry.response))
     }
 
-    /// Deletes a response. It ends if it is being computed, and does not return.
+    /// Deletes a response for good, and cancels its computation.
     pub(crate) fn delete(&self, id: &str, response: &Kept) {
         let mut inner = locked(&self.inner);
         response.is_deleted.store(true, Ordering::Release);

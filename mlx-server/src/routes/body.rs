@@ -30,7 +30,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The job of a stored response that the server itself computes again.
+    /// Returns the job of a stored response that the server computes again.
     pub(crate) fn of_server(state: &AppState, response: &str) -> Result<Self, ApiError> {
         let mut charge = state.bodies.charge();
         charge.set(parsed_bytes(&[]))?;
@@ -98,7 +98,7 @@ pub(super) async fn read<T: Send + 'static>(
     Ok((request, Job { state: state.clone(), charge, bytes, id }))
 }
 
-/// Reads a request, with the names of fields that are not used. If the server is strict, it refuses a request with such a field.
+/// Reads a request, and returns it with the names of its unused fields. A strict server refuses a request with such a field.
 fn whole_reader<T>(
     read: fn(&mut Fields) -> Result<T, ApiError>,
     is_strict: bool,

@@ -107,7 +107,7 @@ pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -
     Ok(exactness(json(OllamaEmbedding { embedding }), name))
 }
 
-/// The vectors of a request, and how far they can be repeated.
+/// Computes the vectors of a request. Returns them with their exactness.
 async fn vectors(
     state: &AppState,
     request: EmbeddingRequest,

@@ -1,5 +1,6 @@
-//! The page at `/` for browsers, and a text for Ollama's clients, which ask there whether a server runs. Invariant: its policy names the hashes of its own style and script, and refuses text as
-//! markup (trusted types), so that nothing else runs in it, whatever a model writes.
+//! The page at `/` for browsers, and a text for Ollama's clients, which check there that a server runs. Invariant: the page's policy
+//! names the hashes of its own style and script, and refuses text as markup (trusted types), so that nothing else runs in it, whatever a
+//! model writes.
 
 use std::sync::LazyLock;
 
@@ -35,10 +36,10 @@ fn hash_of(element: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(inside)))
 }
 
-/// Answers Ollama's clients, which look for these words.
+/// The text that Ollama's clients look for.
 const RUNNING: &str = "Ollama is running";
 
-/// Whether a request is for the page or for the text in its place. Neither needs a key: they hold nothing of this server.
+/// Returns true for a request for the page or the text. Neither needs a key: they contain no data of this server.
 pub(crate) fn is_asked(request: &Request) -> bool {
     request.uri().path() == "/" && [Method::GET, Method::HEAD].contains(request.method())
 }
@@ -47,7 +48,7 @@ fn takes_html(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|it| it.to_str().is_ok_and(|it| it.contains("text/html")))
 }
 
-/// The page; for programs, and for all clients with `--no-page`, a text.
+/// Answers browsers with the page; other clients, and all with `--no-page`, get the text.
 pub(crate) async fn page(State(state): State<AppState>, request: Request) -> Response {
     if state.config.network.no_page || !takes_html(request.headers()) {
         return ([(CONTENT_TYPE, "text/plain; charset=utf-8"), (VARY, "accept")], RUNNING).into_response();

@@ -14,8 +14,8 @@ use crate::{python, setup, workspace};
 
 const TARGET: &str = "aarch64-apple-darwin";
 
-/// Checks all packages with the bindings of this machine's set-up, which have the same functions. A Mac skips it, and so does a machine without
-/// Rust's library for macOS if it may; both say so.
+/// Checks all packages with the bindings of this machine's set-up, which have the same functions. A Mac skips the check
+/// with a message. With `may_skip`, so does a machine without Rust's library for macOS.
 pub(crate) fn run(may_skip: bool) -> Result<()> {
     if let Some(why) = skipped(&setup::host()?, may_skip, is_installed) {
         println!("skipped the check for macOS: {why}");
@@ -42,10 +42,10 @@ pub(crate) fn run(may_skip: bool) -> Result<()> {
     Ok(())
 }
 
-/// Why there is nothing to check on this host, if so. A Mac compiles for itself, with Apple's SDK, in all other steps of the gate.
+/// Returns the reason to skip the check on this host, if there is one. A Mac compiles for macOS in all other steps of the gate.
 fn skipped(host: &str, may_skip: bool, is_installed: impl FnOnce() -> bool) -> Option<String> {
     if host == TARGET {
-        Some("this is a Mac, which builds and tests everything for itself".to_owned())
+        Some("this is a Mac, where the gate builds and tests everything for macOS".to_owned())
     } else if may_skip && !is_installed() {
         Some(format!("`rustup target add {TARGET}` would make it run"))
     } else {

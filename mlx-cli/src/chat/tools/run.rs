@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long a command has to end after it was asked to, and how long its output is read after its end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Variables with the secrets of this program, which no command gets: a model chooses what it runs.
+/// Variables with the secrets of this program. Commands do not get them, because a model chooses the commands.
 const SECRETS: [&str; 4] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
 
 /// What a command may use.

@@ -1,5 +1,5 @@
-//! The file operations behind saved prefixes, so that tests can count them and make them slow. Invariant: only the reader's and the
-//! writer's thread call them.
+//! The file operations of saved prefixes. Tests replace them to count them and to delay them. Invariant: only the threads of the reader and
+//! the writer call them.
 
 use std::io;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::path::Path;
 use crate::atomic_write::write_privately;
 use crate::error::Result;
 
-/// A disk, which may be slow or away: each call may wait for ever.
+/// A disk. It may be slow or unreachable, so a call may block forever.
 pub(crate) trait Storage: Send + Sync {
-    /// True if there is a file.
+    /// Returns true if the file exists.
     fn exists(&self, path: &Path) -> bool;
 
     /// The bytes of a file.

@@ -8,7 +8,7 @@ use super::file::{BLOCK, Key, Place};
 use super::folder;
 use super::storage::Storage;
 
-/// A text whose missing files are to be found.
+/// A request to find the missing files of a text.
 pub(super) struct Survey {
     pub(super) folder: PathBuf,
     /// The key of its tier.
@@ -18,12 +18,12 @@ pub(super) struct Survey {
     pub(super) states: Vec<usize>,
 }
 
-/// A file of a text, by the length of the text up to its end.
+/// A file of a text. The number is the length of the text up to the end of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// The last block up to there.
+    /// The block that ends at this length.
     Block(usize),
-    /// The checkpoint there.
+    /// The checkpoint at this length.
     State(usize),
 }
 
@@ -35,13 +35,13 @@ impl Part {
     }
 }
 
-/// The files of a text that are still to be written.
+/// The files of a text that remain to be written.
 pub(crate) struct Missing {
     root: Key,
     tokens: Arc<[u32]>,
     /// The key of each block.
     keys: Vec<Key>,
-    /// By rising length, a block before the checkpoint behind it.
+    /// By rising length; a block comes before the checkpoint at its end.
     parts: VecDeque<Part>,
 }
 
@@ -64,12 +64,12 @@ impl Survey {
 }
 
 impl Missing {
-    /// Takes the next part.
+    /// Removes and returns the next part.
     pub(crate) fn take_next(&mut self) -> Option<Part> {
         self.parts.pop_front()
     }
 
-    /// True if all parts were taken.
+    /// Returns true if no part remains.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

@@ -1,5 +1,6 @@
-//! The thread that writes blocks and looks for those that are missing, so that the engine never waits for the disk.
+//! The thread that finds and writes missing blocks, so that the engine never waits for the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use super::survey::{Missing, Survey};
 use super::{DiskOptions, folder};
 use crate::error::Result;
 
-/// The orders that wait at most, but for one or two that two threads queue at once.
+/// The maximum number of waiting orders. Two threads that queue at the same time may exceed it by one.
 const QUEUE: usize = 4;
 /// The number of blocks after which the folder is measured again, since other programs may write to it.
 const RECOUNT: usize = 32;
@@ -36,6 +37,8 @@ impl Content {
 }
 
 enum Order {
+    /// Removes the leftovers of a crash.
+    Clean,
     Write(PathBuf, Content),
     /// Finds the files of a text that are missing.
     Survey(Survey, Sender<Missing>),
@@ -50,7 +53,7 @@ pub(super) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Orders that are not carried out yet, and a signal for each that is.
+/// The number of pending orders, and a signal for each completed one.
 #[derive(Default)]
 struct Waiting {
     count: Mutex<usize>,
@@ -62,7 +65,7 @@ impl Waiting {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until fewer than `most` wait; false if none is carried out for `patience`.
+    /// Waits until fewer than `most` orders are pending; false if none completes within `patience`.
     fn wait_until_below(&self, most: usize, patience: Duration) -> bool {
         let mut count = self.count();
         while *count >= most {
@@ -84,20 +87,23 @@ impl Writer {
         let disk = Disk::new(options, storage, Arc::clone(&waiting));
         let work = move || disk.work(&queue);
         let thread = std::thread::Builder::new().name("prompt-cache".into()).spawn(work)?;
-        Ok(Self { orders: Mutex::new(Some(orders)), waiting, thread: Mutex::new(Some(thread)) })
+        let writer = Self { orders: Mutex::new(Some(orders)), waiting, thread: Mutex::new(Some(thread)) };
+        // The clean-up is an order, so that `close` does not block on a disk that does not respond.
+        writer.order(Order::Clean);
+        Ok(writer)
     }
 
-    /// True if the queue has space.
+    /// Returns true if the queue has space.
     pub(super) fn has_room(&self) -> bool {
         *self.waiting.count() < QUEUE
     }
 
-    /// Waits until the queue has space; false if nothing is carried out for `patience`.
+    /// Waits until the queue has space; false if no order completes within `patience`.
     pub(super) fn wait_for_room(&self, patience: Duration) -> bool {
         self.waiting.wait_until_below(QUEUE, patience)
     }
 
-    /// Waits until nothing is queued; false if nothing is carried out for `patience`.
+    /// Waits until the queue is empty; false if no order completes within `patience`.
     pub(super) fn wait_until_idle(&self, patience: Duration) -> bool {
         self.waiting.wait_until_below(1, patience)
     }
@@ -107,7 +113,7 @@ impl Writer {
         self.order(Order::Write(path, content));
     }
 
-    /// Queues a search for the missing files of a text; the reply says nothing if the writer has ended.
+    /// Queues a search for the missing files of a text; the channel closes without a reply if the writer has ended.
     pub(super) fn survey(&self, survey: Survey) -> Receiver<Missing> {
         let (reply, missing) = channel();
         self.order(Order::Survey(survey, reply));
@@ -125,12 +131,12 @@ impl Writer {
         let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(orders) = orders.as_ref() {
             *self.waiting.count() += 1;
-            // The thread ends when this sender does.
+            // The thread ends only after this sender is dropped.
             orders.send(order).ok();
         }
     }
 
-    /// Ends the thread once it has carried out all orders. Where it carries out none for `patience`, it is left behind.
+    /// Ends the thread after it has completed all orders. Stops waiting for it if no order completes within `patience`.
     pub(super) fn close(&self, patience: Duration) {
         drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).take());
         let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
@@ -160,29 +166,37 @@ impl Disk {
     }
 
     fn work(mut self, queue: &Receiver<Order>) {
-        // Removes the leftovers of a crash.
-        if let Err(error) = folder::list(&self.options.folder) {
-            tracing::warn!(%error, "the folder of saved prefixes cannot be read");
-        }
         while let Ok(order) = queue.recv() {
-            match order {
-                Order::Write(path, content) => {
-                    if let Err(error) = self.write(&path, &content) {
-                        tracing::warn!(%error, "saving a block of a prefix failed");
-                    }
-                }
-                // The text may have been given up since.
-                Order::Survey(survey, reply) => drop(reply.send(survey.carry_out(&*self.storage))),
-                Order::Touch(paths) => {
-                    let now = SystemTime::now();
-                    for (place, path) in paths.iter().enumerate() {
-                        let earlier = Duration::from_micros(place as u64);
-                        folder::touch(path, now.checked_sub(earlier).unwrap_or(now));
-                    }
-                }
+            // An order that panics must not end the thread: the queue would stay full.
+            if catch_unwind(AssertUnwindSafe(|| self.carry_out(order))).is_err() {
+                tracing::error!("the writer of saved prefixes panicked; please report this");
             }
             *self.waiting.count() -= 1;
             self.waiting.fewer.notify_all();
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Clean => {
+                if let Err(error) = folder::list(&self.options.folder) {
+                    tracing::warn!(%error, "the folder of saved prefixes cannot be read");
+                }
+            }
+            Order::Write(path, content) => {
+                if let Err(error) = self.write(&path, &content) {
+                    tracing::warn!(%error, "saving a block of a prefix failed");
+                }
+            }
+            // The text may have been dropped meanwhile.
+            Order::Survey(survey, reply) => drop(reply.send(survey.carry_out(&*self.storage))),
+            Order::Touch(paths) => {
+                let now = SystemTime::now();
+                for (place, path) in paths.iter().enumerate() {
+                    let earlier = Duration::from_micros(place as u64);
+                    folder::touch(path, now.checked_sub(earlier).unwrap_or(now));
+                }
+            }
         }
     }
 

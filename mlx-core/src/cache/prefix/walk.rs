@@ -1,4 +1,4 @@
-//! The search of the tree: from the root along the tokens of a prompt.
+//! The search of the tree from the root along the tokens of a prompt.
 
 #[cfg(test)]
 use std::cell::Cell;

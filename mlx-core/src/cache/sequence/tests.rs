@@ -1,4 +1,4 @@
-//! The bytes of a state are what its arrays take, after any changes, and no step asks MLX for them.
+//! The byte counts of a state match its arrays after any changes, and no step requests sizes from MLX.
 
 use mlx_rs::ops::zeros_dtype;
 use mlx_rs::{Array, Dtype};
@@ -8,7 +8,7 @@ use super::super::measure::measured;
 use super::*;
 
 impl SequenceState {
-    /// One of a layer that keeps so many positions, of one number each.
+    /// A state of one layer with `length` positions of one number each.
     pub(crate) fn of_zeros(length: usize) -> Self {
         let mut layer = LayerState::new(None);
         let rows = zeros_dtype(&[1, 2, length as i32, 1], Dtype::Float32).expect("it has a shape");
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Sizes are measured when arrays are made: by no step whose rows fit, however often it adds them up.
+/// Sizes are measured when arrays are made. A step whose rows fit measures none.
 #[test]
 fn accounting_asks_for_no_sizes() {
     const STEPS: usize = 200;

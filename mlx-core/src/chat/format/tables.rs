@@ -12,7 +12,7 @@ pub(super) struct ThoughtRow {
     pub(super) close: &'static str,
     /// Text of a template that uses them.
     pub(super) sign: &'static str,
-    /// Markers around the answer that belong to no part of it.
+    /// Markers around the answer that are dropped.
     pub(super) silent: &'static [&'static str],
 }
 
@@ -77,7 +77,7 @@ pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
 pub(super) struct ChannelRow {
     /// The format of calls.
     pub(super) calls: &'static str,
-    /// The format of what a message to a tool holds, where it is more than the arguments.
+    /// The call format inside a message to a tool, if the message holds more than the arguments.
     pub(super) body: Option<&'static str>,
     /// Texts of a template that uses them.
     pub(super) signs: &'static [&'static str],
@@ -167,7 +167,7 @@ pub(super) const SWITCHES: [Switch; 8] = [
     Switch { variable: "thinking", sign: "if not thinking", on: Flag(true), off: Flag(false) },
 ];
 
-/// The variables of templates that know several efforts.
+/// Template variables that set the effort.
 pub(super) const EFFORTS: [&str; 3] = ["reasoning_effort", "reasoning_strength", "thinking_effort"];
 
 /// Tokens that end a turn, and those that begin the next one, where models end.

@@ -60,8 +60,8 @@ impl FromStr for Thinking {
 }
 
 impl Thinking {
-    /// The variables that request this of a template, for a model with this output. A template without such a variable is an
-    /// error, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its thoughts anyway.
+    /// Returns the template variables that request this, for a model with this output format. A template without such a variable is
+    /// an error, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its thoughts anyway.
     pub fn variables(self, template: &ChatTemplate, format: &OutputFormat) -> Result<Map> {
         if let Some(cause) = self.obstacle(template, format) {
             let words = [("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
@@ -82,7 +82,7 @@ impl Thinking {
         Ok(variables)
     }
 
-    /// Returns the cause if the template has no variable for it.
+    /// Returns the reason if the template cannot apply it.
     pub fn obstacle(self, template: &ChatTemplate, format: &OutputFormat) -> Option<&'static str> {
         match self {
             Self::Auto => None,
@@ -97,7 +97,7 @@ impl Thinking {
         }
     }
 
-    /// Returns the words whose setting the template has a variable for.
+    /// Returns the words that the template can apply.
     pub fn accepted<'a>(
         template: &ChatTemplate,
         format: &OutputFormat,
@@ -115,7 +115,7 @@ fn switch_of(template: &ChatTemplate) -> Option<&'static Switch> {
     SWITCHES.iter().find(|switch| template.mentions(switch.sign))
 }
 
-/// The variable of a template that knows several efforts.
+/// The template's variable for the effort.
 fn effort_of(template: &ChatTemplate) -> Option<&'static str> {
     EFFORTS.into_iter().find(|name| template.mentions(name))
 }

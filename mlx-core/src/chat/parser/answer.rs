@@ -1,5 +1,5 @@
-//! An answer with thoughts between tags and calls of tools between markers. White space between a part and its marker
-//! belongs to no part; white space between two texts of the answer is theirs, whatever stands between them.
+//! Parses an answer with thoughts between tags and tool calls between markers. White space beside a marker is kept only between
+//! two texts of the answer.
 
 use super::called::Context;
 use super::events::Events;
@@ -19,26 +19,26 @@ const BETWEEN: &str = "\n\n";
 pub(super) struct AnswerParser {
     stage: Stage,
     input: Input,
-    /// White space and markers beside the text of the answer, and beside that of the thoughts.
+    /// White space and markers that wait for more text of the answer, or for more of the thoughts.
     answer: Margin,
     thoughts: Margin,
-    /// The answer has an opening tag in its text.
+    /// True if the text of the answer contains an opening tag.
     mentions_tags: bool,
     calls: Option<(CallFormat, Tools)>,
-    /// Calls were constrained: one without the marker of its section is text, and one in a thought is a thought.
+    /// True if calls were constrained. A call without its section marker is then text, and one in a thought belongs to the thought.
     needs_section: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Stage {
-    /// No letter of the answer has come since the beginning, or since a marker.
+    /// At the beginning or after a marker, before more text of the answer.
     Start,
     /// A thought was opened, but no letter of it has come; its label may still come.
     Label,
     /// The same after the label.
     ThoughtStart,
     Thought,
-    /// Calls in a thought that was not closed.
+    /// Calls in an open thought.
     HeldCalls(Box<HeldCalls>),
     Answer,
     Section(SectionReader),
@@ -167,7 +167,7 @@ impl AnswerParser {
         self.input.commit();
     }
 
-    /// Reads white space and markers of thoughts before the next letter of the answer.
+    /// Reads white space and markers of thoughts before the next text of the answer.
     fn start(&mut self, format: &AnswerFormat) -> Flow {
         let space = self.input.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.answer.push_space(&text(&self.input.rest()[..space]));
@@ -181,7 +181,7 @@ impl AnswerParser {
             (Seen::Maybe, _) => Flow::Wait,
             (Seen::No, _) => self.begin_answer(),
             (Seen::Yes, length) if self.input.sees(open) == Seen::Yes => self.open_thought(length),
-            // The end of a thought that was never opened, or was closed before.
+            // A closing tag without an open thought.
             (Seen::Yes, length) => {
                 self.skip(length);
                 self.answer.pass_marker();
@@ -223,7 +223,7 @@ impl AnswerParser {
         }
         match self.input.sees(&tags.open.pattern) {
             Seen::Maybe => return Flow::Wait,
-            // The prompt has opened the thought, and the model does it again.
+            // The prompt opened the thought, and the model repeats the tag.
             Seen::Yes => {
                 self.skip(tags.open.pattern.len());
                 return self.go(Stage::Label);
@@ -284,7 +284,7 @@ impl AnswerParser {
 
     fn answer(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
         let Some((length, hit)) = self.marks(format).find_in_answer(&self.input) else {
-            // Nothing has a meaning of its own, not even white space.
+            // Without markers, all text is final, even white space.
             let rest = self.take(self.input.rest().len());
             events.text(&self.answer.text(&rest));
             events.text(&self.answer.take_space());
@@ -320,14 +320,14 @@ impl AnswerParser {
         more
     }
 
-    /// Passes on as text what was read and is no call.
+    /// Emits the uncommitted text, which is no call.
     fn give_up(&mut self, events: &mut Events) {
         let read = self.given_up();
         self.stage = Stage::Answer;
         events.text(&self.answer.text(&read));
     }
 
-    /// Returns the text that was read and not committed, or else the next letter.
+    /// Returns the text that was read but not committed. Without any, it is the next character.
     fn given_up(&mut self) -> String {
         if self.input.uncommitted() == 0
             && let Some(length) = first_letter(self.input.rest())

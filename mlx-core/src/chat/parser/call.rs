@@ -201,7 +201,7 @@ fn name_in_id(id: &str) -> &str {
     }
 }
 
-/// A tool's name where a model writes a namespace before it, or the name itself as one.
+/// Returns the name of a declared tool. Models write a namespace before it (`functions.add`) or repeat it (`add.add`).
 fn known_name(word: String, context: &Context) -> String {
     let is_known = |name: &&str| context.tools.get(name).is_some();
     if is_known(&word.as_str()) {

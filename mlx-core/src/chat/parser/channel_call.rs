@@ -14,17 +14,17 @@ use crate::chat::tool::Tools;
 /// The argument of an undeclared tool that takes code.
 const CODE: &str = "code";
 
-/// A message that is being read.
+/// A message to a tool that is being read.
 #[derive(Debug, Clone)]
 pub(super) enum ChannelCall {
-    /// Its first letter says which of the others it is.
+    /// Before the first character, which decides between JSON and code.
     New {
         call: Call,
         key: String,
         input: Input,
     },
     Json(Box<JsonCall>),
-    /// One text is the only argument.
+    /// The message is one argument, a string.
     Code {
         space: String,
     },
@@ -63,7 +63,7 @@ impl ChannelCall {
         Self::Json(Box::new(JsonCall { call, args: JsonArgs::new(), input, is_whole: false }))
     }
 
-    /// Reads more of the message; what is no call, if anything shows that.
+    /// Reads more of the message. Returns text that turns out to be no call.
     pub(super) fn push(&mut self, more: &str, events: &mut Events) -> Option<String> {
         match self {
             Self::New { call, key, input } => {
@@ -100,7 +100,7 @@ impl ChannelCall {
         }
     }
 
-    /// Reads the end of the message; what is no call.
+    /// Ends the message. Returns text that turns out to be no call.
     pub(super) fn end(&mut self, is_cut: bool, events: &mut Events) -> Option<String> {
         match self {
             Self::New { input, .. } => Some(text(&input.give_up())),
@@ -125,7 +125,7 @@ impl ChannelCall {
 }
 
 impl JsonCall {
-    /// Reads what is there of the arguments.
+    /// Reads the arguments that have arrived.
     fn read(&mut self, events: &mut Events) -> Option<String> {
         loop {
             let Self { call, args, input, is_whole } = self;
@@ -147,7 +147,7 @@ impl JsonCall {
         }
     }
 
-    /// What is no call is text.
+    /// Ends the call and returns the remaining text.
     fn give_up(&mut self, events: &mut Events) -> String {
         if self.call.is_started && !self.is_whole {
             events.call_end();

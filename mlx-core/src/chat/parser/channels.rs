@@ -1,5 +1,5 @@
-//! Messages with headers, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The header of
-//! a message says what its text is: a thought, the answer, or the arguments of a call. A header that is none is text.
+//! Messages with headers, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The header
+//! decides between a thought, the answer and the arguments of a call. Text that only looks like a header is part of the answer.
 
 use super::channel_call::ChannelCall;
 use super::events::Events;
@@ -16,7 +16,7 @@ const BETWEEN: &str = "\n\n";
 pub(super) struct ChannelParser {
     input: Input,
     stage: Stage,
-    /// There has been a thought; there has been text of the answer.
+    /// True after the first thought, and after the first text of the answer.
     has_reasoning: bool,
     has_text: bool,
     /// Set if calls are read.
@@ -27,7 +27,7 @@ pub(super) struct ChannelParser {
 enum Stage {
     /// At the beginning of a message, or after the end of one.
     Header(Header),
-    /// The text of a message: a thought or the answer. `is_new` until some of it has come.
+    /// The text of a message: a thought or the answer. `is_new` is true before its first text.
     Body { is_thought: bool, is_new: bool },
     /// A message to a tool.
     Call(Box<ChannelCall>),
@@ -67,7 +67,7 @@ impl ChannelParser {
         self.run(channels, events);
     }
 
-    /// Takes the end; `is_cut` says that the model has not ended by itself.
+    /// Ends the output. `is_cut` is true if a limit ended it.
     pub(super) fn finish(&mut self, is_cut: bool, channels: &Channels, events: &mut Events) {
         (self.input.is_ended, self.input.is_cut) = (true, is_cut);
         self.run(channels, events);
@@ -135,6 +135,8 @@ impl ChannelParser {
             Mark::Constrain => {
                 if let Stage::Header(header) = &mut self.stage {
                     (header.is_certain, header.is_constrained) = (true, true);
+                    // A model may leave out the space between the recipient and the marker.
+                    header.text.push(' ');
                 }
             }
             Mark::Message => self.begin_body(events),
@@ -167,7 +169,7 @@ impl ChannelParser {
         };
     }
 
-    /// Passes on as text what is no call.
+    /// Emits a malformed call as text.
     fn give_up_call(&mut self, rest: Option<String>, events: &mut Events) {
         let Some(rest) = rest.filter(|rest| !rest.as_bytes().trim_ascii().is_empty()) else { return };
         tracing::info!("malformed tool call passed through as text");
@@ -183,7 +185,7 @@ impl ChannelParser {
         }
     }
 
-    /// Passes on as text what was no header.
+    /// Emits as text what looked like a header.
     fn give_up_header(&mut self, events: &mut Events) {
         if let Stage::Header(header) = &mut self.stage
             && !header.is_certain

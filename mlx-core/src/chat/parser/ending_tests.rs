@@ -1,5 +1,5 @@
-//! Every family with every way in which models begin and end their parts: thoughts, text and calls come apart, no marker is
-//! left in any of them, and the cuts make no difference.
+//! Tests every family with the beginnings and endings that models write: thoughts, text and calls are separated, no marker
+//! remains in them, and chunk boundaries change nothing.
 
 use serde_json::{Map, json};
 
@@ -7,7 +7,7 @@ use super::call_tests::{Read, named, object, read_pieces, weather, written};
 use super::*;
 use crate::chat::format::{AnswerFormat, turn_ends};
 
-/// Reads a text whole, letter by letter, and cut at random places; all of it gives the same.
+/// Reads a text whole, character by character, and in random chunks. All results must agree.
 fn read(parser: &OutputParser, text: &str) -> Read {
     let whole = read_pieces(parser.clone(), [text].into_iter(), false);
     let letters = text.char_indices().map(|(at, letter)| &text[at..at + letter.len_utf8()]);
@@ -26,7 +26,7 @@ fn read(parser: &OutputParser, text: &str) -> Read {
     whole
 }
 
-/// Reads a text cut in two at every place, too.
+/// Like [`read`], but also splits the text in two at every position.
 fn read_at_every_cut(parser: &OutputParser, text: &str) -> Read {
     let whole = read(parser, text);
     for (at, _) in text.char_indices() {
@@ -36,7 +36,7 @@ fn read_at_every_cut(parser: &OutputParser, text: &str) -> Read {
     whole
 }
 
-/// A format whose calls stand within an answer, its markers, and a parser after a prompt that opens a thought or does not.
+/// A format with calls inside the answer.
 struct Family {
     calls: CallFormat,
     output: OutputFormat,
@@ -71,7 +71,7 @@ impl Family {
         written(&self.calls, &calls[..count])
     }
 
-    /// Fails if a marker of the family is left in what was read.
+    /// Fails if a marker of the family remains in the text or the thoughts.
     fn check_markers(&self, read: &Read, text: &str) {
         let syntax = self.calls.syntax();
         let sections = syntax.section.iter().flat_map(|(open, close)| open.iter().chain(close));
@@ -158,7 +158,7 @@ fn a_call_that_is_only_thought_of_stays_a_thought() {
             assert_eq!((read.text.as_str(), read.calls.len()), (answer, 0), "{name}: {text:?}");
             assert!(read.reasoning.starts_with("Perhaps ") && read.reasoning.contains("Brest"), "{read:?}");
         }
-        // What no grammar has constrained is no call of a strict tool.
+        // Only calls that a grammar constrained are calls of a strict tool.
         let text = format!("Perhaps {call}");
         let strict = family.parser(true).with_marked_calls();
         assert_eq!(read(&strict, &text).calls, [], "{name}");
@@ -246,6 +246,7 @@ fn code_for_an_undeclared_tool_is_a_call() {
         (" to=python<|channel|>analysis", "x = {1}", json!({"code": "x = {1}"})),
         ("<|channel|>commentary to=python code", "{\"code\": \"1\"}", json!({"code": "1"})),
         ("<|channel|>analysis to=browser.search", " {\"query\": \"tides\"}", json!({"query": "tides"})),
+        ("<|channel|>commentary to=browser.open<|constrain|>json", "{\"id\": 1}", json!({"id": 1})),
         ("<|channel|>commentary to=get_weather", "Brest", json!({"code": "Brest"})),
     ] {
         let text =
@@ -260,7 +261,7 @@ fn code_for_an_undeclared_tool_is_a_call() {
         assert!(header.contains(&format!("to={name}")) && *is_ended, "{text}: {name}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(args).expect("valid JSON"), arguments, "{text}");
     }
-    // Without calls, what a model says to its tools on the channel of thoughts is a thought.
+    // Without tools, a message to a tool on the analysis channel is a thought.
     let text = "<|channel|>analysis to=python code<|message|>1 + 1<|call|>";
     let read = read_at_every_cut(&OutputParser::new(&output, start), text);
     assert_eq!((read.reasoning.as_str(), read.text.as_str()), ("1 + 1", ""));

@@ -2,23 +2,23 @@
 
 use crate::chat::format::{Channels, Pattern};
 
-/// A longer header is no header.
+/// Longer text is no header.
 const LONGEST_HEADER: usize = 256;
-/// The recipient of thoughts, where they are addressed.
+/// The recipient of thoughts, in formats without channels.
 const ITSELF: &str = "self";
 /// The recipients of answers.
 const PERSON: [&str; 2] = ["user", "assistant"];
 
-/// A header as far as it was read.
+/// The header read so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Header {
     /// All of its text.
     pub(super) text: String,
     /// The part of it after the channel token.
     pub(super) channel: Option<String>,
-    /// A special token has shown that it is a header.
+    /// True if a special token proves that it is a header.
     pub(super) is_certain: bool,
-    /// After the token that names the form of the content.
+    /// True after the token that precedes the content type.
     pub(super) is_constrained: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Header {
 pub(super) enum Addressed {
     Thought,
     Answer,
-    /// A message to a tool: its name, and whether it is declared as a function.
+    /// A message to a tool. `is_function` is true if its name is in the namespace `functions`.
     Tool {
         name: String,
         is_function: bool,
@@ -53,7 +53,7 @@ impl Header {
         let (role, channel) = header
             .split_once("<|channel|>")
             .map_or((header, None), |(role, channel)| (role, Some(channel.to_owned())));
-        // What the prompt holds of the header is no text of the answer.
+        // The beginning of the header, which is in the prompt, is not part of the answer.
         let text = role.split_once("to=").map_or(String::new(), |(_, recipient)| format!("to={recipient}"));
         let is_certain = channel.is_some() || !text.is_empty();
         (Self { text, channel, is_certain, is_constrained: false }, body)
@@ -66,7 +66,7 @@ impl Header {
         }
     }
 
-    /// Returns true if the text can be no header.
+    /// Returns true if the text cannot be a header.
     pub(super) fn is_text(&self) -> bool {
         !self.is_certain && self.text.contains('\n') || self.text.len() > LONGEST_HEADER
     }
@@ -77,7 +77,7 @@ impl Header {
         self.is_certain || self.recipient().is_some() || text.is_empty() || text == "assistant"
     }
 
-    /// The recipient of the message, which may stand anywhere in its header.
+    /// Returns the recipient of the message, from any position in the header.
     fn recipient(&self) -> Option<&str> {
         let (_, after) = self.text.split_once("to=")?;
         after.split_whitespace().next()
@@ -95,7 +95,7 @@ impl Header {
             (Some(name), None) if reads_calls => {
                 Addressed::Tool { name: name.to_owned(), is_function: false }
             }
-            // All other channels are for the person, too.
+            // All other channels are for the user, too.
             _ => {
                 let channel = self.channel.as_deref().unwrap_or_default();
                 let is_thought = channel.split_whitespace().next() == Some("analysis");

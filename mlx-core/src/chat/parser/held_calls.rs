@@ -1,5 +1,5 @@
-//! Calls in a thought that was not closed before them. They are held back until the following text decides: only markers,
-//! white space and calls follow a call that is meant. Other text shows that the model only considers a call.
+//! Holds back calls that begin inside an open thought. They are calls if only markers, white space and other calls follow.
+//! If other text follows, the model only considered a call, and they belong to the thought.
 
 use super::called::Context;
 use super::events::Events;
@@ -24,20 +24,20 @@ pub(super) struct HeldCalls {
 pub(super) enum Verdict {
     /// More text is needed.
     Wait,
-    /// All of it is calls.
+    /// The text holds only calls.
     Calls(Events),
     /// The text that was read and not committed is part of the thought.
     Thought,
 }
 
 impl HeldCalls {
-    /// A reader of what begins with the marker of a section, or else with that of a call.
+    /// A reader that starts at the marker of a section, or at that of a call.
     pub(super) fn new(has_section: bool) -> Self {
         let section = Some(SectionReader::new(has_section));
         Self { input: Input::default(), copied: 0, section, events: Events::default(), is_closed: false }
     }
 
-    /// Reads more of the text of a thought, which `outer` does not commit meanwhile.
+    /// Reads more of the thought from `outer`, which commits nothing meanwhile.
     pub(super) fn read(&mut self, outer: &mut Input, marks: &Marks, context: &Context) -> Verdict {
         if !self.is_closed {
             let (length, hit) = outer.find(&marks.close().into_iter().collect::<Vec<_>>());
@@ -62,7 +62,7 @@ impl HeldCalls {
         }
     }
 
-    /// Reads calls and what ends a turn: done if nothing else has come.
+    /// Reads calls and markers that end a turn. Returns `Done` if nothing else has come.
     fn calls(&mut self, marks: &Marks, context: &Context) -> Flow {
         loop {
             let Some(section) = &mut self.section else {
@@ -80,7 +80,7 @@ impl HeldCalls {
         }
     }
 
-    /// Reads what stands between two sections.
+    /// Reads white space and markers between two sections.
     fn next(&mut self, marks: &Marks) -> Flow {
         if self.input.skip_space().is_none() {
             return Flow::Done;
@@ -101,7 +101,7 @@ impl HeldCalls {
         }
     }
 
-    /// Puts back the text after the calls, as far as it was read.
+    /// Puts back the text after the calls.
     fn thought(&self, outer: &mut Input) -> Verdict {
         let after = outer.uncommitted() - self.copied;
         outer.put_back(after + self.input.rest().len());

@@ -4,7 +4,7 @@ use crate::chat::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
 /// Bytes that may be removed from memory when there are so many.
 const SPENT: usize = 4096;
-/// The length of parts of a text.
+/// Bytes of a chunk of text.
 const PIECE: usize = 1024;
 /// Bytes that were read and may be put back.
 const KEPT: usize = 1024;
@@ -174,7 +174,7 @@ fn is_first(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
 
-/// Parts of a text, cut between characters. They are short, so that reading one twice costs little.
+/// Splits a text into chunks at character boundaries. They are short, so reading one twice is cheap.
 pub(super) fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let next = bytes.iter().skip(PIECE).position(|byte| is_first(*byte));

@@ -1,6 +1,6 @@
-//! White space and markers beside a text. They belong to the text only if more of it follows.
+//! White space and markers after a text. They become part of it only if more text follows.
 
-/// White space and markers whose part is not certain yet.
+/// White space and markers that wait for more text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Margin {
     /// White space after the text so far.
@@ -9,19 +9,19 @@ pub(super) struct Margin {
     before_marker: Option<usize>,
     /// Markers that end the text, with the white space beside them. They are text if any text follows.
     ends: String,
-    /// There has been text.
+    /// True after the first text.
     pub(super) has_text: bool,
 }
 
 impl Margin {
-    /// Takes white space before the first letter of a text.
+    /// Takes white space before the first character of a text.
     pub(super) fn push_space(&mut self, space: &str) {
         if self.has_text || self.before_marker.is_none() {
             self.space.push_str(space);
         }
     }
 
-    /// Takes more text; returns what is certain, which is all but the white space at its end.
+    /// Takes more text. Returns the final text, which excludes trailing white space.
     pub(super) fn text(&mut self, more: &str) -> String {
         let end = more.trim_end().len();
         if end == 0 {
@@ -42,13 +42,13 @@ impl Margin {
         self.ends.push_str(marker);
     }
 
-    /// Takes a marker that ends the text, and that white space before it belongs to.
+    /// Takes a marker that ends the text, together with the white space before it.
     pub(super) fn push_closing_end(&mut self, marker: &str) {
         self.ends.push_str(&std::mem::take(&mut self.space));
         self.ends.push_str(marker);
     }
 
-    /// Notes a marker. White space before the first text or between two markers belongs to none.
+    /// Passes a marker. Drops white space before the first text and between two markers.
     pub(super) fn pass_marker(&mut self) {
         self.ends.clear();
         let kept = if self.has_text { self.before_marker.unwrap_or(self.space.len()) } else { 0 };
@@ -56,12 +56,12 @@ impl Margin {
         self.before_marker = Some(kept);
     }
 
-    /// All white space, which nothing follows.
+    /// Takes the white space after the text.
     pub(super) fn take_space(&mut self) -> String {
         std::mem::take(&mut self.space)
     }
 
-    /// The white space at the end of an answer. After a marker it is none of the answer's.
+    /// Takes the white space at the end of an answer. After a marker there is none.
     pub(super) fn last_space(&mut self) -> String {
         if self.before_marker.is_none() { self.take_space() } else { String::new() }
     }

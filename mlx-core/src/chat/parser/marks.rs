@@ -8,7 +8,7 @@ use crate::chat::format::{AnswerFormat, CallFormat, Pattern, SPECIAL};
 pub(super) enum Mark {
     /// Opens a thought.
     Open,
-    /// Looks like it, in a text about tags.
+    /// An opening tag in a text about tags.
     Mention,
     /// Closes a thought.
     Close,
@@ -18,7 +18,7 @@ pub(super) enum Mark {
     Section,
     /// Opens a call.
     Call,
-    /// Belongs to no part.
+    /// Is dropped.
     Silent,
 }
 
@@ -29,7 +29,7 @@ pub(super) type Found = (usize, Option<(Mark, usize)>);
 pub(super) struct Marks<'a> {
     pub(super) format: &'a AnswerFormat,
     pub(super) calls: Option<&'a CallFormat>,
-    /// Calls were constrained: one without the marker of its section is text, and one in a thought is a thought.
+    /// True if calls were constrained. A call without its section marker is then text, and one in a thought belongs to the thought.
     pub(super) needs_section: bool,
 }
 
@@ -54,10 +54,11 @@ impl<'a> Marks<'a> {
         (!marks.is_empty()).then(|| find(input, &marks))
     }
 
-    /// Looks for the first marker within a thought. Nothing holds calls there to a schema.
+    /// Looks for the first marker within a thought. No schema constrains calls there.
     pub(super) fn find_in_thought(&self, input: &Input) -> Found {
         let close = self.close().map(|close| (close, Mark::Close));
         let openers = self.openers().filter(|_| !self.needs_section);
+        // Of equal patterns the last one counts: Solar Open closes thoughts with a text that also ends a turn.
         let marks: Vec<_> = self.ends().chain(openers).chain(close).collect();
         find(input, &marks)
     }

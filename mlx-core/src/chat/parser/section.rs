@@ -74,7 +74,7 @@ impl SectionReader {
         let is_list = context.syntax.is_list;
         let next = loop {
             match input.skip_space() {
-                // Behind a call, a bracket opens something else.
+                // After a call, a bracket opens something else.
                 Some(b'[') if is_list && self.calls == 0 => input.advance(1),
                 Some(b',' | b']' | b';') if is_list => {
                     input.advance(1);

@@ -107,8 +107,8 @@ impl Matcher {
     }
 }
 
-/// The first line of an error; what follows is the state of the compiler. An error of a regular expression shows the expression
-/// before its cause.
+/// Returns the first line of an error; the other lines are the state of the compiler. Adds the cause to an error about a regular expression,
+/// which shows the expression first.
 pub(super) fn first_line(error: &impl Display) -> String {
     let text = error.to_string();
     let mut line = text.lines().next().unwrap_or_default().to_owned();

@@ -1,5 +1,4 @@
-//! The references of a schema, in the form in which the compiler of grammars looks them up: it splits a pointer at each `/` and decodes
-//! nothing.
+//! Rewrites the references of a schema for the grammar compiler, which splits a pointer at each `/` and decodes nothing.
 
 use std::collections::HashSet;
 
@@ -11,16 +10,16 @@ use crate::json::pointer;
 /// The key of the schemas that references name.
 const DEFINITIONS: &str = "$defs";
 
-/// The references of a schema, and the schemas in it that they may name.
+/// The references of a schema, and their possible targets within it.
 pub(super) struct References<'a> {
     root: &'a Value,
     /// The schemas, as JSON pointers.
     schemas: HashSet<String>,
-    /// Every reference: where it is, as it is written, and the pointer of its target.
+    /// Every reference: its position, its text, and the pointer of its target.
     found: Vec<(String, String, Option<String>)>,
-    /// The targets whose pointer the compiler cannot follow. It gets copies of them.
+    /// Targets with a pointer that the compiler cannot follow. The compiler gets copies of them.
     copied: IndexSet<String>,
-    /// A name with which no definition begins.
+    /// A prefix that no definition's name has.
     free_name: String,
 }
 
@@ -34,12 +33,12 @@ impl<'a> References<'a> {
         Self { root, schemas: HashSet::new(), found: Vec::new(), copied: IndexSet::new(), free_name }
     }
 
-    /// Adds a schema.
+    /// Adds a possible target.
     pub(super) fn add_schema(&mut self, place: &str) {
         self.schemas.insert(place.to_owned());
     }
 
-    /// Rewrites the reference of a schema.
+    /// Rewrites a `$ref` and records it.
     pub(super) fn rewrite(&mut self, reference: &mut String, place: &str) {
         // The compiler takes this for the root.
         let target = if reference == "#/" { Some("".into()) } else { pointer::target(reference, self.root) };
@@ -58,7 +57,7 @@ impl<'a> References<'a> {
         self.found.push((place.to_owned(), written, target));
     }
 
-    /// Adds the copies to the schema, whose references were all rewritten; together they have at most so many bytes.
+    /// Adds the copies to a schema after all its references were rewritten. The copies have at most `most` bytes together.
     pub(super) fn finish(self, schema: &mut Value, mut most: usize) -> Result<(), String> {
         let is_known = |target: &Option<String>| {
             target.as_ref().is_some_and(|target| self.schemas.contains(&format!("#{target}")))

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Deeper ones, too.
 const MAX_DEPTH: usize = 64;
 
-/// What may stand between two parts of JSON: a model that repeats itself would write white space without end.
+/// The white space between two tokens of JSON. With more of it, a model that repeats itself would write white space without end.
 const WHITE_SPACE: &str = r"[\x20\x0A]";
 
 /// The compiler's options, as a key of a schema. Only we may set it.

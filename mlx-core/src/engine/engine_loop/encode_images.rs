@@ -35,7 +35,7 @@ impl EngineLoop {
         }
     }
 
-    /// The features of a picture, from its owner's cached ones or computed now.
+    /// Returns the features of a picture, from its owner's cache or computed now.
     fn features(&mut self, owner: Option<u64>, image: &Pixels) -> Result<Hidden> {
         if let Some(features) = self.encoder_cache.kept(owner, image) {
             return Ok(features);

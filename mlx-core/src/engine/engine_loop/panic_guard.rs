@@ -1,23 +1,23 @@
-//! A record of the sequences that a step works on, so that a panic is blamed on no others.
+//! Records the sequences that a step processes, so that a panic affects no others.
 
-/// The sequences that are being worked on, for the case of a panic.
+/// The sequences in process, in case of a panic.
 #[derive(Debug, Default)]
 pub(super) struct PanicGuard {
-    /// The one sequence that is being worked on, where it is one.
+    /// The sequence in process, if there is only one.
     pub(super) alone: Option<u64>,
-    /// Otherwise, those of the plan that is being carried out.
+    /// Otherwise, the sequences of the current plan.
     pub(super) pass: Vec<u64>,
-    /// Turns that panicked since a step went well.
+    /// Consecutive turns that panicked.
     pub(super) in_a_row: usize,
 }
 
 impl PanicGuard {
-    /// A plan for these sequences is carried out from now on.
+    /// Records the sequences of a plan before its pass.
     pub(super) fn begin_pass(&mut self, ids: Vec<u64>) {
         self.pass = ids;
     }
 
-    /// A step went well.
+    /// Records a step without a panic.
     pub(super) fn end_pass(&mut self) {
         self.pass.clear();
         self.in_a_row = 0;

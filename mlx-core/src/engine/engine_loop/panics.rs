@@ -1,5 +1,5 @@
-//! The part of the loop that survives a panic, which is a bug of ours or of a library. Invariant: nothing that the panic may have left half-written
-//! is used again: states are computed anew from their tokens, and a sequence whose tokens do not add up ends.
+//! The part of the loop that contains panics, which are bugs of ours or of a library. Invariant: no half-written state is used again. States
+//! are recomputed from their tokens, and a sequence with inconsistent tokens ends.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,30 +10,39 @@ use crate::engine::sequence::Sequence;
 use crate::error::Error;
 use crate::sampling::Scratch;
 
-/// After so many turns in a row that panicked, the engine ends.
+/// The engine ends after more consecutive panics than this.
 const MOST_IN_A_ROW: usize = 16;
 
+/// The errors of the sequences that end. A panic may quote a request, so only the sequence that caused it gets its text.
+struct Causes {
+    own: String,
+    other: String,
+}
+
 impl EngineLoop {
-    /// Makes the engine sound after a panic. The sequence that panicked alone ends; those of a pass are repeated one by one, and the one that
-    /// panics again ends. All others go on from their tokens. False if the engine cannot go on: then every sequence has ended.
+    /// Restores the engine after a panic. If only one sequence was in process, it ends. The sequences of a pass are repeated one by one, and one
+    /// that panics again ends. All others continue from their tokens. Returns false if the engine cannot continue; then every sequence has ended.
     pub(super) fn survive(&mut self, panic: &(dyn Any + Send)) -> bool {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-        let message = Error::Internal(said.to_owned()).to_string();
-        tracing::error!(message, "the engine panicked; please report this");
+        let causes = Causes {
+            own: Error::Internal(said.to_owned()).to_string(),
+            other: Error::Internal("the engine panicked; its log has the cause".to_owned()).to_string(),
+        };
+        tracing::error!(message = causes.own, "the engine panicked; please report this");
         self.panics.in_a_row += 1;
         let goes_on = self.panics.in_a_row <= MOST_IN_A_ROW;
-        let sound = goes_on && catch_unwind(AssertUnwindSafe(|| self.rebuild(&message))).is_ok();
+        let sound = goes_on && catch_unwind(AssertUnwindSafe(|| self.rebuild(&causes))).is_ok();
         if !sound {
-            tracing::error!("the engine panics again and again, and ends");
-            // Sequences that this leaves end with an error when they are dropped.
-            catch_unwind(AssertUnwindSafe(|| self.give_up(&message))).ok();
+            tracing::error!("the engine keeps panicking, and ends");
+            // If this panics too, the remaining sequences end with an error when they are dropped.
+            catch_unwind(AssertUnwindSafe(|| self.give_up(&causes.other))).ok();
         }
         sound
     }
 
-    /// Drops all states and caches, brings the scheduler in line with the sequences, and repeats or ends those at fault.
-    fn rebuild(&mut self, message: &str) {
+    /// Drops all states and caches, synchronizes the scheduler with the sequences, and repeats or ends the sequences at fault.
+    fn rebuild(&mut self, causes: &Causes) {
         let guard = std::mem::take(&mut self.panics);
         self.panics.in_a_row = guard.in_a_row;
         self.ahead = None;
@@ -41,18 +50,18 @@ impl EngineLoop {
         self.prefixes.clear();
         self.encoder_cache.clear();
         self.drafters.clear();
-        self.reconcile(message);
-        // What is still to be emitted was drawn from whole passes.
+        self.reconcile(&causes.other);
+        // The accepted tokens were drawn from complete passes.
         while catch_unwind(AssertUnwindSafe(|| self.emit())).is_err() {
             if let Some(id) = self.panics.alone.take() {
-                self.end_broken(id, message);
+                self.end_broken(id, &causes.other);
             }
         }
         match guard.alone {
-            Some(id) => self.end_broken(id, message),
-            None if !guard.pass.is_empty() => self.recover(&guard.pass, message),
-            // At first no sequence is at fault; if it goes on, it may be any of those that run.
-            None if guard.in_a_row > 1 => self.recover(&self.sequences.running(), message),
+            Some(id) => self.end_broken(id, &causes.own),
+            None if !guard.pass.is_empty() => self.recover(&guard.pass, &causes.own),
+            // The first panic is blamed on no sequence; after a second one, any running sequence may be at fault.
+            None if guard.in_a_row > 1 => self.recover(&self.sequences.running(), &causes.other),
             None => {}
         }
         for id in self.scheduler.ids() {
@@ -65,7 +74,7 @@ impl EngineLoop {
         self.record_memory();
     }
 
-    /// Ends sequences that the scheduler does not know or whose tokens do not add up, and drops what is left of others that are gone.
+    /// Ends sequences that the scheduler lacks or that have inconsistent tokens, and removes ended sequences from the scheduler and the queue.
     fn reconcile(&mut self, message: &str) {
         let known = self.scheduler.ids();
         for &id in known.iter().filter(|id| self.sequences.find(**id).is_none()) {
@@ -87,7 +96,7 @@ impl EngineLoop {
         }
     }
 
-    /// Ends a sequence whose end may panic, too: then its client finds its events cut off, which is an error as well.
+    /// Ends a sequence. If that panics too, its events end without `Done`, which the client receives as an error.
     fn end_broken(&mut self, id: u64, message: &str) {
         if self.sequences.find(id).is_some() {
             let end = || self.end(id, FinishReason::Error(message.to_owned()));

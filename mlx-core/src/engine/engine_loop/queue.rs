@@ -23,7 +23,7 @@ pub(in crate::engine) struct Submission {
 #[derive(Default)]
 pub(super) struct Queue(BTreeMap<u64, Rest>);
 
-/// The sequences of a request behind the one that waits in the scheduler. While it exists, the request counts as waiting.
+/// The sequences of a request after the one in the scheduler's queue. While this value exists, the request counts as waiting.
 struct Rest {
     /// The request, by the id of its first sequence.
     request: u64,
@@ -45,7 +45,7 @@ impl Queue {
         self.0.len()
     }
 
-    /// The ids of the sequences behind which others wait.
+    /// The ids of the sequences that others of their requests wait for.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.0.keys().copied().collect()
     }

@@ -1,5 +1,4 @@
-//! The turns of the loop: a message, a step, or a wait for either. A panic in one ends neither the loop nor the requests that it does not
-//! concern.
+//! One iteration of the loop: a message, a step, or a wait for either. A panic ends neither the loop nor unrelated requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -8,7 +7,7 @@ use super::attend::LOOK;
 use super::{EngineLoop, Message, SHORT_WAIT};
 
 impl EngineLoop {
-    /// Works until every handle is gone, or until nothing but panics comes of it.
+    /// Runs until every handle is dropped, or until too many consecutive panics.
     pub(in crate::engine) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.turn(messages))) {
@@ -22,7 +21,7 @@ impl EngineLoop {
         self.prefixes.save_all();
     }
 
-    /// One message or one step; false if every handle is gone.
+    /// Handles one message or runs one step; false if every handle was dropped.
     fn turn(&mut self, messages: &Receiver<Message>) -> bool {
         match self.next_message(messages) {
             Ok(Message::Submit(sequences)) => self.queue(sequences),
@@ -39,7 +38,7 @@ impl EngineLoop {
         true
     }
 
-    /// The next message; an idle engine waits for it, and saves prefixes meanwhile.
+    /// Returns the next message. An idle engine waits for it and saves prefixes meanwhile.
     fn next_message(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
         if !self.sequences.is_empty() {
             return messages.try_recv();
@@ -47,7 +46,8 @@ impl EngineLoop {
         self.awake.release();
         while self.prefixes.save_next() {
             match messages.recv_timeout(SHORT_WAIT) {
-                Err(RecvTimeoutError::Timeout) => {}
+                // A disk that does not respond keeps prefixes pending for a long time.
+                Err(RecvTimeoutError::Timeout) => self.relieve(),
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
                 Ok(message) => return Ok(message),
             }
@@ -55,7 +55,7 @@ impl EngineLoop {
         self.idle(messages)
     }
 
-    /// Waits for a message, asks for the memory pressure meanwhile, and looks after machines that hold layers.
+    /// Waits for a message. Meanwhile it polls the memory pressure and the machines that hold layers.
     fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
         let is_divided = self.device.is_divided();
         while self.pressure.is_on || is_divided {

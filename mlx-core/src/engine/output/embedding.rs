@@ -1,4 +1,4 @@
-//! A prompt as one vector: its last hidden states, pooled while it is prefilled.
+//! A prompt as one vector: its last hidden states are pooled during the prefill.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(in crate::engine) struct Embedding {
     pooling: Pooling,
     /// The first position that is pooled.
     first: usize,
-    /// The pooled rows so far: their sum, their maximum or one of them.
+    /// The sum or the maximum of the rows so far, or one of them.
     pooled: Vec<f64>,
     /// The sum of their weights.
     weight: f64,

@@ -1,21 +1,21 @@
-//! Detects an answer that has fallen into a loop. Invariant: pure; it reports and changes no token.
+//! Detects an answer that ends in a loop. Invariant: pure; it reports and changes no token.
 
-/// The longest loop that is looked for, in tokens.
+/// The length of the longest detected loop, in tokens.
 const LONGEST_PERIOD: usize = 512;
-/// Copies of the loop that follow the first.
+/// The minimum number of copies after the first.
 const FEWEST_COPIES: usize = 3;
-/// Fewer repeated tokens than this are a list, a rule or a table.
+/// The minimum number of repeated tokens: a list, a rule or a table has fewer.
 const FEWEST_TOKENS: usize = 128;
 
-/// Returns the number of tokens at the end that repeat the ones before them, or 0 if the end is no loop. It compares one token for each
-/// period, and more only where that one is equal.
+/// Returns the number of tokens at the end that repeat the ones before them, or 0 if the end is no loop. Usually it compares
+/// one token per period.
 pub(super) fn repeated(tokens: &[u32]) -> usize {
     let loops = (1..=LONGEST_PERIOD.min(tokens.len())).map(|period| (period, run(tokens, period)));
     let is_loop = |&(period, run): &(usize, usize)| run >= FEWEST_TOKENS.max(FEWEST_COPIES * period);
     loops.filter(is_loop).map(|(_, run)| run).next().unwrap_or(0)
 }
 
-/// Returns the number of tokens at the end, each of which is equal to the one a period before it.
+/// Returns the number of tokens at the end that equal the token one period before them.
 fn run(tokens: &[u32], period: usize) -> usize {
     let (late, early) = (tokens[period..].iter().rev(), tokens[..tokens.len() - period].iter().rev());
     late.zip(early).take_while(|(one, other)| one == other).count()
@@ -36,7 +36,7 @@ mod tests {
         {
             assert_eq!(repeated(&cycle(period, count)), expected, "{count} tokens of period {period}");
         }
-        assert_eq!(repeated(&cycle(600, 6000)), 0, "longer than what is looked for");
+        assert_eq!(repeated(&cycle(600, 6000)), 0, "longer than the longest period");
         let ended = [cycle(20, 400), vec![7777]].concat();
         assert_eq!((repeated(&ended), repeated(&start), repeated(&[])), (0, 0, 0));
     }

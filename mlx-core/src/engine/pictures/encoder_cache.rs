@@ -25,7 +25,7 @@ pub(in crate::engine) struct EncoderCache {
     numbered: VecDeque<Hash>,
     /// The next number; `None` when all were given.
     next: Option<u32>,
-    /// By owner, since the time of an answer shows whether they were there.
+    /// By owner, since the duration of an answer reveals a cache hit.
     features: LeastRecentlyUsed<(Option<u64>, Hash), Hidden>,
 }
 

@@ -1,5 +1,5 @@
-//! Prefixes on disk: a thread reads them, another one writes them and looks for what is missing. Invariant: the engine's thread never
-//! waits for the disk, except for what is still to be saved when the engine ends.
+//! Prefixes on disk: one thread reads them, another finds and writes missing ones. Invariant: the engine's thread never waits for the disk,
+//! except to save the last prefixes when the engine ends.
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +16,8 @@ use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 
-/// The time that a sequence waits for its prefix before it computes the prompt itself, and that an engine which ends waits for a disk that
-/// finishes nothing.
+/// The time that a sequence waits for its prefix before it computes the prompt, and that an ending engine waits for a disk that makes no
+/// progress.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most texts that wait to be saved. Their tokens have no reservation, and a disk may stall for ever.
@@ -31,7 +31,7 @@ pub(super) struct DiskPrefixes {
     requests: Option<Sender<Request>>,
     restored: Receiver<Restored>,
     reader: Option<JoinHandle<()>>,
-    /// When the requests were sent that have no reply, the oldest first.
+    /// The times of the requests without a reply, the oldest first.
     unanswered: VecDeque<Instant>,
     patience: Duration,
 }
@@ -41,15 +41,15 @@ struct Pending {
     tier: Tier,
     tokens: Arc<[u32]>,
     progress: Progress,
-    /// The state in memory that it is saved from.
+    /// The state in memory that holds its values.
     source: Option<Known>,
 }
 
 /// The progress of saving a text.
 enum Progress {
-    /// Its checkpoints are at these lengths.
+    /// It has checkpoints at these lengths.
     Queued(Vec<usize>),
-    /// The writer looks for what is missing.
+    /// The writer looks for the missing files.
     Asked(Receiver<Missing>),
     Saving(Missing),
 }
@@ -82,7 +82,7 @@ pub(super) struct Restored {
 }
 
 impl DiskPrefixes {
-    /// Starts the reader. A disk that gives no sign of life for `patience` is not waited for.
+    /// Starts the reader. A disk that does not respond within `patience` is not used.
     pub(super) fn start(cache: DiskCache, patience: Duration) -> Result<Self> {
         let cache = Arc::new(cache);
         let (requests, queue) = channel::<Request>();
@@ -109,9 +109,9 @@ impl DiskPrefixes {
         })
     }
 
-    /// Asks for the prefix of a prompt; [`DiskPrefixes::restored`] gives the reply. False if there is nothing to wait for.
+    /// Requests the prefix of a prompt; [`DiskPrefixes::restored`] returns the reply. False if no reply will come.
     pub(super) fn request(&mut self, request: Request) -> bool {
-        // A disk that does not answer costs the first requests their patience, and no others anything.
+        // If the disk does not respond, the first requests wait for `patience` and the others do not wait.
         let is_away = self.unanswered.front().is_some_and(|sent| sent.elapsed() > self.patience);
         // A prompt of one block or less cannot reuse a whole one.
         let is_sent = !is_away
@@ -132,7 +132,7 @@ impl DiskPrefixes {
         replies
     }
 
-    /// Queues a text to be saved, as far as it is not, with its checkpoints at the lengths `states`.
+    /// Queues the unsaved files of a text, with its checkpoints at the lengths `states`.
     pub(super) fn queue(&mut self, tier: Tier, tokens: &[u32], states: Vec<usize>) {
         if tokens.len() >= BLOCK {
             if self.pending.len() == MOST_PENDING {
@@ -161,7 +161,7 @@ impl DiskPrefixes {
         !self.pending.is_empty()
     }
 
-    /// Saves all pending texts. Gives up where the disk finishes nothing for as long as it is waited for.
+    /// Saves all pending texts. Stops if the disk completes nothing within `patience`.
     pub(super) fn save_all(&mut self, store: &PrefixStore) {
         while self.cache.wait_for_room(self.patience) {
             if let Some(Progress::Asked(_)) = self.pending.front().map(|text| &text.progress)
@@ -177,7 +177,7 @@ impl DiskPrefixes {
 }
 
 impl Pending {
-    /// Does the next thing that never waits; false if the text is saved, or cannot be saved any further.
+    /// Advances by one step without waiting; false if the text is saved or can no longer be saved.
     fn advance(&mut self, cache: &DiskCache, store: &PrefixStore) -> Result<bool> {
         match &mut self.progress {
             Progress::Queued(states) => {
@@ -199,7 +199,7 @@ impl Pending {
         let Progress::Saving(missing) = &mut self.progress else { return Ok(true) };
         while let Some(part) = missing.take_next() {
             let (Part::Block(end) | Part::State(end)) = part;
-            // It may have been evicted, or a longer text have taken its place: then the tree is searched once more.
+            // The state may have been evicted or replaced by a longer one. Then the tree is searched again.
             let is_there = |known: &Known| store.get(*known).is_some();
             self.source =
                 self.source.filter(is_there).or_else(|| store.locate(self.tier, &self.tokens[..end]));
@@ -222,7 +222,7 @@ impl Pending {
     }
 }
 
-/// A state that is still in memory, if states of its kind are saved.
+/// Returns a state that is still in memory and has a variant that is saved.
 fn saved_from(store: &PrefixStore, known: Known) -> Option<&SequenceState> {
     store.get(known).filter(|state| state.variant() == Variant::default())
 }
@@ -236,7 +236,7 @@ impl Drop for DiskPrefixes {
             while !reader.is_finished() && begun.elapsed() < self.patience {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // One that still waits for its disk is left behind.
+            // A reader that still waits for the disk is not joined.
             if reader.is_finished() {
                 reader.join().ok();
             }

@@ -34,7 +34,7 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// For at most `limit` bytes in memory, and those on disk.
+    /// Holds at most `limit` bytes in memory, and the prefixes on disk.
     pub(super) fn new(
         limit: u64,
         capacity: &Capacity,
@@ -251,7 +251,7 @@ impl Prefixes {
         self.disk.as_mut().is_some_and(|disk| disk.save_next(&self.store))
     }
 
-    /// Saves all that is to be saved, and waits for the disk as long as it works. Nothing may be pending on the device.
+    /// Saves all pending prefixes, and waits for the disk while it makes progress. Nothing may be pending on the device.
     pub(super) fn save_all(&mut self) {
         if let Some(disk) = &mut self.disk {
             disk.save_all(&self.store);

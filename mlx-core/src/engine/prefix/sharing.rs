@@ -120,9 +120,10 @@ impl Sequences {
 /// an equal prompt whose end is still to come.
 fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     let (Some(mine), Some(theirs)) = (own.prompt_keys(), other.prompt_keys()) else { return 0 };
-    // Bits that were promised come only from states with the same promise, and no client learns of another one's text. A state that is
-    // shifted on the way cannot be cut.
-    let is_readable = own.readable_tiers().contains(&other.tier(other.exact()));
+    // Exact results come only from exact states, and a client reuses only its own text unless prefixes are shared. A state that is shifted
+    // meanwhile cannot be cut.
+    let tier = other.tier(other.exact());
+    let is_readable = own.tier(tier.exact) == tier && (tier.exact || !own.exact());
     if !is_readable || mine.len().max(theirs.len()) > device.context() {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! The prefixes in memory: one tree for each tier, which has one owner or is shared, within one limit of bytes for all.
+//! The prefixes in memory: one tree for each tier, and one limit of bytes for all trees. A tier has one owner or is shared.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -15,9 +15,9 @@ const LEAST_KEPT: usize = 64;
 
 /// The prefixes that are kept, and how much they may take.
 pub(super) struct PrefixStore {
-    /// Those that are not empty.
+    /// The trees that are not empty.
     trees: BTreeMap<Tier, PrefixTree<SequenceState>>,
-    /// Common to all trees, so that what was used longest ago leaves first, whosever it is.
+    /// Shared by all trees, so that the least recently used prefix is evicted first, of any owner.
     clock: Clock,
     limit: u64,
     gauges: Arc<Gauges>,
@@ -54,7 +54,7 @@ impl Lookup<'_> {
 }
 
 impl PrefixStore {
-    /// For at most `limit` bytes of states.
+    /// Holds at most `limit` bytes of states.
     pub(super) fn new(limit: u64, gauges: Arc<Gauges>) -> Self {
         Self { trees: BTreeMap::new(), clock: Clock::default(), limit, gauges }
     }

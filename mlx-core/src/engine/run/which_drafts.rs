@@ -37,12 +37,12 @@ pub(in crate::engine) fn choose(
         (Some(_), Speculate::Mtp) => {
             return Err(Error::option(
                 "draft_model",
-                "names a model, and the head of the checkpoint is to draft (mtp); give one of the two",
+                "names a model, but speculate is mtp (the head of the checkpoint drafts); use one of them",
             ));
         }
         (Some(_), _) => load(options, folder)?.map(|model| (model, ModelDrafter::Draft)),
         (None, Speculate::Draft) => {
-            return Err(Error::option("speculate", "is draft, and no draft model is named"));
+            return Err(Error::option("speculate", "is draft, but no draft model is named"));
         }
         (None, Speculate::Mtp) => {
             let missing = "is mtp, and the checkpoint has no head that predicts the token after the next one (mtp.fc, or eh_proj behind the last layer)";

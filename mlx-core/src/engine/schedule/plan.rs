@@ -34,7 +34,7 @@ impl StepPlan {
         self.decode.is_empty() && self.prefill.is_empty()
     }
 
-    /// The sequences that it computes anything of.
+    /// The sequences that the step computes.
     pub(in crate::engine) fn ids(&self) -> Vec<u64> {
         let chunks = self.prefill.iter().flat_map(|prefill| &prefill.chunks).map(|chunk| chunk.id);
         let ids: BTreeSet<u64> = self.decode.iter().copied().chain(chunks).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Sequence;
 
-/// All sequences that run or wait, by the order in which they came.
+/// All sequences that run or wait, in the order of arrival.
 #[derive(Default)]
 pub(in crate::engine) struct Sequences(BTreeMap<u64, Sequence>);
 
@@ -32,7 +32,7 @@ impl Sequences {
         self.0.get(&id)
     }
 
-    /// The same.
+    /// Like [`find`](Self::find), mutably.
     pub(in crate::engine) fn find_mut(&mut self, id: u64) -> Option<&mut Sequence> {
         self.0.get_mut(&id)
     }
@@ -41,7 +41,7 @@ impl Sequences {
         self.0.remove(&id).expect("a sequence ends once")
     }
 
-    /// The ids of those that run.
+    /// The ids of the running sequences.
     pub(in crate::engine) fn running(&self) -> Vec<u64> {
         self.iter().filter(|(_, sequence)| sequence.run.is_some()).map(|(id, _)| id).collect()
     }
@@ -50,12 +50,12 @@ impl Sequences {
         self.0.iter().map(|(&id, sequence)| (id, sequence))
     }
 
-    /// All of them.
+    /// All sequences, mutably.
     pub(in crate::engine) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
         self.0.values_mut()
     }
 
-    /// The sequences with these ids, which rise, and all of which exist.
+    /// The sequences with these ids. The ids must rise, and all must exist.
     pub(in crate::engine) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
         let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
         let chosen: Vec<_> = chosen.map(|(_, sequence)| sequence).collect();

@@ -13,7 +13,7 @@ const BREAK: u32 = u32::MAX;
 /// The bytes that [`RecentAnswers`] takes at most.
 pub(in crate::engine) const ANSWERS_BYTES: u64 = 48 * MOST as u64;
 
-/// The newest answers of each owner. An owner's are proposed to that owner only: the speed of an answer shows which drafts were right.
+/// The newest answers of each owner. They are proposed to that owner only, since the speed of an answer reveals which drafts were right.
 #[derive(Debug, Default)]
 pub(super) struct RecentAnswers {
     by_owner: BTreeMap<Option<u64>, Answers>,
@@ -22,7 +22,7 @@ pub(super) struct RecentAnswers {
 }
 
 impl RecentAnswers {
-    /// Adds an answer. When there are too many of all owners, those of the owner without a new one for the longest time go.
+    /// Adds an answer. If all owners together have too many tokens, the answers of the least recently active owner are dropped.
     pub(super) fn add(&mut self, owner: Option<u64>, answer: &[u32]) {
         self.by_owner.entry(owner).or_default().add(answer);
         self.order.retain(|it| *it != owner);
@@ -32,7 +32,7 @@ impl RecentAnswers {
         }
     }
 
-    /// Proposes up to `most` tokens behind the end of an owner's `text`; returns how many tokens of its end were found.
+    /// Proposes up to `most` tokens after the end of an owner's `text`; returns the length of the match.
     pub(super) fn propose(
         &self,
         owner: Option<u64>,

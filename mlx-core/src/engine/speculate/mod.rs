@@ -7,10 +7,8 @@ mod lookup;
 mod ngrams;
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::answers::ANSWERS_BYTES;
@@ -20,6 +18,7 @@ use super::schedule::speculation::{DraftKind, DraftView};
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
 use crate::text::Tokenizer;
+use crate::variant_names::impl_variant_names;
 
 /// Proposes tokens that may follow a history.
 pub trait Drafter: Send {
@@ -47,21 +46,9 @@ pub enum Speculate {
     Mtp,
 }
 
-impl FromStr for Speculate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::deserialize(StrDeserializer::<ValueError>::new(text)).map_err(|_| {
-            format!("{text:?} is no source of drafts; use auto, off, lookup, suffix, draft or mtp")
-        })
-    }
-}
-
-impl fmt::Display for Speculate {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
-}
+impl_variant_names!(Speculate, |name| format!(
+    "{name:?} is no source of drafts; use auto, off, lookup, suffix, draft or mtp"
+));
 
 /// A drafter of a program's own, made anew for each sequence.
 #[derive(Clone)]
@@ -131,7 +118,7 @@ impl Drafters {
         Self { answers: RecentAnswers::default(), custom, model, always, folder }
     }
 
-    /// What drafts for a sequence of an owner; `None` if nothing does.
+    /// Returns the drafters of an owner's sequence; `None` without any.
     pub(super) fn for_sequence(
         &self,
         owner: Option<u64>,
@@ -162,7 +149,7 @@ impl Drafters {
         self.answers = RecentAnswers::default();
     }
 
-    /// Keeps an answer for later drafts of the same owner.
+    /// Stores an answer for later drafts of the same owner.
     pub(super) fn learn(&mut self, owner: Option<u64>, answer: &[u32]) {
         self.answers.add(owner, answer);
     }
@@ -203,7 +190,7 @@ pub(super) struct SequenceDrafts {
     always: bool,
     /// Which other sources there are.
     speculate: Speculate,
-    /// The client whose answers may be proposed; `None` for those that all share.
+    /// The client whose answers may be proposed; `None` for the shared answers.
     owner: Option<u64>,
     /// The model that may draft.
     pub(super) model: Option<ModelDrafter>,

@@ -86,7 +86,7 @@ mod tests {
         template.render(&TemplateInput { extra, ..TemplateInput::default() })
     }
 
-    /// As Python writes them after `json.loads`.
+    /// The expected texts are those that Python writes after `json.loads`.
     #[test]
     fn numbers_are_those_of_python() {
         for (number, expected) in [

@@ -56,7 +56,7 @@ impl OllamaEmbedRequest {
 }
 
 field_group! {
-    /// A text to turn into a vector, as Ollama's older endpoint has it.
+    /// The request of Ollama's older endpoint for embeddings.
     pub(crate) struct OllamaPromptFields {
         /// The text.
         #[schema(example = "Once upon a time")]
@@ -82,7 +82,7 @@ impl OllamaEmbeddingRequest {
     }
 }
 
-/// A request for vectors with what both endpoints have in common. A text that does not fit is cut.
+/// Returns a request with the defaults of both endpoints. A text that is too long is cut.
 fn request(inputs: Vec<Prompt>, model: Option<String>) -> EmbeddingRequest {
     EmbeddingRequest {
         inputs,

@@ -155,7 +155,7 @@ pub(crate) struct Description {
     /// Sizes, by names that begin with its architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// What it can be asked for: `completion` or, of an embedding model, `embedding`; `tools`, `thinking`, `vision`.
+    /// Its capabilities: `completion`, or `embedding` for an embedding model; `tools`, `thinking`, `vision`.
     capabilities: Vec<&'static str>,
     /// When its folder was written.
     modified_at: String,

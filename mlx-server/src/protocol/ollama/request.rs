@@ -62,7 +62,7 @@ field_group! {
         /// Instructions before it.
         #[schema(example = "Be brief.")]
         pub(crate) system: String,
-        /// Pictures beside the text: base64 of png, jpeg, webp or gif files.
+        /// Images for the prompt: base64 of png, jpeg, webp or gif files.
         #[schema(value_type = Vec<String>, example = json!(["AQID"]))]
         pub(crate) images: Vec<String>,
     }

@@ -182,7 +182,7 @@ pub(crate) struct UsageObject {
 pub(crate) struct CompletionTokensDetails {
     /// Tokens of thoughts, with the markers around them.
     pub(crate) reasoning_tokens: usize,
-    /// Tokens at the end of an answer that repeat the ones before them, again and again; absent if no answer ended in a loop.
+    /// Tokens at the end of an answer that repeat earlier ones in a loop; absent if no answer ended in a loop.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) repeated_tokens: usize,
 }

@@ -44,7 +44,7 @@ field_group! {
         /// Not used: answers are not drafted from it; see `speculate`.
         #[schema(value_type = Object)]
         pub(crate) prediction: Value,
-        /// Not used: give what the model's template knows in `chat_template_kwargs`.
+        /// Not used: set variables of the model's template with `chat_template_kwargs`.
         #[schema(example = "low")]
         pub(crate) verbosity: String,
         /// Not used: nothing is stored.
@@ -173,7 +173,7 @@ impl ToSchema for ChatCompletionRequest {
 }
 
 field_group! {
-    /// The field that only a request to render has.
+    /// The additional field of a request to render.
     pub(crate) struct RenderFields {
         /// End with the beginning of the assistant's answer, or within its last message; true unless given.
         #[schema(example = false)]
@@ -181,7 +181,7 @@ field_group! {
     }
 }
 
-/// A request to render the prompt of a chat that was read.
+/// A parsed request to render the prompt of a chat.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RenderRequest {
     /// The chat.
@@ -191,7 +191,7 @@ pub(crate) struct RenderRequest {
 }
 
 impl RenderRequest {
-    /// Reads a request: the fields of a chat, and one of its own.
+    /// Reads a request: the fields of a chat, and `add_generation_prompt`.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let generation_prompt = RenderFields::read(fields)?.add_generation_prompt.unwrap_or(true);
         Ok(Self { chat: ChatCompletionRequest::read(fields)?, generation_prompt })

@@ -30,20 +30,20 @@ field_group! {
         /// Keep this many of the first numbers of each vector.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// The hidden states that become the vector: the `mean` of all, the `last` one, or the first one (`cls`). Without it, those that the
-        /// model was trained for.
+        /// The hidden state that becomes the vector: the `mean` of all, the `last` one, or the first one (`cls`). By default, the pooling
+        /// that the model was trained for.
         #[schema(pattern = "^(mean|last|cls)$", example = "last")]
         pub(crate) pooling: String,
-        /// The name of one of the model's prompts, which is put before each text. Without it, the model's default prompt, if it has one.
+        /// The name of a prompt of the model, which is put before each text. By default, the model's default prompt, if it has one.
         #[schema(example = "query")]
         pub(crate) prompt_name: String,
-        /// `query` or `document`: the model's prompt for such texts, or else its default prompt.
+        /// `query` or `document`: selects the model's prompt for such texts, or else its default prompt.
         #[schema(pattern = "^(query|document)$", example = "query")]
         pub(crate) input_type: String,
-        /// Scale vectors to length 1. Without it, they are scaled unless the model's modules.json has no such step.
+        /// Scale vectors to length 1. By default, they are scaled unless the model's modules.json has no such step.
         #[schema(example = true)]
         pub(crate) normalize: bool,
-        /// Cut a text that is too long at its end. Without it such a text is refused.
+        /// Cut a text that is too long at its end. By default such a text is refused.
         #[schema(example = true)]
         pub(crate) truncate: bool,
         /// The priority in the queue: low, normal or high.
@@ -81,7 +81,7 @@ pub(crate) struct EmbeddingRequest {
     pub(crate) pooling: Option<Pooling>,
     /// The prompt before each text.
     pub(crate) prompt: PromptChoice,
-    /// True to scale vectors to length 1; without it, the model's files decide.
+    /// Scales vectors to length 1, or not; if absent, the model's files decide.
     pub(crate) normalize: Option<bool>,
     /// The priority in the queue.
     pub(crate) priority: Priority,
@@ -185,7 +185,7 @@ pub(crate) struct EmbeddingUsage {
 }
 
 impl Vector {
-    /// The first `dimensions` numbers of `raw`, scaled to length 1 if `normalize`. None if they are to be scaled, and are all zero.
+    /// Returns the first `dimensions` numbers of `raw`, scaled to length 1 if `normalize`. `None` if all are zero and cannot be scaled.
     pub(crate) fn new(raw: &[f32], dimensions: usize, normalize: bool, encoding: Encoding) -> Option<Self> {
         let first = &raw[..dimensions.min(raw.len())];
         let numbers = if normalize { normalized(first)? } else { first.to_vec() };

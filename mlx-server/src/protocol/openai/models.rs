@@ -38,7 +38,7 @@ pub(crate) struct ModelObject {
     pub(crate) max_input_tokens: Option<usize>,
     /// The longest answer: the same again.
     pub(crate) max_tokens: Option<usize>,
-    /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` have OpenAI's defaults instead of these.
+    /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` have OpenAI's defaults instead.
     pub(crate) chat_sampling: BTreeMap<&'static str, SamplingValue>,
     /// What llama.cpp's clients read.
     pub(crate) meta: Option<ModelMeta>,

@@ -1,5 +1,5 @@
-//! The schemas of requests: groups of fields become one object. It allows other fields, which are not used and are named in the answer's
-//! headers.
+//! The schemas of requests: groups of fields become one object. It allows other fields: they are not used, and a header of the response
+//! names them.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{

@@ -364,7 +364,7 @@ struct Data<'a, T> {
     fields: &'a T,
 }
 
-/// The fields of an event with the whole response.
+/// The fields of an event that has the whole response.
 #[derive(Serialize)]
 struct Whole<'a> {
     response: &'a Response,

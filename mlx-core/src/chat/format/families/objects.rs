@@ -1,12 +1,12 @@
 //! Families whose arguments are an object, in JSON or in another notation.
 
 use super::super::family::{Args, Envelope, Family, Ids, Part};
-use super::rows::{NAMED, OBJECT, each, row, shared};
+use super::rows::{NAMED, OBJECT, each, on_lines, row, shared};
 use Part::{Id, Name, NameInId, Text};
 
 pub(super) const OBJECTS: [Family; 27] = [
     // Qwen2.5, Qwen3, QwQ, Hermes, Granite 4, MiMo, Bielik, Reka, EXAONE 4
-    Family { section: Some(each("<tool_call>\n", "\n</tool_call>")), between: "\n", ..row("hermes", OBJECT) },
+    on_lines("hermes", ("<tool_call>\n", "\n</tool_call>"), OBJECT),
     // DeepSeek R1
     Family {
         section: Some(shared("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
@@ -199,7 +199,7 @@ pub(super) const OBJECTS: [Family; 27] = [
     },
     // Firefunction 2
     Family { section: Some(shared("functools[", "]")), between: ", ", ..row("firefunction", OBJECT) },
-    // gpt-oss; its channels have a parser of their own
+    // gpt-oss; its channels have a separate parser
     row(
         "gpt-oss",
         &[
@@ -213,11 +213,9 @@ pub(super) const OBJECTS: [Family; 27] = [
     // LongCat Flash, as its first template writes it
     Family {
         thoughts: "<longcat_think>",
-        section: Some(each("<longcat_tool_call>\n", "\n</longcat_tool_call>")),
-        between: "\n",
-        ..row("longcat-flash", OBJECT)
+        ..on_lines("longcat-flash", ("<longcat_tool_call>\n", "\n</longcat_tool_call>"), OBJECT)
     },
-    // Llama 3.1 to 3.3. The section is what its own tools have before them.
+    // Llama 3.1 to 3.3. The section marker precedes calls of its built-in tools.
     Family {
         section: Some(each("<|python_tag|>", "")),
         only_first: true,

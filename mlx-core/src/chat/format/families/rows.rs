@@ -1,4 +1,4 @@
-//! What rows of families share: sections, plain calls, objects and tags.
+//! The shared parts of families' rows: sections, plain calls, objects and tags.
 
 use super::super::family::{Args, Envelope, Family, Ids, Part, Section, Tagged};
 
@@ -10,7 +10,7 @@ pub(super) const fn shared(open: &'static str, close: &'static str) -> Section {
     Section { open, close, is_shared: true }
 }
 
-/// A row whose calls have nothing around them.
+/// A row whose calls have no section.
 pub(super) const fn row(name: &'static str, call: &'static [Part]) -> Family {
     Family {
         name,
@@ -23,6 +23,15 @@ pub(super) const fn row(name: &'static str, call: &'static [Part]) -> Family {
         silent: &[],
         only_first: false,
     }
+}
+
+/// A row whose calls each have a section, with tags on separate lines.
+pub(super) const fn on_lines(
+    name: &'static str,
+    (open, close): (&'static str, &'static str),
+    call: &'static [Part],
+) -> Family {
+    Family { section: Some(each(open, close)), between: "\n", ..row(name, call) }
 }
 
 pub(super) const NAMED: Envelope = Envelope { name: "name", args: "arguments", id: None };

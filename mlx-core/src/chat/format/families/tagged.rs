@@ -1,7 +1,7 @@
 //! Families with a tag or an element for each argument.
 
 use super::super::family::{Args, Family, KindOfValue, Part, Tagged};
-use super::rows::{each, row, shared, tags};
+use super::rows::{each, on_lines, row, shared, tags};
 use Part::{Id, Name, Text};
 
 const LINES: Part = tags(("<parameter=", ">\n"), ("", "\n</parameter>\n"));
@@ -20,18 +20,13 @@ const ATEM: Part = tags(("<atem:parameter name=\"", "\">"), ("", "</atem:paramet
 
 pub(super) const TAGGED: [Family; 14] = [
     // Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5
-    Family {
-        section: Some(each("<tool_call>\n", "\n</tool_call>")),
-        between: "\n",
-        ..row("qwen3-coder", FUNCTION_LINES)
-    },
+    on_lines("qwen3-coder", ("<tool_call>\n", "\n</tool_call>"), FUNCTION_LINES),
     // Seed-OSS
     Family {
         thoughts: "<seed:think>",
-        section: Some(each("<seed:tool_call>\n", "\n</seed:tool_call>")),
-        between: "\n",
-        ..row(
+        ..on_lines(
             "seed-oss",
+            ("<seed:tool_call>\n", "\n</seed:tool_call>"),
             &[
                 Text("<function="),
                 Name,
@@ -132,7 +127,7 @@ pub(super) const TAGGED: [Family; 14] = [
             ],
         )
     },
-    // Muse Glimmer: each call is a message to its tool, and "atem" is what such a message holds
+    // Muse Glimmer: each call is a message to its tool, with a call in the format "atem" inside
     Family {
         between: "<|eom|><|start|>assistant",
         ..row(

@@ -1,8 +1,9 @@
-//! Saving costs the engine's thread no hashes, no look-ups and one walk of the tree, and a disk that does not answer stalls no request.
+//! To save a text, the engine's thread computes no hashes, looks up no files and walks the tree once. A disk that does not respond stalls no request.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread::ThreadId;
 
@@ -12,13 +13,14 @@ use crate::engine::stats::Gauges;
 
 const TIER: Tier = Tier { owner: None, adapter: 0, exact: false };
 
-/// Files in memory. It counts calls, and answers none while it is away.
+/// Files in memory. It counts calls, and blocks them while it is away.
 #[derive(Default)]
 struct FakeDisk {
     files: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
     calls: Mutex<Vec<(&'static str, ThreadId)>>,
     is_away: Mutex<bool>,
     is_back: Condvar,
+    next_write_panics: AtomicBool,
 }
 
 impl FakeDisk {
@@ -28,7 +30,7 @@ impl FakeDisk {
         drop(self.is_back.wait_while(away, |away| *away).expect("no panic"));
     }
 
-    /// The number of these calls, by the threads of the disk.
+    /// The number of these calls. The engine's thread must have made none.
     fn calls(&self, call: &str) -> usize {
         let calls = self.calls.lock().expect("no panic");
         let own = std::thread::current().id();
@@ -55,6 +57,7 @@ impl Storage for FakeDisk {
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.count("write");
+        assert!(!self.next_write_panics.swap(false, Ordering::AcqRel), "this panic is part of the test");
         self.files.lock().expect("no panic").insert(path.to_owned(), bytes.to_vec());
         Ok(())
     }
@@ -78,7 +81,7 @@ impl Bench {
         Self { disk, store: PrefixStore::new(1 << 30, Arc::<Gauges>::default()), prefixes, _folder: folder }
     }
 
-    /// Keeps a state of these tokens, and queues it to be saved.
+    /// Stores a state of these tokens in memory, and queues it to be saved.
     fn keep(&mut self, tokens: &[u32]) {
         self.store.insert(TIER, tokens, SequenceState::of_zeros(tokens.len()));
         self.prefixes.queue(TIER, tokens, Vec::new());
@@ -119,7 +122,7 @@ fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
     // A look for each block, and another one before it is written.
     assert_eq!(bench.disk.calls("exists"), 2 * BLOCKS);
     assert!(visited_tokens() - visited <= 2 * text.len(), "the tree is walked once");
-    // The next turn of the chat.
+    // The next message of the chat.
     text.extend([7; BLOCK]);
     bench.keep(&text);
     let visited = visited_tokens();
@@ -129,11 +132,11 @@ fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
     assert!(visited_tokens() - visited <= 2 * text.len(), "the tree is walked once");
     assert_eq!(hashed_blocks(), hashed, "other threads hash");
     assert!(bench.prefixes.request(request(&text)));
-    assert_eq!(bench.restored().length, text.len() - 1, "what was saved comes back");
+    assert_eq!(bench.restored().length, text.len() - 1, "the saved text is restored");
 }
 
-/// The disk answers nothing: the engine goes on and ends, and only the first requests wait, for as long as a disk may take. If its thread
-/// ever waited for the disk, this test would not end.
+/// While the disk does not respond, the engine continues and ends, and only the first requests wait, for `patience`. If the engine's thread
+/// waited for the disk, this test would not end.
 #[test]
 fn a_disk_that_is_away_stalls_nobody() {
     let _turn = crate::device_lock::device();
@@ -153,7 +156,7 @@ fn a_disk_that_is_away_stalls_nobody() {
     for _ in 0..100 {
         assert!(!bench.prefixes.request(request(&text)), "no other request waits for it");
     }
-    // It answers again, and is asked again.
+    // The disk responds again, and is used again.
     disk.set_away(false);
     assert!(bench.restored().blocks.is_empty());
     assert!(bench.prefixes.request(request(&text)));
@@ -162,6 +165,18 @@ fn a_disk_that_is_away_stalls_nobody() {
     assert!(bench.prefixes.request(request(&text)));
     bench.prefixes.save_all(&bench.store);
     drop(bench);
-    // Its threads end with it.
+    // Now its threads can end.
     disk.set_away(false);
+}
+
+#[test]
+fn a_write_that_panics_loses_one_block_only() {
+    let _turn = crate::device_lock::device();
+    let mut bench = Bench::new(PATIENCE);
+    bench.disk.next_write_panics.store(true, Ordering::Release);
+    let text: Vec<u32> = (0..(8 * BLOCK) as u32).collect();
+    bench.keep(&text);
+    bench.save();
+    assert_eq!(bench.disk.calls("write"), 8);
+    assert_eq!(bench.disk.files.lock().expect("no panic").len(), 7);
 }
