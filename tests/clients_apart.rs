@@ -4,7 +4,7 @@ use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{
     Client, DraftCounts, Engine, EngineOptions, Generation, Miss, RequestOptions, Speculate,
 };
-use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
+use mlx_tests::{Outcome, at_rest, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
@@ -98,7 +98,7 @@ fn all_clients_together_keep_to_one_limit() {
     let one = {
         let engine = start(EngineOptions::default());
         run(&engine, &prompt(5, 100), &of(1, 5));
-        engine.stats().prefix_bytes
+        at_rest(&engine).prefix_bytes
     };
     let limit = 3 * one + one / 2;
     let engine = start(EngineOptions { prefix_cache: Some(limit), ..EngineOptions::default() });
@@ -107,10 +107,13 @@ fn all_clients_together_keep_to_one_limit() {
         // This prefix is used in each round.
         let again = run(&engine, &prompt(5, 100), &of(0, 5));
         assert_eq!(cached(&again), 99, "after client {client}");
-        let stats = engine.stats();
+        let stats = at_rest(&engine);
         assert!(stats.prefix_bytes <= limit && stats.prefixes <= 3, "{stats:?}");
     }
-    assert!(engine.stats().prefix_evictions >= 5, "the least recently used prefix is evicted, of any client");
+    assert!(
+        at_rest(&engine).prefix_evictions >= 5,
+        "the least recently used prefix is evicted, of any client"
+    );
     assert_eq!(cached(&run(&engine, &prompt(5, 100), &of(7, 5))), 99);
     assert_eq!(cached(&run(&engine, &prompt(5, 100), &of(2, 5))), 0);
 }

@@ -10,7 +10,7 @@ use mlx_core::distributed::{Key, Parallel, WorkerEvent, Workers};
 use mlx_core::engine::{Engine, EngineOptions, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
-use mlx_tests::{Dice, collect, copied, cpu, exact_level, greedy, model_folder, run, tensors};
+use mlx_tests::{Dice, at_rest, collect, copied, cpu, exact_level, greedy, model_folder, run, tensors};
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
@@ -116,13 +116,7 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
         assert_eq!(found, (&FinishReason::Length, expected[0].clone()), "round {round}: after it");
     }
     assert!(failed > 0 && whole > 0, "{failed} failed and {whole} did not");
-    // The figures are those of the end of a step.
-    let begun = Instant::now();
-    while engine.stats().running > 0 {
-        assert!(begun.elapsed() < SOON, "a sequence still runs");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let after = engine.stats();
+    let after = at_rest(&engine);
     assert_eq!(after.waiting, 0);
     assert_eq!((after.reserved_bytes, after.used_bytes), (idle.reserved_bytes, idle.used_bytes));
 }

@@ -10,7 +10,7 @@ use mlx_core::engine::{Engine, EngineOptions, EngineStats, FinishReason, Generat
 use mlx_core::memory_pressure::{MemoryPressure, PressureSource};
 use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, Result};
-use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
+use mlx_tests::{Dice, at_rest, collect, device, greedy, model_copy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
@@ -30,16 +30,6 @@ fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> Engine
     start_model(name, &EngineOptions { memory_budget: Some(budget), ..options }).expect("it fits")
 }
 
-fn idle(engine: &Engine) -> EngineStats {
-    loop {
-        let stats = engine.stats();
-        if stats.running + stats.waiting == 0 {
-            return stats;
-        }
-        std::thread::yield_now();
-    }
-}
-
 /// What an engine has not checked would wait for memory for ever.
 #[test]
 fn an_engine_runs_only_requests_that_it_has_checked() {
@@ -51,7 +41,7 @@ fn an_engine_runs_only_requests_that_it_has_checked() {
     assert!(small.request(vec![7; 200], &options).is_err(), "it does not fit into the small one");
     let refused = small.submit(request.clone()).err().expect("it is refused").to_string();
     assert!(refused.contains("another engine"), "{refused}");
-    assert_eq!(idle(&small).waiting, 0);
+    assert_eq!(at_rest(&small).waiting, 0);
     assert_eq!(collect(large.submit(request).expect("it runs")).tokens.len(), 40);
 }
 
@@ -118,7 +108,7 @@ fn crowd(model: &str, options: EngineOptions) {
         resting.budget_bytes
     );
     assert!(busiest.running >= 2 && busiest.waiting > 0, "{name}: it was crowded: {busiest:?}");
-    let after = idle(&engine);
+    let after = at_rest(&engine);
     assert_eq!((after.reserved_bytes, after.used_bytes), (resting.reserved_bytes, resting.used_bytes));
     assert_eq!(after.finished, 80);
     drop(engine);

@@ -18,10 +18,12 @@ pub mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use mlx_core::backend::{Backend, device_name};
 use mlx_core::engine::{
-    Engine, EngineOptions, Event, Exactness, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
+    Engine, EngineOptions, EngineStats, Event, Exactness, Finished, Generation, PromptToken, RequestOptions,
+    TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::text::Tokenizer;
@@ -164,6 +166,22 @@ impl Outcome {
 pub fn run(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> Outcome {
     let request = engine.request(prompt.to_vec(), options).expect("the request is valid");
     collect(engine.submit(request).expect("the engine runs"))
+}
+
+/// The figures of an engine after its last step. A step records them just after the client has its answer.
+///
+/// # Panics
+/// When requests still run after a minute.
+pub fn at_rest(engine: &Engine) -> EngineStats {
+    let begun = Instant::now();
+    loop {
+        let stats = engine.stats();
+        if stats.running + stats.waiting == 0 {
+            return stats;
+        }
+        assert!(begun.elapsed() < Duration::from_mins(1), "requests still run: {stats:?}");
+        std::thread::yield_now();
+    }
 }
 
 /// Collects the outcome of a generation.
