@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use self::panic_guard::PanicGuard;
 use self::queue::Queue;
 pub(super) use self::queue::Submission;
-use super::constraint::prepare;
+use super::capacity::Capacity;
+use super::drafters::Drafters;
 use super::event::FinishReason;
 use super::options::{EngineOptions, Exactness};
 use super::output::{Accepted, accept};
@@ -32,10 +33,8 @@ use super::run::device::Device;
 use super::run::draft_model::DraftModel;
 use super::run::executor::{PrefillPass, Work};
 use super::schedule::Scheduler;
-use super::schedule::capacity::Capacity;
 use super::schedule::plan::{Changes, Chunk, SequenceView, StepPlan};
 use super::sequence::{Sequence, Sequences};
-use super::speculate::Drafters;
 use super::stats::Gauges;
 use crate::array::Rows;
 use crate::awake::Awake;
@@ -179,9 +178,7 @@ impl EngineLoop {
 
     /// Computes what the draws of this step need besides logits.
     fn prepare_draws(&mut self, plan: &StepPlan) {
-        let mut ids = plan.draws();
-        ids.retain(|id| self.sequences.find(*id).is_some());
-        prepare(self.sequences.several_mut(&ids));
+        self.sequences.prepare_draws(&plan.draws());
     }
 
     fn views(&self) -> Vec<SequenceView> {

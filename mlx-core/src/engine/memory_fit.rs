@@ -1,9 +1,9 @@
 //! What would fit into memory beside a model, by the engine's own reckoning.
 
+use super::capacity::last_that_fits;
+use super::drafters::Speculate;
 use super::options::EngineOptions;
 use super::run::room;
-use super::schedule::capacity::last_that_fits;
-use super::speculate::Speculate;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::model::{ModelSpec, VisionFootprint};

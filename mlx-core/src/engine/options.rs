@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::speculate::{CustomDrafter, Speculate};
+use super::drafters::{CustomDrafter, Speculate};
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::distributed::Workers;
@@ -35,7 +35,7 @@ pub struct EngineOptions {
     /// Where prefixes are saved for later runs of the program. `None`: nowhere.
     pub prompt_cache: Option<DiskOptions>,
     /// Lets requests reuse the cached data of all clients: prefixes in memory and on disk, prompts in flight, features of pictures, and
-    /// recent answers for drafts. Otherwise a request reuses only the data of its own [`Client`]. Then neither the duration nor the counts of
+    /// recent answers for drafts. Otherwise a request reuses only the data of its own [`Client`](super::Client). Then neither the duration nor the counts of
     /// an answer reveal the text of another client.
     pub share_prefixes: bool,
     /// The code paths of the model. `None`: those of the device.
@@ -165,20 +165,3 @@ impl Exactness {
         }
     }
 }
-
-/// The order in which waiting requests start. Waiting raises a request's rank, so that every request starts at some point.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Background work.
-    Low,
-    /// The priority of requests that set none.
-    #[default]
-    Normal,
-    /// Interactive work.
-    High,
-}
-
-/// The client of a request. Running sequences are shared between clients first, then between the requests of each. Without
-/// [`EngineOptions::share_prefixes`] clients do not reuse each other's cached data. Programs with one client use the default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client(pub u64);

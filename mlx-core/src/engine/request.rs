@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::client::{Client, Priority};
 use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
-use super::options::{Client, Exactness, Priority};
+use super::drafters::Speculate;
+use super::options::Exactness;
 use super::pictures::Pictures;
-use super::speculate::Speculate;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;

@@ -1,7 +1,12 @@
 //! The sequences of the engine: their tokens, what follows the tokens and, while they run, their states.
 
+mod embedding;
+mod guess_rate;
 mod pictures;
+mod prepare;
+mod prompt_score;
 mod sequences;
+mod text;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,22 +14,19 @@ use std::time::{Duration, Instant};
 use async_channel::Sender;
 
 use super::canceller::Canceller;
+use super::capacity::Reservation;
 use super::checkpoint_plan::CheckpointPlan;
 use super::constraint::follower;
+use super::drafters::draft_state::DraftState;
+use super::drafters::hidden_rows::HiddenRows;
+use super::drafters::{DraftCounts, ModelDrafter, SequenceDrafts};
 use super::event::{Event, FinishReason};
-use super::output::OutputText;
-use super::output::embedding::Embedding;
-use super::output::prompt_score::PromptScore;
+use super::miss::Miss;
 use super::pictures::Pictures;
 use super::request::{GenerationRequest, Limits};
-use super::run::draft_state::DraftState;
-use super::run::guess_rate::GuessRate;
-use super::run::hidden_rows::HiddenRows;
-use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use super::schedule::speculation::DraftView;
-use super::speculate::{DraftCounts, ModelDrafter, SequenceDrafts};
-use super::usage::{Miss, Timings, Usage};
+use super::usage::{Timings, Usage};
 use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
 use crate::folder::ModelFolder;
@@ -32,7 +34,11 @@ use crate::model::{Hidden, Model, Pass};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 use crate::text::StopMatcher;
 
+use self::embedding::Embedding;
+pub(super) use self::guess_rate::GuessRate;
+use self::prompt_score::PromptScore;
 pub(super) use self::sequences::Sequences;
+pub(super) use self::text::{OutputText, Piece};
 
 /// A request that the engine works on.
 pub(super) struct Sequence {

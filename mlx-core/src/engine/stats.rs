@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::prefix::PrefixMiss;
+use super::miss::PrefixMiss;
 use super::usage::{Timings, Usage};
 
 /// The longest time after which a refused request is asked to try again, in seconds.

@@ -1,6 +1,7 @@
 //! What a request took: tokens and time.
 
-use super::speculate::DraftCounts;
+use super::drafters::DraftCounts;
+use super::miss::Miss;
 
 /// Tokens in and out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,15 +19,6 @@ pub struct Usage {
     /// Where the prompt left a kept text that goes on, if it left one of 64 tokens or more. Between turns of one conversation it says why
     /// more was computed than what is new; [`Engine::last_miss`](super::Engine::last_miss) has the tokens.
     pub miss: Option<Miss>,
-}
-
-/// Where a prompt left a kept text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Miss {
-    /// The first position that differs: as many tokens are alike.
-    pub at: usize,
-    /// The length of the kept text.
-    pub kept: usize,
 }
 
 /// Where the time went, in seconds.

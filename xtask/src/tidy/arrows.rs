@@ -31,8 +31,8 @@ const MAY_USE_MLX: [&str; 26] = [
     "mlx-core/src/cache/",
     "mlx-core/src/engine/run/device.rs",
     "mlx-core/src/engine/run/guess.rs",
-    "mlx-core/src/engine/output/embedding.rs",
-    "mlx-core/src/engine/output/prompt_score.rs",
+    "mlx-core/src/engine/sequence/embedding.rs",
+    "mlx-core/src/engine/sequence/prompt_score.rs",
     "bench/src/limits.rs",
     "tests/",
 ];

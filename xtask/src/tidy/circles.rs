@@ -1,5 +1,5 @@
 //! No import circles: files of a crate that import each other can only be understood together. A module and its child may import each
-//! other.
+//! other. The modules in a folder of [`LAYERED`], each with all files below it, form no circle either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,11 @@ use super::{
     imports::{self, Import},
     violation::Violation,
 };
+
+/// Folders whose modules depend on each other in one direction. A file of a module counts as the module, so that no circle hides behind a
+/// re-export.
+const LAYERED: [&str; 4] =
+    ["mlx-core/src/cache", "mlx-core/src/distributed", "mlx-core/src/engine", "mlx-core/src/sampling"];
 
 /// A module of one crate, by the names on the way from the root.
 type Module = Vec<String>;
@@ -27,7 +32,14 @@ pub(super) type Circle = Vec<(String, Vec<String>)>;
 
 /// Every circle of all crates.
 pub(super) fn find(files: &[SourceFile]) -> Vec<Circle> {
-    crates(files).iter().flat_map(Crate::circles).collect()
+    let of_crate = |(folder, one): (String, Crate)| {
+        let root = format!("{folder}/src/");
+        let layered = LAYERED.iter().filter_map(|path| path.strip_prefix(&root));
+        let layered: Vec<Circle> =
+            layered.flat_map(|inner| one.circles_of_children(&module(inner, true))).collect();
+        one.circles().into_iter().chain(layered).collect::<Vec<Circle>>()
+    };
+    crates(files).into_iter().flat_map(of_crate).collect()
 }
 
 /// The circles as broken rules, each at its first file.
@@ -44,14 +56,14 @@ pub(super) fn violations(circles: &[Circle]) -> Vec<Violation> {
     circles.iter().map(rule).collect()
 }
 
-fn crates(files: &[SourceFile]) -> Vec<Crate> {
+fn crates(files: &[SourceFile]) -> Vec<(String, Crate)> {
     let mut folders: BTreeMap<&str, Vec<(&str, &SourceFile)>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_rust()) {
         if let Some((folder, inner)) = file.path.split_once("/src/") {
             folders.entry(folder).or_default().push((inner, file));
         }
     }
-    folders.into_values().map(|files| Crate::new(&files)).collect()
+    folders.into_iter().map(|(folder, files)| (folder.to_owned(), Crate::new(&files))).collect()
 }
 
 impl Crate {
@@ -80,22 +92,26 @@ impl Crate {
                 known.iter().filter_map(|target| modules.binary_search(&target).ok()).collect()
             })
             .collect();
-        let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(|from| reach(from, &targets)).collect();
-        let mut seen = BTreeSet::new();
-        let mut circles = Vec::new();
-        for from in 0..modules.len() {
-            let circle: Vec<usize> =
-                reached[from].iter().copied().filter(|&to| reached[to].contains(&from)).collect();
-            let related = circle.len() == 2 && is_child(modules[circle[0]], modules[circle[1]]);
-            if circle.len() > 1 && !related && seen.insert(circle.clone()) {
-                let path = |index: &usize| self.0[modules[*index]].path.clone();
-                let imported = |index: &usize| {
-                    targets[*index].iter().filter(|target| circle.contains(target)).map(path).collect()
-                };
-                circles.push(circle.iter().map(|index| (path(index), imported(index))).collect());
-            }
+        let mut circles = components(&targets);
+        circles.retain(|circle| circle.len() > 2 || !is_child(modules[circle[0]], modules[circle[1]]));
+        named(&circles, &targets, |index| self.0[modules[index]].path.clone())
+    }
+
+    /// Components of more than one child of a module, where a child counts with everything below it.
+    fn circles_of_children(&self, parent: &Module) -> Vec<Circle> {
+        let child = |module: &Module| -> Option<Module> {
+            (module.len() > parent.len() && module.starts_with(parent))
+                .then(|| module[..=parent.len()].to_vec())
+        };
+        let children: BTreeSet<Module> = self.0.keys().filter_map(child).collect();
+        let children: Vec<&Module> = children.iter().collect();
+        let mut targets = vec![BTreeSet::new(); children.len()];
+        for module in self.0.keys() {
+            let place = |module: &Module| children.binary_search(&&child(module)?).ok();
+            let Some(from) = place(module) else { continue };
+            targets[from].extend(self.targets(module).iter().filter_map(place).filter(|&to| to != from));
         }
-        circles
+        named(&components(&targets), &targets, |index| self.0[children[index]].path.clone())
     }
 
     /// The other modules whose files a module's file needs.
@@ -161,6 +177,29 @@ fn is_child(one: &Module, other: &Module) -> bool {
     parent(one).as_ref() == Some(other) || parent(other).as_ref() == Some(one)
 }
 
+/// The sets of more than one node that reach each other.
+fn components(targets: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
+    let reached: Vec<BTreeSet<usize>> = (0..targets.len()).map(|from| reach(from, targets)).collect();
+    let component = |from: usize| -> Vec<usize> {
+        reached[from].iter().copied().filter(|&to| reached[to].contains(&from)).collect()
+    };
+    let found: BTreeSet<Vec<usize>> = (0..targets.len()).map(component).collect();
+    found.into_iter().filter(|component| component.len() > 1).collect()
+}
+
+fn named(
+    components: &[Vec<usize>],
+    targets: &[BTreeSet<usize>],
+    path: impl Fn(usize) -> String,
+) -> Vec<Circle> {
+    let imported = |from: usize, circle: &[usize]| {
+        targets[from].iter().filter(|to| circle.contains(to)).map(|&to| path(to)).collect()
+    };
+    let circle =
+        |circle: &Vec<usize>| circle.iter().map(|&index| (path(index), imported(index, circle))).collect();
+    components.iter().map(circle).collect()
+}
+
 /// What can be reached from a node over edges, itself included.
 fn reach(from: usize, targets: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
@@ -175,12 +214,16 @@ mod tests {
     use super::*;
 
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        circles_below("a/src/", files)
+    }
+
+    fn circles_below(folder: &str, files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let file = |(path, text): &(&str, &str)| SourceFile {
-            path: format!("a/src/{path}"),
+            path: format!("{folder}{path}"),
             text: (*text).to_owned(),
         };
         let found = find(&files.iter().map(file).collect::<Vec<_>>());
-        let name = |(path, _): (String, _)| path.trim_start_matches("a/src/").to_owned();
+        let name = |(path, _): (String, _)| path.trim_start_matches(folder).to_owned();
         found.into_iter().map(|circle| circle.into_iter().map(name).collect()).collect()
     }
 
@@ -213,5 +256,17 @@ mod tests {
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::X;")]).len(), 0);
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::Y;")]), [["b/y.rs", "c.rs"]]);
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::{X, Y};")]), [["b/y.rs", "c.rs"]]);
+    }
+
+    #[test]
+    fn modules_of_a_layered_folder_form_no_circle_behind_a_reexport() {
+        let files = [
+            ("engine/mod.rs", "mod b; mod c;"),
+            ("engine/b/mod.rs", "mod x; pub use x::X; use super::c::C;"),
+            ("engine/b/x.rs", "struct X;"),
+            ("engine/c.rs", "use super::b::X; struct C;"),
+        ];
+        assert_eq!(circles_below("mlx-core/src/", &files), [["engine/b/mod.rs", "engine/c.rs"]]);
+        assert_eq!(circles(&files).len(), 0, "no file imports one that imports it");
     }
 }

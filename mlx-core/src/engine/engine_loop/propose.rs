@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::EngineLoop;
+use crate::engine::drafters::model_kind;
 use crate::engine::run::device::Device;
 use crate::engine::schedule::plan::{Next, SequenceView};
 use crate::engine::schedule::speculation::MOST_DRAFT;
 use crate::engine::sequence::Sequence;
-use crate::engine::speculate::model_kind;
 
 /// How many tokens a model drafts where it does not matter what they cost.
 const ALWAYS: usize = 4;

@@ -4,9 +4,9 @@
 use super::EngineLoop;
 use crate::array::Rows;
 use crate::cache::Rollback;
+use crate::engine::drafters::hidden_rows::HiddenRows;
 use crate::engine::output::accept;
 use crate::engine::run::decode_pass::DecodePass;
-use crate::engine::run::hidden_rows::HiddenRows;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;
 use crate::sampling::{DrawRequest, Sampler};

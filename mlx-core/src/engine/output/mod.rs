@@ -1,17 +1,12 @@
 //! What becomes of a drawn token: it is accepted into the history at once, so that the next step can begin, and emitted as text and events
 //! while the device works. Either may end the sequence.
 
-pub(super) mod embedding;
-pub(super) mod prompt_score;
 mod repetition;
-mod text;
-
-pub(super) use text::{OutputText, Piece};
 
 use self::repetition::repeated;
 use super::event::{Event, FinishReason, Finished, TokenOutput};
 use super::options::Exactness;
-use super::sequence::Sequence;
+use super::sequence::{Piece, Sequence};
 use super::usage::Usage;
 use crate::sampling::Draw;
 

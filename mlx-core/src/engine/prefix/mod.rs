@@ -3,7 +3,6 @@
 
 mod checkpoints;
 mod disk;
-mod miss;
 mod sharing;
 mod store;
 
@@ -12,16 +11,14 @@ use std::time::{Duration, Instant};
 
 use self::disk::{DiskPrefixes, PATIENCE, Request, Restored};
 use self::store::{Known, Lookup, PrefixStore};
+use super::capacity::Capacity;
 use super::run::device::Device;
-use super::schedule::capacity::Capacity;
 use super::schedule::plan::StepPlan;
 use super::sequence::{Run, Sequence, Sequences, Wait};
 use super::stats::Gauges;
 use crate::cache::{DiskCache, Rollback, SequenceState, Variant};
 use crate::error::Result;
 use crate::folder::ModelFolder;
-
-pub use self::miss::PrefixMiss;
 
 /// All prefixes of an engine.
 pub(super) struct Prefixes {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use super::miss::PrefixMiss;
 use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
+use crate::engine::miss::{Miss, PrefixMiss};
 use crate::engine::stats::Gauges;
-use crate::engine::usage::Miss;
 use crate::error::Result;
 use crate::folder::ModelFolder;
 

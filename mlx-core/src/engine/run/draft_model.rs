@@ -4,15 +4,15 @@
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use super::draft_state::DraftState;
-use super::hidden_rows::HiddenRows;
 use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
+use crate::engine::drafters::ModelDrafter;
+use crate::engine::drafters::draft_state::DraftState;
+use crate::engine::drafters::hidden_rows::HiddenRows;
 use crate::engine::options::EngineOptions;
 use crate::engine::schedule::undivided::Undivided;
 use crate::engine::sequence::{Run, Sequence};
-use crate::engine::speculate::ModelDrafter;
 use crate::error::Result;
 use crate::model::{Hidden, LogitRows, Model, READ_BEHIND};
 use crate::sampling::{Sampler, Scratch, TokenHistory};

@@ -2,10 +2,10 @@
 
 use super::row_check::MOST_ROWS;
 use crate::backend::default_memory_budget;
+use crate::engine::capacity::{Capacity, drafting};
+use crate::engine::drafters::{ANSWERS_BYTES, Speculate};
 use crate::engine::options::EngineOptions;
-use crate::engine::schedule::capacity::{Capacity, drafting};
 use crate::engine::schedule::chunks::Chunks;
-use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::human_bytes::size;

@@ -1,8 +1,8 @@
 //! Which model drafts for the engine's: one that the options name, or a head of the checkpoint.
 
 use super::room;
+use crate::engine::drafters::{ModelDrafter, Speculate};
 use crate::engine::options::EngineOptions;
-use crate::engine::speculate::{ModelDrafter, Speculate};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::hub;

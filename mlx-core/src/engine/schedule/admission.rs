@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::shares::Shares;
 use super::ledger::Ledger;
-use crate::engine::options::{Client, Priority};
+use crate::engine::client::{Client, Priority};
 
 /// The queue, the running sequences and their reservations.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The scheduler: it plans every step of the engine. Invariant: pure; it sees ids, lengths, bytes and times, never an array or a token.
 
 mod admission;
-pub(super) mod capacity;
 pub(super) mod chunks;
 mod ledger;
 pub(super) mod plan;

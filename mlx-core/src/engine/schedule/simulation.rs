@@ -13,7 +13,7 @@ use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
-use crate::engine::options::Client;
+use crate::engine::client::Client;
 use crate::engine::schedule::chunks::Chunks;
 
 const DAYS: u64 = 3000;

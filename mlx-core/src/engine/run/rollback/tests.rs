@@ -49,7 +49,7 @@ impl Constraint for Sieve {
 struct Bench {
     device: Device,
     folder: ModelFolder,
-    spare: crate::engine::schedule::capacity::Capacity,
+    spare: crate::engine::capacity::Capacity,
     exact: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Ticket;
-use crate::engine::options::Client;
+use crate::engine::client::Client;
 
 /// Running sequences by client and by request.
 #[derive(Clone)]

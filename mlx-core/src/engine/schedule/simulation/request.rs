@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::engine::options::{Client, Priority};
+use crate::engine::client::{Client, Priority};
 use crate::engine::schedule::Ticket;
 use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
 use crate::engine::schedule::speculation::DraftView;

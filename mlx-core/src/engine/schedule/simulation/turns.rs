@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Simulation;
 use super::request::Sequence;
-use crate::engine::options::Client;
+use crate::engine::client::Client;
 use crate::engine::schedule::plan::Changes;
 
 impl Simulation {

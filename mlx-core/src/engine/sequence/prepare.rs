@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::thread::{available_parallelism, scope};
 use std::time::Duration;
 
-use crate::engine::sequence::Sequence;
+use super::{Sequence, Sequences};
 use crate::sampling::{Constraint, TokenHistory};
 
 /// Below this time of all masks one thread computes them: starting others costs tens of microseconds. Not tuned by measurements yet.
@@ -13,9 +13,15 @@ const WORTH_THREADS: Duration = Duration::from_micros(400);
 /// A constraint with the history that it follows.
 type Row<'a> = (&'a mut (dyn Constraint + 'static), &'a TokenHistory);
 
-/// Prepares the constraints of these sequences for their next draw.
-pub(in crate::engine) fn prepare(sequences: Vec<&mut Sequence>) {
-    let mut rows: Vec<Row> = sequences.into_iter().filter_map(row).collect();
+impl Sequences {
+    /// Prepares the constraints of those of these sequences that still exist for their next draw. Ids rise.
+    pub(in crate::engine) fn prepare_draws(&mut self, ids: &[u64]) {
+        let present: Vec<u64> = ids.iter().copied().filter(|id| self.find(*id).is_some()).collect();
+        prepare(self.several_mut(&present).into_iter().filter_map(row).collect());
+    }
+}
+
+fn prepare(mut rows: Vec<Row>) {
     if rows.is_empty() {
         return;
     }

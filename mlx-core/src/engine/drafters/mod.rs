@@ -2,7 +2,9 @@
 //! which: each is drawn by [`Sampler::draw`](crate::sampling::Sampler::draw) from the model's row under the true history.
 
 mod answers;
+pub(super) mod draft_state;
 mod forced;
+pub(super) mod hidden_rows;
 mod lookup;
 mod ngrams;
 

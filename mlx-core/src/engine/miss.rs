@@ -1,0 +1,27 @@
+//! Prefix misses: they show the user why a prompt reused less of the cache than expected.
+
+/// The first difference between a prompt and the cached text most like it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixMiss {
+    /// The first position that differs.
+    pub position: usize,
+    /// The prompt's token at this position.
+    pub token: u32,
+    /// The text of that token.
+    pub text: String,
+    /// The cached text's token at this position.
+    pub kept_token: u32,
+    /// The text of that token.
+    pub kept_text: String,
+    /// The length of the cached text; if several have this token, of one of them.
+    pub kept_length: usize,
+}
+
+/// A [`PrefixMiss`] without its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Miss {
+    /// The first position that differs, which equals the number of common tokens.
+    pub at: usize,
+    /// The length of the cached text.
+    pub kept: usize,
+}
