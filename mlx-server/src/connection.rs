@@ -1,193 +1,186 @@
-//! A client's connection. A client that stops reading is cut off, or it would keep its generation alive for ever; and one that leaves while
-//! its request is being answered is noticed, whatever it has sent behind the request.
+//! One connection: HTTP/1 by hyper, with time limits for clients that send or read nothing. Generic over the stream, so that TLS needs no
+//! change here. Invariant: dropping a connection's future ends the requests on it.
 
-use std::future::{Future, poll_fn};
-use std::io::{Error, ErrorKind, IoSlice, Result};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use mlx_core::engine::Client;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutWriter;
+use tower::ServiceExt;
 
-/// What is kept of the requests that a client sends before it has its answer. Of more, nothing is kept: it is read only to see the client leave,
-/// and the connection ends with the answer.
-const MOST_AHEAD: usize = 64 << 10;
-/// How long a client may go on sending when its last response is complete. To close at once could destroy the response on its way.
+use crate::error::ApiError;
+
+/// The time that a client may keep sending after its last response. An immediate close could destroy the response on its way.
 const LINGER: Duration = Duration::from_secs(1);
+/// The time limits of a connection that is refused.
+const REFUSAL: TimeLimits = TimeLimits { header: Duration::from_secs(1), write: Duration::from_secs(1) };
 
-/// A connection whose writes fail when the client has read nothing for a while.
-pub(crate) struct Connection {
-    input: Input,
-    output: OwnedWriteHalf,
-    write_timeout: Duration,
-    /// Runs while a write is blocked.
-    timer: Option<Pin<Box<Sleep>>>,
+/// The time limits of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimits {
+    /// For the head of a request, and for an idle connection.
+    pub(crate) header: Duration,
+    /// For a client that reads nothing of its response.
+    pub(crate) write: Duration,
 }
 
-/// What a client sends; clones share it.
-#[derive(Clone)]
-pub(crate) struct Input(Arc<Mutex<ReadAhead>>);
-
-struct ReadAhead {
-    socket: OwnedReadHalf,
-    /// What was read before the server asked for it.
-    ahead: Vec<u8>,
-    /// Whether more was read than is kept.
-    is_cut: bool,
+/// Answers the requests of a client until it leaves, exceeds a time limit, or the server drains.
+pub(crate) async fn serve(
+    stream: impl AsyncRead + AsyncWrite,
+    app: Router,
+    client: Client,
+    limits: TimeLimits,
+    draining: impl Future<Output = ()>,
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client);
+        app.clone().oneshot(request)
+    });
+    exchange(&mut http1::Builder::new(), stream, service, limits, draining).await;
 }
 
-impl Connection {
-    /// Fails a write that is blocked for longer than `write_timeout`. Also returns the input, to be watched.
-    pub(crate) fn new(stream: TcpStream, write_timeout: Duration) -> (Self, Input) {
-        let (socket, output) = stream.into_split();
-        let input = Input(Arc::new(Mutex::new(ReadAhead { socket, ahead: Vec::new(), is_cut: false })));
-        (Self { input: input.clone(), output, write_timeout, timer: None }, input)
-    }
+/// Tells a client that there are too many connections.
+pub(crate) async fn refuse(stream: impl AsyncRead + AsyncWrite) {
+    let service = service_fn(|_| async {
+        Ok::<Response<Body>, Infallible>(ApiError::too_many_connections().into_response())
+    });
+    exchange(http1::Builder::new().keep_alive(false), stream, service, REFUSAL, pending()).await;
+}
 
-    /// Returns the outcome of a write, or an error if it has been blocked for too long.
-    fn watch<T>(&mut self, context: &mut Context<'_>, outcome: Poll<Result<T>>) -> Poll<Result<T>> {
-        if outcome.is_ready() {
-            self.timer = None;
-            return outcome;
-        }
-        let timeout = self.write_timeout;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        match timer.as_mut().poll(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => {
-                // A later write gets the full timeout again.
-                timer.as_mut().reset(Instant::now() + timeout);
-                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read the response")))
+async fn exchange<S>(
+    http: &mut http1::Builder,
+    stream: impl AsyncRead + AsyncWrite,
+    service: S,
+    limits: TimeLimits,
+    draining: impl Future<Output = ()>,
+) where
+    S: HttpService<Incoming, ResBody = Body, Error = Infallible>,
+{
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(limits.write));
+    let mut stream = pin!(stream);
+    let outcome = {
+        let http = http.timer(TokioTimer::new()).header_read_timeout(limits.header);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream.as_mut()), service));
+        tokio::select! {
+            outcome = connection.as_mut() => outcome,
+            () = draining => {
+                // A request in progress is finished.
+                connection.as_mut().graceful_shutdown();
+                connection.await.ok();
+                return;
             }
         }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended early");
     }
+    stream.shutdown().await.ok();
+    timeout(LINGER, read_to_end(stream)).await.ok();
 }
 
-impl Input {
-    fn lock(&self) -> MutexGuard<'_, ReadAhead> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the client is gone, looking only while `is_answered`: at other times the connection itself reads. Must be polled by the task
-    /// of the connection, after it.
-    pub(crate) async fn closed(&self, is_answered: impl Fn() -> bool) {
-        poll_fn(|context| if is_answered() { self.lock().poll_closed(context) } else { Poll::Pending }).await;
-    }
-
-    /// Reads what is left until the client closes the connection, or for a while.
-    pub(crate) async fn linger(&self) {
-        let end = poll_fn(|context| {
-            let mut input = self.lock();
-            input.is_cut = true;
-            input.poll_closed(context)
-        });
-        timeout(LINGER, end).await.ok();
-    }
-}
-
-impl ReadAhead {
-    /// Reads a block ahead and returns its length.
-    fn poll_ahead(&mut self, context: &mut Context<'_>) -> Poll<Result<usize>> {
-        let mut block = [0; 4096];
-        let mut buffer = ReadBuf::new(&mut block);
-        let outcome = Pin::new(&mut self.socket).poll_read(context, &mut buffer);
-        self.is_cut |= self.ahead.len() + buffer.filled().len() > MOST_AHEAD;
-        if !self.is_cut {
-            self.ahead.extend(buffer.filled());
-        }
-        outcome.map_ok(|()| buffer.filled().len())
-    }
-
-    /// Ready once the client has closed the connection.
-    fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while let Poll::Ready(outcome) = self.poll_ahead(context) {
-            if !matches!(outcome, Ok(1..)) {
-                return Poll::Ready(());
-            }
-            // The connection may want it after all.
-            context.waker().wake_by_ref();
-        }
-        Poll::Pending
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<Result<()>> {
-        let mut input = self.input.lock();
-        if input.ahead.is_empty() {
-            // Nothing can be understood behind a gap.
-            let end = Poll::Ready(Ok(()));
-            return if input.is_cut { end } else { Pin::new(&mut input.socket).poll_read(context, buffer) };
-        }
-        let length = input.ahead.len().min(buffer.remaining());
-        buffer.put_slice(&input.ahead[..length]);
-        input.ahead.drain(..length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
-        let outcome = Pin::new(&mut self.output).poll_write(context, bytes);
-        self.watch(context, outcome)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<Result<usize>> {
-        let outcome = Pin::new(&mut self.output).poll_write_vectored(context, slices);
-        self.watch(context, outcome)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.output.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let outcome = Pin::new(&mut self.output).poll_flush(context);
-        self.watch(context, outcome)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.output).poll_shutdown(context)
-    }
+/// Reads and drops all bytes until the client closes its side.
+async fn read_to_end(mut stream: impl AsyncRead + Unpin) {
+    let mut block = [0; 4096];
+    while let Ok(1..) = stream.read(&mut block).await {}
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use std::sync::Arc;
+
+    use axum::routing::get;
+    use bytes::Bytes;
+    use futures_util::stream;
+    use tokio::io::DuplexStream;
+    use tokio::sync::oneshot;
 
     use super::*;
 
-    #[test]
-    fn a_write_to_a_client_that_does_not_read_times_out() {
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_mins(1);
+
+    /// Serves an app with these limits to a client that has sent `text`. Returns the client's side.
+    async fn client(app: Router, limits: TimeLimits, text: &str) -> DuplexStream {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        tokio::spawn(serve(server, app, Client::default(), limits, pending()));
+        client.write_all(text.as_bytes()).await.expect("it is sent");
+        client
+    }
+
+    /// Returns what arrives until the server closes the connection.
+    async fn rest(mut client: DuplexStream) -> String {
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.expect("text");
+        text
+    }
+
+    fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let silent =
-                TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connects");
-            let (stream, _) = listener.accept().await.expect("accepts");
-            let (mut patient, _) = Connection::new(stream, Duration::from_millis(100));
-            let block = vec![0; 1 << 20];
-            let error = loop {
-                if let Err(error) =
-                    poll_fn(|context| Pin::new(&mut patient).poll_write(context, &block)).await
-                {
-                    break error;
-                }
+        runtime.block_on(async { timeout(Duration::from_secs(20), test).await.expect("it ends") });
+    }
+
+    #[test]
+    fn a_client_that_sends_no_complete_head_is_disconnected() {
+        run(async {
+            let limits = TimeLimits { header: SHORT, write: LONG };
+            for text in ["", "GET / HTTP/1.1\r\nHost: a"] {
+                let text = rest(client(Router::new(), limits, text).await).await;
+                assert_eq!(text, "");
+            }
+            let idle = client(Router::new(), limits, REQUEST).await;
+            assert!(rest(idle).await.starts_with("HTTP/1.1 404"), "a request is answered first");
+        });
+    }
+
+    /// A guard, and a receiver that fails once all clones of the guard are dropped.
+    fn guard() -> (Arc<oneshot::Sender<()>>, oneshot::Receiver<()>) {
+        let (sender, dropped) = oneshot::channel();
+        (Arc::new(sender), dropped)
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_disconnected() {
+        run(async {
+            let (guard, dropped) = guard();
+            let endless = async move || {
+                let block = move || {
+                    let _held = &guard;
+                    Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1000]))
+                };
+                Body::from_stream(stream::repeat_with(block))
             };
-            assert_eq!(error.kind(), ErrorKind::TimedOut);
-            drop(silent);
+            let limits = TimeLimits { header: LONG, write: SHORT };
+            let client = client(Router::new().route("/", get(endless)), limits, REQUEST).await;
+            dropped.await.expect_err("the body is dropped");
+            drop(client);
+        });
+    }
+
+    #[test]
+    fn a_request_ends_when_its_client_leaves() {
+        run(async {
+            let (guard, dropped) = guard();
+            let endless = async move || {
+                let _held = guard;
+                pending::<()>().await;
+            };
+            let limits = TimeLimits { header: LONG, write: LONG };
+            drop(client(Router::new().route("/", get(endless)), limits, REQUEST).await);
+            dropped.await.expect_err("the request is dropped");
         });
     }
 }

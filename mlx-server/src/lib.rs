@@ -12,7 +12,6 @@ pub mod config;
 mod connection;
 mod embed;
 mod error;
-mod exchange;
 mod field_value;
 mod fields;
 mod generation;

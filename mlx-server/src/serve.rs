@@ -1,27 +1,17 @@
 //! Accepts connections, each with its time limits, until the server shuts down.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::Request;
-use axum::response::IntoResponse;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use mlx_core::engine::Client;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{LimitConfig, StartError};
-use crate::connection::Connection;
+use crate::config::StartError;
+use crate::connection::{self, TimeLimits};
 use crate::error::ApiError;
-use crate::exchange::Exchange;
 use crate::models::Entry;
 use crate::open_files;
 use crate::responses::launch;
@@ -30,12 +20,10 @@ use crate::state::{AppState, Shutdown};
 
 /// How long aborted answers may take to send their error event.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
-/// How long a client may take to ask on a connection that is refused.
-const REFUSAL: Duration = Duration::from_secs(1);
 /// How often a divided model that is not loaded is loaded again.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many connections beyond the limit are answered at once; further ones are closed.
-const MOST_REFUSALS: usize = 64;
+/// The maximum number of connections beyond the limit that get an answer at once; further ones are closed.
+const MAX_REFUSALS: usize = 64;
 
 /// Serves requests until a signal arrives.
 pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
@@ -119,7 +107,11 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
     let app = crate::app(state.clone());
     let draining = &state.shutdown.draining;
     let places = Arc::new(Semaphore::new(state.config.limits.max_connections));
-    let refusals = Arc::new(Semaphore::new(MOST_REFUSALS));
+    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    let limits = TimeLimits {
+        header: state.config.limits.header_timeout.duration(),
+        write: state.config.limits.stream_idle_timeout.duration(),
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -127,18 +119,18 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
         };
         match accepted {
             Ok((stream, peer)) => {
+                // Tokens are small; Nagle's algorithm would delay each of them.
+                stream.set_nodelay(true).ok();
                 if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-                    let (app, limits, draining) =
-                        (app.clone(), state.config.limits.clone(), draining.clone());
-                    let client = state.client_at(peer.ip());
+                    let (app, client, draining) = (app.clone(), state.client_at(peer.ip()), draining.clone());
                     connections.spawn(async move {
-                        answer(stream, client, app, limits, draining.cancelled()).await;
+                        connection::serve(stream, app, client, limits, draining.cancelled()).await;
                         drop(place);
                     });
                 } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
                     state.metrics.responded("none", 503, Duration::ZERO);
                     connections.spawn(async move {
-                        refuse(stream).await;
+                        connection::refuse(stream).await;
                         drop(place);
                     });
                 }
@@ -149,64 +141,6 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-    }
-}
-
-/// Serves the requests of one connection.
-async fn answer(
-    stream: TcpStream,
-    client: Client,
-    app: Router,
-    limits: LimitConfig,
-    draining: impl Future<Output = ()>,
-) {
-    // Tokens are small; Nagle's algorithm would delay each of them.
-    stream.set_nodelay(true).ok();
-    let (connection, input) = Connection::new(stream, limits.stream_idle_timeout.duration());
-    let exchange = Arc::new(Exchange::default());
-    let service = service_fn(|request| {
-        let (exchange, app) = (Arc::clone(&exchange), app.clone());
-        async move { exchange.answer(app, request, client).await }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout.duration())
-        .serve_connection(TokioIo::new(connection), service);
-    let (mut connection, mut draining) = (std::pin::pin!(connection), std::pin::pin!(draining));
-    let mut closed = std::pin::pin!(input.closed(|| exchange.is_answered()));
-    let mut is_draining = false;
-    let outcome = loop {
-        tokio::select! {
-            // The connection reads before what watches it does.
-            biased;
-            outcome = connection.as_mut() => break outcome,
-            // The connection is dropped, and with it the answer.
-            () = closed.as_mut() => return tracing::debug!("a client has left before its answer"),
-            () = draining.as_mut(), if !is_draining => {
-                // A request in progress is finished.
-                is_draining = true;
-                connection.as_mut().graceful_shutdown();
-            }
-        }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "a connection ended early");
-    }
-    if !is_draining {
-        input.linger().await;
-    }
-}
-
-/// Tells a client that there are too many connections.
-async fn refuse(stream: TcpStream) {
-    let (connection, input) = Connection::new(stream, REFUSAL);
-    let service = service_fn(|_: Request<Incoming>| async {
-        Ok::<_, Infallible>(ApiError::too_many_connections().into_response())
-    });
-    let connection =
-        http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(connection), service);
-    if let Ok(Ok(())) = tokio::time::timeout(REFUSAL, connection).await {
-        input.linger().await;
     }
 }
 
