@@ -128,7 +128,7 @@ def topics(kit):
     yield served(kit, small)
     yield greedy(kit, small)
     yield served_in_4_bits(kit, large)
-    yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
+    yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "crates/guide/model")], turns=1)
 
 
 def ahead(kit):
@@ -256,7 +256,7 @@ def ranks(kit, processes):
 
 def start(kit):
     """From process start to a first token."""
-    model, wall = ROOT / "guide/model", "start to first token, s"
+    model, wall = ROOT / "crates/guide/model", "start to first token, s"
     mine = [ROOT / "target/release/mlx", "generate", "-m", model, "-p", "hello", "-n", "1"]
     theirs = [kit.python, "-m", "mlx_lm", "generate", "--model", model, "--prompt", "hello", "-m", "1"]
     contestants = [Contestant("ours", mine, wall=wall), Contestant("ours again", mine, wall=wall), Contestant("mlx-lm, same BLAS", theirs, kit.same_blas(), wall)]

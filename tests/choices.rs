@@ -1,6 +1,7 @@
 //! A request that demands one of several texts gets one of them, whatever the model would write.
 
-use mlx_core::engine::{ConstraintSpec, FinishReason, Grammar, RequestOptions};
+use chat_format::{ConstraintSpec, Grammar};
+use mlx_core::engine::{FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use mlx_tests::{collect, device, engine};
 

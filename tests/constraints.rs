@@ -5,10 +5,9 @@ mod walks;
 
 use std::sync::LazyLock;
 
+use chat_format::{ConstraintSpec, Grammar};
 use mlx_core::ModelFolder;
-use mlx_core::engine::{
-    Client, ConstraintSpec, Engine, EngineOptions, FinishReason, Grammar, Grammars, RequestOptions,
-};
+use mlx_core::engine::{Client, Engine, EngineOptions, FinishReason, Grammars, RequestOptions};
 use mlx_core::sampling::{
     Constraint, Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory, TokenMask,
 };

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use chat_format::Image;
+use mlx_core::ModelFolder;
 use mlx_core::array::host;
 use mlx_core::convert::{ConvertOptions, EmbeddingBits};
 use mlx_core::engine::EngineOptions;
 use mlx_core::model::Vision;
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
-use mlx_core::{Image, ModelFolder};
 use mlx_tests::pictures::{
     MODELS, answer, folder, golden, load, load_from, messages, noise, numbers, prompt, start_from,
 };

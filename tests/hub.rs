@@ -91,7 +91,7 @@ impl Setup {
     fn expect_complete(&self) {
         assert_eq!(fs::read_to_string(self.repo().join("refs/main")).expect("a reference"), COMMIT);
         let behavior = self.hub.behave();
-        let files = mlx_core::hub::files(&self.snapshot());
+        let files = mlx_hub::files(&self.snapshot());
         for path in &files {
             let name = path.strip_prefix(self.snapshot()).expect("in the folder").to_str().expect("utf-8");
             let blobs = "../".repeat(2 + name.matches('/').count()) + "blobs";
@@ -100,7 +100,7 @@ impl Setup {
             assert_eq!(fs::read(path).expect("a file"), behavior.files[name], "{name}");
         }
         let needed = behavior.files.keys().filter(|file| {
-            mlx_core::hub::changes_answers(file) || file.ends_with(".safetensors") && !file.contains('/')
+            mlx_hub::changes_answers(file) || file.ends_with(".safetensors") && !file.contains('/')
         });
         assert_eq!(files.len(), needed.count(), "and nothing else");
         let blobs = fs::read_dir(self.repo().join("blobs")).expect("a folder");

@@ -12,7 +12,7 @@ use super::{Setup, failed, stdout, succeeded};
 
 /// The names of the files in the snapshot.
 fn fetched(setup: &Setup) -> BTreeSet<String> {
-    let files = mlx_core::hub::files(&setup.snapshot());
+    let files = mlx_hub::files(&setup.snapshot());
     let name =
         |path: &Path| path.strip_prefix(setup.snapshot()).expect("in it").to_str().expect("utf-8").to_owned();
     files.iter().map(|path| name(path)).collect()

@@ -1,10 +1,11 @@
 //! Conversations and answers that outgrow the context: they continue in constant memory, and the model always sees its system prompt.
 
+use chat_format::text::NO_PAUSE;
+use chat_format::{Message, Role, TemplateInput};
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
-use mlx_core::chat::{ChatSession, ContextPolicy, Message, Role, StreamEvent, chat_prompt};
+use mlx_core::chat::{ChatSession, ContextPolicy, StreamEvent, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";

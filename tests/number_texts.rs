@@ -1,7 +1,7 @@
 //! Numbers keep their text: from a client's schemas and variables to the prompt, from the model to the client, and back into the next
 //! prompt, in all four APIs.
 
-use mlx_core::json::{self, Value};
+use mlx_json::Value;
 use mlx_tests::server::Server;
 use mlx_tests::successors::chain;
 use serde_json::json;
@@ -98,7 +98,7 @@ fn with_result(path: &str, answer: &Value) -> String {
 /// The arguments of a call in the events or lines of a stream.
 fn streamed_arguments(stream: &str) -> String {
     let events = stream.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
-    let parts = events.filter_map(|event| json::parse(event.as_bytes()).ok()).map(|event| {
+    let parts = events.filter_map(|event| mlx_json::parse(event.as_bytes()).ok()).map(|event| {
         let delta = &event["choices"][0]["delta"];
         let chat = delta["tool_calls"][0]["function"]["arguments"].as_str();
         let messages = event["delta"]["partial_json"].as_str();
@@ -116,7 +116,7 @@ fn rendered(server: &Server, turns: &str) -> String {
     let tool = APIS[0].1.replace("SCHEMA", &schema());
     let answer =
         server.exchange("/v1/chat/render", &format!(r#"{{"messages": {turns}, "tools": [{tool}]}}"#));
-    let answer = json::parse(answer.as_bytes()).expect("JSON");
+    let answer = mlx_json::parse(answer.as_bytes()).expect("JSON");
     answer["prompt"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
@@ -130,7 +130,7 @@ fn numbers_keep_their_text_from_the_model_to_the_client_and_back() {
         let first = request(index, USER, false);
         let text = server.exchange(path, &first);
         assert!([FLOAT, LONG, SPELLED].iter().all(|number| text.contains(number)), "{path}: {text}");
-        let answer = json::parse(text.as_bytes()).expect("JSON");
+        let answer = mlx_json::parse(text.as_bytes()).expect("JSON");
         let turns = with_result(path, &answer);
         if index == 0 {
             let (before, after) = (rendered(&server, USER), rendered(&server, &turns));
@@ -148,12 +148,12 @@ fn numbers_keep_their_text_from_the_model_to_the_client_and_back() {
         known = computed - computed_before + cached;
 
         let stream = server.exchange(path, &first.replace(r#""stream": false"#, r#""stream": true"#));
-        let arguments = json::parse(streamed_arguments(&stream).as_bytes()).expect(path).to_string();
+        let arguments = mlx_json::parse(streamed_arguments(&stream).as_bytes()).expect(path).to_string();
         assert_eq!(arguments, format!(r#"{{"x":{FLOAT},"n":{LONG},"s":{SPELLED}}}"#), "{path}");
     }
     // A response shows the tools of its request, also when it is fetched and in its events.
     let response = server.exchange("/v1/responses", &request(1, USER, false));
-    let id = json::parse(response.as_bytes()).expect("JSON")["id"].as_str().expect("an id").to_owned();
+    let id = mlx_json::parse(response.as_bytes()).expect("JSON")["id"].as_str().expect("an id").to_owned();
     let fetched = server.text(&format!("/v1/responses/{id}"));
     let events = server.text(&format!("/v1/responses/{id}?stream=true"));
     for shown in [&response, &fetched, &events] {
@@ -179,7 +179,7 @@ fn a_prompt_has_the_numbers_that_python_would_write() {
         r#"{{"messages": {turns}, "tools": [{tool}], "chat_template_kwargs": {{"limit": {LONG}, "share": {FLOAT}}}}}"#
     );
     let rendered = server.exchange("/v1/chat/render", &body);
-    let rendered = json::parse(rendered.as_bytes()).expect("JSON");
+    let rendered = mlx_json::parse(rendered.as_bytes()).expect("JSON");
     let prompt = rendered["prompt"].as_str().unwrap_or_else(|| panic!("{rendered}"));
     for part in [
         format!("{LONG} {FLOAT}"),

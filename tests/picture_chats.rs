@@ -1,9 +1,9 @@
 //! Chats with pictures: what does not fit is dropped, and what cannot be seen is refused by name.
 
-use mlx_core::Pixels;
-use mlx_core::chat::{ChatSession, Message, Part, chat_prompt};
+use chat_format::text::NO_PAUSE;
+use chat_format::{Message, Part, Pixels, TemplateInput};
+use mlx_core::chat::{ChatSession, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
-use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_tests::pictures::{MODELS, load, noise, start};
 use mlx_tests::{device, greedy, model_folder};
 

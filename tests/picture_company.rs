@@ -1,8 +1,8 @@
 //! Exact answers about pictures keep their bits in company, behind cached prefixes and on disk, and no picture is taken for another.
 
-use mlx_core::Image;
+use chat_format::{Image, Message, Part};
 use mlx_core::cache::DiskOptions;
-use mlx_core::chat::{ChatPrompt, Message, Part};
+use mlx_core::chat::ChatPrompt;
 use mlx_core::engine::{Engine, EngineOptions, Event, Generation, Priority, RequestOptions, Speculate};
 use mlx_tests::pictures::{
     MODELS, answer, bits, cached, exact, many, noise, options, prompt, question, start, submit,

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use chat_format::Image;
+use mlx_core::ModelFolder;
 use mlx_core::backend::Backend;
 use mlx_core::model::Vision;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Image, ModelFolder};
 use mlx_tests::{device, golden_folder};
 use serde_json::{Value, json};
 

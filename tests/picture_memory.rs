@@ -1,6 +1,6 @@
 //! The memory of pictures: what is promised before they are seen is what they take, and the budget holds under load.
 
-use mlx_core::Image;
+use chat_format::Image;
 use mlx_core::array::{peak_memory, reset_peak_memory};
 use mlx_core::chat::ChatPrompt;
 use mlx_core::engine::{EngineOptions, FinishReason, Generation};

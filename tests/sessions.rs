@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, Tool, Tools, chat_prompt};
+use chat_format::text::NO_PAUSE;
+use chat_format::{ChatEvent, Message, TemplateInput, Tool, Tools};
+use mlx_core::chat::{Answer, ChatSession, StreamEvent, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
-use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_tests::{device, engine, greedy, successors};
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, Grammar, RequestOptions, Speculate};
+use chat_format::Grammar;
+use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, RequestOptions, Speculate};
 use mlx_core::sampling::{SamplingOptions, TokenHistory};
 use mlx_tests::{Dice, Outcome, cpu, greedy, model_copy, model_folder, run, tensors};
 

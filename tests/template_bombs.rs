@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use mlx_core::Error;
-use mlx_core::text::{ChatTemplate, NO_PAUSE, Pause, RenderLimits, TemplateInput};
+use chat_format::text::{NO_PAUSE, Pause};
+use chat_format::{ChatTemplate, Error, RenderLimits, TemplateInput};
 use serde_json::Map;
 
 /// The limits of the renderings here. Those of the product are longer.
@@ -260,11 +260,11 @@ fn bombs() -> Vec<(String, String)> {
     bombs
 }
 
-fn render(source: &str, limits: &RenderLimits) -> mlx_core::Result<String> {
+fn render(source: &str, limits: &RenderLimits) -> chat_format::Result<String> {
     render_pausing(source, limits, NO_PAUSE)
 }
 
-fn render_pausing(source: &str, limits: &RenderLimits, pause: Pause) -> mlx_core::Result<String> {
+fn render_pausing(source: &str, limits: &RenderLimits, pause: Pause) -> chat_format::Result<String> {
     let template = ChatTemplate::from_source(source, Map::new())?;
     template.render_within(&TemplateInput::default(), limits, pause)
 }
@@ -346,10 +346,10 @@ fn a_cancelled_rendering_stops() {
             let started = Instant::now();
             let pause = || {
                 let goes_on = started.elapsed() < TIME;
-                if goes_on { Ok(()) } else { Err(Error::EngineStopped("the client has left".into())) }
+                if goes_on { Ok(()) } else { Err(Error::Cancelled) }
             };
             let error = render_pausing(&looped(before, step), &limits, &pause).expect_err("it was cancelled");
-            assert!(matches!(error, Error::EngineStopped(_)), "{error}");
+            assert!(matches!(error, Error::Cancelled), "{error}");
         });
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use mlx_core::chat::Message;
-use mlx_core::text::{ChatTemplate, NO_PAUSE, RenderLimits, TemplateInput};
+use chat_format::text::NO_PAUSE;
+use chat_format::{ChatTemplate, Message, RenderLimits, TemplateInput};
 use proptest::prelude::*;
 use serde_json::Map;
 

@@ -1,11 +1,12 @@
 //! Text: tokens and rendered templates equal those of transformers, and streamed text equals the decoded text.
 
-use mlx_core::chat::Message;
-use mlx_core::text::{ChatTemplate, TemplateInput, Tokenizer};
 use mlx_tests::{Dice, golden_folder, model_copy, model_folder};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+use chat_format::text::Tokenizer;
+use chat_format::{ChatTemplate, Message, TemplateInput};
 
 #[derive(Deserialize)]
 struct Expected {
@@ -27,7 +28,7 @@ struct TokenCase {
 struct ChatCase {
     model: String,
     messages: Vec<Message>,
-    tools: Option<Vec<mlx_core::json::Value>>,
+    tools: Option<Vec<mlx_json::Value>>,
     add_generation_prompt: bool,
     text: String,
     ids: Vec<u32>,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use mlx_core::text::Tokenizer;
+use chat_format::text::Tokenizer;
 use mlx_tests::server::Server;
 use mlx_tests::{Dice, added, model_copy, model_folder, piped};
 use serde_json::{Value, json};

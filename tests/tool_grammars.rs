@@ -1,8 +1,10 @@
 //! Grammars of calls on random walks: whatever a model draws under them, it parses to calls that validate.
 
+use chat_format::{
+    CallFormat, ChatEvent, ConstraintSpec, Grammar, OutputFormat, OutputParser, Scope, Tool, Tools,
+};
 use mlx_core::ModelFolder;
-use mlx_core::chat::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools};
-use mlx_core::engine::{ConstraintSpec, Grammar, Grammars, Scope};
+use mlx_core::engine::Grammars;
 use mlx_core::sampling::{Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory};
 use mlx_tests::{model_folder, validator};
 use serde_json::{Value, json};
@@ -105,7 +107,7 @@ fn read(format: &CallFormat, tools: &Tools, text: &str) -> (Vec<(String, String)
             ChatEvent::CallStart { name, .. } => calls.push((name, String::new())),
             ChatEvent::Args(more) => calls.last_mut().expect("a call has begun").1.push_str(&more),
             ChatEvent::Text(more) | ChatEvent::Reasoning(more) => beside.push_str(&more),
-            _ => {}
+            ChatEvent::CallEnd => {}
         }
     }
     (calls, beside)

@@ -1,10 +1,11 @@
 //! Pictures whose rows see each other: no pass ends within one, so that prefixes, chunks and company change no bit, and what would divide one
 //! is refused.
 
+use chat_format::{Message, Part};
 use mlx_core::array::{from_tokens, host, slice_axis};
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
-use mlx_core::chat::{ChatPrompt, Message, Part};
+use mlx_core::chat::ChatPrompt;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::model::{self, Batch, Input, LogitRows, Model, Span};
 use mlx_core::weights::WeightPolicy;

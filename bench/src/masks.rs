@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use mlx_core::engine::{ConstraintSpec, Grammar, Grammars};
+use chat_format::{ConstraintSpec, Grammar};
+use mlx_core::engine::Grammars;
 use mlx_core::sampling::{Constraint, Stream, TokenHistory, TokenMask, uniform};
 use mlx_core::{Error, ModelFolder, Result};
 use serde_json::json;
@@ -67,7 +68,7 @@ fn model_folder(of_tokenizer: &Path) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir().map_err(|error| Error::io(std::env::temp_dir(), error))?;
     let path = of_tokenizer.join("tokenizer.json");
     let tokenizer = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
-    let vocabulary = mlx_core::text::Tokenizer::load(of_tokenizer)?.vocab_size();
+    let vocabulary = chat_format::text::Tokenizer::load(of_tokenizer)?.vocab_size();
     let config = json!({ "eos_token_id": vocabulary - 1 }).to_string();
     for (name, bytes) in [("tokenizer.json", tokenizer.as_slice()), ("config.json", config.as_bytes())] {
         std::fs::write(folder.path().join(name), bytes).map_err(|error| Error::io(folder.path(), error))?;

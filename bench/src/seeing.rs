@@ -3,8 +3,9 @@
 
 use std::time::Instant;
 
+use chat_format::Image;
 use mlx_core::engine::{EngineOptions, RequestOptions, Speculate};
-use mlx_core::{Error, Image, Result};
+use mlx_core::{Error, Result};
 
 use crate::figures::{Figures, median};
 use crate::load::{argument, engine_with, greedy, milliseconds, moments_of, prompt};

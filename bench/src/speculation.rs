@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-use mlx_core::engine::{Engine, EngineOptions, Event, Generation, Grammar, RequestOptions, Speculate};
+use chat_format::Grammar;
+use mlx_core::engine::{Engine, EngineOptions, Event, Generation, RequestOptions, Speculate};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 use serde_json::json;

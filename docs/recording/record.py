@@ -47,7 +47,7 @@ class Terminal:
         self.screen = pyte.Screen(COLUMNS, ROWS)
         self.stream = pyte.ByteStream(self.screen)
         self.frames, self.begin, self.last = [], time.monotonic(), time.monotonic()
-        guide = Path(__file__).resolve().parents[2] / "guide" / "model"
+        guide = Path(__file__).resolve().parents[2] / "crates" / "guide" / "model"
         # A home of its own: no history, no default model, nothing downloaded.
         environment = dict(os.environ, TERM="xterm-256color", PS1="$ ", GUIDE=str(guide), HOME=home, HISTFILE="")
         environment["PATH"] = f"{Path(program).resolve().parent}:{environment['PATH']}"

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use mlx_core::ModelFolder;
-use mlx_core::config::Fields;
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::inspect;
 use mlx_core::model::family;
@@ -13,6 +12,7 @@ use mlx_core::quantization::QuantizationConfig;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use tempfile::TempDir;
+use mlx_files::Fields;
 
 /// A folder whose other files are valid.
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("llama-f32"));

@@ -5,10 +5,10 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mlx_core::chat::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools};
 use mlx_core::engine::{Exactness, FinishReason, Finished, Timings, TokenOutput, Usage};
 use mlx_fuzz::{halves, watch_panics};
 use serde_json::json;
+use chat_format::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools};
 
 /// Formats of calls, and at the end a parser without calls.
 static FORMATS: LazyLock<Vec<CallFormat>> =

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use mlx_core::chat::{ChatEvent, ChatStream, OutputParser, StreamEvent};
+use chat_format::{ChatEvent, OutputParser};
+use mlx_core::array;
+use mlx_core::chat::{ChatStream, StreamEvent};
 use mlx_core::engine::{Canceller, Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
-use mlx_core::{array, size};
+use mlx_files::size;
 
 use crate::chat::Screen;
 use crate::exit_code::Failure;

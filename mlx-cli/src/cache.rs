@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use chat_format::text::NO_PAUSE;
+use chat_format::{Message, TemplateInput};
 use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
-use mlx_core::chat::{Message, chat_prompt};
+use mlx_core::chat::chat_prompt;
 use mlx_core::engine::{Engine, RequestOptions};
-use mlx_core::hub::expanded;
-use mlx_core::text::{NO_PAUSE, TemplateInput};
-use mlx_core::{Error, Result, size};
+use mlx_core::{Error, Result};
+use mlx_files::size;
+use mlx_hub::expanded;
 use mlx_options::PrefixCacheArgs;
 
 use crate::answer::Show;

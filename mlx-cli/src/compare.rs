@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use chat_format::ChatEvent;
 use clap::Args;
-use mlx_core::chat::{ChatEvent, ChatSession, StreamEvent};
+use mlx_core::chat::{ChatSession, StreamEvent};
 use mlx_core::engine::{EngineOptions, Engines, Event, FinishReason, Finished};
 use mlx_options::{DeviceArgs, describe};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::CompleteEnv;
-use mlx_core::hub::Cache;
 use mlx_guide as guide;
+use mlx_hub::Cache;
 
 /// The variable by which a completion script asks for candidates.
 pub(crate) const VARIABLE: &str = "MLX_COMPLETE";

@@ -9,8 +9,8 @@ use clap::Args;
 use mlx_core::Error;
 use mlx_core::convert::{ConvertOptions, EmbeddingBits, Quality, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
-use mlx_core::size;
 use mlx_core::weights::FloatPolicy;
+use mlx_files::size;
 use mlx_options::{ByteSize, DeviceArgs};
 use safetensors::Dtype;
 

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use mlx_core::hub::path_in;
 use mlx_core::{Error, Result};
+use mlx_hub::path_in;
 
 /// Makes a model the default.
 pub(crate) fn write(name: &str) -> Result<()> {

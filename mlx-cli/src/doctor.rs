@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions, StepWidth, step_widths};
-use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
-use mlx_core::{Error, Result, size};
+use mlx_core::{Error, Result};
+use mlx_files::size;
 use mlx_guide as guide;
+use mlx_hub::Cache;
 use mlx_options::{DeviceArgs, printable};
 use serde_json::{Value, json};
 
@@ -73,7 +74,7 @@ impl DoctorArgs {
 }
 
 fn folder_of(name: &Path) -> Result<PathBuf> {
-    if model_choice::is_guide(name) { guide::folder() } else { hub::resolve(name) }
+    if model_choice::is_guide(name) { guide::folder() } else { Ok(mlx_hub::resolve(name)?) }
 }
 
 /// What was found.

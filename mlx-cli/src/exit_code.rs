@@ -56,3 +56,21 @@ impl From<Error> for Failure {
         Self::Error(error)
     }
 }
+
+impl From<mlx_files::Error> for Failure {
+    fn from(error: mlx_files::Error) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl From<chat_format::Error> for Failure {
+    fn from(error: chat_format::Error) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl From<mlx_hub::Error> for Failure {
+    fn from(error: mlx_hub::Error) -> Self {
+        Self::Error(error.into())
+    }
+}

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use chat_format::text::NO_PAUSE;
+use chat_format::{Image, Message, OutputParser, Pixels, TemplateInput};
 use clap::Args;
-use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
+use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
-use mlx_core::text::{NO_PAUSE, TemplateInput};
-use mlx_core::{Error, Image, Pixels, Result};
+use mlx_core::{Error, Result};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
 
-use mlx_core::{Error, Image, Result};
+use chat_format::Image;
+use mlx_core::{Error, Result};
 
 use crate::exit_code::Failure;
 

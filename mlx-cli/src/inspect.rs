@@ -9,7 +9,7 @@ use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
 use mlx_core::sampling::{SamplingDefaults, SamplingOptions, Setting, settings};
-use mlx_core::size;
+use mlx_files::size;
 use mlx_options::{DeviceArgs, LoadArgs, printable};
 use serde_json::{Map, Value, json};
 

@@ -46,10 +46,10 @@ mod worker;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use chat_template::GUARDED_THREAD;
 use clap::FromArgMatches;
 use exit_code::Failure;
 use mimalloc::MiMalloc;
-use mlx_core::text::GUARDED_THREAD;
 use mlx_options::log_filter;
 
 /// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
-use mlx_core::hub;
+
 use mlx_options::{
     CacheArgs, DeviceArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs,
 };
@@ -125,5 +125,5 @@ impl ModelArgs {
 
 /// The folders of the adapter that was given.
 pub(crate) fn adapters(given: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
-    Ok(given.map(hub::resolve_adapter).transpose()?.into_iter().collect())
+    Ok(given.map(mlx_hub::resolve_adapter).transpose()?.into_iter().collect())
 }

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::machine::Machine;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Error, ModelFolder, Result, model};
+use mlx_core::{ModelFolder, Result, model};
 use mlx_guide as guide;
+use mlx_hub::{Cache, ModelName};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
@@ -70,8 +70,8 @@ pub(crate) fn resolve(given: &Path) -> Result<PathBuf, Failure> {
     if is_guide(given) {
         return Ok(guide::folder()?);
     }
-    match hub::resolve(given) {
-        Err(error @ Error::NotDownloaded { .. }) => offer(given, error),
+    match mlx_hub::resolve(given) {
+        Err(error @ mlx_hub::Error::NotDownloaded { .. }) => offer(given, error),
         other => Ok(other?),
     }
 }
@@ -81,7 +81,7 @@ fn the_guide() -> Result<Chosen, Failure> {
 }
 
 /// Offers to download a model, where a question can be asked.
-fn offer(given: &Path, missing: Error) -> Result<PathBuf, Failure> {
+fn offer(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
     let name: ModelName = given.to_str().unwrap_or_default().parse()?;
     if !name.repo.contains('/') {
         return Err(unknown(&name, missing));
@@ -100,7 +100,7 @@ fn offer(given: &Path, missing: Error) -> Result<PathBuf, Failure> {
 }
 
 /// The error for a name without an organization, which the Hub does not have.
-fn unknown(name: &ModelName, missing: Error) -> Failure {
+fn unknown(name: &ModelName, missing: mlx_hub::Error) -> Failure {
     let letters = |text: &str| text.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
     let wanted = letters(&name.repo);
     let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
@@ -111,8 +111,8 @@ fn unknown(name: &ModelName, missing: Error) -> Failure {
     alike.dedup();
     alike.truncate(3);
     match missing {
-        Error::NotDownloaded { message, .. } if !alike.is_empty() => {
-            Error::hub(name, format!("{message}; did you mean {}?", alike.join(" or "))).into()
+        mlx_hub::Error::NotDownloaded { message, .. } if !alike.is_empty() => {
+            mlx_hub::Error::hub(name, format!("{message}; did you mean {}?", alike.join(" or "))).into()
         }
         other => other.into(),
     }

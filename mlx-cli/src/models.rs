@@ -3,9 +3,10 @@
 use std::time::SystemTime;
 
 use clap::Args;
-use mlx_core::hub::{Cache, CachedModel, ModelName};
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Error, Result, model, size};
+use mlx_core::{Result, model};
+use mlx_files::size;
+use mlx_hub::{Cache, CachedModel, ModelName};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
@@ -49,10 +50,12 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 /// Removes models from the cache.
 pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let cache = Cache::from_env()?;
-    let names: Vec<ModelName> = args.names.iter().map(|name| name.parse()).collect::<Result<_>>()?;
+    let names: Vec<ModelName> = args.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     for name in names {
         let bytes = cache.remove(&name).map_err(|error| match error {
-            Error::NotDownloaded { .. } => Error::hub(&name, "is not in the cache; `mlx list` shows what is"),
+            mlx_hub::Error::NotDownloaded { .. } => {
+                mlx_hub::Error::hub(&name, "is not in the cache; `mlx list` shows what is")
+            }
             other => other,
         })?;
         terminal::note(&format!("{name} is removed; {} freed", size(bytes)));

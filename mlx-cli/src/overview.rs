@@ -1,7 +1,7 @@
 //! `mlx` without a command: the models that are here, and the next command.
 
 use clap::ColorChoice;
-use mlx_core::hub::Cache;
+use mlx_hub::Cache;
 
 use crate::args;
 use crate::exit_code::Failure;

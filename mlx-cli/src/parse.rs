@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use chat_format::{
+    CallFormat, ChatEvent, ChatTemplate, OutputFormat, OutputParser, Tool, Tools, calls_of_template,
+};
 use clap::Args;
-use mlx_core::chat::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template};
-use mlx_core::text::ChatTemplate;
-use mlx_core::{Error, ModelFolder, hub, json};
+use mlx_core::{Error, ModelFolder};
 use serde_json::{Map, Value, json};
 
 use crate::exit_code::Failure;
@@ -63,10 +64,11 @@ pub(crate) fn run(args: &ParseArgs) -> Result<(), Failure> {
 
 /// How thoughts and calls are marked.
 fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failure> {
-    let template = |path: &Path| ChatTemplate::from_source(&read_file(path)?, special_tokens());
+    let template =
+        |path: &Path| Ok::<_, Error>(ChatTemplate::from_source(&read_file(path)?, special_tokens())?);
     let (output, found) = match (&args.model, &args.template) {
         (Some(model), _) => {
-            let folder = ModelFolder::open(&hub::resolve(model)?)?;
+            let folder = ModelFolder::open(&mlx_hub::resolve(model)?)?;
             let calls = folder.tools.map(|support| support.calls().spelled_out());
             // A template without a place for tools may still write calls.
             let of_template = || folder.template.as_ref().and_then(calls_of_template);
@@ -105,14 +107,15 @@ fn special_tokens() -> Map<String, Value> {
 /// Tools from a file: a list, or one of them.
 fn read_tools(path: &Path) -> Result<Tools, Failure> {
     let wrong = |why: String| Error::file(path, why);
-    let value = json::parse(read_file(path)?.as_bytes());
+    let value = mlx_json::parse(read_file(path)?.as_bytes());
     let list = match value.map_err(|error| wrong(format!("is no JSON: {error}")))? {
-        json::Value::Array(list) => list,
-        json::Value::Object(mut object) if object.contains_key("tools") => match object.shift_remove("tools")
-        {
-            Some(json::Value::Array(list)) => list,
-            _ => return Err(wrong("has tools that are no list".into()).into()),
-        },
+        mlx_json::Value::Array(list) => list,
+        mlx_json::Value::Object(mut object) if object.contains_key("tools") => {
+            match object.shift_remove("tools") {
+                Some(mlx_json::Value::Array(list)) => list,
+                _ => return Err(wrong("has tools that are no list".into()).into()),
+            }
+        }
         one => vec![one],
     };
     let tools = list.into_iter().map(Tool::read).collect::<Result<Vec<_>, _>>().and_then(Tools::new);
@@ -132,7 +135,7 @@ fn message(events: Vec<ChatEvent>) -> Value {
                     arguments.push_str(&more);
                 }
             }
-            _ => {}
+            ChatEvent::CallEnd => {}
         }
     }
     let is_null = content.is_empty() && !calls.is_empty();

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mlx_core::config::Fields;
-use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::model::family;
 use mlx_core::{Error, Result};
+use mlx_hub::{Cache, ModelName};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
@@ -52,7 +52,7 @@ impl PullArgs {
                 "revision",
                 format!("is {revision}, but NAME gives {}; give only one of them", name.revision()),
             )),
-            Some(revision) => name.at(revision),
+            Some(revision) => Ok(name.at(revision)?),
             None => Ok(name),
         }
     }
@@ -157,7 +157,7 @@ fn warn_if_unsupported(folder: &Path, plan: &Plan) {
 fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let folder = cache.find(name)?;
     let repo = cache.repo(name);
-    let files = hub::files(&folder);
+    let files = mlx_hub::files(&folder);
     let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
     let progress = Progress::new(files.iter().map(length).sum());
     let mut unverified = 0;

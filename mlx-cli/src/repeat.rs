@@ -1,8 +1,8 @@
 //! Whether an answer that was made again is the same. Invariant: pure.
 
+use chat_format::text::Tokenizer;
 use mlx_core::engine::{RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
-use mlx_core::text::Tokenizer;
 
 /// Whether answers with these options are meant to be the same each time.
 pub(crate) fn is_repeatable(options: &RequestOptions) -> bool {

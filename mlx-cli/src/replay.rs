@@ -3,11 +3,12 @@
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
+use chat_format::Image;
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
+use mlx_core::Error;
 use mlx_core::engine::{Engine, RequestOptions, TokenOutput};
 use mlx_core::sampling::{SamplingDefaults, TokenLogprob};
-use mlx_core::{Error, Image};
 use mlx_options::{PrefixCacheArgs, WorkersArgs};
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! The flags of a request: how an answer is drawn and where it ends.
 
+use chat_format::Grammar;
 use clap::{Args, Command};
-use mlx_core::engine::{Grammar, RequestOptions};
+use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingDefaults, SamplingOptions, XtcOptions};
 use serde_json::Value;
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use clap::Args;
-use mlx_core::{Error, hub};
 use mlx_server::args::ServeArgs;
 use mlx_server::config::Config;
 
@@ -52,7 +51,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
 /// Offers to download a model that is not here; the server reports all other mistakes.
 fn offer(given: &str) -> Result<(), Failure> {
     let model = Path::new(given.split_once('=').map_or(given, |(_, model)| model));
-    let is_missing = matches!(hub::resolve(model), Err(Error::NotDownloaded { .. }));
+    let is_missing = matches!(mlx_hub::resolve(model), Err(mlx_hub::Error::NotDownloaded { .. }));
     if is_missing && terminal::can_ask() && !model_choice::is_guide(model) {
         model_choice::resolve(model)?;
     }

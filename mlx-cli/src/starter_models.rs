@@ -49,7 +49,7 @@ fn pick(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterMode
 
 #[cfg(test)]
 mod tests {
-    use mlx_core::hub::ModelName;
+    use mlx_hub::ModelName;
 
     use super::*;
 

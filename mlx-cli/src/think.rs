@@ -1,9 +1,9 @@
 //! `--think` and `--no-think`.
 
+use chat_format::Thinking;
 use clap::Args;
-use mlx_core::chat::Thinking;
-use mlx_core::json::Map;
 use mlx_core::{Error, ModelFolder};
+use mlx_json::Map;
 
 /// Whether the model thinks before it answers.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ impl ThinkArgs {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
         let variables = match (self.thinking(), folder) {
             (Thinking::Auto, _) => Ok(Map::new()),
-            (thinking, Some((template, format))) => thinking.variables(template, format),
+            (thinking, Some((template, format))) => thinking.variables(template, format).map_err(Error::from),
             (_, None) => Err(Error::request("think", "has a meaning only with the model's chat template")),
         };
         variables.map_err(|error| self.in_own_words(error))

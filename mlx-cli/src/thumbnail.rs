@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mlx_core::Image;
+use chat_format::Image;
 
 pub(crate) use protocol::Protocol;
 

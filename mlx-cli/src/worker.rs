@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use mlx_core::distributed::{Key, PORT, Parallel, Worker, WorkerEvent};
-use mlx_core::hub::expanded;
-use mlx_core::size;
+use mlx_files::size;
+use mlx_hub::expanded;
 use mlx_options::printable;
 
 use machine_args::MachineArgs;

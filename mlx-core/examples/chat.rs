@@ -1,11 +1,11 @@
 //! A chat on standard input: `cargo run --example chat -- MODEL`
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
-use mlx_core::{ChatSession, Engine, EngineOptions, Error, RequestOptions, Result, hub};
+use mlx_core::{ChatSession, Engine, EngineOptions, Error, RequestOptions, Result};
 
 fn main() -> Result<()> {
-    let model = std::env::args().nth(1).unwrap_or_else(|| "guide/model".into());
-    let engine = Engine::start(&hub::resolve(model.as_ref())?, &EngineOptions::single(), |_, _| {})?;
+    let model = std::env::args().nth(1).unwrap_or_else(|| "crates/guide/model".into());
+    let engine = Engine::start(&mlx_hub::resolve(model.as_ref())?, &EngineOptions::single(), |_, _| {})?;
     let options = RequestOptions { max_tokens: Some(200), ..RequestOptions::default() };
     let mut session = ChatSession::new(engine, options);
     for line in std::io::stdin().lines() {

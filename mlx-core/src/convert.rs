@@ -27,7 +27,7 @@ pub use rule::Rule;
 
 use crate::adapter::{Adapter, Change, Factor};
 use crate::array;
-use crate::config::{self, Fields};
+use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model::InFiles;
@@ -159,7 +159,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
-    config::object(&path, &bytes)
+    Ok(mlx_files::object(&path, &bytes)?)
 }
 
 /// The matrices of the decoder that stay floats while others are quantized.

@@ -1,4 +1,4 @@
-//! The one error type of the crate: what is wrong, where, and what would fix it.
+//! The error type of the engine: what is wrong, where, and what would fix it. It takes up the errors of the crates below.
 
 use std::path::{Path, PathBuf};
 
@@ -149,22 +149,9 @@ impl Error {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 
-    /// An [`Error::File`] about a path that is not a model.
-    pub(crate) fn not_a_model(path: &Path) -> Self {
-        Self::file(
-            path,
-            "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
-        )
-    }
-
     /// An [`Error::Hub`] about the model of that name.
     pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::Hub { name: name.to_string(), message: message.into() }
-    }
-
-    /// An [`Error::NotDownloaded`] about the model of that name.
-    pub(crate) fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
-        Self::NotDownloaded { name: name.to_string(), message: message.into() }
     }
 
     /// An [`Error::Request`] about `field`.
@@ -190,5 +177,38 @@ impl Error {
     /// An [`Error::Environment`] about `variable`.
     pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
         Self::Environment { variable, message: message.into() }
+    }
+}
+
+impl From<mlx_files::Error> for Error {
+    fn from(error: mlx_files::Error) -> Self {
+        match error {
+            mlx_files::Error::Io { path, source } => Self::Io { path, source },
+            mlx_files::Error::File { path, message } => Self::File { path, message },
+        }
+    }
+}
+
+impl From<chat_format::Error> for Error {
+    fn from(error: chat_format::Error) -> Self {
+        match error {
+            chat_format::Error::Files(error) => error.into(),
+            chat_format::Error::Request { field, message } => Self::Request { field, message },
+            chat_format::Error::Template(message) => Self::Template(message),
+            chat_format::Error::Tokenizer(message) => Self::Tokenizer(message),
+            chat_format::Error::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl From<mlx_hub::Error> for Error {
+    fn from(error: mlx_hub::Error) -> Self {
+        match error {
+            mlx_hub::Error::Files(error) => error.into(),
+            mlx_hub::Error::Hub { name, message } => Self::Hub { name, message },
+            mlx_hub::Error::NotDownloaded { name, message } => Self::NotDownloaded { name, message },
+            mlx_hub::Error::Option { name, message } => Self::Option { name, message },
+            mlx_hub::Error::Environment { variable, message } => Self::Environment { variable, message },
+        }
     }
 }

@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::chat::{CallFormat, OutputFormat, ToolSupport};
+use chat_format::text::Tokenizer;
+use chat_format::{CallFormat, ChatTemplate, OutputFormat, ToolSupport};
+use mlx_files::Warnings;
+
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::hub;
+
 use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::sentence_transformers::TextEmbedding;
-use crate::text::{ChatTemplate, Tokenizer};
-use crate::warnings::Warnings;
 
 /// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
@@ -94,7 +95,7 @@ impl ModelFolder {
 
     /// The model's name for people: its name on the hub if it is in the hub's cache, or else the folder's last name.
     pub fn name(&self) -> String {
-        if let Some(name) = hub::name_of(&self.path) {
+        if let Some(name) = mlx_hub::name_of(&self.path) {
             return name;
         }
         let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
@@ -107,7 +108,7 @@ pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    Err(Error::not_a_model(path))
+    Err(mlx_hub::Error::not_a_model(path).into())
 }
 
 fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> {

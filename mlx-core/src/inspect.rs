@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use chat_format::Image;
+use chat_format::text::Tokenizer;
+use mlx_files::Warnings;
+
 use crate::adapter::AdapterSummary;
 use crate::backend;
 use crate::distributed::{self, Parallel, Plan};
 use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::{ModelFolder, expect_folder};
-use crate::hub;
-use crate::image::Image;
+
 use crate::model::{self, ModelSpec, VisionFootprint};
 use crate::processor::Processor;
 use crate::sampling::SamplingOptions;
-use crate::text::Tokenizer;
-use crate::warnings::Warnings;
 use crate::weights::Kinds;
 
 /// A model folder, described without loading it.
@@ -82,7 +83,7 @@ pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
 /// Returns the draft model or head of the model in `folder`, if it has one.
 fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
     match &options.draft_model {
-        Some(name) => model::survey(&hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),
+        Some(name) => model::survey(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),
         None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
             model::survey_mtp(folder, options.weights()?)
         }

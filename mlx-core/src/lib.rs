@@ -7,7 +7,7 @@
 //! use mlx_core::{Engine, EngineOptions, RequestOptions};
 //!
 //! # fn main() -> mlx_core::Result<()> {
-//! let folder = mlx_core::hub::resolve("ORG/NAME".as_ref())?;
+//! let folder = mlx_hub::resolve("ORG/NAME".as_ref())?;
 //! let engine = Engine::start(&folder, &EngineOptions::default(), |_, _| {})?;
 //! let prompt = engine.folder().tokenizer.encode("Once upon a time", true)?;
 //! let options = RequestOptions { max_tokens: Some(50), ..RequestOptions::default() };
@@ -24,7 +24,6 @@
 pub mod adapter;
 #[doc(hidden)]
 pub mod array;
-mod atomic_write;
 mod awake;
 #[doc(hidden)]
 pub mod backend;
@@ -41,11 +40,7 @@ mod error;
 mod folder;
 mod freed;
 mod hangup;
-pub mod hub;
-mod human_bytes;
-mod image;
 pub mod inspect;
-pub mod json;
 pub mod machine;
 mod macos;
 pub mod memory_pressure;
@@ -57,25 +52,18 @@ pub mod quantization;
 pub mod sampling;
 pub mod sentence_transformers;
 mod stream_errors;
-pub mod text;
 mod variant_names;
-mod warnings;
 pub mod weights;
 mod wired;
 
-pub use chat::{ChatSession, Message};
+pub use crate::error::{Error, Result};
+pub use chat::ChatSession;
+pub use chat_format::Message;
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};
-pub use error::{Error, Result};
 pub use folder::ModelFolder;
-pub use image::{Image, Pixels};
 pub use mlx_sys::set_mlx_defaults;
 pub use processor::{NoImages, Processor};
 pub use sampling::SamplingOptions;
-pub use warnings::Warnings;
 
 // For the front ends.
-pub use atomic_write::{
-    create_private_folder, create_privately, keep_names, warn_of_readers, write_atomically, write_privately,
-};
 pub use hangup::ignores_hangup;
-pub use human_bytes::size;

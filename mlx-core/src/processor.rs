@@ -11,6 +11,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
+use chat_format::text::Tokenizer;
+use chat_format::{Image, Pixels};
 use mlx_image::{Filter, resize};
 
 use self::gemma4::Gemma4;
@@ -18,8 +20,6 @@ use self::pixtral::Pixtral;
 use self::qwen::Qwen;
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::image::{Image, Pixels};
-use crate::text::Tokenizer;
 
 pub(crate) use files::image_processor;
 

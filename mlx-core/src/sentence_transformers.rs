@@ -9,6 +9,8 @@ mod transformer;
 
 use std::path::Path;
 
+use chat_format::text::Tokenizer;
+
 pub use pooling::Pooling;
 pub use prompts::{PromptChoice, Prompts};
 
@@ -16,7 +18,6 @@ use self::dense::Dense;
 use self::modules::{Kind, Module};
 use self::transformer::Transformer;
 use crate::error::{Error, Result};
-use crate::text::Tokenizer;
 
 /// The folder of the pooling module in a model without modules.json.
 const POOLING: &str = "1_Pooling";

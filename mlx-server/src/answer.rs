@@ -2,7 +2,7 @@
 //! stream. Invariant: both come from the same pieces, so a streamed answer and a whole one are equal.
 
 use bytes::Bytes;
-use mlx_core::text::Tokenizer;
+use chat_format::text::Tokenizer;
 
 use crate::error::ApiError;
 use crate::generation::Choice;

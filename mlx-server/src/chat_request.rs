@@ -1,9 +1,9 @@
 //! A request to generate, as the reader of any protocol leaves it. Invariant: everything in it changes the answer.
 
-use mlx_core::chat::{ContextPolicy, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
+use chat_format::{ChatTemplate, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
+use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::RequestOptions;
-use mlx_core::json::{Map, Value};
-use mlx_core::text::ChatTemplate;
+use mlx_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::request_log::RequestId;

@@ -8,7 +8,7 @@ use std::path::Path;
 use axum::extract::Request;
 use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
-use mlx_core::{create_private_folder, create_privately};
+use mlx_files::{create_private_folder, create_privately};
 
 /// The file with the secret, in the folder of the journal or of the prompt cache.
 const SECRET: &str = "client-secret";

@@ -8,9 +8,9 @@ mod workers;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use mlx_core::create_private_folder;
 use mlx_core::engine::EngineOptions;
-use mlx_core::hub::expanded;
+use mlx_files::create_private_folder;
+use mlx_hub::expanded;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

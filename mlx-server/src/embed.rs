@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use chat_format::OutputParser;
 use futures_util::future::try_join_all;
-use mlx_core::chat::OutputParser;
 use mlx_core::engine::{RequestOptions, Task};
 use mlx_core::sentence_transformers::TextEmbedding;
 

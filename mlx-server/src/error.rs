@@ -193,6 +193,12 @@ impl ApiError {
     }
 }
 
+impl From<chat_format::Error> for ApiError {
+    fn from(error: chat_format::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {

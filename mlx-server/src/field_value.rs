@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mlx_core::json::{Map, Number, Value};
+use mlx_json::{Map, Number, Value};
 
 /// Whole numbers up to this are exact as floats.
 const EXACT: f64 = (1_u64 << 53) as f64;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use mlx_core::json::{self, Map, Value};
+use mlx_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::field_value::{FieldValue, kind};
@@ -29,7 +29,7 @@ impl Fields {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let unusable =
             |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
-        match json::parse_strict(body).map_err(|error| unusable(&error))? {
+        match mlx_json::parse_strict(body).map_err(|error| unusable(&error))? {
             Value::Object(rest) => Ok(Self { rest, ..Self::default() }),
             other => Err(unusable(&format_args!("it is {}", kind(&other)))),
         }
@@ -188,7 +188,7 @@ pub(crate) use field_group;
 /// Like `serde_json::json!`, for values of requests.
 #[cfg(test)]
 macro_rules! value {
-    ($($tokens:tt)*) => { mlx_core::json::Value::from(serde_json::json!($($tokens)*)) };
+    ($($tokens:tt)*) => { mlx_json::Value::from(serde_json::json!($($tokens)*)) };
 }
 #[cfg(test)]
 pub(crate) use value;

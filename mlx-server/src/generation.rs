@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use chat_format::{ChatEvent, OutputParser};
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
-use mlx_core::chat::{ChatEvent, OutputParser};
 use mlx_core::engine::{
     Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
 };
@@ -145,7 +145,7 @@ impl Choice {
             Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.tick();
-                let events = self.parser.token(&token);
+                let events = self.parser.push(token.id, &token.text, &token.delta);
                 piece.tokens.push(Token { id: token.id, logprob: token.logprob });
                 piece = self.add(piece, events);
                 if self.parser.has_ended() {
@@ -166,7 +166,7 @@ impl Choice {
                         "prefix cache miss: the prompt diverges from a cached one at this token"
                     );
                 }
-                let events = self.parser.finish(&finished);
+                let events = self.parser.end(&finished.delta, finished.reason != FinishReason::EndToken);
                 piece = self.add(piece, events);
                 // The text before a failure is good, and is sent before it.
                 self.last = Some(self.reason(&finished.reason).map(|reason| {
@@ -206,7 +206,7 @@ impl Choice {
                     let index = self.calls.saturating_sub(1);
                     piece.calls.push(CallPiece { index, head: None, arguments });
                 }
-                _ => {}
+                ChatEvent::CallEnd => {}
             }
         }
         pieces.push_back(piece);

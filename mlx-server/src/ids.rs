@@ -1,3 +1,3 @@
 //! Ids of answers, messages and calls. Each protocol writes a word of its own before them.
 
-pub(crate) use mlx_core::chat::random_id;
+pub(crate) use chat_format::random_id;

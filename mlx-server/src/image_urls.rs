@@ -10,8 +10,8 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use chat_format::Image;
 use futures_util::{StreamExt, stream};
-use mlx_core::Image;
 use mlx_options::ByteSize;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;

@@ -49,7 +49,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use mlx_core::text::GUARDED_THREAD;
+use chat_template::GUARDED_THREAD;
 use mlx_options::{describe, log_filter};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};

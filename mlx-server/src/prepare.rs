@@ -1,13 +1,12 @@
 //! From a request that was read to running generations: templates, tokens, checks against the model. It computes for a
 //! while, so it belongs on a blocking thread.
 
+use chat_format::text::{EncodeLimit, Encoded, Tokenizer};
+use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
 use mlx_core::Error;
-use mlx_core::chat::{
-    ChatPrompt, ContextPolicy, OutputParser, Role, ToolSupport, chat_prompt, chat_prompt_within,
-};
-use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
+use mlx_core::chat::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
+use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
-use mlx_core::text::{EncodeLimit, Encoded, TemplateInput, Tokenizer};
 
 use crate::answer::{Facts, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};

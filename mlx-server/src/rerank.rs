@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use chat_format::OutputParser;
+use chat_format::text::{EncodeLimit, Encoded, PromptText};
 use futures_util::future::try_join_all;
 use mlx_core::Error;
-use mlx_core::chat::OutputParser;
 use mlx_core::engine::{GenerationRequest, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::text::{EncodeLimit, Encoded, PromptText};
 use serde::Deserialize;
 
 use crate::error::ApiError;

@@ -1,6 +1,6 @@
 //! The forms of JSON that a schema allows: white space between tokens, references, and the causes in errors.
 
-use mlx_core::engine::{ConstraintSpec, Grammar};
+use chat_format::{ConstraintSpec, Grammar};
 use mlx_core::sampling::TokenHistory;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use mlx_core::engine::{ConstraintSpec, Grammar, Marker, Scope};
+use chat_format::{ConstraintSpec, Grammar, Marker, Scope};
 use mlx_core::sampling::{TokenHistory, TokenMask};
 use mlx_tests::{Dice, schemas};
 use serde_json::json;

@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use chat_format::text::Tokenizer;
 use mlx_core::backend::{Backend, device_name};
 use mlx_core::engine::{
     Engine, EngineOptions, EngineStats, Event, Exactness, Finished, Generation, PromptToken, RequestOptions,
     TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::text::Tokenizer;
 use mlx_rs::Device;
 
 /// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock. MLX's scheduler must not belong

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use mlx_core::Image;
+use chat_format::text::NO_PAUSE;
+use chat_format::{Image, Message, Part, TemplateInput};
 use mlx_core::backend::Backend;
-use mlx_core::chat::{ChatPrompt, Message, Part, chat_prompt};
+use mlx_core::chat::{ChatPrompt, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, FinishReason, Generation, RequestOptions, TokenOutput};
 use mlx_core::model::Vision;
-use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_core::weights::WeightPolicy;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use mlx_core::text::Tokenizer;
+use chat_format::text::Tokenizer;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The figures of a benchmark as a picture to show. Invariant: pure.
 
-use mlx_core::size;
+use mlx_files::size;
 use serde_json::Value;
 
 use super::measure::Measured;

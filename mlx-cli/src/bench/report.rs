@@ -2,7 +2,7 @@
 
 use mlx_core::engine::Engine;
 use mlx_core::machine::Machine;
-use mlx_core::size;
+use mlx_files::size;
 use serde_json::{Value, json};
 
 use super::measure::{Measured, Spread};

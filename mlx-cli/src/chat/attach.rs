@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use mlx_core::Image;
+use chat_format::Image;
 
 use super::named::{Named, files};
 

@@ -1,6 +1,7 @@
 //! Calls of tools in a chat: shown, allowed, carried out and answered.
 
-use mlx_core::chat::{ChatSession, ToolCall};
+use chat_format::ToolCall;
+use mlx_core::chat::ChatSession;
 use mlx_options::visible;
 
 use super::style::styled;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use mlx_core::Error;
-use mlx_core::hub::path_in;
+use mlx_hub::path_in;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -40,7 +40,7 @@ impl LineEditor {
         let history = history_file();
         if let Some(file) = &history {
             if let Some(folder) = file.parent() {
-                mlx_core::create_private_folder(folder).ok();
+                mlx_files::create_private_folder(folder).ok();
             }
             // The first time there is none.
             editor.load_history(file).ok();

@@ -24,8 +24,9 @@ mod wrap;
 
 use std::path::{Path, PathBuf};
 
+use chat_format::{Message, Thinking};
 use mlx_core::Error;
-use mlx_core::chat::{ChatSession, ContextFill, Message, Thinking};
+use mlx_core::chat::{ChatSession, ContextFill};
 use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
 use mlx_options::describe;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use mlx_core::chat::ChatEvent;
+use chat_format::ChatEvent;
 use mlx_options::Printer;
 
 use super::markdown::Markdown;

@@ -1,6 +1,6 @@
 //! Thumbnails of attached pictures. The terminal is asked once, when the first picture is attached.
 
-use mlx_core::Image;
+use chat_format::Image;
 
 use crate::exit_code::Failure;
 use crate::thumbnail::{Protocol, thumbnail};

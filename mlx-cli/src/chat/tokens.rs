@@ -1,7 +1,7 @@
 //! How likely the tokens of the last answer were: `/tokens` marks them in its text, `/why` shows what one could have been.
 
+use chat_format::text::Tokenizer;
 use mlx_core::engine::TokenOutput;
-use mlx_core::text::Tokenizer;
 use mlx_options::printable;
 
 use super::style::styled;

@@ -5,7 +5,7 @@ use std::path::Path;
 use mlx_core::distributed::{Parallel, Share};
 use mlx_core::engine::{EngineOptions, MemoryFit};
 use mlx_core::inspect::{Division, divide};
-use mlx_core::size;
+use mlx_files::size;
 use mlx_options::describe;
 use serde_json::{Value, json};
 

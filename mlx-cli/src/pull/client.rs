@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mlx_core::hub::ModelName;
 use mlx_core::{Error, Result};
+use mlx_hub::ModelName;
 use ureq::http::{HeaderMap, Method, Response, StatusCode};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};

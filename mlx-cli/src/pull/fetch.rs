@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mlx_core::hub::Repo;
-use mlx_core::{Error, Result, keep_names, size};
+use mlx_core::{Error, Result};
+use mlx_files::{keep_names, size};
+use mlx_hub::Repo;
 use ureq::http::{Response, StatusCode};
 
 use super::backoff::{Backoff, FetchError};
@@ -66,13 +67,13 @@ impl<'a> Fetch<'a> {
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
             if file.is_intact(&blob, &mut |bytes| bar.checked(bytes))? {
-                return self.repo.link(self.commit, &file.path, &file.etag);
+                return Ok(self.repo.link(self.commit, &file.path, &file.etag)?);
             }
             bar.note("the cached file is damaged; downloading it again");
             fs::remove_file(&blob).map_err(|error| Error::io(&blob, error))?;
         }
         self.content(file, &blob, bar)?;
-        self.repo.link(self.commit, &file.path, &file.etag)
+        Ok(self.repo.link(self.commit, &file.path, &file.etag)?)
     }
 
     /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may have been damaged.

@@ -4,8 +4,9 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use mlx_core::hub::changes_answers;
-use mlx_core::{Error, Result, weights};
+use mlx_core::{Error, Result};
+use mlx_files::weight_files;
+use mlx_hub::changes_answers;
 use serde::Deserialize;
 
 use super::checksum::Checksum;
@@ -73,15 +74,15 @@ impl Listing {
     /// Returns the weights of the model: the files in its index, the single file, or the numbered shards. An index without any of its files
     /// is ignored if the single file exists: some repositories keep the index after merging their shards. Fails with the reason.
     pub(super) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
-        if let Some(single) = self.file(weights::SINGLE)
+        if let Some(single) = self.file(weight_files::SINGLE)
             && named.iter().all(|path| self.file(path).is_none())
         {
             return Ok(vec![single.clone()]);
         }
-        let numbered = || weights::numbered_among(self.files.iter().map(|file| file.path.clone()));
+        let numbered = || weight_files::numbered_among(self.files.iter().map(|file| file.path.clone()));
         let paths = if named.is_empty() { numbered()? } else { named.to_vec() };
         let found = |path: &String| {
-            let missing = || format!("{} names {path}, which the Hub does not have", weights::INDEX);
+            let missing = || format!("{} names {path}, which the Hub does not have", weight_files::INDEX);
             self.file(path).cloned().ok_or_else(missing)
         };
         let found: Vec<HubFile> = paths.iter().map(found).collect::<Result<_, _>>()?;

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use mlx_core::hub::{Repo, changes_answers};
-use mlx_core::{Error, Result, weights};
+use mlx_core::{Error, Result};
+use mlx_files::weight_files;
+use mlx_hub::{Repo, changes_answers};
 
 use super::client::Client;
 use super::listing::{HubFile, Listing};
@@ -20,8 +21,8 @@ impl Plan {
     /// Requests the file list from the Hub and, if there is one, the index.
     pub(super) fn make(client: &Client, repo: &Repo) -> Result<Self> {
         let listing = Listing::fetch(client)?;
-        let named = match listing.file(weights::INDEX) {
-            Some(index) => weights::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
+        let named = match listing.file(weight_files::INDEX) {
+            Some(index) => weight_files::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
             None => Vec::new(),
         };
         let weights = listing.weights(&named).map_err(|reason| client.error(reason))?;

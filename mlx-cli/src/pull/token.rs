@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use mlx_core::hub::{self, path_in};
 use mlx_core::{Error, Result};
+use mlx_hub::path_in;
 
 const NO_TOKEN: &str = "is not a token; a token is one word of printable ASCII characters";
 
@@ -17,7 +17,7 @@ pub(super) fn from_env() -> Result<Option<String>> {
     }
     match path_in("HF_TOKEN_PATH") {
         Some(path) => saved_token(&path, true),
-        None => saved_token(&hub::home()?.join("token"), false),
+        None => saved_token(&mlx_hub::home()?.join("token"), false),
     }
 }
 

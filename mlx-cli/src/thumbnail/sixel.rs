@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use mlx_core::Pixels;
+use chat_format::Pixels;
 
 /// Steps of red, green and blue each.
 const STEPS: usize = 6;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mlx_core::Error;
 use mlx_core::distributed::{Host, Key};
-use mlx_core::hub::expanded;
+use mlx_hub::expanded;
 use mlx_options::printable;
 
 use super::WorkerArgs;

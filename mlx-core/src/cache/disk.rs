@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use mlx_files::{create_private_folder, warn_of_readers};
+
 pub(crate) use block::Block;
 pub(crate) use file::{BLOCK, Layer, Place};
 pub(crate) use snapshot::Snapshot;
@@ -29,7 +31,6 @@ pub(crate) use storage::Storage;
 use survey::Survey;
 use writer::{Content, Writer};
 
-use crate::atomic_write::{create_private_folder, warn_of_readers};
 use crate::error::{Error, Result};
 
 /// The folder and the budgets of saved prefixes.

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use super::message::Message;
+use chat_format::text::Pause;
+use chat_format::{Image, Message, Pixels};
+
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::image::{Image, Pixels};
 use crate::processor::Processor;
-use crate::text::Pause;
 
 /// Held while a picture is decoded, which takes far more memory than its file: hostile ones do not add up.
 static DECODING: Mutex<()> = Mutex::new(());
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn a_client_that_leaves_does_not_wait_for_the_pictures_of_others() {
-        let other = turn(crate::text::NO_PAUSE).expect("a turn");
-        let error = turn(&|| Err(Error::Cancelled)).map(drop).expect_err("the client has left");
+        let other = turn(chat_format::text::NO_PAUSE).expect("a turn");
+        let error = turn(&|| Err(chat_format::Error::Cancelled)).map(drop).expect_err("the client has left");
         assert!(matches!(error, Error::Cancelled));
         drop(other);
-        drop(turn(crate::text::NO_PAUSE).expect("a turn"));
+        drop(turn(chat_format::text::NO_PAUSE).expect("a turn"));
     }
 }

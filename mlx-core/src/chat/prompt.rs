@@ -4,14 +4,14 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::message::Message;
+use chat_format::renderer::Renderer;
+use chat_format::text::{EncodeLimit, Encoded, Pause, Tokenizer};
+use chat_format::{ChatTemplate, Message, Pixels, RenderLimits, TemplateInput};
+
 use super::pictures::{Pictures, Placed};
-use super::renderer::Renderer;
 use super::turns::{COUNTED, Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
-use crate::text::{ChatTemplate, EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput, Tokenizer};
 
 /// What happens to a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,18 +7,17 @@ mod calls;
 use std::ops::Range;
 use std::path::Path;
 
-use super::format::Thinking;
-use super::history::check_calls;
-use super::message::{Message, Role, ToolCall};
+use chat_format::text::NO_PAUSE;
+use chat_format::{
+    ChatTemplate, Image, Message, Role, TemplateInput, Thinking, ToolCall, ToolChoice, Tools, check_calls,
+};
+use mlx_files::write_privately;
+
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 use super::stream::ChatStream;
-use super::tool::{ToolChoice, Tools};
 use super::turns::turns;
-use crate::atomic_write::write_privately;
 use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
-use crate::image::Image;
-use crate::text::{ChatTemplate, NO_PAUSE, TemplateInput};
 pub use answer::Answer;
 
 /// A conversation with a model.
@@ -262,7 +261,7 @@ impl ChatSession {
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
-        write_privately(path, (text + "\n").as_bytes())
+        Ok(write_privately(path, (text + "\n").as_bytes())?)
     }
 
     /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.
@@ -341,6 +340,6 @@ impl ChatSession {
 fn template(engine: &Engine) -> Result<&ChatTemplate> {
     match &engine.folder().template {
         Some(template) => Ok(template),
-        None => ChatTemplate::plain(),
+        None => Ok(ChatTemplate::plain()?),
     }
 }

@@ -2,20 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::parser::{ChatEvent, OutputParser};
-use crate::engine::{Canceller, Event, FinishReason, Finished, Generation, TokenOutput};
+use chat_format::{ChatEvent, OutputParser};
 
-impl OutputParser {
-    /// Takes the next token of a generation; gives what is certain.
-    pub fn token(&mut self, token: &TokenOutput) -> Vec<ChatEvent> {
-        self.take(token.id, &token.text, &token.delta)
-    }
-
-    /// Takes the end of the generation: text that was held back is what it looks like.
-    pub fn finish(&mut self, finished: &Finished) -> Vec<ChatEvent> {
-        self.take_end(&finished.delta, finished.reason != FinishReason::EndToken)
-    }
-}
+use crate::engine::{Canceller, Event, FinishReason, Generation, TokenOutput};
 
 /// What a [`ChatStream`] gives.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +32,7 @@ impl ChatStream {
     #[must_use]
     pub(super) fn behind(mut self, tokens: Vec<TokenOutput>) -> Self {
         for token in tokens {
-            let events = self.parser.token(&token);
+            let events = self.parser.push(token.id, &token.text, &token.delta);
             self.ready.extend(events.into_iter().map(StreamEvent::Chat));
             self.ready.push_back(StreamEvent::Engine(Event::Token(token)));
         }
@@ -63,9 +52,9 @@ impl Iterator for ChatStream {
         if self.ready.is_empty() {
             let mut event = self.generation.next()?;
             let events = match &mut event {
-                Event::Token(token) => self.parser.token(token),
+                Event::Token(token) => self.parser.push(token.id, &token.text, &token.delta),
                 Event::Done(finished) => {
-                    let events = self.parser.finish(finished);
+                    let events = self.parser.end(&finished.delta, finished.reason != FinishReason::EndToken);
                     // A generation that ended with its only call was not interrupted.
                     if self.parser.has_ended() && finished.reason == FinishReason::Cancelled {
                         finished.reason = FinishReason::EndToken;

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::message::{Message, Role};
+use chat_format::{Message, Pixels, Role};
+
 use crate::error::{Error, Result};
-use crate::image::Pixels;
 
 /// Dropped turns grow by this part of the limit at a time. In between, each prompt begins like the one before it, so that its prefix can be
 /// reused.

@@ -11,7 +11,6 @@ use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::error::{Error, Result};
-use crate::hub;
 
 /// Extensions of weight files, which are not copied.
 const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
@@ -90,7 +89,7 @@ impl Output {
         let paths = files(source).map_err(|error| Error::io(source, error))?;
         let paths: Vec<PathBuf> = paths
             .into_iter()
-            .filter(|path| hub::changes_answers(&format!("{name}/{}", text(path))))
+            .filter(|path| mlx_hub::changes_answers(&format!("{name}/{}", text(path))))
             .collect();
         if paths.is_empty() {
             return Ok(());

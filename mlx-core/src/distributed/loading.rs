@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use mlx_files::size;
+
 use super::link::{Link, Refusal};
 use super::message::{Loaded, Part};
 use crate::error::{Error, Result};
-use crate::human_bytes::size;
 
 /// How often each worker is looked at while this machine has other work.
 const LOOK: Duration = Duration::from_secs(1);

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use mlx_files::size;
+
 use super::connection::Outcome;
 use super::divided::{Divided, Share};
 use super::greeting::{Caller, Greeter};
@@ -21,7 +23,6 @@ use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::freed::freed;
-use crate::human_bytes::size;
 use crate::model::Model;
 use crate::weights::{Exchange, Shard, WeightPolicy};
 use crate::wired::Wired;

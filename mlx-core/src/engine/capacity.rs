@@ -1,13 +1,14 @@
 //! What a request may cost at most, in bytes. Invariant: pure; handle and engine ask here, so that what the one lets in the other
 //! can run.
 
+use mlx_files::size;
+
 use crate::cache;
 use crate::engine::constraint::MATCHER_BYTES;
 use crate::engine::request::GenerationRequest;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 use crate::freed::{budget_for, freed};
-use crate::human_bytes::size;
 use crate::model::{Footprint, ModelSpec, VisionFootprint};
 
 /// A request of open length is promised room for this many tokens at a time.

@@ -26,8 +26,7 @@ mod usage;
 
 pub use canceller::Canceller;
 pub use client::{Client, Priority};
-pub use constraint::{ConstraintSpec, Grammar, Grammars, Marker, Scope};
-pub(crate) use constraint::{Preamble, Thoughts};
+pub use constraint::Grammars;
 pub use drafters::{CustomDrafter, DraftCounts, Drafter, Speculate};
 pub use event::{Event, FinishReason, Finished, PromptToken, TokenOutput};
 pub use generation::{EventStream, Generation};

@@ -5,11 +5,12 @@ mod least_recently_used;
 
 use std::ops::Range;
 
+use chat_format::Pixels;
+
 pub(in crate::engine) use self::encoder_cache::EncoderCache;
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::image::Pixels;
 use crate::processor::{NoImages, Processor};
 
 /// The pictures of a prompt, in order.

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use chat_format::text::Detokenizer;
+use chat_format::{ConstraintSpec, Pixels};
+
 use super::client::{Client, Priority};
-use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
+use super::constraint::{Compiled, Grammars, Target, check as check_constraint, check_form};
 use super::drafters::Speculate;
 use super::options::Exactness;
 use super::pictures::Pictures;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::image::Pixels;
 use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
 use crate::sentence_transformers::Pooling;
-use crate::text::Detokenizer;
 
 /// The most stop strings a request may bring.
 pub const MAX_STOP_STRINGS: usize = 64;
@@ -90,7 +91,7 @@ impl RequestOptions {
         check_count("logprobs", self.logprobs)?;
         check_count("prompt_logprobs", self.prompt_logprobs)?;
         let Some(constraint) = &self.constraint else { return Ok(()) };
-        constraint.check_form()?;
+        check_form(constraint)?;
         let clash =
             |field| Err(Error::request(field, "contradicts a constraint, which says where the text ends"));
         match self {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use async_channel::Sender;
+use chat_format::text::StopMatcher;
 
 use super::canceller::Canceller;
 use super::capacity::Reservation;
@@ -32,7 +33,6 @@ use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::model::{Hidden, Model, Pass};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
-use crate::text::StopMatcher;
 
 use self::embedding::Embedding;
 pub(super) use self::guess_rate::GuessRate;

@@ -17,6 +17,7 @@ mod qwen2;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use chat_format::Pixels;
 use mlx_rs::Array;
 
 use self::config::{Normalization, PixtralConfig};
@@ -32,7 +33,6 @@ use self::qwen::{QwenConfig, QwenTower};
 use self::qwen2::{Qwen2Config, Qwen2Tower};
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
 use crate::processor::VisionFamily;
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Entry, Progress, WeightPolicy, Weights};

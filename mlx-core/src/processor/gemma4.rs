@@ -1,13 +1,13 @@
 //! Gemma 4's processor: the largest size of the aspect within a number of tokens, and a token before and behind the rows of a picture.
 
+use chat_format::Pixels;
+use chat_format::text::Tokenizer;
 use mlx_image::sizes::{self, Size};
 
 use super::files;
 use super::grid;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::image::Pixels;
-use crate::text::Tokenizer;
 
 /// The most rows of a picture: those for which the towers were trained.
 const MAX_SOFT_TOKENS: [usize; 5] = [70, 140, 280, 560, 1120];

@@ -1,8 +1,9 @@
 //! The squares of pixels that a picture is divided into, each of which becomes one row.
 
+use chat_format::Pixels;
+
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
 
 /// The most pixels of a side of a square.
 const MOST: usize = 4096;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use chat_format::Pixels;
+use chat_format::text::Tokenizer;
 use mlx_image::sizes::{self, Size};
 
 use super::files::{self, SizeLimit};
 use super::grid;
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
-use crate::text::Tokenizer;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pixtral {

@@ -1,12 +1,12 @@
 //! The processor of Qwen's towers: the template writes what stands around a picture; a token stands for each square of patches.
 
+use chat_format::Pixels;
 use mlx_image::sizes::{self, Size};
 
 use super::files::{self, SizeLimit};
 use super::grid;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::image::Pixels;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Qwen {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use mlx_files::Warnings;
+
 use super::options::SamplingOptions;
 use super::params::SamplingParams;
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::warnings::Warnings;
 
 /// Sets one option to the number in the file.
 type Put = fn(&mut SamplingOptions, f32);

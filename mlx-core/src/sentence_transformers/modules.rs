@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use mlx_files::{bytes, expect_utf8_json};
 use serde_json::Value;
 
-use crate::config::{bytes, expect_utf8_json};
 use crate::error::{Error, Result};
 
 /// The file.

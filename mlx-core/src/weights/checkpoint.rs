@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mlx_files::weight_files::{Index, shard_paths};
 use mlx_rs::Array;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Cut;
-use super::index::{Index, shard_paths};
 use super::source::{self, BlockHash, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
@@ -317,6 +317,7 @@ fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)
 
 #[cfg(test)]
 mod tests {
+    use mlx_files::weight_files::SINGLE;
     use safetensors::serialize;
     use safetensors::tensor::TensorView;
 
@@ -324,7 +325,6 @@ mod tests {
     use crate::array::to_bytes;
     use crate::device_lock::device;
     use crate::weights::cut::Places;
-    use crate::weights::index::SINGLE;
 
     #[test]
     fn stacks_are_joined_matrix_by_matrix() {

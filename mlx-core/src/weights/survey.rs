@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use mlx_files::size;
 use safetensors::Dtype;
 
 use super::checkpoint::{Checkpoint, Entry};
 use super::floats::{FloatPolicy, WeightPolicy};
-use crate::human_bytes::size;
 use crate::quantization::{QuantScheme, QuantizationConfig};
 
 /// Totals over all weights of a model.

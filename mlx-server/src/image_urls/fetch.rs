@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mlx_core::Image;
+use chat_format::Image;
 use mlx_options::ByteSize;
 use ureq::config::Config;
 use ureq::http::Uri;

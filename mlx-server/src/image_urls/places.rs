@@ -1,6 +1,6 @@
 //! Where requests may have URLs of pictures: in parts of messages, of items and of results of tools.
 
-use mlx_core::json::Value;
+use mlx_json::Value;
 
 use crate::fields::Fields;
 use crate::protocol::image::is_remote;

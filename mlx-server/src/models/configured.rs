@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::EngineOptions;
+use mlx_core::model;
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::{hub, model};
 use mlx_guide as guide;
 use mlx_options::describe;
 use sha2::{Digest, Sha256};
@@ -89,7 +89,7 @@ fn add_adapters(
             return Err(StartError::about("--adapter", why));
         }
         adapted.push(own);
-        folders.push(hub::resolve_adapter(Path::new(place)).map_err(fail)?);
+        folders.push(mlx_hub::resolve_adapter(Path::new(place)).map_err(|error| fail(error.into()))?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
     // A faulty adapter is an error at the start. A faulty model is an error when it is loaded.
@@ -123,7 +123,8 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
     let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
     let is_guide = place == guide::NAME;
-    let folder = if is_guide { guide::folder() } else { hub::resolve(Path::new(place)) };
+    let folder =
+        if is_guide { guide::folder() } else { mlx_hub::resolve(Path::new(place)).map_err(Into::into) };
     let folder = folder.map_err(|error| StartError::about("--model", describe(&error)))?;
     let name = name.or(is_guide.then_some(guide::NAME));
     let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
@@ -133,7 +134,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let real = folder.canonicalize().ok();
     let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
-    let own = real.as_deref().and_then(hub::name_of).or_else(last);
+    let own = real.as_deref().and_then(mlx_hub::name_of).or_else(last);
     let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
     Ok(Entry {
         name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),

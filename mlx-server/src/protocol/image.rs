@@ -1,7 +1,6 @@
 //! Pictures in requests: the bytes of a file, in base64. They are decoded when the prompt is made.
 
-use mlx_core::Image;
-use mlx_core::chat::Part;
+use chat_format::{Image, Part};
 use serde_json::json;
 
 use crate::error::ApiError;

@@ -16,7 +16,7 @@ pub(crate) mod text;
 pub(crate) mod tools;
 pub(crate) mod writer;
 
-use mlx_core::json::Value;
+use mlx_json::Value;
 use serde::Deserialize;
 use utoipa::ToSchema;
 

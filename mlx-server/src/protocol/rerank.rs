@@ -1,7 +1,7 @@
 //! The request and the answer of `POST /v1/rerank`, as Jina, Cohere and vLLM have them.
 
 use mlx_core::engine::Priority;
-use mlx_core::json::Value;
+use mlx_json::Value;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};

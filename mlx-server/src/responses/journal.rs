@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
+use mlx_core::Error;
 use mlx_core::engine::Client;
-use mlx_core::json::Value;
-use mlx_core::{Error, create_private_folder, keep_names, warn_of_readers, write_privately};
+use mlx_files::{create_private_folder, keep_names, warn_of_readers, write_privately};
+use mlx_json::Value;
 use mlx_options::ByteSize;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx_core::chat::check_calls;
+use chat_format::check_calls;
 use mlx_core::engine::Client;
-use mlx_core::json::{self, Map, Value};
+use mlx_json::{Map, Value};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -208,7 +208,7 @@ fn at_end(state: &AppState, id: &str, kept: &Arc<Kept>) -> Box<dyn FnOnce(&Respo
 /// Returns a response as JSON.
 fn shown(response: &Response) -> Value {
     // Every response has a form in JSON.
-    json::to_value(response).unwrap_or_default()
+    mlx_json::to_value(response).unwrap_or_default()
 }
 
 async fn write(

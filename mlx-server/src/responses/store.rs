@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx_core::engine::Client;
-use mlx_core::json::Value;
+use mlx_json::Value;
 use mlx_options::ByteSize;
 use tokio_util::sync::CancellationToken;
 

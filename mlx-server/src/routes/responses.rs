@@ -4,7 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use mlx_core::json::Value;
+use mlx_json::Value;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use mlx_core::text::{EncodeLimit, Encoded};
+use chat_format::text::{EncodeLimit, Encoded};
 
 use super::body::read;
 use super::response::{in_parts, to_json};

@@ -3,7 +3,7 @@
 use std::iter::once;
 
 use axum::response::Response;
-use mlx_core::text::Tokenizer;
+use chat_format::text::Tokenizer;
 use serde_json::json;
 
 use super::body::Job;

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use mlx_core::json::{Map, Value};
+use mlx_json::{Map, Value};
 
 use crate::shell_word;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mlx_core::chat::Tool;
+use chat_format::Tool;
 use mlx_core::{Error, Result};
 use mlx_options::{ByteSize, Seconds};
 use serde::Deserialize;
@@ -183,7 +183,7 @@ minimum = 1
         let file = folder.path().join("it's here.txt");
         std::fs::write(&file, "one\ntwo\nthree\n").expect("it can be written");
         let run = |tool: &FileTool, arguments: Value| {
-            let arguments = mlx_core::json::Value::from(arguments).into_object().expect("an object");
+            let arguments = mlx_json::Value::from(arguments).into_object().expect("an object");
             let (mut command, _) = tool.command.filled(&arguments).expect("valid");
             String::from_utf8(command.output().expect("it runs").stdout).expect("text")
         };

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx_core::chat::{ToolCall, Tools};
-use mlx_core::json;
+use chat_format::{ToolCall, Tools};
 use serde_json::Value;
 
 use crate::exit_code::Failure;
@@ -111,9 +110,9 @@ impl Toolbox {
 }
 
 /// The arguments of a call, if the tool has such parameters.
-fn arguments(text: &str, schema: &Value) -> Result<json::Map, String> {
+fn arguments(text: &str, schema: &Value) -> Result<mlx_json::Map, String> {
     let text = if text.trim().is_empty() { "{}" } else { text };
-    let arguments = json::parse(text.as_bytes()).ok().and_then(json::Value::into_object);
+    let arguments = mlx_json::parse(text.as_bytes()).ok().and_then(mlx_json::Value::into_object);
     let arguments = arguments.ok_or("its arguments are no JSON object")?;
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     if let Some(name) = required.into_iter().find(|name| !arguments.contains_key(*name)) {

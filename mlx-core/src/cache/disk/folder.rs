@@ -6,8 +6,9 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use mlx_files::TEMPORARY;
+
 use super::file::Key;
-use crate::atomic_write::TEMPORARY;
 use crate::error::{Error, Result};
 
 const EXTENSION: &str = "safetensors";
@@ -122,8 +123,9 @@ pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use mlx_files::write_atomically;
+
     use super::*;
-    use crate::atomic_write::write_atomically;
 
     #[test]
     fn the_least_recently_used_files_are_removed_first() {

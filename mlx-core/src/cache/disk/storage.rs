@@ -4,7 +4,8 @@
 use std::io;
 use std::path::Path;
 
-use crate::atomic_write::write_privately;
+use mlx_files::write_privately;
+
 use crate::error::Result;
 
 /// A disk. It may be slow or unreachable, so a call may block forever.
@@ -32,6 +33,6 @@ impl Storage for LocalDisk {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        write_privately(path, bytes)
+        Ok(write_privately(path, bytes)?)
     }
 }

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
+use chat_format::{ChatEvent, Message, Role, ToolCall, ToolChoice, random_id};
+
 use super::ChatSession;
-use crate::chat::message::{Message, Role, ToolCall};
-use crate::chat::parser::ChatEvent;
 use crate::chat::stream::{ChatStream, StreamEvent};
-use crate::chat::tool::{ToolChoice, random_id};
 use crate::engine::{Canceller, Event, FinishReason};
 use crate::error::{Error, Result};
 

@@ -1,10 +1,11 @@
 //! Another answer that begins like the last one and goes on with another token.
 
+use chat_format::ToolChoice;
+
 use super::answer::Answer;
 use super::{ChatSession, calls};
 use crate::chat::prompt::ChatPrompt;
 use crate::chat::stream::ChatStream;
-use crate::chat::tool::ToolChoice;
 use crate::engine::{RequestOptions, TokenOutput};
 use crate::error::{Error, Result};
 

@@ -1,10 +1,10 @@
 //! Calls in a conversation: those that wait for a result, how an answer is read, and what it is held to. Invariant: pure.
 
-use crate::chat::message::{Message, Role, ToolCall};
-use crate::chat::parser::OutputParser;
-use crate::chat::tool::{ToolChoice, Tools};
-use crate::chat::tool_support::ToolSupport;
-use crate::engine::{ConstraintSpec, Engine, Grammar, RequestOptions};
+use chat_format::{
+    ConstraintSpec, Grammar, Message, OutputParser, Role, ToolCall, ToolChoice, ToolSupport, Tools,
+};
+
+use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
 
 /// The parser of the answer to this prompt.

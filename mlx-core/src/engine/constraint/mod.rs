@@ -4,7 +4,6 @@
 mod compiled;
 mod follower;
 mod formats;
-mod frame;
 mod lark;
 mod matcher;
 mod place;
@@ -20,10 +19,8 @@ mod vocabulary;
 
 pub(super) use compiled::Compiled;
 pub(super) use follower::follower;
-pub use frame::Marker;
-pub(crate) use frame::{Preamble, Thoughts};
 pub(super) use matcher::MATCHER_BYTES;
 pub use shared::Grammars;
 pub(super) use shared::check;
-pub use spec::{ConstraintSpec, Grammar, Scope};
+pub(super) use spec::check_form;
 pub(super) use target::Target;

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use indexmap::IndexSet;
+use mlx_json::pointer;
 use serde_json::{Map, Value};
-
-use crate::json::pointer;
 
 /// The key of the schemas that references name.
 const DEFINITIONS: &str = "$defs";

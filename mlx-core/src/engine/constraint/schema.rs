@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
+use mlx_json::pointer;
 use serde_json::{Map, Number, Value, json};
 
 use super::formats::{pattern_of, with_agreed_space};
 use super::references::References;
-use crate::json::pointer;
 
 /// Longer schemas are refused.
 const MAX_BYTES: usize = 1 << 20;

@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use chat_format::text::Tokenizer;
+use chat_format::{ConstraintSpec, Grammar, Scope};
+use chat_template::guarded;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::toktrie::InferenceCapabilities;
@@ -11,14 +14,13 @@ use super::compiled::Compiled;
 use super::follower::follower;
 use super::matcher::{Matcher, first_line};
 use super::source;
-use super::spec::{ConstraintSpec, Grammar, Scope};
+use super::spec::check_form;
 use super::target::Target;
 use super::triggers::Triggers;
 use super::vocabulary::vocabulary;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
-use crate::text::{Tokenizer, guarded};
 
 /// Compiled grammars that are kept for later requests take at most so many bytes.
 const KEPT_BYTES: usize = 64 << 20;
@@ -66,7 +68,7 @@ impl Grammars {
         history: &TokenHistory,
         is_message: bool,
     ) -> Result<Box<dyn Constraint>> {
-        spec.check_form()?;
+        check_form(spec)?;
         let target = Target::new(&spec.scope, folder, width).answering(history.tokens(), is_message);
         Ok(follower(self.compile(spec, target)?, history))
     }
@@ -177,7 +179,7 @@ fn can_be_written(text: &[u8], tokenizer: &Tokenizer) -> bool {
     is_reached[0] = true;
     for place in 0..text.len() {
         if is_reached[place] {
-            for (_, length) in tokenizer.index().beginnings(&text[place..]) {
+            for (_, length) in tokenizer.beginnings(&text[place..]) {
                 is_reached[place + length] = true;
             }
         }

@@ -1,11 +1,10 @@
 //! The grammar that is compiled for a constraint.
 
+use chat_format::{Grammar, Preamble};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::regex_to_lark;
 use serde_json::Value;
 
-use super::frame::Preamble;
-use super::spec::Grammar;
 use super::{lark, schema};
 use crate::error::{Error, Result};
 

@@ -1,7 +1,7 @@
 //! What a constraint is compiled for: a model, and the end of a prompt.
 
-use super::frame::{Preamble, Thoughts};
-use super::spec::Scope;
+use chat_format::{Preamble, Scope, Thoughts};
+
 use crate::folder::ModelFolder;
 
 /// How many of a prompt's last tokens are looked at for an open thought.

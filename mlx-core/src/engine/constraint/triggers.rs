@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use chat_format::{Marker, MarkerPiece, Thoughts};
 use llguidance::toktrie::TokEnv;
 
-use super::frame::{Marker, Piece, Thoughts};
 use super::matcher::Matcher;
 
 /// What a constraint waits for; special tokens are bytes that no text has.
@@ -94,9 +94,9 @@ impl Triggers {
 }
 
 fn bytes_of(marker: &Marker, tokens: &TokEnv) -> Vec<u8> {
-    let piece = |piece: &Piece| match piece {
-        Piece::Text(text) => text.clone().into_bytes(),
-        Piece::Special(token) => tokens.tok_trie().token(*token).to_vec(),
+    let piece = |piece: &MarkerPiece| match piece {
+        MarkerPiece::Text(text) => text.clone().into_bytes(),
+        MarkerPiece::Special(token) => tokens.tok_trie().token(*token).to_vec(),
     };
     marker.pieces().iter().flat_map(piece).collect()
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use chat_format::text::Tokenizer;
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
 use super::matcher::first_line;
-use crate::text::Tokenizer;
 
 /// Longer tokens are left out; the tree has room for so many levels.
 const LONGEST: usize = 256;

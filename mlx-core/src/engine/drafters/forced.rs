@@ -1,6 +1,6 @@
 //! Drafts of the text that a constraint leaves as the only one.
 
-use crate::text::Tokenizer;
+use chat_format::text::Tokenizer;
 
 /// The tokens that a model most likely writes these bytes with. Bytes behind the last whole character are left out.
 pub(super) fn tokens_of(bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
@@ -14,7 +14,7 @@ pub(super) fn tokens_of(bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
 /// The longest token at each place; they end where no token fits.
 fn longest_tokens(mut bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
     let mut tokens = Vec::new();
-    while let Some((token, length)) = tokenizer.index().beginnings(bytes).last() {
+    while let Some((token, length)) = tokenizer.beginnings(bytes).last() {
         tokens.push(token);
         bytes = &bytes[length..];
     }

@@ -11,6 +11,7 @@ mod ngrams;
 use std::fmt;
 use std::sync::Arc;
 
+use chat_format::text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::answers::ANSWERS_BYTES;
@@ -19,7 +20,6 @@ use self::lookup::Lookup;
 use super::schedule::speculation::{DraftKind, DraftView};
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
-use crate::text::Tokenizer;
 use crate::variant_names::impl_variant_names;
 
 /// Proposes tokens that may follow a history.

@@ -1,10 +1,11 @@
 //! The part of the loop that encodes pictures, before the rows behind them are computed.
 
+use chat_format::Pixels;
+
 use super::EngineLoop;
 use crate::engine::event::FinishReason;
 use crate::engine::schedule::plan::StepPlan;
 use crate::error::Result;
-use crate::image::Pixels;
 use crate::model::Hidden;
 
 impl EngineLoop {

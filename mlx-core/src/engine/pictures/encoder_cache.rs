@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use chat_format::Pixels;
+
 use super::least_recently_used::LeastRecentlyUsed;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
 use crate::model::{Hidden, Vision};
 
 /// The most pictures whose numbers are known. One that is forgotten gets another number, under which nothing is kept.

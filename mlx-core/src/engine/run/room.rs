@@ -1,5 +1,7 @@
 //! What an engine has room for, from what its options and its models say.
 
+use mlx_files::size;
+
 use super::row_check::MOST_ROWS;
 use crate::backend::default_memory_budget;
 use crate::engine::capacity::{Capacity, drafting};
@@ -8,7 +10,6 @@ use crate::engine::options::EngineOptions;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
-use crate::human_bytes::size;
 use crate::model::{Model, ModelSpec, Vision};
 use crate::processor::NoImages;
 

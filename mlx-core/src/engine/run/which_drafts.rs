@@ -1,13 +1,14 @@
 //! Which model drafts for the engine's: one that the options name, or a head of the checkpoint.
 
+use chat_format::text::Tokenizer;
+
 use super::room;
 use crate::engine::drafters::{ModelDrafter, Speculate};
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::hub;
+
 use crate::model::{self, Loaded, Model};
-use crate::text::Tokenizer;
 
 /// The models of an engine.
 pub(in crate::engine) struct Chosen {
@@ -78,7 +79,7 @@ fn head_if_it_fits(
 /// Also if their tokens differ.
 fn load(options: &EngineOptions, folder: &ModelFolder) -> Result<Option<Box<dyn Model>>> {
     let Some(given) = &options.draft_model else { return Ok(None) };
-    let path = hub::resolve(given)?;
+    let path = mlx_hub::resolve(given)?;
     if let Some((id, theirs, ours)) = difference(&Tokenizer::load(&path)?, &folder.tokenizer) {
         let message = format!(
             "{} has other tokens than {}: {id} is {theirs:?} there and {ours:?} here; name a smaller model of the same family",

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use chat_format::Pixels;
+
 use super::Sequence;
 use crate::error::{Error, Result};
-use crate::image::Pixels;
 use crate::model::Hidden;
 
 impl Sequence {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use async_channel::Sender;
+use chat_format::text::Detokenizer;
 use mlx_rs::Array;
 
 use crate::array::{Rows, slice_axis};
@@ -10,7 +11,6 @@ use crate::engine::event::{Event, PromptToken};
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
-use crate::text::Detokenizer;
 
 /// Rows that get logits at once: a vocabulary's width times this is all the memory that scoring takes.
 const ROWS: usize = 32;

@@ -1,7 +1,8 @@
 //! The text of a sequence: follows the token history, decodes what is certain, and watches for stop strings.
 
+use chat_format::text::{Detokenizer, StopMatcher};
+
 use crate::sampling::{Cursor, Since, TokenHistory};
-use crate::text::{Detokenizer, StopMatcher};
 
 /// Turns accepted tokens into text, as one more follower of the history. A rollback by k tokens costs O(k).
 pub(in crate::engine) struct OutputText {
@@ -152,8 +153,9 @@ fn beyond(text: &str, emitted: usize) -> String {
 mod tests {
     use std::path::Path;
 
+    use chat_format::text::Tokenizer;
+
     use super::*;
-    use crate::text::Tokenizer;
 
     fn tokenizer(name: &str) -> Tokenizer {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models");

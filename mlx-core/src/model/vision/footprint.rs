@@ -1,7 +1,8 @@
 //! Bytes that pictures take on the device, from the shape of the tower alone.
 
+use chat_format::Pixels;
+
 use super::attention::queries_at_once;
-use crate::image::Pixels;
 
 /// The sizes of a tower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! A picture as patches, and patches as squares.
 
+use chat_format::Pixels;
 use mlx_rs::Array;
 
 use super::config::Normalization;
 use super::footprint::Shape;
 use crate::error::Result;
-use crate::image::Pixels;
 use crate::weights::Weights;
 
 /// The order of a patch's numbers.

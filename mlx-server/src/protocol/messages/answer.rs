@@ -1,7 +1,7 @@
 //! The objects of an answer, whole and as events of a stream.
 
 use mlx_core::engine::Usage;
-use mlx_core::json::{Map, Value};
+use mlx_json::{Map, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! Pieces of an answer as blocks, one after the other. Invariant: whole answers and streams are made of the same steps.
 
-use mlx_core::json::{Map, Value};
+use mlx_json::{Map, Value};
 
 use super::answer::{BlockDelta, ContentBlock};
 use super::signature;
@@ -152,7 +152,7 @@ fn input_of(json: String) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();
     }
-    match mlx_core::json::parse(json.as_bytes()) {
+    match mlx_json::parse(json.as_bytes()) {
         Ok(Value::Object(input)) => input,
         _ => Map::from_iter([(UNPARSED.to_owned(), Value::String(json))]),
     }

@@ -2,9 +2,8 @@
 
 mod document;
 
-use mlx_core::Image;
-use mlx_core::chat::{Part, Role, ToolCall, Tools};
-use mlx_core::json::{Map, Value};
+use chat_format::{Image, Part, Role, ToolCall, Tools};
+use mlx_json::{Map, Value};
 
 use super::signature;
 use crate::error::ApiError;

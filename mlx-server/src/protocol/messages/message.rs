@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use mlx_core::chat::{self, Part, Role, ToolCall, Tools};
-use mlx_core::json::Value;
+use chat_format::{Part, Role, ToolCall, Tools};
+use mlx_json::Value;
 
 use super::block::{self, Block, Placed};
 use crate::error::ApiError;
@@ -41,7 +41,7 @@ pub(super) fn read(
     system: Option<Value>,
     messages: Option<Value>,
     tools: &Tools,
-) -> Result<Vec<chat::Message>, ApiError> {
+) -> Result<Vec<chat_format::Message>, ApiError> {
     let mut conversation = Conversation::default();
     conversation.messages.extend(system.map(instructions).transpose()?.flatten());
     for turn in turns(messages, tools)? {
@@ -52,7 +52,7 @@ pub(super) fn read(
 }
 
 /// The system prompt, without what is meant for Anthropic's servers.
-fn instructions(system: Value) -> Result<Option<chat::Message>, ApiError> {
+fn instructions(system: Value) -> Result<Option<chat_format::Message>, ApiError> {
     let is_text = system.as_str().is_some();
     let ours = |text: String| match text.split_once('\n') {
         // A client that has no blocks has it in the first line.
@@ -114,7 +114,7 @@ fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiErro
 /// The messages so far.
 #[derive(Default)]
 struct Conversation {
-    messages: Vec<chat::Message>,
+    messages: Vec<chat_format::Message>,
     latest: Calls,
 }
 
@@ -168,7 +168,7 @@ impl Conversation {
             texts.push(String::new());
         }
         let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n"));
-        self.messages.push(chat::Message {
+        self.messages.push(chat_format::Message {
             reasoning,
             tool_calls: calls,
             ..with_parts(Role::Assistant, texts)
@@ -185,8 +185,8 @@ impl Conversation {
                     if !self.latest.open.remove(&id) {
                         return Err(unexpected(place, &id));
                     }
-                    let message = chat::Message { parts, ..chat::Message::new(Role::Tool, "") };
-                    self.messages.push(chat::Message { tool_call_id: Some(id), ..message });
+                    let message = chat_format::Message { parts, ..chat_format::Message::new(Role::Tool, "") };
+                    self.messages.push(chat_format::Message { tool_call_id: Some(id), ..message });
                 }
                 Block::Image(image) => parts.push(Part::Image(image)),
                 other => parts.extend(text((place, other)).map(Part::Text)),
@@ -194,7 +194,7 @@ impl Conversation {
         }
         self.expect_results()?;
         if !parts.is_empty() {
-            self.messages.push(chat::Message { parts, ..chat::Message::user("") });
+            self.messages.push(chat_format::Message { parts, ..chat_format::Message::user("") });
         }
         Ok(())
     }
@@ -225,9 +225,9 @@ fn text((_, block): Placed) -> Option<String> {
     if let Block::Text(text) = block { Some(text) } else { None }
 }
 
-fn with_parts(role: Role, texts: impl IntoIterator<Item = String>) -> chat::Message {
+fn with_parts(role: Role, texts: impl IntoIterator<Item = String>) -> chat_format::Message {
     let parts = texts.into_iter().map(Part::Text).collect();
-    chat::Message { parts, ..chat::Message::new(role, "") }
+    chat_format::Message { parts, ..chat_format::Message::new(role, "") }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::RequestOptions;
-use mlx_core::json::{Map, Value};
 use mlx_core::sampling::SamplingOptions;
+use mlx_json::{Map, Value};
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};

@@ -1,9 +1,8 @@
 //! Whether and how much the model thinks, whether its thoughts are shown, and what its answer must be: `thinking` and
 //! `output_config`.
 
-use mlx_core::chat::{Effort, Thinking};
-use mlx_core::engine::Grammar;
-use mlx_core::json::Value;
+use chat_format::{Effort, Grammar, Thinking};
+use mlx_json::Value;
 
 use super::block::required;
 use crate::chat_request::ThinkingRequest;

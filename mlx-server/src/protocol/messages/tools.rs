@@ -1,7 +1,7 @@
 //! The tools of a request, and which of them the model may or must call.
 
-use mlx_core::chat::{Tool, ToolChoice, Tools};
-use mlx_core::json::{Map, Value};
+use chat_format::{Tool, ToolChoice, Tools};
+use mlx_json::{Map, Value};
 
 use super::block::required;
 use crate::chat_request::ToolRequest;

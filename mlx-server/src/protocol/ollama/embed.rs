@@ -1,8 +1,8 @@
 //! The requests of `POST /api/embed` and of the older `POST /api/embeddings`, and their answers.
 
 use mlx_core::engine::Priority;
-use mlx_core::json::Value;
 use mlx_core::sentence_transformers::PromptChoice;
+use mlx_json::Value;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};

@@ -1,8 +1,7 @@
 //! The messages of a chat in Ollama's API. Its calls have no ids: results belong to them in their order.
 
-use mlx_core::Image;
-use mlx_core::chat::{Message, Part, Role, ToolCall};
-use mlx_core::json::{Map, Value};
+use chat_format::{Image, Message, Part, Role, ToolCall};
+use mlx_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::field_value::kind;

@@ -1,7 +1,7 @@
 //! The options of a request in Ollama's API.
 
-use mlx_core::json::{Number, Value};
 use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
+use mlx_json::{Number, Value};
 use serde_json::json;
 
 use crate::error::ApiError;

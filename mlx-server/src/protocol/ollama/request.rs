@@ -1,9 +1,10 @@
 //! The requests of `POST /api/chat` and `POST /api/generate`.
 
-use mlx_core::chat::{ContextPolicy, Message, Thinking, check_calls};
-use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
-use mlx_core::json::{Map, Value};
+use chat_format::{ConstraintSpec, Grammar, Message, Thinking, check_calls};
+use mlx_core::chat::ContextPolicy;
+use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::SamplingDefaults;
+use mlx_json::{Map, Value};
 use serde_json::json;
 use utoipa::PartialSchema;
 use utoipa::ToSchema;

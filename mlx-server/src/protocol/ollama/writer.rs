@@ -1,7 +1,7 @@
 //! Writes answers in Ollama's form: an object, or lines of objects. Calls are whole, with their arguments as objects.
 
 use bytes::Bytes;
-use mlx_core::json::{self, Value};
+use mlx_json::Value;
 use serde_json::json;
 
 use crate::answer::{AnswerWriter, Facts};
@@ -90,7 +90,7 @@ impl Writer {
     fn complete(&mut self) -> Option<Value> {
         let (name, arguments) = self.call.take()?;
         let text = if arguments.is_empty() { "{}" } else { &arguments };
-        let object = json::parse(text.as_bytes()).ok().filter(|value| value.as_object().is_some());
+        let object = mlx_json::parse(text.as_bytes()).ok().filter(|value| value.as_object().is_some());
         // The limit of tokens may have cut it.
         let object = object.unwrap_or_else(|| Value::object([(UNREADABLE, arguments.into())]));
         let index = self.calls.into();

@@ -1,7 +1,8 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
-use mlx_core::chat::{ContextPolicy, check_calls};
-use mlx_core::json::{Map, Value};
+use chat_format::check_calls;
+use mlx_core::chat::ContextPolicy;
+use mlx_json::{Map, Value};
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};

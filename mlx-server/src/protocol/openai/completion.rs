@@ -1,7 +1,7 @@
 //! The request of `POST /v1/completions`.
 
-use mlx_core::json::Value;
 use mlx_core::sampling::MAX_TOP_LOGPROBS;
+use mlx_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 

@@ -1,7 +1,7 @@
 //! The fields that say what an answer must be: `response_format` as OpenAI has it, `structured_outputs` as vLLM has it.
 
-use mlx_core::engine::{ConstraintSpec, Grammar};
-use mlx_core::json::{self, Map, Value};
+use chat_format::{ConstraintSpec, Grammar};
+use mlx_json::{Map, Value};
 use serde_json::json;
 
 use crate::error::ApiError;
@@ -103,7 +103,7 @@ fn outputs(given: Value) -> Result<(Grammar, &'static str), ApiError> {
 /// A schema, which vLLM also takes as text.
 fn schema_or_text(given: Value) -> Result<Value, ApiError> {
     let Value::String(text) = given else { return Ok(given) };
-    json::parse(text.as_bytes())
+    mlx_json::parse(text.as_bytes())
         .map_err(|error| ApiError::field("structured_outputs.json", format!("is no JSON: {error}")))
 }
 

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mlx_core::engine::Priority;
-use mlx_core::json::Value;
 use mlx_core::sentence_transformers::{Pooling, PromptChoice, normalized};
+use mlx_json::Value;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};

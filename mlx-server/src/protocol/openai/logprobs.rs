@@ -1,6 +1,6 @@
 //! Log-probabilities in the two forms that OpenAI has for them.
 
-use mlx_core::text::Tokenizer;
+use chat_format::text::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

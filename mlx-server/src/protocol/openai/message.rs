@@ -1,8 +1,7 @@
 //! The messages of a chat request: read strictly, with the place of each mistake.
 
-use mlx_core::chat::{self, Part, Role, ToolCall};
-use mlx_core::json::Value;
-use mlx_core::{Error, Image};
+use chat_format::{Image, Part, Role, ToolCall};
+use mlx_json::Value;
 use serde_json::json;
 use utoipa::ToSchema;
 
@@ -69,7 +68,7 @@ const REFUSED: [(&str, &str); 3] = [
 pub(crate) const MOST: usize = 1 << 16;
 
 /// Reads `messages`.
-pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiError> {
+pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat_format::Message>, ApiError> {
     let Some(messages) = messages else {
         return Err(ApiError::field("messages", "is missing; give a list of messages"));
     };
@@ -88,11 +87,11 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiErr
     }
 }
 
-fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
+fn read_one(index: usize, message: Value) -> Result<chat_format::Message, ApiError> {
     let mut fields = Fields::inside(&format!("messages[{index}]"), message)?;
     let given = Message::read(&mut fields)?;
     let role = role(given.role.as_deref()).map_err(|why| ApiError::field(fields.name("role"), why))?;
-    let mut message = chat::Message {
+    let mut message = chat_format::Message {
         role,
         parts: content(given.content, &fields.name("content"))?,
         reasoning: reasoning(given.reasoning_content, given.reasoning, &fields)?,
@@ -105,7 +104,7 @@ fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
         message.parts = Vec::new();
     }
     message.check().map_err(|error| match error {
-        Error::Request { field, message } => ApiError::field(fields.name(field), message),
+        chat_format::Error::Request { field, message } => ApiError::field(fields.name(field), message),
         other => other.into(),
     })?;
     if role == Role::Tool && message.tool_call_id.is_none() {
@@ -223,7 +222,7 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn one(message: &Value) -> Result<chat::Message, ApiError> {
+    fn one(message: &Value) -> Result<chat_format::Message, ApiError> {
         read(Some(json!([message]))).map(|mut messages| messages.remove(0))
     }
 
@@ -237,7 +236,7 @@ mod tests {
             json!({"role": "assistant", "content": null, "tool_calls": [call]}),
             json!({"role": "tool", "content": parts, "tool_call_id": "1", "name": "add"}),
         ] {
-            let core: chat::Message = serde_json::from_str(&message.to_string()).expect("valid");
+            let core: chat_format::Message = serde_json::from_str(&message.to_string()).expect("valid");
             assert_eq!(one(&message), Ok(core));
         }
     }

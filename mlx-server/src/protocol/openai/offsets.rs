@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mlx_core::text::{Detokenizer, Tokenizer};
+use chat_format::text::{Detokenizer, Tokenizer};
 
 /// The offsets of one answer's tokens, in their order.
 #[derive(Debug, Clone)]

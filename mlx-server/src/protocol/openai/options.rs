@@ -1,7 +1,7 @@
 //! The request fields that chats and completions share: the model, the length and number of answers, the form of the response.
 
 use mlx_core::engine::{Priority, RequestOptions, Speculate};
-use mlx_core::json::Value;
+use mlx_json::Value;
 use serde_json::json;
 use utoipa::ToSchema;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mlx_core::json::Number;
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+use mlx_json::Number;
 
 use crate::error::ApiError;
 use crate::field_value;

@@ -1,6 +1,6 @@
 //! Requests and responses of `POST /tokenize`, `/detokenize` and `/v1/chat/render`.
 
-use mlx_core::json::Value;
+use mlx_json::Value;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};

@@ -1,7 +1,7 @@
 //! The tools of a chat request, and which of them the model may or must call.
 
-use mlx_core::chat::{Tool, ToolChoice, Tools};
-use mlx_core::json::{Map, Value};
+use chat_format::{Tool, ToolChoice, Tools};
+use mlx_json::{Map, Value};
 use serde_json::json;
 use utoipa::ToSchema;
 

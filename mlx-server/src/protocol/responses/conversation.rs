@@ -1,6 +1,6 @@
 //! Items as the messages of a conversation. Invariant: pure, so that the prompts of one conversation begin alike.
 
-use mlx_core::chat::{self, Message, Part, Role, ToolCall};
+use chat_format::{Message, Part, Role, ToolCall};
 
 use super::item::{Arguments, Item};
 use super::tools::{seen_arguments, seen_name};
@@ -49,7 +49,7 @@ fn call(call_id: &str, namespace: Option<&str>, name: &str, arguments: &Argument
 }
 
 /// The name of the tool that was called.
-fn name_of(messages: &[chat::Message], call_id: &str) -> Option<String> {
+fn name_of(messages: &[chat_format::Message], call_id: &str) -> Option<String> {
     let mut calls = messages.iter().rev().flat_map(|message| &message.tool_calls);
     calls.find(|call| call.id.as_deref() == Some(call_id)).map(|call| call.name.clone())
 }

@@ -1,8 +1,7 @@
 //! The items of a conversation as a client sends them: read strictly, with the place of each mistake.
 
-use mlx_core::Image;
-use mlx_core::chat::{Part, Role};
-use mlx_core::json::Value;
+use chat_format::{Image, Part, Role};
+use mlx_json::Value;
 use serde_json::json;
 
 use crate::error::ApiError;

@@ -1,6 +1,6 @@
 //! The objects of the Responses API as the server writes them. Every field that may be null is written.
 
-use mlx_core::json::{Map, Value};
+use mlx_json::{Map, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,9 +1,10 @@
 //! The request of `POST /v1/responses`.
 
+use chat_format::{ConstraintSpec, Grammar};
 use mlx_core::chat::ContextPolicy;
-use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
-use mlx_core::json::{Map, Value};
+use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::MAX_TOP_LOGPROBS;
+use mlx_json::{Map, Value};
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use mlx_core::chat::{Tool, ToolChoice, Tools};
-use mlx_core::json::{self, Map, Value};
+use chat_format::{Tool, ToolChoice, Tools};
+use mlx_json::{Map, Value};
 use serde_json::json;
 
 use super::item::Arguments;
@@ -173,7 +173,7 @@ pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
 
 /// The input of a custom tool in the arguments that the model wrote; those that are cut off give what is there.
 pub(crate) fn input_of(arguments: &str) -> String {
-    let whole = json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
+    let whole = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
     match whole.and_then(|mut object| object.shift_remove(INPUT)) {
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),

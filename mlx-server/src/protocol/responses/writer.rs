@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mlx_core::engine::Usage;
-use mlx_core::json::Map;
+use mlx_json::Map;
 use serde::Serialize;
 use serde_json::{Value, json};
 

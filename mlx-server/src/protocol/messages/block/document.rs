@@ -1,6 +1,6 @@
 //! Documents and results of searches that a client gives as text.
 
-use mlx_core::json::Value;
+use mlx_json::Value;
 
 use super::{required, texts};
 use crate::error::ApiError;

@@ -7,15 +7,15 @@ use crate::protocol::messages::signature;
 
 fn tools() -> Tools {
     let tool = json!({"type": "function", "function": {"name": "add", "parameters": {}}});
-    let tool = chat::Tool { is_deferred: true, ..chat::Tool::read(tool).expect("a tool") };
+    let tool = chat_format::Tool { is_deferred: true, ..chat_format::Tool::read(tool).expect("a tool") };
     Tools::new(vec![tool]).expect("one tool")
 }
 
-fn conversation(messages: &Value) -> Result<Vec<chat::Message>, ApiError> {
+fn conversation(messages: &Value) -> Result<Vec<chat_format::Message>, ApiError> {
     super::read(None, Some(messages.clone()), &tools())
 }
 
-fn system(system: &Value) -> Vec<chat::Message> {
+fn system(system: &Value) -> Vec<chat_format::Message> {
     let user = json!([{"role": "user", "content": "Go"}]);
     super::read(Some(system.clone()), Some(user), &tools()).expect("valid")
 }
@@ -87,20 +87,20 @@ fn turns_become_messages() {
     let arguments = r#"{"b":1,"a":[2]}"#.to_owned();
     let called =
         |id: &str| ToolCall { id: Some(id.into()), name: "add".into(), arguments: arguments.clone() };
-    let answered = |id: &str, text: &str| chat::Message {
+    let answered = |id: &str, text: &str| chat_format::Message {
         tool_call_id: Some(id.into()),
-        ..chat::Message::new(Role::Tool, text)
+        ..chat_format::Message::new(Role::Tool, text)
     };
     let expected = vec![
-        chat::Message::user("Go"),
-        chat::Message {
+        chat_format::Message::user("Go"),
+        chat_format::Message {
             reasoning: Some("Hm".into()),
             tool_calls: vec![called("1"), called("2")],
-            ..chat::Message::assistant("I look.")
+            ..chat_format::Message::assistant("I look.")
         },
         answered("1", "3\n4"),
         answered("2", "Error: no such file"),
-        chat::Message::user("Quick!"),
+        chat_format::Message::user("Quick!"),
     ];
     assert_eq!(messages, Ok(expected));
 }
@@ -134,7 +134,7 @@ fn documents_results_of_searches_and_tools_become_text() {
     .expect("valid")
     .iter()
     .skip(2)
-    .map(chat::Message::text)
+    .map(chat_format::Message::text)
     .collect();
     assert_eq!(
         texts,
@@ -196,7 +196,7 @@ fn pictures_stand_where_they_were_sent() {
         "type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQID"},
         "cache_control": {"type": "ephemeral"},
     });
-    let picture = || Part::Image(mlx_core::Image::file(vec![1, 2, 3]));
+    let picture = || Part::Image(chat_format::Image::file(vec![1, 2, 3]));
     let messages = conversation(&json!([{"role": "user", "content": [image, text("a"), image]}]));
     assert_eq!(messages.expect("valid")[0].parts, [picture(), Part::Text("a".into()), picture()]);
     let results = [

@@ -1,7 +1,7 @@
 //! Tests of writing answers: the order of events, and that streams and whole answers say the same.
 
+use chat_format::text::Tokenizer;
 use mlx_core::engine::{Timings, Usage};
-use mlx_core::text::Tokenizer;
 use mlx_tests::model_folder;
 use serde_json::{Value, json};
 

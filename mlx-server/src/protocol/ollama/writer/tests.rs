@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::*;
 
 fn writer() -> Writer {
-    let tokenizer = mlx_core::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
+    let tokenizer = chat_format::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
     let facts = Facts {
         model: "tiny".into(),
         seed: 7,

@@ -6,7 +6,7 @@ use mlx_tests::model_folder;
 use super::*;
 
 fn facts() -> Facts {
-    let tokenizer = mlx_core::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
+    let tokenizer = chat_format::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
     Facts {
         model: "tiny".into(),
         seed: 7,

@@ -1,0 +1,55 @@
+//! From messages to token ids and back, without MLX: chat templates, tokenizers, and what each family of models writes around thoughts,
+//! answers and tool calls.
+//!
+//! - A [`Message`] is what front ends, sessions and templates share; [`Tools`] are what a model may call.
+//! - A [`ChatTemplate`] renders a conversation; [`renderer::Renderer`] finds a layout that the template takes.
+//! - [`text::Tokenizer`] turns text into ids, [`text::Detokenizer`] ids into text.
+//! - [`OutputFormat`] and [`ToolSupport`] are read from a model's template and tokenizer; an [`OutputParser`] splits what the model writes
+//!   into thoughts, answer and calls, token by token.
+//!
+//! ```no_run
+//! use chat_format::text::Tokenizer;
+//! use chat_format::{ChatTemplate, Message, OutputFormat, OutputParser, TemplateInput};
+//!
+//! # fn main() -> chat_format::Result<()> {
+//! let folder = "model".as_ref();
+//! let (tokenizer, template) = (Tokenizer::load(folder)?, ChatTemplate::load(folder)?);
+//! let messages = vec![Message::user("Hello")];
+//! let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
+//! let prompt = template.as_ref().expect("a chat model").render(&input)?;
+//! let ids = tokenizer.encode(&prompt, false)?;
+//! // A model answers `ids` with the token 17.
+//! let mut parser = OutputParser::new(&OutputFormat::detect(template.as_ref(), &tokenizer), &prompt);
+//! let text = tokenizer.decode(&[17], true);
+//! println!("{} tokens, then {:?}", ids.len(), parser.push(17, &text, &text));
+//! # Ok(())
+//! # }
+//! ```
+
+mod call_constraint;
+mod constraint;
+mod error;
+mod format;
+mod history;
+mod image;
+mod json_type;
+mod layout;
+mod message;
+mod parser;
+pub mod renderer;
+mod template;
+pub mod text;
+mod tool;
+mod tool_support;
+
+pub use chat_template::RenderLimits;
+pub use constraint::{ConstraintSpec, Grammar, Marker, MarkerPiece, Preamble, Scope, Thoughts};
+pub use error::{Error, Result};
+pub use format::{CallFormat, Effort, OutputFormat, Thinking};
+pub use history::{CallMistake, check_calls};
+pub use image::{Image, Pixels};
+pub use message::{Message, Part, Role, ToolCall};
+pub use parser::{ChatEvent, OutputParser};
+pub use template::{ChatTemplate, TemplateInput};
+pub use tool::{Tool, ToolChoice, Tools, random_id};
+pub use tool_support::{ToolSupport, calls_of_template};

@@ -1,0 +1,232 @@
+//! Splits what a model writes into thoughts, answer and calls of tools, as it comes. Invariants: the events do not depend on
+//! where the text is cut into tokens; no character is lost but markers, headers and the white space beside them; it never
+//! fails: what it cannot read is text.
+
+mod answer;
+mod call;
+mod called;
+mod channel_call;
+mod channels;
+mod envelope;
+mod escape;
+mod events;
+mod header;
+mod held_calls;
+mod input;
+mod json_args;
+mod margin;
+mod marks;
+mod nested;
+mod section;
+mod tagged;
+mod value;
+
+use std::collections::VecDeque;
+
+use super::format::{CallFormat, Kind, OutputFormat, special_bytes};
+use super::tool::Tools;
+use answer::AnswerParser;
+use channels::ChannelParser;
+pub use events::ChatEvent;
+use events::Events;
+
+/// A parser of one answer.
+#[derive(Debug, Clone)]
+pub struct OutputParser {
+    format: OutputFormat,
+    machine: Machine,
+    /// The special tokens of calls.
+    call_markers: Vec<u32>,
+    /// Marker tokens that wait for the text before them to be released, with the bytes of that text.
+    waiting: VecDeque<(usize, u32)>,
+    /// Bytes of text that the tokens have made, and of these the ones that were released.
+    made: usize,
+    released: usize,
+    /// Tokens of thoughts and of the markers around them.
+    reasoning_tokens: usize,
+    /// Nothing is read after the first call.
+    is_single: bool,
+    has_called: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Machine {
+    Answer(Box<AnswerParser>),
+    Channels(Box<ChannelParser>),
+}
+
+impl OutputParser {
+    /// A parser of the answer to this prompt, whose end may have opened a thought. Calls of tools are text.
+    pub fn new(format: &OutputFormat, prompt: &str) -> Self {
+        let machine = match format.kind() {
+            Kind::Answer(format) => Machine::Answer(Box::new(AnswerParser::new(format, prompt))),
+            Kind::Channels(_) => Machine::Channels(Box::new(ChannelParser::new(prompt))),
+        };
+        Self {
+            format: format.clone(),
+            machine,
+            call_markers: Vec::new(),
+            waiting: VecDeque::new(),
+            made: 0,
+            released: 0,
+            reasoning_tokens: 0,
+            is_single: false,
+            has_called: false,
+        }
+    }
+
+    /// A parser for which all text is the answer.
+    pub fn plain() -> Self {
+        Self::new(&OutputFormat::plain(), "")
+    }
+
+    /// Reads calls of these tools, too; the end of the prompt may have opened one.
+    #[must_use]
+    pub fn with_calls(mut self, calls: &CallFormat, tools: Tools, prompt: &str) -> Self {
+        self.call_markers.clone_from(&calls.syntax().specials);
+        self.machine = match self.machine {
+            Machine::Answer(parser) => Machine::Answer(Box::new(parser.with_calls(calls, tools, prompt))),
+            Machine::Channels(parser) => Machine::Channels(Box::new(parser.with_calls(calls, tools))),
+        };
+        self
+    }
+
+    /// Reads calls behind the marker of a section alone, where the format has one: others were not constrained.
+    #[must_use]
+    pub fn with_marked_calls(mut self) -> Self {
+        if let Machine::Answer(parser) = &mut self.machine {
+            parser.expect_sections();
+        }
+        self
+    }
+
+    /// Reads one call at the most: what follows it is dropped.
+    #[must_use]
+    pub fn with_single_call(self) -> Self {
+        Self { is_single: true, ..self }
+    }
+
+    /// Reads the rest of an answer whose beginning is in the prompt.
+    #[must_use]
+    pub fn continuing(mut self) -> Self {
+        if let Machine::Answer(parser) = &mut self.machine {
+            parser.continue_answer();
+        }
+        self
+    }
+
+    /// Whether nothing that follows is read.
+    pub fn has_ended(&self) -> bool {
+        self.is_single && self.has_called
+    }
+
+    /// Tokens of thoughts so far, with the markers around them. Where text waits for stop strings, a few of them count late.
+    pub fn reasoning_tokens(&self) -> usize {
+        self.reasoning_tokens
+    }
+
+    /// Takes the next token, its own text, and the text that is released with it.
+    ///
+    /// Special tokens have no text. Text that is held back because it may become a stop string is released later, and a
+    /// marker waits for the text before it.
+    pub fn push(&mut self, token: u32, text: &str, delta: &str) -> Vec<ChatEvent> {
+        let was_thinking = self.is_thinking();
+        if self.format.is_marker(token) || self.call_markers.contains(&token) {
+            self.waiting.push_back((self.made, token));
+        }
+        self.made += text.len();
+        let mut events = Events::default();
+        self.release(delta, &mut events);
+        self.reasoning_tokens += usize::from(was_thinking || self.is_thinking());
+        self.checked(events)
+    }
+
+    /// Takes the end with the text that was held back, which is what it looks like; `is_cut` says that the model has not ended by
+    /// itself.
+    pub fn end(&mut self, delta: &str, is_cut: bool) -> Vec<ChatEvent> {
+        let mut events = Events::default();
+        self.release(delta, &mut events);
+        let mut all = self.checked(events);
+        let has_called = self.has_called;
+        let mut events = Events::default();
+        self.close(is_cut, &mut events);
+        all.extend(self.checked(events));
+        // A call that ends because everything ends is not what has ended the answer.
+        self.has_called = has_called || self.has_called && !is_cut;
+        all
+    }
+
+    /// The events of an output that is whole and in which special tokens are spelled out.
+    pub fn read(mut self, output: &str) -> Vec<ChatEvent> {
+        let mut events = Events::default();
+        self.feed(output.as_bytes(), &mut events);
+        self.close(false, &mut events);
+        self.checked(events)
+    }
+
+    /// Without what follows the call after which nothing is read.
+    fn checked(&mut self, events: Events) -> Vec<ChatEvent> {
+        let mut events = events.into_list();
+        if self.has_ended() {
+            return Vec::new();
+        }
+        if let Some(end) = events.iter().position(|event| *event == ChatEvent::CallEnd) {
+            self.has_called = true;
+            if self.is_single {
+                events.truncate(end + 1);
+            }
+        }
+        events
+    }
+
+    fn is_thinking(&self) -> bool {
+        match &self.machine {
+            Machine::Answer(parser) => parser.is_thinking(),
+            Machine::Channels(parser) => parser.is_thinking(),
+        }
+    }
+
+    fn release(&mut self, delta: &str, events: &mut Events) {
+        let mut rest = delta;
+        while let Some(&(place, token)) = self.waiting.front() {
+            let Some((before, after)) = rest.split_at_checked(place.saturating_sub(self.released)) else {
+                break;
+            };
+            self.feed(before.as_bytes(), events);
+            self.feed(&special_bytes(token), events);
+            self.released += before.len();
+            self.waiting.pop_front();
+            rest = after;
+        }
+        self.feed(rest.as_bytes(), events);
+        self.released += rest.len();
+    }
+
+    fn feed(&mut self, bytes: &[u8], events: &mut Events) {
+        if bytes.is_empty() {
+            return;
+        }
+        match (&mut self.machine, self.format.kind()) {
+            (Machine::Channels(parser), Kind::Channels(channels)) => parser.push(bytes, channels, events),
+            (Machine::Answer(parser), Kind::Answer(format)) => parser.push(bytes, format, events),
+            (Machine::Channels(_), Kind::Answer(_)) | (Machine::Answer(_), Kind::Channels(_)) => {}
+        }
+    }
+
+    fn close(&mut self, is_cut: bool, events: &mut Events) {
+        match (&mut self.machine, self.format.kind()) {
+            (Machine::Channels(parser), Kind::Channels(channels)) => parser.finish(is_cut, channels, events),
+            (Machine::Answer(parser), Kind::Answer(format)) => parser.finish(is_cut, format, events),
+            (Machine::Channels(_), Kind::Answer(_)) | (Machine::Answer(_), Kind::Channels(_)) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod call_cases;
+#[cfg(test)]
+mod call_tests;
+#[cfg(test)]
+mod ending_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! The chat template of a model folder: messages to the text of a prompt, as transformers renders them.
+
+mod messages;
+mod sources;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use chat_template::{RenderLimits, Template};
+
+use crate::error::{Error, Result};
+use jiff::civil::DateTime;
+use serde_json::{Map, Value};
+
+use crate::message::Message;
+use crate::text::config::TokenizerConfig;
+use crate::text::{NO_PAUSE, Pause};
+use messages::MessageForm;
+use sources::{DEFAULT, Source};
+
+/// The template for requests with tools, in folders that have one.
+const TOOL_USE: &str = "tool_use";
+
+/// The chat template of a model: a Jinja program that turns messages into the text of a prompt.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    /// By name.
+    templates: Arc<BTreeMap<String, Template>>,
+    /// `bos_token` and so on, which templates see as variables.
+    special_tokens: Map<String, Value>,
+    /// The form in which it expects messages.
+    form: MessageForm,
+}
+
+/// What a chat template is rendered from.
+#[derive(Debug, Clone, Default)]
+pub struct TemplateInput {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// The tools that the model may call, in the form of `OpenAI`'s API.
+    pub tools: Option<Vec<mlx_json::Value>>,
+    /// Documents for models that quote them.
+    pub documents: Option<Vec<mlx_json::Value>>,
+    /// Whether to end with the beginning of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// Whether a model without a chat template continues the conversation's own text; otherwise that is an error.
+    pub continue_text: bool,
+    /// Whether the answer continues the last message; [`crate::chat::chat_prompt`] then ends the prompt within it.
+    pub continue_final_message: bool,
+    /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
+    pub extra: mlx_json::Map,
+    /// The time that `strftime_now` gives; the system's clock if there is none.
+    pub now: Option<DateTime>,
+}
+
+/// What a base model continues: the texts of the messages, where each of the user's begins a line.
+const PLAIN: &str = "{% for message in messages %}{% if message.role == 'user' and not loop.first %}{{ '\\n' }}{% endif %}\
+                     {{ message.content }}{% endfor %}";
+
+impl ChatTemplate {
+    /// For models that have none: the conversation as one text.
+    pub fn plain() -> Result<&'static Self> {
+        static PARSED: OnceLock<ChatTemplate> = OnceLock::new();
+        if let Some(parsed) = PARSED.get() {
+            return Ok(parsed);
+        }
+        let parsed = Self::from_source(PLAIN, Map::new())?;
+        Ok(PARSED.get_or_init(|| parsed))
+    }
+
+    /// Loads the chat template of a model folder; `None` if it has none.
+    ///
+    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over
+    /// `chat_template` in `tokenizer_config.json`, which is a string or a list of names and templates.
+    /// `chat_template.json`, which transformers reads for multimodal models, comes last.
+    pub fn load(folder: &Path) -> Result<Option<Self>> {
+        let config = TokenizerConfig::load(folder)?;
+        let sources = sources::of_folder(folder, config.chat_template.as_ref())?;
+        if sources.is_empty() { Ok(None) } else { Self::new(sources, config.special_tokens).map(Some) }
+    }
+
+    /// Compiles one template. `special_tokens` are variables by name, such as `bos_token`.
+    pub fn from_source(source: &str, special_tokens: Map<String, Value>) -> Result<Self> {
+        let source = Source { name: DEFAULT.to_owned(), file: String::new(), text: source.to_owned() };
+        Self::new(vec![source], special_tokens)
+    }
+
+    fn new(sources: Vec<Source>, special_tokens: Map<String, Value>) -> Result<Self> {
+        let mut templates = BTreeMap::new();
+        for Source { name, file, text } in sources {
+            templates.insert(name, Template::parse(&file, &text)?);
+        }
+        let templates = Arc::new(templates);
+        let form = MessageForm::of(|text| is_mentioned(&templates, text));
+        Ok(Self { templates, special_tokens, form })
+    }
+
+    /// Whether a template of the model holds this text, such as a tag that marks thoughts.
+    pub fn mentions(&self, text: &str) -> bool {
+        is_mentioned(&self.templates, text)
+    }
+
+    /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
+    pub fn render(&self, input: &TemplateInput) -> Result<String> {
+        self.render_within(input, &RenderLimits::default(), NO_PAUSE)
+    }
+
+    /// Renders the prompt within limits, which earlier renderings may have used in part. A template that exceeds them is an
+    /// [`Error::Template`]; an error of `pause` ends the rendering within milliseconds.
+    pub fn render_within(
+        &self,
+        input: &TemplateInput,
+        limits: &RenderLimits,
+        pause: Pause,
+    ) -> Result<String> {
+        self.try_render(input, limits, pause)?
+    }
+
+    /// The same. The inner error is the template's own, which raises or takes the messages for something else: it may render
+    /// other messages. The outer one ends all work on the prompt.
+    pub fn try_render(
+        &self,
+        input: &TemplateInput,
+        limits: &RenderLimits,
+        pause: Pause,
+    ) -> Result<Result<String>> {
+        let name =
+            if input.tools.is_some() && self.templates.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };
+        let template = self.templates.get(name).ok_or_else(|| {
+            Error::Template(format!("the model has several chat templates, but none is called \"{DEFAULT}\""))
+        })?;
+        let render = |form| {
+            let variables = self.variables(input, form);
+            template.render(&variables, input.now, limits, pause)
+        };
+        match self.in_any_form(input, render)? {
+            Ok(text) => Ok(Ok(text)),
+            Err(error) if error.depends_on_input() => Ok(Err(error.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Renders in the form that the template seems to expect. If that fails and there are calls, the other forms are tried.
+    fn in_any_form(
+        &self,
+        input: &TemplateInput,
+        render: impl Fn(MessageForm) -> Result<Rendered>,
+    ) -> Result<Rendered> {
+        let rendered = render(self.form)?;
+        let Err(error) = rendered else { return Ok(rendered) };
+        let has_calls = input.messages.iter().any(|message| !message.tool_calls.is_empty());
+        if !has_calls || !error.depends_on_input() {
+            return Ok(Err(error));
+        }
+        for form in self.form.others() {
+            match render(form)? {
+                Err(other) if other.depends_on_input() => {}
+                ended => return Ok(ended),
+            }
+        }
+        Ok(Err(error))
+    }
+
+    /// The variables of a chat, with its messages in this form.
+    fn variables(&self, input: &TemplateInput, form: MessageForm) -> mlx_json::Map {
+        let list = |values: &Option<Vec<mlx_json::Value>>| {
+            values.clone().map_or(mlx_json::Value::Null, mlx_json::Value::Array)
+        };
+        let mut variables: mlx_json::Map =
+            self.special_tokens.iter().map(|(name, it)| (name.clone(), it.clone().into())).collect();
+        variables.extend(input.extra.clone());
+        variables
+            .insert("messages".into(), input.messages.iter().map(|message| form.write(message)).collect());
+        variables.insert("tools".into(), list(&input.tools));
+        variables.insert("documents".into(), list(&input.documents));
+        variables.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
+        variables
+    }
+}
+
+/// A rendered prompt, or the template's own error.
+type Rendered = Result<String, chat_template::Error>;
+
+fn is_mentioned(templates: &BTreeMap<String, Template>, text: &str) -> bool {
+    templates.values().any(|template| template.source().contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_file_wins_and_tools_have_their_own() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("writes");
+        let load = || ChatTemplate::load(folder.path()).expect("loads");
+        let mut input = TemplateInput { messages: vec![Message::user("")], ..TemplateInput::default() };
+        assert!(load().is_none());
+        write("chat_template.json", "{\"chat_template\": \"multimodal\"}");
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "multimodal");
+        let listed = json!({"bos_token": {"content": "<s>"}, "chat_template": [
+            {"name": "default", "template": "{{ bos_token }}{{ tools is none }}{{ add_generation_prompt }}"},
+            {"name": "tool_use", "template": "{{ bos_token }}{{ tools|length }}{{ messages[0].role }}"},
+        ]});
+        write("tokenizer_config.json", &listed.to_string());
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "<s>TrueFalse");
+        input.tools = Some(vec![json!({}).into()]);
+        input.extra.insert("bos_token".into(), "!".into());
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "!1user");
+        write("chat_template.jinja", "file{{ bos_token }}\n");
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "file!");
+        write("tokenizer_config.json", "[]");
+        let message = ChatTemplate::load(folder.path()).expect_err("is not an object").to_string();
+        assert!(message.ends_with("tokenizer_config.json: is not a JSON object"));
+    }
+}

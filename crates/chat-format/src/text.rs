@@ -1,0 +1,27 @@
+//! Text to token ids and back: the tokenizer, streamed text and stop strings.
+
+mod added;
+mod bytes;
+pub(crate) mod config;
+mod decoder;
+pub mod detokenizer;
+mod divisions;
+mod encoded;
+mod normalization;
+mod parse;
+mod pause;
+mod pipeline;
+mod quoted;
+mod size_bound;
+pub mod stop;
+mod token_bytes;
+mod token_index;
+pub mod tokenizer;
+mod words;
+
+pub use detokenizer::Detokenizer;
+pub use encoded::{EncodeLimit, Encoded};
+pub use pause::{NO_PAUSE, Pause};
+pub use quoted::PromptText;
+pub use stop::{StopMatcher, StopOutput};
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,233 @@
+//! Reads `tokenizer_config.json` and `special_tokens_map.json`: special tokens, added tokens and flags.
+
+use std::path::Path;
+
+use mlx_files::Warnings;
+use serde_json::{Map, Value};
+use tokenizers::AddedToken;
+
+use crate::error::{Error, Result};
+
+/// A JSON object in a file. Its errors name the file and the key.
+pub(crate) type Fields = mlx_files::Fields<Error>;
+
+/// The keys that name a special token, in transformers' order.
+const NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// The keys that list special tokens: transformers 4 and 5.
+const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+
+/// The tokenizer settings of a model folder outside of tokenizer.json.
+#[derive(Debug, Default)]
+pub(crate) struct TokenizerConfig {
+    /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as
+    /// variables.
+    pub(crate) special_tokens: Map<String, Value>,
+    /// The tokens of `added_tokens_decoder`, sorted by id; they replace those of tokenizer.json.
+    pub(crate) added_tokens: Vec<AddedToken>,
+    /// The other named special tokens. Those that tokenizer.json has, too, are as it describes them.
+    pub(crate) named_tokens: Vec<AddedToken>,
+    /// Whether encoding adds the BOS token; `None` leaves it to tokenizer.json.
+    pub(crate) add_bos: Option<bool>,
+    /// Whether encoding adds the EOS token; `None` leaves it to tokenizer.json.
+    pub(crate) add_eos: Option<bool>,
+    /// The raw `chat_template`: a string or a list of names and templates.
+    pub(crate) chat_template: Option<Value>,
+    /// Faults of `special_tokens_map.json`, if it is not needed.
+    pub(crate) warnings: Warnings,
+}
+
+impl TokenizerConfig {
+    /// Reads both files; a folder with neither gives an empty configuration. A folder with `added_tokens_decoder` can do without
+    /// `special_tokens_map.json`; for others it names the tokens of prompts.
+    pub(crate) fn load(folder: &Path) -> Result<Self> {
+        let path = |name: &str| folder.join(name);
+        let read = |path: &Path| -> Result<Fields> {
+            Ok(Fields::read_optional(path)?.unwrap_or_else(|| Fields::of(path, Map::new())))
+        };
+        let config = read(&path("tokenizer_config.json"))?;
+        let map_path = path("special_tokens_map.json");
+        let both = read(&map_path).and_then(|map| Self::from_fields(&config, &map));
+        if both.is_ok() || !config.has("added_tokens_decoder") {
+            return both;
+        }
+        let mut without_map = Self::from_fields(&config, &Fields::of(&map_path, Map::new()))?;
+        without_map.warnings.or_default(both.map(drop), "the file is not used");
+        Ok(without_map)
+    }
+
+    fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
+        // As in transformers, special_tokens_map.json only counts in folders without `added_tokens_decoder`.
+        let legacy = !config.has("added_tokens_decoder");
+        let (first, second) = if legacy { (map, config) } else { (config, map) };
+        let (mut special_tokens, mut named) = (Map::new(), Vec::new());
+        for name in NAMES {
+            if let Some(token) = special_token(first, name)?.or(special_token(second, name)?) {
+                special_tokens.insert(name.to_string(), token.content.clone().into());
+                named.push(token);
+            }
+        }
+        for name in LISTS {
+            match config.get(name).or_else(|| map.get(name)) {
+                Some(Value::Array(tokens)) => {
+                    let tokens: Vec<_> = tokens.iter().filter_map(as_special).collect();
+                    let texts: Vec<_> = tokens.iter().map(|token| token.content.clone()).collect();
+                    special_tokens.insert(name.to_string(), texts.into());
+                    named.extend(tokens);
+                }
+                // transformers also allows model-specific names, such as `image_token`.
+                Some(Value::Object(tokens)) => {
+                    for (name, token) in tokens.iter().filter_map(|(name, it)| Some((name, as_special(it)?)))
+                    {
+                        special_tokens.insert(name.clone(), token.content.clone().into());
+                        named.push(token);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut added_tokens = added_tokens(config)?;
+        named.retain(|token| match added_tokens.iter_mut().find(|added| added.content == token.content) {
+            Some(added) => {
+                added.special = true;
+                false
+            }
+            None => true,
+        });
+        Ok(Self {
+            added_tokens,
+            named_tokens: named,
+            special_tokens,
+            add_bos: config.optional_flag("add_bos_token")?,
+            add_eos: config.optional_flag("add_eos_token")?,
+            chat_template: config.get("chat_template").cloned(),
+            warnings: Warnings::default(),
+        })
+    }
+
+    /// The text of a named special token.
+    pub(crate) fn special_token(&self, name: &str) -> Option<&str> {
+        self.special_tokens.get(name).and_then(Value::as_str)
+    }
+}
+
+/// Reads a text file; `None` if there is no such file.
+pub(crate) fn read_optional(path: &Path) -> Result<Option<String>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path, error)),
+    };
+    String::from_utf8(bytes).map(Some).map_err(|_| Error::file(path, "is not UTF-8 text"))
+}
+
+/// A special token is given as a string or as an object with `content`.
+fn as_special(value: &Value) -> Option<AddedToken> {
+    match value.as_str() {
+        Some(text) => Some(AddedToken::from(text, true)),
+        None => added_token(value, true),
+    }
+}
+
+/// The special token under this key. An invalid one is an error, since it would be missing from every prompt.
+fn special_token(fields: &Fields, name: &str) -> Result<Option<AddedToken>> {
+    let wrong = || fields.error(name, "must be a string, or an object with the string `content`");
+    fields.get(name).map(|value| as_special(value).ok_or_else(wrong)).transpose()
+}
+
+/// The tokens of `added_tokens_decoder`.
+fn added_tokens(config: &Fields) -> Result<Vec<AddedToken>> {
+    let decoder = config.section("added_tokens_decoder")?;
+    let mut numbered: Vec<(u64, AddedToken)> = Vec::new();
+    for id in decoder.iter().flat_map(Fields::keys) {
+        let wrong = || {
+            config.error(
+                "added_tokens_decoder",
+                format_args!("has {id:?}, which is not a token id with a token"),
+            )
+        };
+        let token = decoder.as_ref().and_then(|tokens| tokens.get(id));
+        let token = token.and_then(|token| added_token(token, is_true(token, "special")));
+        numbered.push((id.parse().map_err(|_| wrong())?, token.ok_or_else(wrong)?));
+    }
+    numbered.sort_by_key(|(id, _)| *id);
+    Ok(numbered.into_iter().map(|(_, token)| token).collect())
+}
+
+fn added_token(value: &Value, special: bool) -> Option<AddedToken> {
+    Some(AddedToken {
+        content: value.get("content")?.as_str()?.to_string(),
+        single_word: is_true(value, "single_word"),
+        lstrip: is_true(value, "lstrip"),
+        rstrip: is_true(value, "rstrip"),
+        normalized: value.get("normalized").and_then(Value::as_bool).unwrap_or(!special),
+        special,
+    })
+}
+
+fn is_true(value: &Value, key: &str) -> bool {
+    value.get(key).and_then(Value::as_bool) == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: &Value, map: &Value) -> Result<TokenizerConfig> {
+        let fields = |name: &str, value: &Value| {
+            Fields::of(Path::new(name), value.as_object().cloned().unwrap_or_default())
+        };
+        TokenizerConfig::from_fields(
+            &fields("tokenizer_config.json", config),
+            &fields("special_tokens_map.json", map),
+        )
+    }
+
+    fn config(config: &Value, map: &Value) -> TokenizerConfig {
+        read(config, map).expect("it can be read")
+    }
+
+    #[test]
+    fn an_invalid_special_token_is_refused_by_name() {
+        for (wrong, word) in [
+            (json!({"add_bos_token": "true"}), "add_bos_token"),
+            (json!({"bos_token": 5}), "bos_token"),
+            (json!({"eos_token": {"text": "</s>"}}), "eos_token"),
+            (json!({"added_tokens_decoder": {"x": {"content": "a"}}}), "added_tokens_decoder"),
+            (json!({"added_tokens_decoder": {"5": {}}}), "added_tokens_decoder"),
+            (json!({"added_tokens_decoder": []}), "added_tokens_decoder"),
+        ] {
+            let message = read(&wrong, &json!({})).expect_err("it must be refused").to_string();
+            assert!(message.starts_with("tokenizer_config.json: ") && message.contains(word), "{message}");
+        }
+        assert!(read(&json!({"bos_token": null, "add_bos_token": null}), &json!({})).is_ok());
+    }
+
+    #[test]
+    fn special_tokens_are_strings_or_objects() {
+        let read = config(
+            &json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
+                "add_bos_token": true,
+                "added_tokens_decoder": {"10": {"content": "b"}, "9": {"content": "</s>"}}}),
+            &json!({"eos_token": "<other>", "unk_token": "<unk>"}),
+        );
+        assert_eq!(read.special_token("bos_token"), Some("<s>"));
+        assert_eq!(read.special_token("eos_token"), Some("</s>"));
+        assert_eq!(read.special_token("unk_token"), Some("<unk>"));
+        assert_eq!(read.special_token("pad_token"), None);
+        assert_eq!((read.add_bos, read.add_eos), (Some(true), None));
+        let added: Vec<_> =
+            read.added_tokens.iter().map(|token| (token.content.as_str(), token.special)).collect();
+        assert_eq!(added, [("</s>", true), ("b", false)]);
+        let named: Vec<_> = read.named_tokens.iter().map(|token| token.content.as_str()).collect();
+        assert_eq!(named, ["<s>", "<unk>"]);
+    }
+
+    #[test]
+    fn the_map_overrides_older_folders() {
+        let read = config(&json!({"eos_token": "</s>"}), &json!({"eos_token": "<|im_end|>"}));
+        assert_eq!(read.special_token("eos_token"), Some("<|im_end|>"));
+    }
+}

@@ -1,0 +1,358 @@
+//! The tokenizer of a model folder: text to token ids and back.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use aho_corasick::AhoCorasick;
+use chat_template::guarded;
+use mlx_files::{Warnings, expect_utf8_json};
+use serde_json::{Map, Value};
+use tokenizers::{AddedToken, Tokenizer as Inner};
+
+use super::config::TokenizerConfig;
+use super::decoder::Chain;
+use super::encoded::{EncodeLimit, Encoded, Stop};
+use super::parse::parse;
+use super::pipeline::Pipeline;
+use super::size_bound::SizeBound;
+use super::token_bytes::token_bytes;
+use super::token_index::TokenIndex;
+use crate::error::{Error, Result};
+
+/// Longer texts are refused where the tokenizer has a step that cannot be done piece by piece.
+const LONGEST_WHOLE: usize = 1 << 20;
+
+/// The special tokens before and after a text.
+type Frame = (Vec<u32>, Vec<u32>);
+
+/// A tokenizer, ready to share between threads; clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Inner,
+    chain: Chain,
+    special_tokens: Map<String, Value>,
+    warnings: Warnings,
+    /// How texts are encoded; without it the tokenizers crate does all of it at once.
+    pipeline: Option<Pipeline>,
+    /// The special tokens around every text; without them the tokenizers crate adds what tokenizer.json says.
+    frame: Option<Frame>,
+    size: Option<SizeBound>,
+    /// Made when a constraint first needs it.
+    index: OnceLock<TokenIndex>,
+    /// Finds spelled-out control tokens. Made when a prompt first quotes a text.
+    control: OnceLock<AhoCorasick>,
+}
+
+impl Tokenizer {
+    /// Loads tokenizer.json of a model folder, with `tokenizer_config.json` and `special_tokens_map.json` if
+    /// present.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let path = folder.join("tokenizer.json");
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(folder)),
+            Err(error) => return Err(Error::io(path, error)),
+        };
+        let config = TokenizerConfig::load(folder)?;
+        expect_utf8_json(&path, &bytes)?;
+        // tokenizers panics on some broken files, so check the syntax first and guard the rest.
+        serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
+            .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
+        guarded(|| Self::new(parse(&bytes)?, config))
+            .unwrap_or_else(|| Err("it is inconsistent".into()))
+            .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
+    }
+
+    pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
+        // Some files carry truncation and padding settings from training; a prompt is never cut or padded.
+        inner.with_truncation(None)?.with_padding(None);
+        let (bos, eos) =
+            ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
+        inner.add_tokens(config.added_tokens)?;
+        let known = inner.get_added_tokens_decoder();
+        let named = config.named_tokens.into_iter().map(|token| {
+            let own = inner.token_to_id(&token.content).and_then(|id| known.get(&id)).cloned();
+            AddedToken { special: true, ..own.unwrap_or(token) }
+        });
+        let named: Vec<AddedToken> = named.collect();
+        inner.add_tokens(named)?;
+        let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
+        let frame = frame(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
+        let (chain, size, pipeline) = (Chain::new(&inner), SizeBound::new(&inner), Pipeline::new(&inner));
+        let (special_tokens, warnings) = (config.special_tokens, config.warnings);
+        let (index, control) = (OnceLock::new(), OnceLock::new());
+        let shared = Shared { inner, chain, special_tokens, warnings, pipeline, frame, size, index, control };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Faults of optional files.
+    pub fn warnings(&self) -> &Warnings {
+        &self.shared.warnings
+    }
+
+    /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
+    /// Special tokens spelled out in `text` are encoded as such.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+        self.encode_within(text, add_special_tokens, &EncodeLimit::NONE)?.whole()
+    }
+
+    /// The same within a limit.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        limit: &EncodeLimit,
+    ) -> Result<Encoded> {
+        match self.ids(text, add_special_tokens, limit) {
+            Ok(ids) if ids.len() > limit.tokens => Ok(Encoded::AtLeast(ids.len())),
+            Ok(ids) => Ok(Encoded::Whole(ids)),
+            Err(Stop::Limit(fewest)) => Ok(Encoded::AtLeast(fewest)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    fn ids(&self, text: &str, framed: bool, limit: &EncodeLimit) -> Result<Vec<u32>, Stop> {
+        let fewest = self.fewest_tokens(text);
+        if fewest > limit.tokens {
+            return Err(Stop::Limit(fewest));
+        }
+        let Shared { inner, pipeline, frame, .. } = self.shared.as_ref();
+        let frame = frame.as_ref().filter(|_| framed);
+        // Without a known frame only the tokenizers crate can make it.
+        let frame_is_left = framed && frame.is_none();
+        let ids = match pipeline.as_ref().filter(|_| !frame_is_left) {
+            Some(pipeline) => pipeline.encode(inner.get_model(), text, limit)?,
+            None => encode_whole(inner, text, frame_is_left)?,
+        };
+        Ok(match frame {
+            Some((before, after)) => [before, &ids, after].map(Vec::as_slice).concat(),
+            None => ids,
+        })
+    }
+
+    /// A lower bound of the number of tokens of `text`, computed without tokenizing it. 0 if unknown.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        self.shared.size.map_or(0, |size| size.fewest(text))
+    }
+
+    /// Encodes a rendered chat. The template writes the special tokens itself; only a missing BOS token is added, as
+    /// llama.cpp does.
+    pub fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_chat_within(text, &EncodeLimit::NONE)?.whole()
+    }
+
+    /// The same within a limit.
+    pub fn encode_chat_within(&self, text: &str, limit: &EncodeLimit) -> Result<Encoded> {
+        let mut ids = match self.encode_within(text, false, limit)? {
+            Encoded::Whole(ids) => ids,
+            too_many @ Encoded::AtLeast(_) => return Ok(too_many),
+        };
+        let missing = self.bos_id().filter(|first| ids.first() != Some(first));
+        if let Some(first) = missing
+            && self.encode("", true)?.first() == Some(&first)
+        {
+            ids.insert(0, first);
+        }
+        Ok(if ids.len() > limit.tokens { Encoded::AtLeast(ids.len()) } else { Encoded::Whole(ids) })
+    }
+
+    /// The number of tokens, including added ones. A model may have more logits.
+    pub fn vocab_size(&self) -> usize {
+        self.shared.inner.get_vocab_size(true)
+    }
+
+    /// The id of a token as the vocabulary spells it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.shared.inner.token_to_id(token)
+    }
+
+    /// A token as the vocabulary spells it.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.shared.inner.id_to_token(id)
+    }
+
+    /// A token as the decoder takes it: an added token may have another spelling there.
+    pub(super) fn spelling(&self, id: u32) -> Option<String> {
+        let Shared { inner, .. } = self.shared.as_ref();
+        inner.get_added_vocabulary().simple_id_to_token(id).or_else(|| inner.id_to_token(id))
+    }
+
+    /// The ordinary tokens that `text` may begin with, and the number of its bytes that each stands for; shorter ones first.
+    pub fn beginnings<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
+        self.index().beginnings(text)
+    }
+
+    fn index(&self) -> &TokenIndex {
+        let ids = || self.shared.inner.get_vocab(true).into_values().filter(|id| !self.is_special(*id));
+        self.shared.index.get_or_init(|| TokenIndex::new(ids().map(|id| (id, self.token_bytes(id)))))
+    }
+
+    /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let decoder = self.shared.inner.get_decoder();
+        self.spelling(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
+    }
+
+    /// Whether `id` is a special token.
+    pub fn is_special(&self, id: u32) -> bool {
+        let added = self.shared.inner.get_added_vocabulary();
+        self.token(id).is_some_and(|token| added.is_special_token(&token))
+    }
+
+    /// The tokens that were added to the vocabulary, special or not.
+    pub(super) fn control_tokens(&self, make: impl FnOnce() -> AhoCorasick) -> &AhoCorasick {
+        self.shared.control.get_or_init(make)
+    }
+
+    pub(super) fn added_tokens(&self) -> Vec<AddedToken> {
+        self.shared.inner.get_added_tokens_decoder().into_values().collect()
+    }
+
+    /// The BOS token, as `tokenizer_config.json` names it.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.shared.special_tokens.get("bos_token").and_then(Value::as_str)
+    }
+
+    /// The EOS token, as `tokenizer_config.json` names it.
+    pub fn eos_token(&self) -> Option<&str> {
+        self.shared.special_tokens.get("eos_token").and_then(Value::as_str)
+    }
+
+    /// The id of [`bos_token`](Self::bos_token).
+    pub fn bos_id(&self) -> Option<u32> {
+        self.id(self.bos_token()?)
+    }
+
+    /// The id of [`eos_token`](Self::eos_token).
+    pub fn eos_id(&self) -> Option<u32> {
+        self.id(self.eos_token()?)
+    }
+
+    pub(super) fn chain(&self) -> &Chain {
+        &self.shared.chain
+    }
+}
+
+/// Encodes a text at once.
+fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
+    if text.len() > LONGEST_WHOLE {
+        let message = format!(
+            "this model's tokenizer takes at most {LONGEST_WHOLE} bytes at once, and the text has {}",
+            text.len()
+        );
+        return Err(Error::Tokenizer(message));
+    }
+    let encoding = inner.encode_fast(text, framed).map_err(|error| Error::Tokenizer(error.to_string()))?;
+    Ok(encoding.get_ids().to_vec())
+}
+
+/// The special tokens to put around a text: for BOS and EOS, whether `tokenizer_config.json` adds them, with their ids; a side that it
+/// does not set follows tokenizer.json. `None` if it sets neither, and tokenizer.json does more than to add tokens on both sides.
+fn frame(inner: &Inner, [bos, eos]: [(Option<bool>, Option<u32>); 2]) -> tokenizers::Result<Option<Frame>> {
+    let own = match (frame_of(inner, "a")?, frame_of(inner, "b a")?) {
+        (one, other) if one == other => one,
+        _ => None,
+    };
+    if own.is_none() && bos.0.is_none() && eos.0.is_none() {
+        return Ok(None);
+    }
+    let (before, after) = own.unwrap_or_default();
+    let side = |(enabled, id): (Option<bool>, Option<u32>), own: Vec<u32>| match enabled {
+        Some(true) => id.into_iter().collect(),
+        Some(false) => Vec::new(),
+        None => own,
+    };
+    Ok(Some((side(bos, before), side(eos, after))))
+}
+
+/// The special tokens that tokenizer.json puts around this text.
+fn frame_of(inner: &Inner, text: &str) -> tokenizers::Result<Option<Frame>> {
+    let (plain, framed) = (inner.encode_fast(text, false)?, inner.encode_fast(text, true)?);
+    let (plain, framed) = (plain.get_ids(), framed.get_ids());
+    let start = framed.windows(plain.len().max(1)).position(|window| window == plain);
+    Ok(start.map(|start| (framed[..start].to_vec(), framed[start + plain.len()..].to_vec())))
+}
+
+/// The error for a folder without tokenizer.json.
+fn missing(folder: &Path) -> Error {
+    let others = ["tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"];
+    match others.iter().find(|name| folder.join(name).exists()) {
+        Some(name) => Error::file(
+            folder.join("tokenizer.json"),
+            format!("is missing; {name} is not supported: convert it with transformers' save_pretrained"),
+        ),
+        None => Error::file(folder.join("tokenizer.json"), "is missing"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A tokenizer whose ids are the positions in `tokens`; tokens in `<|...|>` are special.
+    pub(crate) fn tiny(decoder: &Value, tokens: &[&str], config: TokenizerConfig) -> Tokenizer {
+        let vocabulary: Map<_, _> =
+            tokens.iter().enumerate().map(|(id, token)| ((*token).to_string(), id.into())).collect();
+        let special = tokens.iter().enumerate().filter(|(_, token)| token.starts_with("<|"));
+        let added: Vec<_> = special
+            .map(|(id, token)| {
+                json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": false, "special": true})
+            })
+            .collect();
+        let file = json!({"version": "1.0", "added_tokens": added, "decoder": decoder, "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "padding": null,
+            "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": true}});
+        let inner = Inner::from_bytes(file.to_string()).expect("the file is well formed");
+        Tokenizer::new(inner, config).expect("the file is consistent")
+    }
+
+    /// The reference: the decoding of the tokenizers crate.
+    pub(crate) fn decode_all(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
+        let in_vocabulary =
+            |id: &u32| tokenizer.token(*id).is_some_and(|_| !skip_special || !tokenizer.is_special(*id));
+        let ids: Vec<_> = ids.iter().copied().filter(in_vocabulary).collect();
+        // One of its decoders fails on an empty list.
+        if ids.is_empty() {
+            String::new()
+        } else {
+            tokenizer.shared.inner.decode(&ids, false).expect("decodes")
+        }
+    }
+
+    #[test]
+    fn tokenizer_config_decides_which_special_tokens_are_added() {
+        let tokens = ["a", "b", "<|bos|>", "<|eos|>"];
+        let encode = |add_bos, add_eos, special| {
+            let names = json!({"bos_token": "<|bos|>", "eos_token": "<|eos|>"});
+            let special_tokens = names.as_object().cloned().unwrap_or_default();
+            let config = TokenizerConfig { special_tokens, add_bos, add_eos, ..TokenizerConfig::default() };
+            tiny(&Value::Null, &tokens, config).encode("ab<|eos|>a", special).expect("encodes")
+        };
+        assert_eq!(encode(None, None, true), [0, 1, 3, 0]);
+        assert_eq!(encode(Some(true), None, true), [2, 0, 1, 3, 0]);
+        assert_eq!(encode(Some(true), Some(true), true), [2, 0, 1, 3, 0, 3]);
+        assert_eq!(encode(Some(true), Some(true), false), [0, 1, 3, 0]);
+    }
+
+    #[test]
+    fn a_folder_without_a_valid_tokenizer_is_refused_by_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let message = || Tokenizer::load(folder.path()).expect_err("cannot be loaded").to_string();
+        assert!(message().ends_with("tokenizer.json: is missing"));
+        std::fs::write(folder.path().join("tokenizer.model"), "").expect("writes");
+        assert!(message().contains("tokenizer.model is not supported"));
+        std::fs::write(folder.path().join("tokenizer.json"), "{\"model\": 1").expect("writes");
+        assert!(message().contains("tokenizer.json: is not valid JSON: "));
+        std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("writes");
+        assert!(message().contains("tokenizer.json: is not a valid tokenizer: "));
+    }
+}

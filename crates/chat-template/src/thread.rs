@@ -1,0 +1,69 @@
+//! The thread that renders: its stack holds the deepest recursion that is allowed, and it can be paused and stopped.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, scope};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::guarded::GUARDED_THREAD;
+
+/// Many times what the deepest rendering takes. Only used pages take memory.
+const STACK: usize = 256 << 20;
+
+/// The time between two questions whether to pause.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Asked now and then during a rendering. It may wait, to let others work; an error ends the rendering.
+pub type Pause<'a, E> = &'a (dyn Fn() -> Result<(), E> + Sync);
+
+/// Never waits, and never ends a rendering.
+pub const NO_PAUSE: Pause<Infallible> = &|| Ok(());
+
+/// Pauses and stops the thread that renders.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    stops: AtomicBool,
+    /// Taken while the rendering is paused.
+    pauses: Mutex<()>,
+}
+
+impl Control {
+    /// Waits while the rendering is paused. False if it is to stop.
+    pub(super) fn goes_on(&self) -> bool {
+        drop(self.pauses.lock().unwrap_or_else(PoisonError::into_inner));
+        !self.stops.load(Ordering::Relaxed)
+    }
+}
+
+/// The result of `work` on a thread of its own. `pause` is asked on this thread meanwhile; `work` waits with it, and its error stops
+/// `work` and is given back.
+pub(super) fn on_thread<T: Send, E>(
+    pause: Pause<E>,
+    work: impl FnOnce(&Arc<Control>) -> Result<T, Error> + Send,
+) -> Result<Result<T, Error>, E> {
+    let control = Arc::new(Control::default());
+    scope(|threads| {
+        let (ended, end) = channel::<()>();
+        let builder = Builder::new().name(GUARDED_THREAD.to_owned()).stack_size(STACK);
+        let thread = builder.spawn_scoped(threads, || {
+            // Dropped at the end, also by a panic.
+            let _ended = ended;
+            work(&control)
+        });
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => return Ok(Err(Error::other(format!("no thread could be started: {error}")))),
+        };
+        let mut stopped = Ok(());
+        while stopped.is_ok() && end.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            let _paused = control.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+            stopped = pause();
+            control.stops.store(stopped.is_err(), Ordering::Relaxed);
+        }
+        let result = thread.join().unwrap_or_else(|_| Err(Error::other("it cannot be rendered")));
+        stopped.map(|()| result)
+    })
+}

@@ -1,0 +1,39 @@
+//! Faults of files.
+
+use std::path::{Path, PathBuf};
+
+/// The result of an operation on a file.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A file that cannot be read, written or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+    /// The content of a file or folder cannot be used.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The key in it and what is wrong with it.
+        message: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] on `path`.
+    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    /// An [`Error::File`] about `path`.
+    pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
+        Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
+    }
+}

@@ -1,0 +1,28 @@
+//! The small files of a model folder: JSON that is read by key, optional files whose faults are warnings, the names of the weight files,
+//! and writes that are whole or absent.
+//!
+//! ```no_run
+//! use mlx_files::Fields;
+//!
+//! # fn main() -> mlx_files::Result<()> {
+//! let config: Fields = Fields::read("model/config.json".as_ref())?;
+//! println!("{} layers", config.size("num_hidden_layers")?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod atomic_write;
+mod error;
+mod fields;
+mod human_bytes;
+mod warnings;
+pub mod weight_files;
+
+pub use atomic_write::{
+    TEMPORARY, create_private_folder, create_privately, keep_names, warn_of_readers, write_atomically,
+    write_privately,
+};
+pub use error::{Error, Result};
+pub use fields::{Fields, bytes, expect_utf8_json, object};
+pub use human_bytes::size;
+pub use warnings::Warnings;

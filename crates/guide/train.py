@@ -1,0 +1,147 @@
+"""Trains the guide: tokenizer, model, Hugging Face files, evaluation. One seed, one order, one result.
+
+    python train.py                          # everything, into the folder of this file
+    python train.py --evaluate-only          # the held-out phrasings again, from the files
+    python train.py --steps 5 --limit 5 --out FOLDER
+"""
+import argparse
+import itertools
+import json
+import math
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import doubt
+import model as network
+import tokenizer as tokens
+from dialogues import Corpus
+
+HERE = Path(__file__).resolve().parent
+SEED = 20
+VOCABULARY = 2048
+STEPS = 3500
+# Rows of these lengths take turns, so that short chats are frequent and no position of the context is strange.
+LENGTHS = (256, 512, 256, 1024)
+TOKENS_PER_STEP = 2048
+RATE, LAST_RATE, WARM_UP, DECAY, CLIP = 2e-3, 1e-4, 150, 0.05, 1.0
+QUESTION_WEIGHT = 0.1
+LONGEST_ANSWER = 200
+BATCH = 64
+
+
+def rows(corpus, tokenizer, seed):
+    """A function that gives rows of a length: ids and the weights of their losses. Dialogues are packed without masks."""
+    stream = corpus.dialogues(seed)
+
+    def row(length):
+        ids, weights = [], []
+        while len(ids) <= length:
+            turns, system = next(stream)
+            more, answered = tokens.encode(tokenizer, turns, system)
+            ids += more
+            weights += [1.0 if it else QUESTION_WEIGHT for it in answered]
+        return ids[: length + 1], weights[: length + 1]
+
+    return row
+
+
+def rate(step, steps):
+    if step < WARM_UP:
+        return RATE * (step + 1) / WARM_UP
+    done = (step - WARM_UP) / max(1, steps - WARM_UP)
+    return LAST_RATE + (RATE - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def train(corpus, tokenizer, steps):
+    torch.manual_seed(SEED)
+    model = network.Llama(network.Shape(vocab=tokenizer.get_vocab_size()))
+    print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters, {steps} steps of {TOKENS_PER_STEP} tokens")
+    matrices = [weight for weight in model.parameters() if weight.dim() == 2]
+    norms = [weight for weight in model.parameters() if weight.dim() == 1]
+    groups = [dict(params=matrices, weight_decay=DECAY), dict(params=norms, weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95), fused=True)
+    row, begin, recent = rows(corpus, tokenizer, SEED), time.time(), []
+    for step in range(steps):
+        length = LENGTHS[step % len(LENGTHS)]
+        ids, weights = zip(*(row(length) for _ in range(TOKENS_PER_STEP // length)))
+        ids, weights = torch.tensor(ids), torch.tensor(weights)[:, 1:]
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, steps)
+        logits = model.logits(model(ids[:, :-1]))
+        losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        loss = (losses * weights.flatten()).sum() / weights.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        answers = losses.detach()[weights.flatten() == 1.0]
+        recent.append(float(answers.mean()))
+        if (step + 1) % 50 == 0 or step + 1 == steps:
+            mean, seconds = sum(recent) / len(recent), (time.time() - begin) / (step + 1)
+            print(f"step {step + 1}: loss of answers {mean:.4f}, {seconds:.2f} s a step", flush=True)
+            recent.clear()
+    return model
+
+
+def evaluate(corpus, folder, limit):
+    """Answers what is held out, greedily, from the exported files; right is what equals a right answer."""
+    model, tokenizer = network.load(folder), tokens.load(folder)
+    end = tokenizer.token_to_id(tokens.END)
+    cases = corpus.cases()
+    if limit:
+        cases = cases[:: max(1, len(cases) // limit)][:limit]
+    prompts = [tokens.encode(tokenizer, [*case.before, (case.question, None)])[0] for case in cases]
+    order = sorted(range(len(cases)), key=lambda index: (len(prompts[index]), index))
+    right, asked, wrong, outcomes = Counter(), Counter(), [], []
+    for _, group in itertools.groupby(order, key=lambda index: len(prompts[index])):
+        group = list(group)
+        for batch in (group[at : at + BATCH] for at in range(0, len(group), BATCH)):
+            answers, least = model.greedy([prompts[index] for index in batch], end, LONGEST_ANSWER)
+            for index, ids, likely in zip(batch, answers, least):
+                case, answer = cases[index], tokenizer.decode(ids, skip_special_tokens=True).strip()
+                asked[case.topic] += 1
+                outcomes.append((likely, answer in case.answers))
+                if answer in case.answers:
+                    right[case.topic] += 1
+                else:
+                    wrong.append((case, answer, likely))
+    total, good = sum(asked.values()), sum(right.values())
+    rates = {topic: dict(held_out=asked[topic], right=right[topic]) for topic in sorted(asked)}
+    report = dict(held_out=total, right=good, rate=round(good / max(1, total), 4), doubt=doubt.report(outcomes), by_topic=rates)
+    place = folder.parent
+    (place / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    with open(place / "wrong.log", "w", encoding="utf-8") as log:
+        for case, answer, likely in wrong:
+            before = "".join(f"({question}) " for question, _ in case.before)
+            log.write(f"{case.topic}: {before}{case.question}\n  said:  {answer} ({likely:.3f})\n  right: {case.answers[0]}\n")
+    print(json.dumps(report))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Train the guide, export it, and evaluate it.")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--out", type=Path, default=HERE / "model", help="the folder of the model; reports go beside it")
+    parser.add_argument("--evaluate-only", action="store_true")
+    parser.add_argument("--limit", type=int, help="evaluate only so many of the held-out phrasings")
+    parser.add_argument("--threads", type=int, default=1, help="another number may give other bits")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    corpus = Corpus(HERE / "corpus")
+    folder = arguments.out.resolve()
+    if not arguments.evaluate_only:
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer = tokens.make(corpus.texts(), VOCABULARY, folder)
+        model = train(corpus, tokenizer, arguments.steps)
+        bos, eos = (tokenizer.token_to_id(token) for token in (tokens.BOS, tokens.END))
+        network.export(model, folder, bos, eos)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        print(f"{folder.name}: {size / 1e6:.2f} MB")
+    evaluate(corpus, folder, arguments.limit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+//! Faults of the cache and of the names in it.
+
+use std::path::{Path, PathBuf};
+
+/// The result of every operation here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a model cannot be found or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder cannot be read, written or used.
+    #[error(transparent)]
+    Files(#[from] mlx_files::Error),
+    /// A model cannot be used.
+    #[error("{name}: {message}")]
+    Hub {
+        /// `ORG/NAME`.
+        name: String,
+        /// What is wrong and what would help.
+        message: String,
+    },
+    /// A model is not on this machine, or only in part.
+    #[error("{name}: {message}")]
+    NotDownloaded {
+        /// `ORG/NAME`.
+        name: String,
+        /// What is missing.
+        message: String,
+    },
+    /// A name or revision has a form that the Hub does not allow.
+    #[error("{name}: {message}")]
+    Option {
+        /// `model` or `revision`.
+        name: &'static str,
+        /// The value and the values that are allowed.
+        message: String,
+    },
+    /// An environment variable is missing.
+    #[error("{variable}: {message}")]
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        mlx_files::Error::io(path, source).into()
+    }
+
+    pub(crate) fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
+        mlx_files::Error::file(path, message).into()
+    }
+
+    /// An error about a path that is not a model.
+    pub fn not_a_model(path: &Path) -> Self {
+        Self::file(
+            path,
+            "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
+        )
+    }
+
+    /// An [`Error::Hub`] about the model of that name.
+    pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
+        Self::Hub { name: name.to_string(), message: message.into() }
+    }
+
+    pub(crate) fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
+        Self::NotDownloaded { name: name.to_string(), message: message.into() }
+    }
+
+    pub(crate) fn option(name: &'static str, message: impl Into<String>) -> Self {
+        Self::Option { name, message: message.into() }
+    }
+
+    pub(crate) fn environment(variable: &'static str, message: impl Into<String>) -> Self {
+        Self::Environment { variable, message: message.into() }
+    }
+}

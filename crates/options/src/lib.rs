@@ -1,0 +1,26 @@
+//! What the command line and the server share: engine flags, errors in their words, sizes and times for people, the log filter, text for a terminal.
+//!
+//! ```no_run
+//! let budget: mlx_options::ByteSize = "12GB".parse().expect("a size");
+//! println!("{} is {} bytes", mlx_options::rough_size(budget.0), budget.0);
+//! ```
+#![forbid(unsafe_code)]
+
+mod cache;
+mod describe;
+mod device;
+mod engine;
+mod hidden;
+mod human_units;
+mod log_filter;
+mod printable;
+mod workers;
+
+pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
+pub use describe::describe;
+pub use device::DeviceArgs;
+pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
+pub use human_units::{ByteSize, Seconds, rough_size};
+pub use log_filter::log_filter;
+pub use printable::{Printer, printable, printable_json, visible};
+pub use workers::WorkersArgs;

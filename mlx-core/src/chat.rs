@@ -1,0 +1,11 @@
+//! Conversations with an engine: their prompts, their answers as they come, and sessions that keep them.
+
+mod pictures;
+mod prompt;
+mod session;
+mod stream;
+mod turns;
+
+pub use prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
+pub use session::{Answer, ChatSession, ContextFill};
+pub use stream::{ChatStream, StreamEvent};
