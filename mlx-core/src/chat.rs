@@ -3,9 +3,11 @@
 mod pictures;
 mod prompt;
 mod session;
+mod start;
 mod stream;
 mod turns;
 
 pub use prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 pub use session::{Answer, ChatSession, ContextFill};
-pub use stream::{ChatStream, StreamEvent};
+pub use start::{AnswerRequest, AnswerStart, AnswerTools};
+pub use stream::{AnswerReader, ChatStream, StreamEvent};

@@ -1,7 +1,7 @@
 //! A request to generate, as the reader of any protocol leaves it. Invariant: everything in it changes the answer.
 
 use chat_format::{ChatTemplate, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
-use mlx_core::chat::ContextPolicy;
+use mlx_core::chat::{AnswerTools, ContextPolicy};
 use mlx_core::engine::RequestOptions;
 use mlx_json::{Map, Value};
 
@@ -124,6 +124,11 @@ impl ToolRequest {
     /// Whether the model is shown tools.
     pub(crate) fn is_used(&self) -> bool {
         self.tools.are_shown(&self.choice)
+    }
+
+    /// The tools as the start of an answer takes them.
+    pub(crate) fn of_answer(&self) -> AnswerTools<'_> {
+        AnswerTools { tools: &self.tools, choice: &self.choice, is_single: self.is_single }
     }
 
     /// The tools as a chat template sees them.

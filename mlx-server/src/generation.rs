@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use chat_format::{ChatEvent, OutputParser};
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
+use mlx_core::chat::AnswerReader;
 use mlx_core::engine::{
     Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
 };
@@ -35,7 +36,7 @@ pub(crate) struct Choice {
     /// The id of its request.
     request: RequestId,
     events: EventStream,
-    parser: OutputParser,
+    reader: AnswerReader,
     state: AppState,
     clock: Clock,
     /// The calls that have begun.
@@ -68,8 +69,8 @@ impl Choice {
         let follow = |(index, generation): (usize, Generation)| Self {
             index,
             request: request.clone(),
+            reader: AnswerReader::new(parser.clone(), generation.canceller()),
             events: generation.into_stream(),
-            parser: parser.clone(),
             state: state.clone(),
             clock: Clock { begun, last: None },
             calls: 0,
@@ -132,25 +133,22 @@ impl Choice {
         let forced = &self.state.shutdown.forced;
         tokio::select! {
             event = self.events.next() => return event,
-            () = forced.cancelled() => self.events.canceller().cancel(),
+            () = forced.cancelled() => self.reader.canceller().cancel(),
         }
         self.events.next().await
     }
 
-    fn follow(&mut self, event: Event) -> Piece {
+    fn follow(&mut self, mut event: Event) -> Piece {
         let mut piece = Piece { choice: self.index, ..Piece::default() };
+        let events = self.reader.read(&mut event);
         match event {
             Event::Prompt(token) => piece.prompt.push(Token { id: token.id, logprob: token.logprob }),
             // Only `vector` asks for one, and no request for the other.
             Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.tick();
-                let events = self.parser.push(token.id, &token.text, &token.delta);
                 piece.tokens.push(Token { id: token.id, logprob: token.logprob });
                 piece = self.add(piece, events);
-                if self.parser.has_ended() {
-                    self.events.canceller().cancel();
-                }
             }
             Event::Done(finished) => {
                 self.ended = true;
@@ -166,11 +164,10 @@ impl Choice {
                         "prefix cache miss: the prompt diverges from a cached one at this token"
                     );
                 }
-                let events = self.parser.end(&finished.delta, finished.reason != FinishReason::EndToken);
                 piece = self.add(piece, events);
                 // The text before a failure is good, and is sent before it.
                 self.last = Some(self.reason(&finished.reason).map(|reason| {
-                    let reasoning_tokens = self.parser.reasoning_tokens();
+                    let reasoning_tokens = self.reader.reasoning_tokens();
                     let end = Some(End {
                         reason,
                         usage: finished.usage,
@@ -221,9 +218,7 @@ impl Choice {
             FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => {
                 Ok(EndReason::ToolCalls)
             }
-            FinishReason::Cancelled | FinishReason::Length if self.parser.has_ended() => {
-                Ok(EndReason::ToolCalls)
-            }
+            FinishReason::Length if self.reader.has_ended() => Ok(EndReason::ToolCalls),
             FinishReason::EndToken => Ok(EndReason::EndToken),
             FinishReason::StopString(text) => Ok(EndReason::StopString(text.clone())),
             FinishReason::Length => Ok(EndReason::Length),

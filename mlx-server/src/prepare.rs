@@ -4,7 +4,9 @@
 use chat_format::text::{EncodeLimit, Encoded, Tokenizer};
 use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
 use mlx_core::Error;
-use mlx_core::chat::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
+use mlx_core::chat::{
+    AnswerRequest, AnswerStart, ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within,
+};
 use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
 
@@ -27,21 +29,19 @@ pub(crate) fn chat(
     let ChatRequest { mut job, conversation, limit_name, policy } = request;
     let in_chat = |error: ApiError| error.in_chat(limit_name);
     let tools = conversation.tools.clone();
+    check_constraint(&tools, &job)?;
     let input = chat_input(lease, conversation)?;
-    let continues = input.continue_final_message;
-    let limit = job.options.max_tokens;
-    let prompt = chat_prompt_within(&lease.engine, &input, limit, policy, &|| turn.pause());
-    let ChatPrompt { text, tokens, images, dropped, slide } =
-        prompt.map_err(|error| in_chat(error.into()))?;
-    let parser =
-        with_tools(OutputParser::new(&lease.engine.folder().format, &text), lease, tools.clone(), &text)?;
-    let parser = if continues { parser.continuing() } else { parser };
-    constrain(lease, &tools, &mut job)?;
-    (job.options.images, job.options.slide, job.options.is_message) = (images, slide, true);
-    let part = PromptPart { ids: tokens, echo: String::new() };
+    let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: job.options };
+    let start = request.start(&lease.engine, &|| turn.pause()).map_err(|error| in_chat(error.into()))?;
+    let AnswerStart { prompt, options, tools_constrain, parser } = start;
+    job.options = options;
+    if tools_constrain {
+        job.constraint_field = Some("tools");
+    }
+    let part = PromptPart { ids: prompt.tokens, echo: String::new() };
     expect_compiling(&job, turn)?;
-    let mut prepared = start(state, lease, &job, vec![part], &parser).map_err(in_chat)?;
-    prepared.facts.dropped = Some(dropped.len()).filter(|_| policy != ContextPolicy::Stop);
+    let mut prepared = submit(state, lease, &job, vec![part], &parser).map_err(in_chat)?;
+    prepared.facts.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn completion(
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
     expect_compiling(&request.job, turn)?;
-    start(state, lease, &request.job, prompts, &OutputParser::plain())
+    submit(state, lease, &request.job, prompts, &OutputParser::plain())
 }
 
 /// The maximum number of tokens of a text.
@@ -224,39 +224,17 @@ fn tool_support(model: &Loaded) -> Result<&ToolSupport, ApiError> {
     support.map_err(|why| ApiError::unsupported("tools", format!("cannot be used: {why}")))
 }
 
-/// Constrains an answer to what the choice of tools demands.
-fn constrain(model: &Loaded, request: &ToolRequest, job: &mut GenerationSpec) -> Result<(), ApiError> {
-    if !request.is_used() {
-        return Ok(());
-    }
-    let answer = match &job.options.constraint {
-        None => None,
-        Some(ConstraintSpec { grammar: Grammar::JsonSchema(schema), .. }) => Some(schema.clone()),
-        Some(_) => {
+/// Refuses a constraint of the answer that cannot stand beside tools.
+fn check_constraint(tools: &ToolRequest, job: &GenerationSpec) -> Result<(), ApiError> {
+    match &job.options.constraint {
+        Some(ConstraintSpec { grammar, .. })
+            if tools.is_used() && !matches!(grammar, Grammar::JsonSchema(_)) =>
+        {
             let field = job.constraint_field.unwrap_or("structured_outputs");
-            return Err(ApiError::unsupported(field, "may not be given beside tools, but for a JSON schema"));
+            Err(ApiError::unsupported(field, "may not be given beside tools, but for a JSON schema"))
         }
-    };
-    let ToolRequest { tools, choice, is_single } = request;
-    let (support, tokenizer) = (tool_support(model)?, &model.engine.folder().tokenizer);
-    if let Some(constraint) = support.constraint(tools, choice, *is_single, answer.as_ref(), tokenizer)? {
-        (job.options.constraint, job.constraint_field) = (Some(constraint), Some("tools"));
+        _ => Ok(()),
     }
-    Ok(())
-}
-
-/// The same parser for an answer that may call tools.
-fn with_tools(
-    parser: OutputParser,
-    model: &Loaded,
-    request: ToolRequest,
-    prompt: &str,
-) -> Result<OutputParser, ApiError> {
-    if !request.is_used() {
-        return Ok(parser);
-    }
-    let ToolRequest { tools, is_single, .. } = request;
-    Ok(tool_support(model)?.reading_calls(parser, tools, is_single, prompt))
 }
 
 /// A grammar may take long to compile, however short it is.
@@ -264,7 +242,7 @@ fn expect_compiling(job: &GenerationSpec, turn: &Turn) -> Result<(), ApiError> {
     if job.options.constraint.is_some() { Ok(turn.expect_long()?) } else { Ok(()) }
 }
 
-fn start(
+fn submit(
     state: &AppState,
     lease: &Lease,
     job: &GenerationSpec,

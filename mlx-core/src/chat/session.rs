@@ -14,9 +14,10 @@ use chat_format::{
 use mlx_files::write_privately;
 
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
+use super::start::{AnswerRequest, AnswerStart, AnswerTools};
 use super::stream::ChatStream;
 use super::turns::turns;
-use crate::engine::{Engine, RequestOptions};
+use crate::engine::{Engine, RequestOptions, TokenOutput};
 use crate::error::{Error, Result};
 pub use answer::Answer;
 
@@ -278,22 +279,29 @@ impl ChatSession {
     }
 
     fn start(&mut self, choice: &ToolChoice) -> Result<ChatStream> {
+        self.start_after(Vec::new(), choice)
+    }
+
+    /// Starts an answer that begins with these tokens, under the seed that the latest answer had.
+    fn start_after(&mut self, begun: Vec<TokenOutput>, choice: &ToolChoice) -> Result<ChatStream> {
         check_calls(&self.messages).map_err(|mistake| {
             Error::request("messages", format!("[{}].{} {}", mistake.message, mistake.field, mistake.why))
         })?;
-        let ChatPrompt { text, tokens, images, dropped, slide } = self.prompt(choice)?;
-        let constraint = calls::constraint(&self.engine, &self.tools, choice, &self.options)?;
-        let options = RequestOptions { images, slide, is_message: true, constraint, ..self.options.clone() };
-        let request = self.engine.request(tokens, &options)?;
+        let input = TemplateInput { add_generation_prompt: true, ..self.input(choice)? };
+        let tools = AnswerTools { tools: &self.tools, choice, is_single: false };
+        let request =
+            AnswerRequest { input: &input, tools, policy: self.policy, options: self.options.clone() };
+        let AnswerStart { prompt, mut options, parser, .. } = request.start(&self.engine, NO_PAUSE)?;
+        if !begun.is_empty() {
+            options.max_tokens = options.max_tokens.map(|most| most.saturating_sub(begun.len()));
+            options.sampling.seed = options.sampling.seed.or(self.seed);
+        }
+        let ids = begun.iter().map(|token| token.id);
+        let request = self.engine.request(prompt.tokens.into_iter().chain(ids).collect(), &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
-        (self.dropped, self.seed, self.is_unanswered) = (dropped, Some(seed), false);
-        Ok(ChatStream::new(generation, calls::parser(&self.engine, &self.tools, choice, &text)?))
-    }
-
-    fn prompt(&self, choice: &ToolChoice) -> Result<ChatPrompt> {
-        let input = TemplateInput { add_generation_prompt: true, ..self.input(choice)? };
-        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
+        (self.dropped, self.seed, self.is_unanswered) = (prompt.dropped, Some(seed), false);
+        Ok(ChatStream::new(generation, parser).after(begun))
     }
 
     /// Returns the prompt of the conversation. The next message drops a latest turn that does not fit beside an answer, so that turn does

@@ -6,6 +6,55 @@ use chat_format::{ChatEvent, OutputParser};
 
 use crate::engine::{Canceller, Event, FinishReason, Generation, TokenOutput};
 
+/// Reads the events of one generation as thoughts, answer and calls.
+#[derive(Debug)]
+pub struct AnswerReader {
+    parser: OutputParser,
+    canceller: Canceller,
+}
+
+impl AnswerReader {
+    /// Reads with this parser. `canceller` ends the generation after its only call.
+    pub fn new(parser: OutputParser, canceller: Canceller) -> Self {
+        Self { parser, canceller }
+    }
+
+    /// Returns what an event adds to the answer. Text that is held back comes with a later event. A generation that ended with its only
+    /// call was not interrupted, so its reason becomes [`FinishReason::EndToken`].
+    pub fn read(&mut self, event: &mut Event) -> Vec<ChatEvent> {
+        let events = match event {
+            Event::Token(token) => self.parser.push(token.id, &token.text, &token.delta),
+            Event::Done(finished) => {
+                let events = self.parser.end(&finished.delta, finished.reason != FinishReason::EndToken);
+                if self.parser.has_ended() && finished.reason == FinishReason::Cancelled {
+                    finished.reason = FinishReason::EndToken;
+                }
+                events
+            }
+            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
+        };
+        if self.parser.has_ended() {
+            self.canceller.cancel();
+        }
+        events
+    }
+
+    /// True after the only call of an answer: nothing that follows is read.
+    pub fn has_ended(&self) -> bool {
+        self.parser.has_ended()
+    }
+
+    /// The number of tokens in thoughts and their markers so far.
+    pub fn reasoning_tokens(&self) -> usize {
+        self.parser.reasoning_tokens()
+    }
+
+    /// A way to end the generation from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+}
+
 /// What a [`ChatStream`] gives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
@@ -18,30 +67,35 @@ pub enum StreamEvent {
 /// The events of one generation, its text split into thoughts and answer. Dropping it cancels the generation.
 pub struct ChatStream {
     generation: Generation,
-    parser: OutputParser,
+    reader: AnswerReader,
     ready: VecDeque<StreamEvent>,
 }
 
 impl ChatStream {
     /// Reads `generation` through `parser`.
     pub fn new(generation: Generation, parser: OutputParser) -> Self {
-        Self { generation, parser, ready: VecDeque::new() }
+        let reader = AnswerReader::new(parser, generation.canceller());
+        Self { generation, reader, ready: VecDeque::new() }
     }
 
-    /// The same with tokens before those of the generation: the beginning of an answer that it continues.
+    /// The stream with tokens before those of the generation: the beginning of an answer that it continues.
     #[must_use]
-    pub(super) fn behind(mut self, tokens: Vec<TokenOutput>) -> Self {
+    pub(super) fn after(mut self, tokens: Vec<TokenOutput>) -> Self {
         for token in tokens {
-            let events = self.parser.push(token.id, &token.text, &token.delta);
-            self.ready.extend(events.into_iter().map(StreamEvent::Chat));
-            self.ready.push_back(StreamEvent::Engine(Event::Token(token)));
+            self.add(Event::Token(token));
         }
         self
     }
 
     /// A way to end the generation from elsewhere.
     pub fn canceller(&self) -> Canceller {
-        self.generation.canceller()
+        self.reader.canceller()
+    }
+
+    fn add(&mut self, mut event: Event) {
+        let events = self.reader.read(&mut event);
+        self.ready.extend(events.into_iter().map(StreamEvent::Chat));
+        self.ready.push_back(StreamEvent::Engine(event));
     }
 }
 
@@ -50,25 +104,8 @@ impl Iterator for ChatStream {
 
     fn next(&mut self) -> Option<StreamEvent> {
         if self.ready.is_empty() {
-            let mut event = self.generation.next()?;
-            let events = match &mut event {
-                Event::Token(token) => self.parser.push(token.id, &token.text, &token.delta),
-                Event::Done(finished) => {
-                    let events = self.parser.end(&finished.delta, finished.reason != FinishReason::EndToken);
-                    // A generation that ended with its only call was not interrupted.
-                    if self.parser.has_ended() && finished.reason == FinishReason::Cancelled {
-                        finished.reason = FinishReason::EndToken;
-                    }
-                    events
-                }
-                Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
-            };
-            if self.parser.has_ended() {
-                // Nothing that follows is read.
-                self.generation.canceller().cancel();
-            }
-            self.ready.extend(events.into_iter().map(StreamEvent::Chat));
-            self.ready.push_back(StreamEvent::Engine(event));
+            let event = self.generation.next()?;
+            self.add(event);
         }
         self.ready.pop_front()
     }

@@ -1,25 +1,10 @@
-//! Calls in a conversation: those that wait for a result, how an answer is read, and what it is held to. Invariant: pure.
+//! Calls in a conversation: those that wait for a result, and tools that the model cannot call. Invariant: pure.
 
-use chat_format::{
-    ConstraintSpec, Grammar, Message, OutputParser, Role, ToolCall, ToolChoice, ToolSupport, Tools,
-};
+use chat_format::{Message, Role, ToolCall, ToolChoice, Tools};
 
+use crate::chat::start::AnswerTools;
 use crate::engine::{Engine, RequestOptions};
-use crate::error::{Error, Result};
-
-/// The parser of the answer to this prompt.
-pub(super) fn parser(
-    engine: &Engine,
-    tools: &Tools,
-    choice: &ToolChoice,
-    prompt: &str,
-) -> Result<OutputParser> {
-    let parser = OutputParser::new(&engine.folder().format, prompt);
-    if !tools.are_shown(choice) {
-        return Ok(parser);
-    }
-    Ok(support(engine)?.reading_calls(parser, tools.clone(), false, prompt))
-}
+use crate::error::Result;
 
 /// The calls of the latest answer that have no result yet.
 pub(super) fn open(messages: &[Message]) -> Vec<ToolCall> {
@@ -35,36 +20,8 @@ pub(super) fn check(engine: &Engine, tools: &Tools, options: &RequestOptions) ->
     if tools.list().is_empty() {
         return Ok(());
     }
-    let constraint = constraint(engine, tools, &ToolChoice::Auto, options)?;
+    let answer = AnswerTools { tools, choice: &ToolChoice::Auto, is_single: false };
+    let constraint = answer.constraint(engine, options.constraint.as_ref())?.or(options.constraint.clone());
     engine.request(vec![0], &RequestOptions { constraint, ..options.clone() })?;
     Ok(())
-}
-
-/// What an answer is held to: the constraint of the options, and the schemas of strict tools.
-pub(super) fn constraint(
-    engine: &Engine,
-    tools: &Tools,
-    choice: &ToolChoice,
-    options: &RequestOptions,
-) -> Result<Option<ConstraintSpec>> {
-    let given = options.constraint.clone();
-    if !tools.are_shown(choice) {
-        return Ok(given);
-    }
-    let support = support(engine)?;
-    let answer = match &given {
-        None => None,
-        Some(ConstraintSpec { grammar: Grammar::JsonSchema(schema), .. }) => Some(schema),
-        Some(_) => {
-            let message = "cannot be offered beside a constraint of the answer, but for a JSON schema";
-            return Err(Error::request("tools", message));
-        }
-    };
-    let of_calls = support.constraint(tools, choice, false, answer, &engine.folder().tokenizer)?;
-    Ok(of_calls.or(given))
-}
-
-fn support(engine: &Engine) -> Result<&ToolSupport> {
-    let support = engine.folder().tools.as_ref();
-    support.map_err(|why| Error::request("tools", format!("cannot be used: {why}")))
 }
