@@ -1,11 +1,13 @@
 //! The protocols: each folder reads requests and writes answers in the form of one API, and does nothing else.
 
+pub(crate) mod content;
 pub(crate) mod image;
 pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod rerank;
 pub(crate) mod responses;
+pub(crate) mod tools;
 
 use axum::body::Body;
 use axum::extract::Request;

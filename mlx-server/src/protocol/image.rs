@@ -1,6 +1,6 @@
 //! Pictures in requests: the bytes of a file, in base64. They are decoded when the prompt is made.
 
-use chat_format::{Image, Part};
+use chat_format::Image;
 use serde_json::json;
 
 use crate::error::ApiError;
@@ -54,22 +54,6 @@ pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
 pub(crate) fn expect_detail(fields: &mut Fields) -> Result<(), ApiError> {
     let why = "an image is seen in the size that the model wants; give auto, high, original or nothing";
     fields.only("detail", &[json!("auto"), json!("high"), json!("original")], why)
-}
-
-/// Parts with texts that follow each other joined by line ends, as they are without pictures between them; for APIs whose forms of one
-/// message are to be equal.
-pub(crate) fn joined(parts: Vec<Part>) -> Vec<Part> {
-    let mut joined: Vec<Part> = Vec::new();
-    for part in parts {
-        match (joined.last_mut(), part) {
-            (Some(Part::Text(text)), Part::Text(more)) => {
-                text.push('\n');
-                text.push_str(&more);
-            }
-            (_, part) => joined.push(part),
-        }
-    }
-    joined
 }
 
 #[cfg(test)]

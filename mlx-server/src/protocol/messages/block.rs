@@ -7,9 +7,10 @@ use mlx_json::{Map, Value};
 
 use super::signature;
 use crate::error::ApiError;
-use crate::field_value::{FieldValue, kind};
+use crate::field_value::FieldValue;
 use crate::fields::Fields;
-use crate::protocol::image::{expect_image, joined, of_base64, of_url};
+use crate::protocol::content::{Places, joined};
+use crate::protocol::image::{expect_image, of_base64, of_url};
 
 /// Where a block stands in the request, and what it says.
 pub(super) type Placed = (String, Block);
@@ -47,14 +48,10 @@ pub(super) fn read(
     role: Role,
     tools: &Tools,
 ) -> Result<Vec<Placed>, ApiError> {
-    match content {
-        Some(Value::String(text)) => Ok(vec![(place.to_owned(), Block::Text(text))]),
-        Some(Value::Array(blocks)) => each(blocks, place, |block, place| {
-            read_one(block, place, role, tools).map(|block| (place.to_owned(), block))
-        }),
-        Some(other) => Err(not_a_list(place, &other)),
-        None => Err(ApiError::field(place, "is missing")),
-    }
+    let text = |text| (place.to_owned(), Block::Text(text));
+    let read = |block, place: &str| Ok((place.to_owned(), read_one(block, place, role, tools)?));
+    let blocks = Places::Dots.content(content, place, text, read)?;
+    blocks.ok_or_else(|| ApiError::field(place, "is missing"))
 }
 
 /// The texts of a content that may hold nothing else.
@@ -63,19 +60,6 @@ pub(super) fn texts(content: Value, place: &str) -> Result<Vec<String>, ApiError
     // Messages of the system hold nothing but text.
     let blocks = read(Some(content), place, Role::System, &Tools::default())?;
     Ok(blocks.into_iter().filter_map(text).collect())
-}
-
-fn each<T>(
-    blocks: Vec<Value>,
-    place: &str,
-    read: impl Fn(Value, &str) -> Result<T, ApiError>,
-) -> Result<Vec<T>, ApiError> {
-    let blocks = blocks.into_iter().enumerate();
-    blocks.map(|(index, block)| read(block, &format!("{place}.{index}"))).collect()
-}
-
-fn not_a_list(place: &str, value: &Value) -> ApiError {
-    ApiError::field(place, format!("is {}; it must be a string or a list of blocks", kind(value)))
 }
 
 fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
@@ -127,14 +111,9 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
     let id = required(fields, "tool_use_id")?;
     let is_error = fields.take::<bool>("is_error")?.unwrap_or(false);
     let place = fields.name("content");
-    let mut parts = match fields.value("content") {
-        None => Vec::new(),
-        Some(Value::String(text)) => vec![Part::Text(text)],
-        Some(Value::Array(blocks)) => {
-            joined(each(blocks, &place, |block, place| part_of_result(block, place, tools))?)
-        }
-        Some(other) => return Err(not_a_list(&place, &other)),
-    };
+    let read = |block, place: &str| part_of_result(block, place, tools);
+    let parts = Places::Dots.content(fields.value("content"), &place, Part::Text, read)?;
+    let mut parts = joined(parts.unwrap_or_default());
     if !matches!(parts.first(), Some(Part::Text(_))) && (is_error || parts.is_empty()) {
         parts.insert(0, Part::Text(String::new()));
     }

@@ -6,9 +6,9 @@ use mlx_json::{Map, Value};
 use super::block::required;
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
-use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::tools::{MOST, check_name};
+use crate::protocol::content::Places;
+use crate::protocol::tools::{Function, check_name, expect_tools, list};
 
 field_group! {
     /// The tools of a conversation, and which of them the model may or must call.
@@ -63,20 +63,8 @@ pub(super) struct Offered {
 /// Takes the fields of a request.
 pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
     let given = ToolFields::read(fields)?;
-    let list = match given.tools {
-        None => Vec::new(),
-        Some(Value::Array(list)) if list.len() > MOST => {
-            let message = format!("has {} tools; at most {MOST} are taken", list.len());
-            return Err(ApiError::field("tools", message));
-        }
-        Some(Value::Array(list)) => list,
-        Some(other) => {
-            return Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other))));
-        }
-    };
     let (mut tools, mut ignored) = (Vec::new(), Vec::new());
-    for (index, tool) in list.into_iter().enumerate() {
-        let place = format!("tools.{index}");
+    for (place, tool) in list(given.tools, Places::Dots)? {
         match read_tool(tool, &place)? {
             Some(tool) => tools.push(tool),
             None => ignored.push(place),
@@ -98,26 +86,24 @@ fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
     }
     let given = ToolDefinition::read(&mut fields)?;
     let name = check_name(given.name, &fields.name("name"))?;
-    let mut schema = given
-        .input_schema
+    let parameters = given.input_schema;
+    let mut parameters = parameters
         .ok_or_else(|| ApiError::field(fields.name("input_schema"), "is missing; give a JSON schema"))?;
     fields.end()?;
     if given.allowed_callers.is_some_and(|callers| !callers.iter().any(|caller| caller == "direct")) {
         return Ok(None);
     }
-    if let Some(examples) = given.input_examples {
-        schema.insert("examples".into(), examples);
-    }
-    let mut function = Map::new();
-    function.insert("name".into(), name.into());
-    if let Some(description) = given.description {
-        function.insert("description".into(), description.into());
-    }
-    function.insert("parameters".into(), schema.into());
-    let tool = Tool::read(Value::object([("type", "function".into()), ("function", function.into())]));
-    let tool = tool.map_err(|error| ApiError::from(error).renamed("tools", place))?;
-    let is_deferred = given.defer_loading.unwrap_or(false);
-    Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), is_deferred, ..tool }))
+    parameters.extend(given.input_examples.map(|examples| ("examples".to_owned(), examples)));
+    let function = Function {
+        name,
+        description: given.description,
+        parameters,
+        is_strict: false,
+        is_deferred: given.defer_loading.unwrap_or(false),
+    };
+    let tool = function.tool(place)?;
+    // A template does not see that the input is strict.
+    Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), ..tool }))
 }
 
 fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiError> {
@@ -126,10 +112,10 @@ fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiErro
     let chosen = match kind.as_str() {
         "auto" => ToolChoice::Auto,
         "none" => ToolChoice::None,
-        "any" if tools.list().is_empty() => {
-            return Err(ApiError::field("tool_choice", "demands a call, but there are no tools"));
+        "any" => {
+            expect_tools(tools)?;
+            ToolChoice::Required
         }
-        "any" => ToolChoice::Required,
         "tool" => {
             let name: String = required(&mut fields, "name")?;
             if tools.get(&name).is_none() {

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
+use crate::protocol::content::Places;
 use crate::protocol::image;
 
 field_group! {
@@ -145,19 +146,11 @@ fn role(name: Option<&str>) -> Result<Role, &'static str> {
 }
 
 fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    match content {
-        Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
-        Some(Value::Array(parts)) if !parts.is_empty() => {
-            let parts = parts.into_iter().enumerate();
-            parts.map(|(index, part)| read_part(part, &format!("{place}[{index}]"))).collect()
-        }
-        None => Ok(Vec::new()),
-        Some(Value::Array(_)) => Err(ApiError::field(place, "is an empty list; give at least one part")),
-        Some(other) => Err(ApiError::field(
-            place,
-            format!("is {}; it must be a string or a list of parts", kind(&other)),
-        )),
+    let parts = Places::Brackets.content(content, place, Part::Text, read_part)?;
+    if parts.as_ref().is_some_and(Vec::is_empty) {
+        return Err(ApiError::field(place, "is an empty list; give at least one part"));
     }
+    Ok(parts.unwrap_or_default())
 }
 
 fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
@@ -196,8 +189,7 @@ fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
     match calls {
         None => Ok(Vec::new()),
         Some(Value::Array(calls)) => {
-            let calls = calls.into_iter().enumerate();
-            calls.map(|(index, call)| read_call(call, &format!("{place}[{index}]"))).collect()
+            Places::Brackets.of(place, calls).map(|(place, call)| read_call(call, &place)).collect()
         }
         Some(other) => Err(ApiError::field(place, format!("is {}; it must be a list", kind(&other)))),
     }

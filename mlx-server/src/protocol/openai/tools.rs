@@ -7,13 +7,9 @@ use utoipa::ToSchema;
 
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
-use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
-
-/// The most tools of a request.
-pub(crate) const MOST: usize = 512;
-/// The longest name of a tool.
-const LONGEST_NAME: usize = 256;
+use crate::protocol::content::Places;
+use crate::protocol::tools::{ChoiceForm, list, take_name};
 
 field_group! {
     /// The tools of a chat, and which of them the model may or must call.
@@ -61,10 +57,7 @@ pub(crate) struct FunctionObject {
 pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
     let given = ToolFields::read(fields)?;
     let tools = tools(given.tools)?;
-    let choice = match given.tool_choice {
-        Some(choice) => choice_of(choice, &tools)?,
-        None => ToolChoice::Auto,
-    };
+    let choice = given.tool_choice.map_or(Ok(ToolChoice::Auto), |it| ChoiceForm::Chat.read(it, &tools))?;
     let is_single = given.parallel_tool_calls == Some(false);
     Ok(ToolRequest { tools, choice, is_single })
 }
@@ -75,25 +68,8 @@ pub(crate) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
 }
 
 fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
-    let tools = match tools {
-        None => Vec::new(),
-        Some(Value::Array(tools)) if tools.len() > MOST => {
-            return Err(ApiError::field(
-                "tools",
-                format!("has {} tools; at most {MOST} are taken", tools.len()),
-            ));
-        }
-        Some(Value::Array(tools)) => {
-            let tools = tools.into_iter().enumerate();
-            tools
-                .map(|(index, tool)| read_tool(tool, &format!("tools[{index}]")))
-                .collect::<Result<_, _>>()?
-        }
-        Some(other) => {
-            return Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other))));
-        }
-    };
-    Ok(Tools::new(tools)?)
+    let tools = list(tools, Places::Brackets)?.into_iter().map(|(place, tool)| read_tool(tool, &place));
+    Ok(Tools::new(tools.collect::<Result<_, _>>()?)?)
 }
 
 fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
@@ -104,100 +80,12 @@ fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;
     let mut function = Fields::inside(&format!("{place}.function"), function)?;
-    let (name, place_of_name) = (function.take("name")?, function.name("name"));
-    check_name(name, &place_of_name)?;
+    take_name(&mut function)?;
     function.take::<String>("description")?;
     function.take::<Map>("parameters")?;
     function.take::<bool>("strict")?;
     function.end()?;
     Tool::read(whole).map_err(|error| ApiError::from(error).renamed("tools", place))
-}
-
-/// The name of a tool. Formats of calls must be able to tell where it ends.
-pub(crate) fn check_name(name: Option<String>, place: &str) -> Result<String, ApiError> {
-    let name = name.ok_or_else(|| ApiError::field(place, "is missing"))?;
-    let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_part) {
-        let message = format!("must be at most {LONGEST_NAME} letters, digits and signs of _-.:/");
-        return Err(ApiError::field(place, message));
-    }
-    Ok(name)
-}
-
-fn choice_of(choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
-    let choice = match choice {
-        Value::String(name) => match name.as_str() {
-            "auto" => return Ok(ToolChoice::Auto),
-            "none" => return Ok(ToolChoice::None),
-            "required" => ToolChoice::Required,
-            _ => {
-                let message = "must be auto, none, required, a function or allowed_tools";
-                return Err(ApiError::field("tool_choice", message));
-            }
-        },
-        object => choice_object(object, tools)?,
-    };
-    if tools.list().is_empty() {
-        return Err(ApiError::field("tool_choice", "demands a call, but there are no tools"));
-    }
-    Ok(choice)
-}
-
-fn choice_object(choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
-    let mut fields = Fields::inside("tool_choice", choice)?;
-    let kind: Option<String> = fields.take("type")?;
-    let chosen = match kind.as_deref() {
-        Some("function") => ToolChoice::Named(function_name(&mut fields, tools)?),
-        Some("allowed_tools") => {
-            let inner = fields.value("allowed_tools");
-            let inner = inner.ok_or_else(|| ApiError::field("tool_choice.allowed_tools", "is missing"))?;
-            allowed(Fields::inside("tool_choice.allowed_tools", inner)?, tools)?
-        }
-        Some(other) => {
-            let message = format!("{other:?} is not supported: functions are the only tools");
-            return Err(ApiError::unsupported("tool_choice.type", message));
-        }
-        None => return Err(ApiError::field("tool_choice.type", "is missing")),
-    };
-    fields.end()?;
-    Ok(chosen)
-}
-
-fn allowed(mut fields: Fields, tools: &Tools) -> Result<ToolChoice, ApiError> {
-    let mode: Option<String> = fields.take("mode")?;
-    let is_required = match mode.as_deref() {
-        Some("auto") => false,
-        Some("required") => true,
-        _ => return Err(ApiError::field(fields.name("mode"), "must be auto or required")),
-    };
-    let place = fields.name("tools");
-    let Some(Value::Array(list)) = fields.value("tools").filter(|list| list != &json!([])) else {
-        return Err(ApiError::field(place, "must be a list of at least one tool"));
-    };
-    fields.end()?;
-    let name = |(index, tool): (usize, Value)| {
-        let mut tool = Fields::inside(&format!("{place}[{index}]"), tool)?;
-        tool.only("type", &[json!("function")], "only functions are offered")?;
-        let name = function_name(&mut tool, tools)?;
-        tool.end().map(|()| name)
-    };
-    let names = list.into_iter().enumerate().map(name).collect::<Result<_, ApiError>>()?;
-    Ok(ToolChoice::Allowed { names, is_required })
-}
-
-/// The name in `{"function": {"name": …}}`, which must be that of a tool.
-fn function_name(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
-    let place = fields.name("function");
-    let function = fields.value("function").ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
-    let mut function = Fields::inside(&place, function)?;
-    let name: Option<String> = function.take("name")?;
-    let field = function.name("name");
-    function.end()?;
-    let name = name.ok_or_else(|| ApiError::field(field.clone(), "is missing"))?;
-    if tools.get(&name).is_none() {
-        return Err(ApiError::field(field, format!("is {name:?}, which is not among the tools")));
-    }
-    Ok(name)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use chat_format::{Message, Part, Role, ToolCall};
 
 use super::item::{Arguments, Item};
-use super::tools::{seen_arguments, seen_name};
+use super::tools::seen_arguments;
+use crate::protocol::tools::qualified;
 
 /// The messages of a conversation, after its instructions.
 pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Message> {
@@ -44,7 +45,7 @@ pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Messag
 }
 
 fn call(call_id: &str, namespace: Option<&str>, name: &str, arguments: &Arguments) -> ToolCall {
-    let (id, name) = (Some(call_id.to_owned()), seen_name(namespace, name));
+    let (id, name) = (Some(call_id.to_owned()), qualified(namespace, name));
     ToolCall { id, name, arguments: seen_arguments(arguments) }
 }
 

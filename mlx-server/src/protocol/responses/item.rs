@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
-use crate::protocol::image::{expect_detail, joined, of_url};
+use crate::protocol::content::{Places, joined};
+use crate::protocol::image::{expect_detail, of_url};
 
 /// The most items of a conversation, for the reason that messages have a limit.
 const MOST: usize = 1 << 16;
@@ -156,18 +157,11 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
 
 /// A text, or the texts of parts joined by line ends, so that both forms of one message are equal; and pictures.
 fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    match content {
-        Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
-        Some(Value::Array(parts)) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
-        Some(Value::Array(parts)) => {
-            let parts = parts.into_iter().enumerate();
-            let parts = parts.map(|(index, part)| read_part(part, &format!("{place}[{index}]")));
-            Ok(joined(parts.collect::<Result<_, _>>()?))
-        }
+    let parts = Places::Brackets.content(content, place, Part::Text, read_part)?;
+    match parts {
+        Some(parts) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
+        Some(parts) => Ok(joined(parts)),
         None => Err(ApiError::field(place, "is missing; give a text or a list of parts")),
-        Some(other) => {
-            Err(ApiError::field(place, format!("is {}; it must be a text or a list of parts", kind(&other))))
-        }
     }
 }
 

@@ -3,21 +3,17 @@
 
 use std::collections::HashMap;
 
-use chat_format::{Tool, ToolChoice, Tools};
+use chat_format::{Tool, Tools};
 use mlx_json::{Map, Value};
 use serde_json::json;
 
 use super::item::Arguments;
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
-use crate::field_value::kind;
 use crate::fields::Fields;
-use crate::protocol::openai::tools::check_name;
+use crate::protocol::content::Places;
+use crate::protocol::tools::{ChoiceForm, Function, MAX_TOOLS, list, qualified, take_name};
 
-/// The most tools of a request.
-const MOST: usize = 512;
-/// Stands between a namespace and the name of a function, for the model.
-const BETWEEN: &str = "__";
 /// The argument of a custom tool.
 const INPUT: &str = "input";
 
@@ -51,16 +47,8 @@ impl OfferedTools {
         is_parallel: Option<bool>,
     ) -> Result<Self, ApiError> {
         let mut reader = Reader::default();
-        match tools {
-            None => {}
-            Some(Value::Array(tools)) => {
-                for (index, tool) in tools.into_iter().enumerate() {
-                    reader.tool(tool, &format!("tools[{index}]"), None)?;
-                }
-            }
-            Some(other) => {
-                return Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other))));
-            }
+        for (place, tool) in list(tools, Places::Brackets)? {
+            reader.tool(tool, &place, None)?;
         }
         let Reader { tools, origins, ignored } = reader;
         let mut offered = Self {
@@ -73,7 +61,7 @@ impl OfferedTools {
             ignored,
         };
         if let Some(choice) = choice {
-            offered.request.choice = offered.choice(choice)?;
+            offered.request.choice = ChoiceForm::Responses.read(choice, &offered.request.tools)?;
         }
         Ok(offered)
     }
@@ -83,84 +71,6 @@ impl OfferedTools {
         let plain = || Origin { name: name.to_owned(), namespace: None, is_custom: false };
         self.origins.get(name).cloned().unwrap_or_else(plain)
     }
-
-    fn choice(&self, choice: Value) -> Result<ToolChoice, ApiError> {
-        let has_tools = !self.request.tools.list().is_empty();
-        let chosen = match choice {
-            Value::String(name) => match name.as_str() {
-                "auto" => return Ok(ToolChoice::Auto),
-                "none" => return Ok(ToolChoice::None),
-                "required" => ToolChoice::Required,
-                _ => {
-                    let message = "must be auto, none, required, a function, a custom tool or allowed_tools";
-                    return Err(ApiError::field("tool_choice", message));
-                }
-            },
-            object => self.chosen(object)?,
-        };
-        if has_tools {
-            Ok(chosen)
-        } else {
-            Err(ApiError::field("tool_choice", "demands a call, but there are no tools"))
-        }
-    }
-
-    fn chosen(&self, choice: Value) -> Result<ToolChoice, ApiError> {
-        let mut fields = Fields::inside("tool_choice", choice)?;
-        let kind: Option<String> = fields.take("type")?;
-        let chosen = match kind.as_deref() {
-            Some("function" | "custom") => ToolChoice::Named(self.name_in(&mut fields)?),
-            Some("allowed_tools") => {
-                let mode: Option<String> = fields.take("mode")?;
-                let is_required = match mode.as_deref() {
-                    None | Some("auto") => false,
-                    Some("required") => true,
-                    Some(_) => return Err(ApiError::field("tool_choice.mode", "must be auto or required")),
-                };
-                let Some(Value::Array(list)) = fields.value("tools").filter(|list| *list != json!([])) else {
-                    return Err(ApiError::field("tool_choice.tools", "must be a list of at least one tool"));
-                };
-                let name = |(index, tool)| {
-                    let mut fields = Fields::inside(&format!("tool_choice.tools[{index}]"), tool)?;
-                    fields.only(
-                        "type",
-                        &[json!("function"), json!("custom")],
-                        "no other tools are offered",
-                    )?;
-                    let name = self.name_in(&mut fields)?;
-                    fields.end().map(|()| name)
-                };
-                let names = list.into_iter().enumerate().map(name).collect::<Result<_, ApiError>>()?;
-                ToolChoice::Allowed { names, is_required }
-            }
-            Some(other) => {
-                let message =
-                    format!("{other:?} is not supported: functions and custom tools are the only ones");
-                return Err(ApiError::unsupported("tool_choice.type", message));
-            }
-            None => return Err(ApiError::field("tool_choice.type", "is missing")),
-        };
-        fields.end()?;
-        Ok(chosen)
-    }
-
-    /// The name that the model sees of the tool that an object names.
-    fn name_in(&self, fields: &mut Fields) -> Result<String, ApiError> {
-        let namespace: Option<String> = fields.take("namespace")?;
-        let place = fields.name("name");
-        let name: Option<String> = fields.take("name")?;
-        let name = name.ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
-        let seen = seen_name(namespace.as_deref(), &name);
-        if self.request.tools.get(&seen).is_none() {
-            return Err(ApiError::field(place, format!("is {name:?}, which is not among the tools")));
-        }
-        Ok(seen)
-    }
-}
-
-/// The name that the model sees.
-pub(crate) fn seen_name(namespace: Option<&str>, name: &str) -> String {
-    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}{BETWEEN}{name}"))
 }
 
 /// The arguments of an earlier call, as the model wrote them.
@@ -209,7 +119,7 @@ impl Reader {
     }
 
     fn namespace(&mut self, mut fields: Fields) -> Result<(), ApiError> {
-        let name = name_of(&mut fields)?;
+        let name = take_name(&mut fields)?;
         fields.take::<String>("description")?;
         let place = fields.name("tools");
         let list: Vec<Value> = fields.take("tools")?.unwrap_or_default();
@@ -221,7 +131,7 @@ impl Reader {
     }
 
     fn function(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
-        let name = name_of(&mut fields)?;
+        let name = take_name(&mut fields)?;
         let description: Option<String> = fields.take("description")?;
         let parameters: Option<Map<String, Value>> = fields.take("parameters")?;
         let is_strict: Option<bool> = fields.take("strict")?;
@@ -233,19 +143,25 @@ impl Reader {
         if is_deferred == Some(true) {
             self.ignored.push(place);
         }
-        let named = ("name", seen_name(namespace, &name).into());
-        let any = || json!({"type": "object", "properties": {}}).into();
-        let parameters = ("parameters", parameters.map_or_else(any, Value::Object));
-        let description = description.map(|text| ("description", text.into()));
-        let strict = (is_strict == Some(true)).then(|| ("strict", true.into()));
-        let entries = [Some(named), description, Some(parameters), strict];
-        let function: Value = entries.into_iter().flatten().collect();
+        let any = || {
+            Map::from_iter([
+                ("type".to_owned(), "object".into()),
+                ("properties".to_owned(), json!({}).into()),
+            ])
+        };
+        let function = Function {
+            name: qualified(namespace, &name),
+            description,
+            parameters: parameters.unwrap_or_else(any),
+            is_strict: is_strict == Some(true),
+            is_deferred: false,
+        };
         self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
     }
 
     /// A tool that takes a text: a function with one argument.
     fn custom(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
-        let name = name_of(&mut fields)?;
+        let name = take_name(&mut fields)?;
         let mut description: String = fields.take("description")?.unwrap_or_default();
         let place = fields.name("format");
         let mut input = json!({"type": "string"});
@@ -267,18 +183,23 @@ impl Reader {
         }
         fields.end()?;
         let parameters = json!({"type": "object", "properties": {INPUT: input}, "required": [INPUT], "additionalProperties": false});
-        let mut function = json!({"name": seen_name(namespace, &name), "description": description, "parameters": parameters});
-        if is_strict {
-            function["strict"] = true.into();
-        }
-        self.add(function.into(), Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
+        let parameters = Value::from(parameters).into_object().unwrap_or_default();
+        let name_seen = qualified(namespace, &name);
+        let function = Function {
+            name: name_seen,
+            description: Some(description),
+            parameters,
+            is_strict,
+            is_deferred: false,
+        };
+        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
     }
 
-    fn add(&mut self, function: Value, origin: Origin) -> Result<(), ApiError> {
-        if self.tools.len() == MOST {
-            return Err(ApiError::field("tools", format!("has more than {MOST} tools")));
+    fn add(&mut self, function: Function, origin: Origin) -> Result<(), ApiError> {
+        if self.tools.len() == MAX_TOOLS {
+            return Err(ApiError::field("tools", format!("has more than {MAX_TOOLS} tools")));
         }
-        let tool = Tool::read(Value::object([("type", "function".into()), ("function", function)]))?;
+        let tool = function.tool("tools")?;
         self.origins.insert(tool.name.clone(), origin);
         self.tools.push(tool);
         Ok(())
@@ -313,14 +234,10 @@ fn custom_format(format: Value, place: &str) -> Result<CustomFormat, ApiError> {
     Ok(format)
 }
 
-fn name_of(fields: &mut Fields) -> Result<String, ApiError> {
-    let place = fields.name("name");
-    let name: Option<String> = fields.take("name")?;
-    check_name(name, &place)
-}
-
 #[cfg(test)]
 mod tests {
+    use chat_format::ToolChoice;
+
     use super::*;
     use crate::fields::value as json;
 

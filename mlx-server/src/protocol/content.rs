@@ -1,0 +1,65 @@
+//! What the protocols have in common about the content of messages: a text or a list of items, each with its place in the request.
+
+use chat_format::Part;
+use mlx_json::Value;
+
+use crate::error::ApiError;
+use crate::field_value::kind;
+
+/// The notation for an item of a list in errors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Places {
+    /// OpenAI's: `messages[0].content[1]`.
+    Brackets,
+    /// Anthropic's: `messages.0.content.1`.
+    Dots,
+}
+
+impl Places {
+    /// Returns the items of the list at `place`, each with its own place.
+    pub(crate) fn of(self, place: &str, list: Vec<Value>) -> impl Iterator<Item = (String, Value)> + use<> {
+        let place = place.to_owned();
+        list.into_iter().enumerate().map(move |(index, item)| match self {
+            Self::Brackets => (format!("{place}[{index}]"), item),
+            Self::Dots => (format!("{place}.{index}"), item),
+        })
+    }
+
+    /// Reads content: a string gives one item by `text`, a list one for each of its items by `read`. `None` if it is absent.
+    pub(crate) fn content<T>(
+        self,
+        content: Option<Value>,
+        place: &str,
+        text: impl FnOnce(String) -> T,
+        read: impl Fn(Value, &str) -> Result<T, ApiError>,
+    ) -> Result<Option<Vec<T>>, ApiError> {
+        match content {
+            None => Ok(None),
+            Some(Value::String(string)) => Ok(Some(vec![text(string)])),
+            Some(Value::Array(list)) => self
+                .of(place, list)
+                .map(|(place, item)| read(item, &place))
+                .collect::<Result<_, _>>()
+                .map(Some),
+            Some(other) => {
+                let message = format!("is {}; it must be a string or a list", kind(&other));
+                Err(ApiError::field(place, message))
+            }
+        }
+    }
+}
+
+/// Joins adjacent texts with line ends, so that a list of texts equals one string with the same lines.
+pub(crate) fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::new();
+    for part in parts {
+        match (joined.last_mut(), part) {
+            (Some(Part::Text(text)), Part::Text(more)) => {
+                text.push('\n');
+                text.push_str(&more);
+            }
+            (_, part) => joined.push(part),
+        }
+    }
+    joined
+}

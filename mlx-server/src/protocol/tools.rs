@@ -1,0 +1,202 @@
+//! What the protocols have in common about tools: the list, names, and the choice of a tool.
+
+use chat_format::{Tool, ToolChoice, Tools};
+use mlx_json::{Map, Value};
+use serde_json::json;
+
+use super::content::Places;
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::Fields;
+
+/// The maximum number of tools of a request.
+pub(crate) const MAX_TOOLS: usize = 512;
+/// The maximum bytes of a tool's name.
+const MAX_NAME_LEN: usize = 256;
+/// The text between a namespace and the name of a function, for the model.
+const NAMESPACE_SEPARATOR: &str = "__";
+
+/// Returns the items of `tools`, each with its place in the request.
+pub(crate) fn list(tools: Option<Value>, places: Places) -> Result<Vec<(String, Value)>, ApiError> {
+    match tools {
+        None => Ok(Vec::new()),
+        Some(Value::Array(list)) if list.len() > MAX_TOOLS => {
+            let message = format!("has {} tools; at most {MAX_TOOLS} are taken", list.len());
+            Err(ApiError::field("tools", message))
+        }
+        Some(Value::Array(list)) => Ok(places.of("tools", list).collect()),
+        Some(other) => Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other)))),
+    }
+}
+
+/// Takes and checks the name of a tool.
+pub(crate) fn take_name(fields: &mut Fields) -> Result<String, ApiError> {
+    let place = fields.name("name");
+    check_name(fields.take("name")?, &place)
+}
+
+/// Checks the name of a tool. Formats of calls must be able to tell where it ends.
+pub(crate) fn check_name(name: Option<String>, place: &str) -> Result<String, ApiError> {
+    let name = name.ok_or_else(|| ApiError::field(place, "is missing"))?;
+    let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_part) {
+        let message = format!("must be at most {MAX_NAME_LEN} letters, digits and signs of _-.:/");
+        return Err(ApiError::field(place, message));
+    }
+    Ok(name)
+}
+
+/// Returns the name of a function in a namespace as the model sees it.
+pub(crate) fn qualified(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}{NAMESPACE_SEPARATOR}{name}"))
+}
+
+/// A function that a protocol describes in another form than OpenAI's chat.
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    /// The JSON schema of its arguments.
+    pub(crate) parameters: Map,
+    pub(crate) is_strict: bool,
+    pub(crate) is_deferred: bool,
+}
+
+impl Function {
+    /// Returns the function as templates see it. Errors name `place`.
+    pub(crate) fn tool(self, place: &str) -> Result<Tool, ApiError> {
+        let description = self.description.map(|text| ("description", text.into()));
+        let entries =
+            [Some(("name", self.name.into())), description, Some(("parameters", self.parameters.into()))];
+        let strict = self.is_strict.then(|| ("strict", true.into()));
+        let function: Value = entries.into_iter().chain([strict]).flatten().collect();
+        let tool = Tool::read(Value::object([("type", "function".into()), ("function", function)]));
+        let tool = tool.map_err(|error| ApiError::from(error).renamed("tools", place))?;
+        Ok(Tool { is_deferred: self.is_deferred, ..tool })
+    }
+}
+
+/// The form of `tool_choice` in one of OpenAI's APIs.
+#[derive(Clone, Copy)]
+pub(crate) enum ChoiceForm {
+    /// Chat: `{"type": "function", "function": {"name": …}}`.
+    Chat,
+    /// Responses: `{"type": "function", "name": …, "namespace": …}`, also for custom tools.
+    Responses,
+}
+
+impl ChoiceForm {
+    /// Reads a choice among these tools.
+    pub(crate) fn read(self, choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
+        let choice = match choice {
+            Value::String(name) => match name.as_str() {
+                "auto" => return Ok(ToolChoice::Auto),
+                "none" => return Ok(ToolChoice::None),
+                "required" => ToolChoice::Required,
+                _ => {
+                    let others = self.kinds().join(", ");
+                    let message = format!(
+                        "must be auto, none, required, or an object of type {others} or allowed_tools"
+                    );
+                    return Err(ApiError::field("tool_choice", message));
+                }
+            },
+            object => self.object(object, tools)?,
+        };
+        expect_tools(tools)?;
+        Ok(choice)
+    }
+
+    fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::Chat => &["function"],
+            Self::Responses => &["function", "custom"],
+        }
+    }
+
+    fn object(self, choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
+        let mut fields = Fields::inside("tool_choice", choice)?;
+        let kind: Option<String> = fields.take("type")?;
+        let chosen = match (kind.as_deref(), self) {
+            (Some(kind), _) if self.kinds().contains(&kind) => {
+                ToolChoice::Named(self.name(&mut fields, tools)?)
+            }
+            (Some("allowed_tools"), Self::Responses) => self.allowed(&mut fields, tools)?,
+            (Some("allowed_tools"), Self::Chat) => {
+                let inner = fields.value("allowed_tools");
+                let inner =
+                    inner.ok_or_else(|| ApiError::field("tool_choice.allowed_tools", "is missing"))?;
+                let mut inner = Fields::inside("tool_choice.allowed_tools", inner)?;
+                let allowed = self.allowed(&mut inner, tools)?;
+                inner.end()?;
+                allowed
+            }
+            (Some(other), _) => {
+                let message = format!("{other:?} is not supported; use {}", self.kinds().join(" or "));
+                return Err(ApiError::unsupported("tool_choice.type", message));
+            }
+            (None, _) => return Err(ApiError::field("tool_choice.type", "is missing")),
+        };
+        fields.end()?;
+        Ok(chosen)
+    }
+
+    fn allowed(self, fields: &mut Fields, tools: &Tools) -> Result<ToolChoice, ApiError> {
+        let mode: Option<String> = fields.take("mode")?;
+        let is_required = match (mode.as_deref(), self) {
+            (Some("auto"), _) | (None, Self::Responses) => false,
+            (Some("required"), _) => true,
+            _ => return Err(ApiError::field(fields.name("mode"), "must be auto or required")),
+        };
+        let place = fields.name("tools");
+        let Some(Value::Array(list)) = fields.value("tools").filter(|list| *list != json!([])) else {
+            return Err(ApiError::field(place, "must be a list of at least one tool"));
+        };
+        let kinds: Vec<_> = self.kinds().iter().map(|kind| json!(kind)).collect();
+        let name = |(place, tool): (String, Value)| {
+            let mut tool = Fields::inside(&place, tool)?;
+            tool.only("type", &kinds, "no other tools are offered")?;
+            let name = self.name(&mut tool, tools)?;
+            tool.end().map(|()| name)
+        };
+        let names = Places::Brackets.of(&place, list).map(name).collect::<Result<_, ApiError>>()?;
+        Ok(ToolChoice::Allowed { names, is_required })
+    }
+
+    /// Takes the name of a tool, which must exist, as the model sees it.
+    fn name(self, fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
+        match self {
+            Self::Chat => {
+                let place = fields.name("function");
+                let function =
+                    fields.value("function").ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
+                let mut function = Fields::inside(&place, function)?;
+                let name = known_name(&mut function, None, tools)?;
+                function.end()?;
+                Ok(name)
+            }
+            Self::Responses => {
+                let namespace: Option<String> = fields.take("namespace")?;
+                known_name(fields, namespace.as_deref(), tools)
+            }
+        }
+    }
+}
+
+fn known_name(fields: &mut Fields, namespace: Option<&str>, tools: &Tools) -> Result<String, ApiError> {
+    let place = fields.name("name");
+    let name: Option<String> = fields.take("name")?;
+    let name = name.ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
+    let qualified = qualified(namespace, &name);
+    if tools.get(&qualified).is_none() {
+        return Err(ApiError::field(place, format!("is {name:?}, which is not among the tools")));
+    }
+    Ok(qualified)
+}
+
+/// Refuses a choice that demands a call if there are no tools.
+pub(crate) fn expect_tools(tools: &Tools) -> Result<(), ApiError> {
+    if tools.list().is_empty() {
+        return Err(ApiError::field("tool_choice", "demands a call, but there are no tools"));
+    }
+    Ok(())
+}
