@@ -13,7 +13,7 @@ const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 /// What a bomb may take: five seconds of work, on a machine that has other work.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Bytes of white space behind a body: it waits where the largest requests wait.
+/// Bytes of white space after a body: it waits where long requests wait.
 const LARGE: usize = 1 << 20;
 
 /// A template for each kind of bomb, chosen by the text of the first message.
@@ -57,7 +57,7 @@ fn a_bomb_fails_its_own_request() {
     }
 }
 
-/// Four requests of this size hold all places for large work, and their templates work for five seconds each.
+/// Four long requests take all slots of their client, and more. Their templates work for five seconds each.
 #[test]
 fn the_work_of_clients_that_have_left_ends() {
     let (server, _folder) = serve();

@@ -1,10 +1,10 @@
 //! The memory that bodies of requests and what is read from them take, all together. Charged as the bytes arrive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
 use mlx_options::ByteSize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 
@@ -16,60 +16,61 @@ const PER_VALUE: u64 = 160;
 /// An object or a list takes more.
 const PER_CONTAINER: u64 = 320;
 
+/// Bytes of a permit.
+const UNIT: u64 = 1 << 10;
+
 /// The budget of all bodies.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyMemory {
-    budget: u64,
-    used: Arc<AtomicU64>,
+    budget: ByteSize,
+    free: Arc<Semaphore>,
 }
 
 impl BodyMemory {
-    /// A budget that nothing is taken from yet.
+    /// Creates an unused budget.
     pub(crate) fn new(budget: ByteSize) -> Self {
-        Self { budget: budget.0, used: Arc::default() }
+        let units = usize::try_from(budget.0 / UNIT).unwrap_or(usize::MAX);
+        Self { budget, free: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))) }
     }
 
     /// The charge of a request that holds nothing yet.
     pub(crate) fn charge(&self) -> Charge {
-        Charge { memory: self.clone(), counted: 0 }
+        Charge { memory: self.clone(), held: None }
     }
 }
 
-/// What one request holds; dropping it gives it back.
+/// Memory of one request; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: BodyMemory,
-    counted: u64,
+    held: Option<OwnedSemaphorePermit>,
 }
 
 impl Charge {
-    /// Changes what the request holds to `bytes`. An error if there is no room for it.
+    /// Changes the memory of the request to `bytes`. Returns an error if there is no room for it.
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), ApiError> {
-        let BodyMemory { budget, used } = &self.memory;
+        let BodyMemory { budget, free } = &self.memory;
         let counted = bytes.saturating_sub(FREE);
-        if counted > *budget {
-            let message = format!(
-                "reading the request takes {}; --body-memory allows {}",
-                ByteSize(bytes),
-                ByteSize(*budget)
-            );
+        if counted > budget.0 {
+            let message =
+                format!("reading the request takes {}; --body-memory allows {budget}", ByteSize(bytes));
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
         }
-        let change = |all: u64| {
-            Some(all - self.counted + counted).filter(|all| all <= budget || counted <= self.counted)
-        };
-        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map_err(|_| {
-            let message = format!("other requests hold what --body-memory allows, {}", ByteSize(*budget));
-            ApiError::busy(message, 1)
+        let units = usize::try_from(counted / UNIT).unwrap_or(usize::MAX);
+        let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if let Some(extra) = held.checked_sub(units) {
+            drop(self.held.as_mut().and_then(|held| held.split(extra)));
+            return Ok(());
+        }
+        let missing = u32::try_from(units - held).unwrap_or(u32::MAX);
+        let more = Arc::clone(free).try_acquire_many_owned(missing).map_err(|_| {
+            ApiError::busy(format!("other requests hold what --body-memory allows, {budget}"), 1)
         })?;
-        self.counted = counted;
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
+        }
         Ok(())
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.counted, Ordering::Relaxed);
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_held_is_given_back() {
         let memory = BodyMemory::new(ByteSize(10 * FREE));
-        let used = || memory.used.load(Ordering::Relaxed);
+        let used = || 10 * FREE - UNIT * memory.free.available_permits() as u64;
         let (mut one, mut other) = (memory.charge(), memory.charge());
         assert_eq!((one.set(FREE), used()), (Ok(()), 0), "short bodies are free");
         assert_eq!((one.set(8 * FREE), used()), (Ok(()), 7 * FREE));

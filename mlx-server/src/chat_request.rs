@@ -6,6 +6,7 @@ use mlx_core::engine::RequestOptions;
 use mlx_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::generation::Origin;
 use crate::request_log::RequestId;
 
 /// A chat to be answered.
@@ -41,6 +42,12 @@ pub(crate) struct GenerationSpec {
 }
 
 impl GenerationSpec {
+    /// Sets the client and the id of the request.
+    pub(crate) fn set_origin(&mut self, origin: &Origin) {
+        self.options.client = origin.client;
+        self.request_id = origin.id.clone();
+    }
+
     /// An error of the core with the names of this request's fields.
     pub(crate) fn named(&self, error: ApiError) -> ApiError {
         let Some(field) = self.constraint_field else { return error };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use chat_format::OutputParser;
 use futures_util::future::try_join_all;
-use mlx_core::engine::{RequestOptions, Task};
+use mlx_core::engine::{Client, RequestOptions, Task};
 use mlx_core::sentence_transformers::TextEmbedding;
 
 use crate::error::ApiError;
@@ -16,11 +16,12 @@ use crate::protocol::openai::embedding::{
     EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
 use crate::state::AppState;
-use crate::work::Turn;
+use crate::work::CancelFlag;
 
 /// Running generations that give vectors.
 pub(crate) struct Embeddings {
     state: AppState,
+    client: Client,
     lease: Lease,
     /// The number of dimensions that are sent.
     dimensions: usize,
@@ -45,7 +46,7 @@ pub(crate) fn start(
     lease: &Lease,
     request: &EmbeddingRequest,
     origin: &Origin,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<Embeddings, ApiError> {
     let folder = lease.engine.folder();
     let embedding = folder.embedding()?;
@@ -67,7 +68,7 @@ pub(crate) fn start(
             client: origin.client,
             ..RequestOptions::default()
         };
-        let ids = prepare::ids_within(lease, &input, &limit, turn)?;
+        let ids = prepare::ids_within(lease, &input, &limit, cancel)?;
         lease.engine.request(ids, &options).map_err(ApiError::from)
     };
     let blame = |error: ApiError| error.renamed("prompt", "input");
@@ -76,7 +77,7 @@ pub(crate) fn start(
     let normalize = request.normalize.unwrap_or(embedding.normalizes);
     let exactness = lease.engine.exactness().as_str();
     let (state, lease) = (state.clone(), lease.clone());
-    Ok(Embeddings { state, lease, dimensions, normalize, choices, exactness })
+    Ok(Embeddings { state, client: origin.client, lease, dimensions, normalize, choices, exactness })
 }
 
 /// Returns the smaller of the context and the limit of the model's sentence-transformers files.
@@ -101,13 +102,14 @@ fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> C
 impl Embeddings {
     /// Waits for all of them.
     pub(crate) async fn list(self, encoding: Encoding) -> Result<EmbeddingList, ApiError> {
-        let Self { state, lease, dimensions, normalize, choices, .. } = self;
+        let Self { state, client, lease, dimensions, normalize, choices, .. } = self;
         let pooled = try_join_all(choices.into_iter().map(Choice::vector)).await?;
         let model = lease.name.clone();
-        let finish = move |turn: &Turn| {
+        let bytes = pooled.iter().map(|(vector, _)| size_of_val(vector.as_slice())).sum();
+        let finish = move |cancel: &CancelFlag| {
             let (mut usage, mut data) = (EmbeddingUsage::default(), Vec::new());
             for (index, (pooled, tokens)) in pooled.into_iter().enumerate() {
-                turn.pause()?;
+                cancel.check()?;
                 let vector = lease.engine.folder().embedding()?.finish(pooled)?;
                 let embedding = Vector::new(&vector, dimensions, normalize, encoding).ok_or_else(|| {
                     ApiError::failed(format!("the vector of text {index} is zero, which has no direction"))
@@ -118,8 +120,7 @@ impl Embeddings {
             }
             Ok((data, usage))
         };
-        // Short work, until it takes long.
-        let (data, usage) = state.host.run(0, finish).await?;
+        let (data, usage) = state.host.run(client, bytes, finish).await?;
         Ok(EmbeddingList { object: "list", data, model, usage })
     }
 }

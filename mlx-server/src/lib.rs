@@ -27,6 +27,7 @@ pub mod openapi;
 mod piece;
 mod prepare;
 mod protocol;
+mod request_guard;
 mod request_log;
 mod rerank;
 mod responses;

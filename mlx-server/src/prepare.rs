@@ -17,14 +17,14 @@ use crate::generation::Choice;
 use crate::models::{Lease, Loaded};
 use crate::protocol::openai::completion::{CompletionRequest, Prompt};
 use crate::state::AppState;
-use crate::work::Turn;
+use crate::work::CancelFlag;
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(
     state: &AppState,
     lease: &Lease,
     request: ChatRequest,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<Prepared, ApiError> {
     let ChatRequest { mut job, conversation, limit_name, policy } = request;
     let in_chat = |error: ApiError| error.in_chat(limit_name);
@@ -32,14 +32,13 @@ pub(crate) fn chat(
     check_constraint(&tools, &job)?;
     let input = chat_input(lease, conversation)?;
     let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: job.options };
-    let start = request.start(&lease.engine, &|| turn.pause()).map_err(|error| in_chat(error.into()))?;
+    let start = request.start(&lease.engine, &|| cancel.check()).map_err(|error| in_chat(error.into()))?;
     let AnswerStart { prompt, options, tools_constrain, parser } = start;
     job.options = options;
     if tools_constrain {
         job.constraint_field = Some("tools");
     }
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
-    expect_compiling(&job, turn)?;
     let mut prepared = submit(state, lease, &job, vec![part], &parser).map_err(in_chat)?;
     prepared.facts.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
@@ -50,10 +49,10 @@ pub(crate) fn completion(
     state: &AppState,
     lease: &Lease,
     request: &CompletionRequest,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<Prepared, ApiError> {
     let part = |prompt: &Prompt| -> Result<PromptPart, ApiError> {
-        let ids = ids(lease, prompt, turn)?;
+        let ids = ids(lease, prompt, cancel)?;
         let echo = match prompt {
             _ if !request.echo => String::new(),
             Prompt::Text(text) => text.clone(),
@@ -62,7 +61,6 @@ pub(crate) fn completion(
         Ok(PromptPart { ids, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    expect_compiling(&request.job, turn)?;
     submit(state, lease, &request.job, prompts, &OutputParser::plain())
 }
 
@@ -84,8 +82,8 @@ impl TokenLimit {
 }
 
 /// Returns the tokens of a text, with the special tokens that the model expects around it. Refuses more than the context holds.
-pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
-    ids_within(lease, prompt, &TokenLimit::context(lease), turn)
+pub(crate) fn ids(lease: &Lease, prompt: &Prompt, cancel: &CancelFlag) -> Result<Vec<u32>, ApiError> {
+    ids_within(lease, prompt, &TokenLimit::context(lease), cancel)
 }
 
 /// Like [`ids`] with another limit.
@@ -93,7 +91,7 @@ pub(crate) fn ids_within(
     lease: &Lease,
     prompt: &Prompt,
     limit: &TokenLimit,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<Vec<u32>, ApiError> {
     let most = limit.tokens;
     let too_long = |least: &str, count: usize| {
@@ -102,9 +100,9 @@ pub(crate) fn ids_within(
     };
     let tokenizer = &lease.engine.folder().tokenizer;
     match prompt {
-        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, most, turn),
+        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, most, cancel),
         Prompt::Text(text) => {
-            let limit = EncodeLimit { tokens: most, pause: &|| turn.pause() };
+            let limit = EncodeLimit { tokens: most, pause: &|| cancel.check() };
             match tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
                 Encoded::AtLeast(fewest) => Err(too_long("at least ", fewest)),
@@ -117,12 +115,17 @@ pub(crate) fn ids_within(
 }
 
 /// Returns the first `most` tokens of a text, including the special tokens around it.
-fn first_ids(tokenizer: &Tokenizer, text: &str, most: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+fn first_ids(
+    tokenizer: &Tokenizer,
+    text: &str,
+    most: usize,
+    cancel: &CancelFlag,
+) -> Result<Vec<u32>, ApiError> {
     // A long text need not be read as a whole; few tokens have more than some letters.
     let mut length = text.len().min(16 * (most + 1));
     loop {
         length = text.ceil_char_boundary(length);
-        let limit = EncodeLimit { tokens: usize::MAX, pause: &|| turn.pause() };
+        let limit = EncodeLimit { tokens: usize::MAX, pause: &|| cancel.check() };
         let ids = tokenizer.encode_within(&text[..length], true, &limit)?.whole()?;
         if length == text.len() && ids.len() <= most {
             return Ok(ids);
@@ -153,12 +156,12 @@ pub(crate) fn render(
     model: &Loaded,
     request: ChatRequest,
     answer: bool,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<ChatPrompt, ApiError> {
     let ChatRequest { job, conversation, policy, .. } = request;
     let input =
         if answer { chat_input(model, conversation)? } else { template_input(model, conversation, false)? };
-    let pause = || turn.pause();
+    let pause = || cancel.check();
     let prompt = match policy {
         ContextPolicy::Stop => chat_prompt(&model.engine, &input, &pause),
         policy => chat_prompt_within(&model.engine, &input, job.options.max_tokens, policy, &pause),
@@ -170,9 +173,9 @@ pub(crate) fn render(
 pub(crate) fn prompt_tokens(
     model: &Loaded,
     conversation: Conversation,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<usize, ApiError> {
-    let prompt = chat_prompt(&model.engine, &chat_input(model, conversation)?, &|| turn.pause());
+    let prompt = chat_prompt(&model.engine, &chat_input(model, conversation)?, &|| cancel.check());
     prompt
         .map(|prompt| prompt.tokens.len())
         .map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
@@ -235,11 +238,6 @@ fn check_constraint(tools: &ToolRequest, job: &GenerationSpec) -> Result<(), Api
         }
         _ => Ok(()),
     }
-}
-
-/// A grammar may take long to compile, however short it is.
-fn expect_compiling(job: &GenerationSpec, turn: &Turn) -> Result<(), ApiError> {
-    if job.options.constraint.is_some() { Ok(turn.expect_long()?) } else { Ok(()) }
 }
 
 fn submit(

@@ -17,7 +17,7 @@ use crate::models::Lease;
 use crate::piece::Piece;
 use crate::protocol::rerank::{RerankDocument, RerankList, RerankRequest, RerankResult, RerankUsage};
 use crate::state::AppState;
-use crate::work::Turn;
+use crate::work::CancelFlag;
 
 /// Makes one token certain, whatever the model's logits are.
 const CERTAIN: f32 = 100.0;
@@ -51,12 +51,12 @@ pub(crate) fn start(
     lease: &Lease,
     request: &RerankRequest,
     origin: &Origin,
-    turn: &Turn,
+    cancel: &CancelFlag,
 ) -> Result<Ranking, ApiError> {
     let words = verdicts(lease)?;
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for index in 0..request.documents.len() {
-        let prompt = tokens(lease, request, index, turn)?;
+        let prompt = tokens(lease, request, index, cancel)?;
         for word in words {
             let options = RequestOptions {
                 sampling: SamplingOptions {
@@ -169,7 +169,12 @@ impl LogitScore {
 }
 
 /// Returns the tokens of Qwen3-Reranker's prompt for a document. Text of the request never becomes a control token.
-fn tokens(lease: &Lease, request: &RerankRequest, index: usize, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+fn tokens(
+    lease: &Lease,
+    request: &RerankRequest,
+    index: usize,
+    cancel: &CancelFlag,
+) -> Result<Vec<u32>, ApiError> {
     use PromptText::{Own, Quoted};
     let system = format!("<|im_start|>system\n{TASK}. {ANSWERS}<|im_end|>\n<|im_start|>user\n<Instruct>: ");
     let prompt = [
@@ -182,7 +187,7 @@ fn tokens(lease: &Lease, request: &RerankRequest, index: usize, turn: &Turn) -> 
         Own("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
     ];
     let context = lease.engine.spec().context_length;
-    let limit = EncodeLimit { tokens: context, pause: &|| turn.pause() };
+    let limit = EncodeLimit { tokens: context, pause: &|| cancel.check() };
     match lease.engine.folder().tokenizer.encode_parts(&prompt, &limit)? {
         Encoded::Whole(ids) => Ok(ids),
         Encoded::AtLeast(fewest) => {

@@ -23,7 +23,7 @@ use crate::protocol::responses::item::{Given, Item, of_store};
 use crate::protocol::responses::object::Response;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::{Asked, Writer};
-use crate::routes::body::Job;
+use crate::request_guard::RequestGuard;
 use crate::routes::chat;
 use crate::state::AppState;
 use crate::stream::Feed;
@@ -97,7 +97,7 @@ impl Launch {
     }
 
     /// Starts the generation; the writer of the answer has yet to be made.
-    async fn prepare(&self, state: &AppState, job: Job) -> Result<(Prepared, Asked), ApiError> {
+    async fn prepare(&self, state: &AppState, guard: RequestGuard) -> Result<(Prepared, Asked), ApiError> {
         let items = self.items.iter().map(|item| of_store(item)).collect::<Result<Vec<Item>, _>>();
         let items = items.map_err(|error| error.renamed("previous_response_id", "input"))?;
         let messages = messages(self.request.instructions.as_deref(), &items);
@@ -107,8 +107,6 @@ impl Launch {
         check_calls(&messages).map_err(|mistake| {
             ApiError::field("input", mistake.why.replace("message of role tool", "function_call_output"))
         })?;
-        let mut spec = self.request.job.clone();
-        spec.options.client = self.client;
         let conversation = Conversation {
             messages,
             variables: Map::new(),
@@ -116,12 +114,12 @@ impl Launch {
             thinking: self.request.thinking,
         };
         let request = ChatRequest {
-            job: spec,
+            job: self.request.job.clone(),
             conversation,
             limit_name: "max_output_tokens",
             policy: self.request.policy,
         };
-        let prepared = chat::start(state, request, job).await;
+        let prepared = chat::start(state, request, guard).await;
         let mut prepared = prepared.map_err(|error| error.renamed("messages", "input"))?;
         if let Some((created, _)) = self.again {
             prepared.facts.created = created;
@@ -136,18 +134,22 @@ impl Launch {
     }
 
     /// Computes a response that is not kept.
-    pub(crate) async fn passing(self, state: &AppState, job: Job) -> Result<(Prepared, Asked), ApiError> {
-        self.prepare(state, job).await
+    pub(crate) async fn passing(
+        self,
+        state: &AppState,
+        guard: RequestGuard,
+    ) -> Result<(Prepared, Asked), ApiError> {
+        self.prepare(state, guard).await
     }
 
     /// Computes a response that is kept.
     pub(crate) async fn kept(
         self,
         state: &AppState,
-        job: Job,
+        guard: RequestGuard,
         is_streamed: bool,
     ) -> Result<Running, ApiError> {
-        let (Prepared { choices, facts, .. }, asked) = self.prepare(state, job).await?;
+        let (Prepared { choices, facts, .. }, asked) = self.prepare(state, guard).await?;
         let Self { id, client, body, items, own, again, .. } = self;
         if let (Some(request), None) = (body, &again) {
             let items = items.iter().map(|item| Value::clone(item)).collect();
@@ -272,9 +274,9 @@ fn stored(record: &Record, response: Value) -> Arc<Kept> {
 }
 
 async fn again(state: &AppState, record: Record, kept: Arc<Kept>) -> Result<(), ApiError> {
-    let job = Job::of_server(state, &record.id)?;
+    let guard = RequestGuard::of_server(state, kept.client, &record.id);
     let launch = Launch::again(record, kept)?;
-    launch.kept(state, job, true).await.map(drop)
+    launch.kept(state, guard, true).await.map(drop)
 }
 
 /// Deletes a response of this client: from memory, from the journal, and its computation if it runs.

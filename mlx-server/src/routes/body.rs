@@ -1,4 +1,4 @@
-//! The body of a request: reading it within its limits, and working on it where that blocks no other request.
+//! The body of a request: read within its limits, and parsed where that blocks no other request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,69 +6,36 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
-use futures_util::FutureExt;
 use http_body_util::BodyExt;
+use mlx_core::engine::Client;
 use mlx_options::ByteSize;
 
 use crate::body_memory::{Charge, parsed_bytes};
+use crate::client;
 use crate::error::ApiError;
 use crate::fields::{Fields, refused};
+use crate::generation::Origin;
+use crate::request_guard::RequestGuard;
 use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
-use crate::work::{HostWork, SHORT, Turn};
+use crate::work::SHORT;
 
 /// How long the rest of a refused body is read.
 const REST: Duration = Duration::from_secs(2);
-
-/// What a request that was read holds until it is answered: its memory, and its place among the computations.
-pub(crate) struct Job {
-    state: AppState,
-    charge: Charge,
-    bytes: usize,
-    /// The id of the request.
-    pub(super) id: RequestId,
-}
-
-impl Job {
-    /// Returns the job of a stored response that the server computes again.
-    pub(crate) fn of_server(state: &AppState, response: &str) -> Result<Self, ApiError> {
-        let mut charge = state.bodies.charge();
-        charge.set(parsed_bytes(&[]))?;
-        Ok(Self { state: state.clone(), charge, bytes: 0, id: RequestId::of_server(response) })
-    }
-
-    /// Runs a long computation for the request. It is cancelled if the client leaves.
-    pub(super) async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Turn) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        self.state.host.run(self.bytes, work).await
-    }
-
-    /// The request now holds so many bytes.
-    pub(super) fn holds(&mut self, bytes: usize) -> Result<(), ApiError> {
-        self.charge.set(bytes as u64)
-    }
-}
 
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: Send + 'static>(
     state: &AppState,
     request: Request,
     read: fn(&mut Fields) -> Result<T, ApiError>,
-) -> Result<(T, Job), ApiError> {
+) -> Result<(T, RequestGuard), ApiError> {
     let limits = &state.config.limits;
-    let (notes, id) = (RequestNotes::of(&request), RequestId::of(&request));
+    let notes = RequestNotes::of(&request);
+    let origin = Origin { client: client::of_request(&request), id: RequestId::of(&request) };
     let read = whole_reader(read, state.config.network.strict);
     let mut charge = state.bodies.charge();
-    let body = collect(
-        request.into_body(),
-        limits.max_body,
-        limits.body_timeout.duration(),
-        &mut charge,
-        &state.host,
-    )
-    .await?;
+    let timeout = limits.body_timeout.duration();
+    let body = collect(request.into_body(), limits.max_body, timeout, &mut charge).await?;
     let bytes = body.len();
     let images = Arc::clone(&state.image_urls);
     let parse = move || -> Result<_, ApiError> {
@@ -82,7 +49,7 @@ pub(super) async fn read<T: Send + 'static>(
         };
         Ok((parsed, charge))
     };
-    let (parsed, mut charge) = compute(state, bytes, parse).await?;
+    let (parsed, mut charge) = compute(state, origin.client, bytes, parse).await?;
     let (request, bytes) = match parsed {
         Parsed::Read(request) => (request, bytes),
         Parsed::WithUrls(mut fields, held) => {
@@ -90,12 +57,12 @@ pub(super) async fn read<T: Send + 'static>(
             let fetched = state.image_urls.insert(&mut fields, room, &state.bodies).await?;
             charge.set(held + fetched as u64)?;
             let bytes = bytes + fetched;
-            (compute(state, bytes, move || read(fields)).await?, bytes)
+            (compute(state, origin.client, bytes, move || read(fields)).await?, bytes)
         }
     };
     let (request, unused) = request;
     notes.ignored(&unused);
-    Ok((request, Job { state: state.clone(), charge, bytes, id }))
+    Ok((request, RequestGuard::new(state, charge, bytes, origin)))
 }
 
 /// Reads a request, and returns it with the names of its unused fields. A strict server refuses a request with such a field.
@@ -127,22 +94,22 @@ enum Parsed<T> {
     WithUrls(Fields, u64),
 }
 
-/// Computes at once or, with many bytes, in turns with others.
+/// Computes at once or, with many bytes, on a blocking thread.
 async fn compute<T: Send + 'static>(
     state: &AppState,
+    client: Client,
     bytes: usize,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if bytes < SHORT { work() } else { state.host.run(bytes, move |_| work()).await }
+    if bytes < SHORT { work() } else { state.host.run(client, bytes, move |_| work()).await }
 }
 
-/// The bytes of a body, each charged before it is kept. Large bodies are read in turns with long work.
+/// The bytes of a body, each charged before it is kept.
 async fn collect(
     mut body: Body,
     most: ByteSize,
     patience: Duration,
     charge: &mut Charge,
-    host: &HostWork,
 ) -> Result<Vec<u8>, ApiError> {
     let limit = usize::try_from(most.0).unwrap_or(usize::MAX);
     if body.size_hint().lower() > most.0 {
@@ -150,16 +117,7 @@ async fn collect(
     }
     let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower()).unwrap_or(0));
     let all = async {
-        loop {
-            let turn = if bytes.len() < SHORT { None } else { host.turn().await };
-            // What has arrived is read within a turn. Waiting for the rest is not work.
-            let frame = if let Some(frame) = body.frame().now_or_never() {
-                frame
-            } else {
-                drop(turn);
-                body.frame().await
-            };
-            let Some(frame) = frame else { return Ok(()) };
+        while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| ApiError::body(format!("reading the body failed: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > limit {
@@ -168,6 +126,7 @@ async fn collect(
             charge.set((bytes.len() + data.len()) as u64)?;
             bytes.extend_from_slice(&data);
         }
+        Ok(())
     };
     let outcome = tokio::time::timeout(patience, all).await;
     let error = match outcome {

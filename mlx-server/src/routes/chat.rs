@@ -3,19 +3,20 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body::{Job, read};
+use super::body::read;
 use super::response::{answer, to_json};
 use super::token_list::token_list;
 use crate::answer::Prepared;
 use crate::chat_request::ChatRequest;
 use crate::error::{ApiError, ErrorResponse};
+use crate::prepare;
 use crate::protocol::openai::answer::{Answer, ChatChoice, StreamEvent};
 use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
 use crate::protocol::openai::text::RenderResponse;
 use crate::protocol::openai::writer::{Endpoint, Writer};
+use crate::request_guard::RequestGuard;
 use crate::request_log::RequestNotes;
 use crate::state::AppState;
-use crate::{client, prepare};
 
 /// Completes a chat, as one response or as server-sent events.
 #[utoipa::path(
@@ -28,22 +29,25 @@ use crate::{client, prepare};
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
-    let (ChatCompletionRequest { mut chat, output }, job) =
+    let notes = RequestNotes::of(&request);
+    let (ChatCompletionRequest { chat, output }, guard) =
         read(&state, request, ChatCompletionRequest::read).await?;
-    chat.job.options.client = client;
     notes.user(chat.job.user.as_deref());
-    let prepared = start(&state, chat, job).await?;
+    let prepared = start(&state, chat, guard).await?;
     answer(&state, prepared, |facts| Writer::new(Endpoint::Chat, output, facts)).await
 }
 
 /// Starts the generations of a chat, whichever protocol it came by.
-pub(crate) async fn start(state: &AppState, mut chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
-    chat.job.request_id = job.id.clone();
+pub(crate) async fn start(
+    state: &AppState,
+    mut chat: ChatRequest,
+    guard: RequestGuard,
+) -> Result<Prepared, ApiError> {
+    chat.job.set_origin(&guard.origin);
     prepare::check_amount(state, 1, chat.job.choices)?;
     let lease = state.models.lease(chat.job.model.as_deref()).await?;
     let shared = state.clone();
-    job.run(move |turn| prepare::chat(&shared, &lease, chat, turn)).await
+    guard.run(move |cancel| prepare::chat(&shared, &lease, chat, cancel)).await
 }
 
 /// Renders the prompt of a chat without generating.
@@ -57,15 +61,15 @@ pub(crate) async fn start(state: &AppState, mut chat: ChatRequest, job: Job) -> 
     )
 )]
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (request, mut job) = read(&state, request, RenderRequest::read).await?;
+    let (request, mut guard) = read(&state, request, RenderRequest::read).await?;
     let RenderRequest { chat: ChatCompletionRequest { chat, .. }, generation_prompt } = request;
     let lease = state.models.lease(chat.job.model.as_deref()).await?;
-    let rendered = job.run(move |turn| {
-        let prompt = prepare::render(&lease, chat, generation_prompt, turn)?;
+    let rendered = guard.run(move |cancel| {
+        let prompt = prepare::render(&lease, chat, generation_prompt, cancel)?;
         let opening = [b"{\"prompt\":".to_vec(), to_json(&prompt.text), b",".to_vec()].concat();
         Ok((opening, prompt.tokens))
     });
     let (opening, tokens) = rendered.await?;
-    job.holds(opening.len() + size_of_val(tokens.as_slice()))?;
-    Ok(token_list(opening, tokens, None, job))
+    guard.set_bytes(opening.len() + size_of_val(tokens.as_slice()))?;
+    Ok(token_list(opening, tokens, None, guard))
 }

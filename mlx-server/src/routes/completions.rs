@@ -5,7 +5,6 @@ use axum::response::Response;
 
 use super::body::read;
 use super::response::answer;
-use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
 use crate::protocol::openai::answer::{Answer, CompletionChoice, StreamEvent};
@@ -25,16 +24,15 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
-    let (mut request, job) = read(&state, request, CompletionRequest::read).await?;
-    request.job.options.client = client;
-    request.job.request_id = job.id.clone();
+    let notes = RequestNotes::of(&request);
+    let (mut request, guard) = read(&state, request, CompletionRequest::read).await?;
+    request.job.set_origin(&guard.origin);
     let output = request.output;
     notes.user(request.job.user.as_deref());
     prepare::check_amount(&state, request.prompts.len(), request.job.choices)?;
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = job.run(move |turn| prepare::completion(&shared, &lease, &request, turn)).await?;
-    drop(job);
+    let prepared = guard.run(move |cancel| prepare::completion(&shared, &lease, &request, cancel)).await?;
+    drop(guard);
     answer(&state, prepared, |facts| Writer::new(Endpoint::Completion, output, facts)).await
 }

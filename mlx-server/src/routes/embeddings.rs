@@ -5,12 +5,11 @@ use axum::response::Response;
 
 use super::body::read;
 use super::response::{exactness, json};
+use crate::embed;
 use crate::error::{ApiError, ErrorResponse};
-use crate::generation::Origin;
 use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
 use crate::request_log::RequestNotes;
 use crate::state::AppState;
-use crate::{client, embed};
 
 /// Computes embeddings of texts.
 #[utoipa::path(
@@ -23,14 +22,15 @@ use crate::{client, embed};
     )
 )]
 pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
-    let (request, job) = read(&state, request, EmbeddingRequest::read).await?;
+    let notes = RequestNotes::of(&request);
+    let (request, guard) = read(&state, request, EmbeddingRequest::read).await?;
     notes.user(request.user.as_deref());
     embed::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let (encoding, shared, origin) = (request.encoding, state.clone(), Origin { client, id: job.id.clone() });
-    let embeddings = job.run(move |turn| embed::start(&shared, &lease, &request, &origin, turn)).await?;
-    drop(job);
+    let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());
+    let embeddings =
+        guard.run(move |cancel| embed::start(&shared, &lease, &request, &origin, cancel)).await?;
+    drop(guard);
     let name = embeddings.exactness;
     Ok(exactness(json(embeddings.list(encoding).await?), name))
 }

@@ -7,12 +7,12 @@ use super::body::read;
 use super::chat::start;
 use super::response::{answer, json};
 use crate::error::ApiError;
+use crate::prepare;
 use crate::protocol::messages::answer::{MessageAnswer, MessagesEvent, TokenCount};
 use crate::protocol::messages::error::MessagesError;
 use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
 use crate::protocol::messages::writer::Writer;
 use crate::state::AppState;
-use crate::{client, prepare};
 
 /// Answers a conversation in the form of Anthropic's Messages API, as one response or as server-sent events.
 #[utoipa::path(
@@ -25,11 +25,9 @@ use crate::{client, prepare};
     )
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let client = client::of_request(&request);
-    let (request, job) = read(&state, request, MessagesRequest::read).await?;
-    let MessagesRequest { mut chat, display } = request;
-    chat.job.options.client = client;
-    let prepared = start(&state, chat, job).await;
+    let (request, guard) = read(&state, request, MessagesRequest::read).await?;
+    let MessagesRequest { chat, display } = request;
+    let prepared = start(&state, chat, guard).await;
     let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
     answer(&state, prepared, |facts| Writer::new(display, facts)).await
 }
@@ -48,9 +46,9 @@ pub(crate) async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (request, job) = read(&state, request, MessagesCountRequest::read).await?;
+    let (request, guard) = read(&state, request, MessagesCountRequest::read).await?;
     let MessagesCountRequest { model, conversation } = request;
     let lease = state.models.lease(model.as_deref()).await?;
-    let input_tokens = job.run(move |turn| prepare::prompt_tokens(&lease, conversation, turn)).await?;
+    let input_tokens = guard.run(move |cancel| prepare::prompt_tokens(&lease, conversation, cancel)).await?;
     Ok(json(TokenCount { input_tokens }))
 }

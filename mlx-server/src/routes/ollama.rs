@@ -5,18 +5,17 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use mlx_core::engine::Client;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
-use super::body::{Job, read};
+use super::body::read;
 use super::chat;
 use super::response::{answer, exactness, json};
 use crate::chat_request::ChatRequest;
+use crate::embed;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::generation::Origin;
 use crate::protocol::ollama::embed::{
     OllamaEmbedRequest, OllamaEmbedding, OllamaEmbeddingRequest, OllamaEmbeddings,
 };
@@ -25,8 +24,8 @@ use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, Sho
 use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::protocol::ollama::writer::{Endpoint, Writer, loaded_line};
 use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
+use crate::request_guard::RequestGuard;
 use crate::state::AppState;
-use crate::{client, embed};
 
 /// The version of Ollama whose API this follows: clients ask before they use newer parts of it.
 const VERSION: &str = "0.13.5";
@@ -58,14 +57,12 @@ async fn generate(
     reader: fn(&mut Fields) -> Result<ChatRequest, ApiError>,
     endpoint: Endpoint,
 ) -> Result<Response, ApiError> {
-    let client = client::of_request(&request);
-    let (mut chat, job) = read(state, request, reader).await?;
-    chat.job.options.client = client;
+    let (chat, guard) = read(state, request, reader).await?;
     if chat.conversation.messages.is_empty() {
         let lease = state.models.lease(chat.job.model.as_deref()).await?;
         return Ok(json(loaded_line(endpoint, &lease.name)));
     }
-    let prepared = chat::start(state, chat, job).await?;
+    let prepared = chat::start(state, chat, guard).await?;
     answer(state, prepared, |facts| Writer::new(endpoint, facts)).await
 }
 
@@ -79,9 +76,9 @@ pub(crate) async fn embeddings(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (client, begun) = (client::of_request(&request), Instant::now());
-    let (OllamaEmbedRequest(request), job) = read(&state, request, OllamaEmbedRequest::read).await?;
-    let (list, name) = vectors(&state, request, client, job).await?;
+    let begun = Instant::now();
+    let (OllamaEmbedRequest(request), guard) = read(&state, request, OllamaEmbedRequest::read).await?;
+    let (list, name) = vectors(&state, request, guard).await?;
     let total_duration = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let prompt_eval_count = list.usage.prompt_tokens;
     let embeddings = list.data.into_iter().map(|object| object.embedding).collect();
@@ -98,9 +95,9 @@ pub(crate) async fn embeddings(
     responses((status = 200, body = OllamaEmbedding), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let client = client::of_request(&request);
-    let (OllamaEmbeddingRequest(request), job) = read(&state, request, OllamaEmbeddingRequest::read).await?;
-    let vectors = vectors(&state, request, client, job).await;
+    let (OllamaEmbeddingRequest(request), guard) =
+        read(&state, request, OllamaEmbeddingRequest::read).await?;
+    let vectors = vectors(&state, request, guard).await;
     let (list, name) = vectors.map_err(|error| error.renamed("input", "prompt"))?;
     let first = list.data.into_iter().next();
     let embedding = first.ok_or_else(|| ApiError::failed("the model gave no vector"))?.embedding;
@@ -111,14 +108,13 @@ pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -
 async fn vectors(
     state: &AppState,
     request: EmbeddingRequest,
-    client: Client,
-    job: Job,
+    guard: RequestGuard,
 ) -> Result<(EmbeddingList, &'static str), ApiError> {
     embed::check_amount(state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let (encoding, shared, origin) = (request.encoding, state.clone(), Origin { client, id: job.id.clone() });
-    let running = job.run(move |turn| embed::start(&shared, &lease, &request, &origin, turn)).await?;
-    drop(job);
+    let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());
+    let running = guard.run(move |cancel| embed::start(&shared, &lease, &request, &origin, cancel)).await?;
+    drop(guard);
     let name = running.exactness;
     Ok((running.list(encoding).await?, name))
 }

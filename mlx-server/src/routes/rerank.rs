@@ -6,11 +6,10 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{exactness, json};
 use crate::error::{ApiError, ErrorResponse};
-use crate::generation::Origin;
 use crate::protocol::rerank::{RerankList, RerankRequest};
 use crate::request_log::RequestNotes;
+use crate::rerank as ranking;
 use crate::state::AppState;
-use crate::{client, rerank as ranking};
 
 /// Ranks documents by their relevance to a query.
 #[utoipa::path(
@@ -23,15 +22,16 @@ use crate::{client, rerank as ranking};
     )
 )]
 pub(crate) async fn rerank(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
-    let (request, job) = read(&state, request, RerankRequest::read).await?;
+    let notes = RequestNotes::of(&request);
+    let (request, guard) = read(&state, request, RerankRequest::read).await?;
     notes.user(request.user.as_deref());
     ranking::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let name = lease.engine.exactness().as_str();
-    let (shared, origin) = (state.clone(), Origin { client, id: job.id.clone() });
-    let (running, request) =
-        job.run(move |turn| Ok((ranking::start(&shared, &lease, &request, &origin, turn)?, request))).await?;
-    drop(job);
+    let (shared, origin) = (state.clone(), guard.origin.clone());
+    let (running, request) = guard
+        .run(move |cancel| Ok((ranking::start(&shared, &lease, &request, &origin, cancel)?, request)))
+        .await?;
+    drop(guard);
     Ok(exactness(json(running.list(request).await?), name))
 }

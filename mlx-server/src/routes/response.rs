@@ -9,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
 use mlx_core::engine::Miss;
 
-use super::body::Job;
 use crate::answer::{AnswerWriter, Facts, Prepared};
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::json::Json;
+use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::{request_log, stream};
 
@@ -105,10 +105,13 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// A response whose body is JSON that is made part by part as the client reads it. Meanwhile `job` keeps its memory.
-pub(super) fn in_parts(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, job: Job) -> Response {
+/// A response whose body is JSON that is made part by part as the client reads it. Meanwhile `guard` holds its memory.
+pub(super) fn in_parts(
+    parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
+    guard: RequestGuard,
+) -> Response {
     let parts = parts.map(move |part| {
-        let _kept = &job;
+        let _held = &guard;
         Ok::<_, Infallible>(part)
     });
     written(Body::from_stream(futures_util::stream::iter(parts)))

@@ -36,14 +36,14 @@ const PAGE: usize = 20;
     )
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (notes, client) = (RequestNotes::of(&request), client::of_request(&request));
+    let notes = RequestNotes::of(&request);
     let reader = if state.journal.is_some() { read_with_body } else { read_alone };
-    let ((request, body), job) = read(&state, request, reader).await?;
+    let ((request, body), guard) = read(&state, request, reader).await?;
     notes.user(request.job.user.as_deref());
-    let launch = Launch::new(&state, request, body, client)?;
+    let launch = Launch::new(&state, request, body, guard.origin.client)?;
     let is_streamed = launch.is_streamed();
     if launch.is_kept() {
-        let Running { facts, kept, reader } = launch.kept(&state, job, is_streamed).await?;
+        let Running { facts, kept, reader } = launch.kept(&state, guard, is_streamed).await?;
         let about = About::of(&facts);
         if is_streamed {
             return Ok(with_headers(reader.body().into_response(), about, "text/event-stream", true));
@@ -51,7 +51,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
         reader.end().await?;
         return Ok(with_headers(json(&*kept.response()), about, "application/json", false));
     }
-    let (prepared, asked) = launch.passing(&state, job).await?;
+    let (prepared, asked) = launch.passing(&state, guard).await?;
     answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await
 }
 

@@ -27,18 +27,18 @@ const TOKENS_AT_ONCE: usize = 4 << 10;
     )
 )]
 pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (request, mut job) = read(&state, request, TokenizeRequest::read).await?;
+    let (request, mut guard) = read(&state, request, TokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let tokenizer = lease.engine.folder().tokenizer.clone();
     let pieces = request.with_pieces.then(|| tokenizer.clone());
-    let tokens = job.run(move |turn| {
-        let limit = EncodeLimit { pause: &|| turn.pause(), ..EncodeLimit::NONE };
+    let tokens = guard.run(move |cancel| {
+        let limit = EncodeLimit { pause: &|| cancel.check(), ..EncodeLimit::NONE };
         let ids = tokenizer.encode_within(&request.content, request.add_special, &limit);
         ids.and_then(Encoded::whole).map_err(|error| ApiError::from(error).renamed("prompt", "content"))
     });
     let tokens = tokens.await?;
-    job.holds(size_of_val(tokens.as_slice()))?;
-    Ok(token_list(b"{".to_vec(), tokens, pieces, job))
+    guard.set_bytes(size_of_val(tokens.as_slice()))?;
+    Ok(token_list(b"{".to_vec(), tokens, pieces, guard))
 }
 
 /// Decodes tokens to a text.
@@ -55,10 +55,10 @@ pub(crate) async fn detokenize(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (request, mut job) = read(&state, request, DetokenizeRequest::read).await?;
+    let (request, mut guard) = read(&state, request, DetokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let longest = state.config.limits.max_body;
-    let response = job.run(move |turn| {
+    let response = guard.run(move |cancel| {
         let last = lease.engine.spec().vocab_size;
         if let Some(id) = request.tokens.iter().find(|id| **id as usize >= last) {
             let message = format!("contains token id {id}, but the model's largest id is {}", last - 1);
@@ -68,7 +68,7 @@ pub(crate) async fn detokenize(
         let mut content = String::new();
         for tokens in request.tokens.chunks(TOKENS_AT_ONCE) {
             content.extend(tokens.iter().map(|id| detokenizer.push(*id)));
-            turn.pause()?;
+            cancel.check()?;
             if content.len() as u64 > longest.0 {
                 let message = format!("stand for a text of more than --max-body, {longest}");
                 return Err(ApiError::field("tokens", message));
@@ -78,6 +78,6 @@ pub(crate) async fn detokenize(
         Ok(to_json(&DetokenizeResponse { content }))
     });
     let response = response.await?;
-    job.holds(response.len())?;
-    Ok(in_parts(std::iter::once(response), job))
+    guard.set_bytes(response.len())?;
+    Ok(in_parts(std::iter::once(response), guard))
 }

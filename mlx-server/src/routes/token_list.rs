@@ -6,15 +6,20 @@ use axum::response::Response;
 use chat_format::text::Tokenizer;
 use serde_json::json;
 
-use super::body::Job;
 use super::response::{in_parts, to_json, written};
+use crate::request_guard::RequestGuard;
 
 /// Tokens of a part of the list.
 const PART: usize = 1 << 10;
 
 /// An object that begins with `opening` and goes on with `tokens` and `count`. With a tokenizer each token has its text, or its bytes where
 /// they are not whole characters.
-pub(super) fn token_list(opening: Vec<u8>, ids: Vec<u32>, pieces: Option<Tokenizer>, job: Job) -> Response {
+pub(super) fn token_list(
+    opening: Vec<u8>,
+    ids: Vec<u32>,
+    pieces: Option<Tokenizer>,
+    guard: RequestGuard,
+) -> Response {
     let count = ids.len();
     let begin = [opening, b"\"tokens\":[".to_vec()].concat();
     let end = format!("],\"count\":{count}}}").into_bytes();
@@ -33,7 +38,7 @@ pub(super) fn token_list(opening: Vec<u8>, ids: Vec<u32>, pieces: Option<Tokeniz
     };
     let parts = (0..count).step_by(PART).map(part);
     let all = once(begin).chain(parts).chain(once(end));
-    if count > PART { in_parts(all, job) } else { written(all.collect::<Vec<_>>().concat()) }
+    if count > PART { in_parts(all, guard) } else { written(all.collect::<Vec<_>>().concat()) }
 }
 
 fn with_piece(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
