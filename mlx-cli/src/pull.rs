@@ -1,14 +1,6 @@
-//! `mlx pull`: downloads a model from the Hub into the cache that all Hub tools share. Invariant: the only HTTP client of this program.
+//! `mlx pull`: downloads a model from the Hub into the cache that all Hub tools share. The only HTTP client of this program is `mlx-hub-client`.
 
-mod address;
-mod backoff;
-mod checksum;
-mod client;
-mod fetch;
-mod listing;
-mod plan;
 mod progress;
-mod token;
 
 use std::path::{Path, PathBuf};
 
@@ -17,15 +9,12 @@ use mlx_core::config::Fields;
 use mlx_core::model::family;
 use mlx_core::{Error, Result};
 use mlx_hub::{Cache, ModelName};
+use mlx_hub_client::{Client, Fetch, HubFile, Plan, Progress as _};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
 use crate::interrupt;
 use crate::terminal;
-use client::Client;
-use fetch::Fetch;
-use listing::HubFile;
-use plan::Plan;
 use progress::Progress;
 
 /// The arguments of `mlx pull`.

@@ -46,11 +46,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+    /// An [`mlx_files::Error::Io`] on `path`.
+    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         mlx_files::Error::io(path, source).into()
     }
 
-    pub(crate) fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
+    /// An [`mlx_files::Error::File`] about `path`.
+    pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         mlx_files::Error::file(path, message).into()
     }
 
@@ -67,15 +69,18 @@ impl Error {
         Self::Hub { name: name.to_string(), message: message.into() }
     }
 
-    pub(crate) fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
+    /// An [`Error::NotDownloaded`] about the model of that name.
+    pub fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::NotDownloaded { name: name.to_string(), message: message.into() }
     }
 
-    pub(crate) fn option(name: &'static str, message: impl Into<String>) -> Self {
+    /// An [`Error::Option`] about `name`.
+    pub fn option(name: &'static str, message: impl Into<String>) -> Self {
         Self::Option { name, message: message.into() }
     }
 
-    pub(crate) fn environment(variable: &'static str, message: impl Into<String>) -> Self {
+    /// An [`Error::Environment`] about `variable`.
+    pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
         Self::Environment { variable, message: message.into() }
     }
 }

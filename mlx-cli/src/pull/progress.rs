@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use mlx_hub_client::FileProgress;
 use mlx_options::{printable, rough_size};
 
 use crate::terminal::note;
@@ -47,11 +48,6 @@ impl Progress {
         Self { bar, shown }
     }
 
-    /// A file of it.
-    pub(super) fn file<'a>(&'a self, name: &'a str) -> FileProgress<'a> {
-        FileProgress { all: self, name, counted: AtomicU64::new(0) }
-    }
-
     /// Runs what may print, with the bar out of its way.
     pub(super) fn pausing(&self, work: impl FnOnce()) {
         self.bar.suspend(work);
@@ -67,31 +63,23 @@ impl Progress {
     }
 }
 
+impl mlx_hub_client::Progress for Progress {
+    fn file<'a>(&'a self, name: &'a str) -> Box<dyn FileProgress + 'a> {
+        Box::new(File { all: self, name, counted: AtomicU64::new(0) })
+    }
+}
+
 /// The progress of one file.
-pub(super) struct FileProgress<'a> {
+struct File<'a> {
     all: &'a Progress,
     name: &'a str,
     /// Its bytes that the bar counts.
     counted: AtomicU64,
 }
 
-impl FileProgress<'_> {
-    /// So many of its bytes were found on the disk.
-    pub(super) fn checked(&self, bytes: u64) {
-        self.all.shown().activity = "  checking";
-        self.count(bytes);
-    }
-
-    /// So many of its bytes are there: those that were there before, and those that have arrived.
-    pub(super) fn arrived(&self, bytes: u64) {
-        let before = self.count(bytes);
-        let mut shown = self.all.shown();
-        shown.activity = "";
-        shown.rate.add(Instant::now(), bytes.saturating_sub(before));
-    }
-
+impl File<'_> {
     /// Counts so many of its bytes and returns how many were counted before.
-    pub(super) fn count(&self, bytes: u64) -> u64 {
+    fn count(&self, bytes: u64) -> u64 {
         let before = self.counted.swap(bytes, Ordering::Relaxed);
         if bytes >= before {
             self.all.bar.inc(bytes - before);
@@ -100,14 +88,30 @@ impl FileProgress<'_> {
         }
         before
     }
+}
 
-    /// Prints a line about the file.
-    pub(super) fn note(&self, line: &str) {
+impl FileProgress for File<'_> {
+    fn checked(&self, bytes: u64) {
+        self.all.shown().activity = "  checking";
+        self.count(bytes);
+    }
+
+    fn arrived(&self, bytes: u64) {
+        let before = self.count(bytes);
+        let mut shown = self.all.shown();
+        shown.activity = "";
+        shown.rate.add(Instant::now(), bytes.saturating_sub(before));
+    }
+
+    fn counted(&self, bytes: u64) {
+        self.count(bytes);
+    }
+
+    fn note(&self, line: &str) {
         self.all.bar.suspend(|| note(&format!("{}: {line}", printable(self.name))));
     }
 
-    /// All of its bytes are there and intact.
-    pub(super) fn done(&self, size: u64) {
+    fn done(&self, size: u64) {
         self.count(size);
         if self.all.bar.is_hidden() {
             note(&format!("{}  {}", printable(self.name), rough_size(size)));
@@ -196,6 +200,8 @@ fn clock(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mlx_hub_client::Progress as _;
+
     use super::*;
 
     #[test]

@@ -4,28 +4,29 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use mlx_core::{Error, Result};
 use mlx_files::weight_files;
 use mlx_hub::changes_answers;
+use mlx_hub::{Error, Result};
 use serde::Deserialize;
 
 use super::checksum::Checksum;
 use super::client::Client;
 
 /// A model at one commit.
-pub(super) struct Listing {
-    pub(super) commit: String,
-    pub(super) files: Vec<HubFile>,
+pub(crate) struct Listing {
+    pub commit: String,
+    pub files: Vec<HubFile>,
 }
 
 /// A file of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HubFile {
+pub struct HubFile {
     /// The path in the repository.
-    pub(super) path: String,
+    pub path: String,
     /// The checksum, which names the file in the cache.
-    pub(super) etag: String,
-    pub(super) size: u64,
+    pub etag: String,
+    /// Its bytes.
+    pub size: u64,
 }
 
 #[derive(Deserialize)]
@@ -51,7 +52,7 @@ struct Lfs {
 
 impl Listing {
     /// Requests the listing from the Hub.
-    pub(super) fn fetch(client: &Client) -> Result<Self> {
+    pub(crate) fn fetch(client: &Client) -> Result<Self> {
         let text = client.listing()?;
         let answer: Answer = serde_json::from_str(&text)
             .map_err(|error| client.error(format!("the Hub's list of files is invalid: {error}")))?;
@@ -67,13 +68,13 @@ impl Listing {
     }
 
     /// The file at `path`, if the Hub has it.
-    pub(super) fn file(&self, path: &str) -> Option<&HubFile> {
+    pub(crate) fn file(&self, path: &str) -> Option<&HubFile> {
         self.files.iter().find(|file| file.path == path)
     }
 
     /// Returns the weights of the model: the files in its index, the single file, or the numbered shards. An index without any of its files
     /// is ignored if the single file exists: some repositories keep the index after merging their shards. Fails with the reason.
-    pub(super) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
+    pub(crate) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
         if let Some(single) = self.file(weight_files::SINGLE)
             && named.iter().all(|path| self.file(path).is_none())
         {
@@ -113,14 +114,14 @@ impl Sibling {
 
 impl HubFile {
     /// The file that a link of a snapshot points to.
-    pub(super) fn of_link(folder: &Path, link: &Path) -> Option<Self> {
+    pub fn of_link(folder: &Path, link: &Path) -> Option<Self> {
         let etag = fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned();
         let path = link.strip_prefix(folder).ok()?.to_str()?.to_owned();
         Some(Self { path, etag, size: fs::metadata(link).ok()?.len() })
     }
 
     /// Whether the file at `path` has the expected size and checksum.
-    pub(super) fn is_intact(&self, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool> {
+    pub fn is_intact(&self, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let io = |error| Error::io(path, error);
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() != self.size {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mlx_core::{Error, Result};
 use mlx_hub::ModelName;
+use mlx_hub::{Error, Result};
 use ureq::http::{HeaderMap, Method, Response, StatusCode};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
@@ -19,7 +19,7 @@ const MAX_REDIRECTS: u32 = 10;
 const MAX_ATTEMPTS: u32 = 4;
 
 /// A client for one model on the Hub.
-pub(super) struct Client {
+pub struct Client {
     agent: Agent,
     endpoint: String,
     token: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Client {
 
 impl Client {
     /// A client with the endpoint and token from the environment variables that all Hub tools read.
-    pub(super) fn from_env(name: &ModelName) -> Result<Self> {
+    pub fn from_env(name: &ModelName) -> Result<Self> {
         let endpoint = address::endpoint_from_env()?;
         // It fails only if a provider is installed already.
         rustls::crypto::ring::default_provider().install_default().ok();
@@ -51,18 +51,18 @@ impl Client {
     }
 
     /// An error about the model.
-    pub(super) fn error(&self, message: impl Into<String>) -> Error {
+    pub fn error(&self, message: impl Into<String>) -> Error {
         Error::hub(&self.name, message)
     }
 
     /// The list of files with their sizes and checksums, as JSON.
-    pub(super) fn listing(&self) -> Result<String> {
+    pub fn listing(&self) -> Result<String> {
         let revision = address::encoded(self.name.revision()).replace('/', "%2F");
         self.text(&format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, self.name.repo))
     }
 
     /// Returns the text of a file without storing it.
-    pub(super) fn file_text(&self, commit: &str, file: &str) -> Result<String> {
+    pub fn file_text(&self, commit: &str, file: &str) -> Result<String> {
         self.text(&self.address(commit, file))
     }
 
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// The checksum and size of a file.
-    pub(super) fn head(&self, commit: &str, file: &str) -> Result<(String, u64)> {
+    pub fn head(&self, commit: &str, file: &str) -> Result<(String, u64)> {
         let address = self.address(commit, file);
         self.with_retries(|| {
             let response = self.send(&Method::HEAD, &address, 0)?;
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Requests a file from byte `start` on; the status shows whether the Hub supports that.
-    pub(super) fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
+    pub fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
         self.send(&Method::GET, &self.address(commit, file), start)
     }
 
@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// Classifies an error without a response.
-    pub(super) fn connection_error(&self, error: ureq::Error) -> FetchError {
+    pub fn connection_error(&self, error: ureq::Error) -> FetchError {
         let endpoint = &self.endpoint;
         match error {
             ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {

@@ -3,11 +3,11 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use mlx_core::Error;
+use mlx_hub::Error;
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub(super) enum FetchError {
+pub enum FetchError {
     /// A retry may succeed.
     Transient {
         why: String,
@@ -19,7 +19,7 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
-    pub(super) fn transient(why: impl Into<String>) -> Self {
+    pub fn transient(why: impl Into<String>) -> Self {
         Self::Transient { why: why.into(), retry_after: None }
     }
 }
@@ -36,23 +36,23 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// Counts consecutive failures and waits between attempts.
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     max_attempts: u32,
     failures: u32,
 }
 
 impl Backoff {
-    pub(super) fn new(max_attempts: u32) -> Self {
+    pub(crate) fn new(max_attempts: u32) -> Self {
         Self { max_attempts, failures: 0 }
     }
 
     /// Forgets earlier failures after progress was made.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// Waits before the next attempt, after calling `notify` with the reason. Returns the reason as an error if no attempt is left.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         why: String,
         retry_after: Option<Duration>,

@@ -1,13 +1,13 @@
 //! Addresses on the Hub: its endpoint, paths on it, and the targets of redirects.
 
 use iri_string::types::{UriReferenceStr, UriStr};
-use mlx_core::{Error, Result};
+use mlx_hub::{Error, Result};
 use ureq::http::Uri;
 
 const ENDPOINT: &str = "https://huggingface.co";
 
 /// Returns the Hub's URL without a trailing slash: `HF_ENDPOINT`, or the public Hub.
-pub(super) fn endpoint_from_env() -> Result<String> {
+pub(crate) fn endpoint_from_env() -> Result<String> {
     let given = std::env::var("HF_ENDPOINT").ok().map(|value| value.trim().to_owned());
     endpoint(given.filter(|value| !value.is_empty()))
 }
@@ -24,7 +24,7 @@ fn endpoint(given: Option<String>) -> Result<String> {
 }
 
 /// Percent-encodes a path.
-pub(super) fn encoded(path: &str) -> String {
+pub(crate) fn encoded(path: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
             char::from(byte).to_string()
@@ -35,7 +35,7 @@ pub(super) fn encoded(path: &str) -> String {
 }
 
 /// Returns the target of a redirect from `address`, or `None` if `location` is not an http or https address.
-pub(super) fn redirected(address: &str, location: &str) -> Option<String> {
+pub(crate) fn redirected(address: &str, location: &str) -> Option<String> {
     let base = UriStr::new(address).ok()?.to_absolute();
     let target = UriReferenceStr::new(location).ok()?.resolve_against(base).to_string();
     let uri: Uri = target.parse().ok()?;
@@ -44,7 +44,7 @@ pub(super) fn redirected(address: &str, location: &str) -> Option<String> {
 
 /// Returns true if `address` is on the server of `endpoint`, which may see the token: scheme, host and port agree, or only the scheme
 /// changes, from http to https.
-pub(super) fn may_see_token(endpoint: &str, address: &str) -> bool {
+pub(crate) fn may_see_token(endpoint: &str, address: &str) -> bool {
     let parse = |text: &str| text.parse::<Uri>().ok();
     let (Some(endpoint), Some(address)) = (parse(endpoint), parse(address)) else { return false };
     let port =

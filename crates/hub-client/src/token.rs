@@ -3,13 +3,13 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use mlx_core::{Error, Result};
 use mlx_hub::path_in;
+use mlx_hub::{Error, Result};
 
 const NO_TOKEN: &str = "is not a token; a token is one word of printable ASCII characters";
 
 /// Returns `HF_TOKEN`, or the token that the Hub's own tool saved at login.
-pub(super) fn from_env() -> Result<Option<String>> {
+pub(crate) fn from_env() -> Result<Option<String>> {
     for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         if let Some(token) = variable(name) {
             return checked_token(token, || Error::environment(name, NO_TOKEN)).map(Some);

@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 /// An incremental checksum; `None` if the kind of the expected one is unknown.
-pub(super) struct Checksum(Option<Context>);
+pub(crate) struct Checksum(Option<Context>);
 
 impl Checksum {
     /// A checksum for a file of `size` bytes with this `etag`. Mirrors may use other etags; then only the size can be compared.
-    pub(super) fn new(etag: &str, size: u64) -> Self {
+    pub(crate) fn new(etag: &str, size: u64) -> Self {
         let digits = etag.chars().all(|symbol| symbol.is_ascii_hexdigit());
         Self(match etag.len() {
             64 if digits => Some(Context::new(&SHA256)),
@@ -22,14 +22,14 @@ impl Checksum {
         })
     }
 
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         if let Some(context) = &mut self.0 {
             context.update(bytes);
         }
     }
 
     /// Adds the rest of `file`. Calls `progress` with the bytes read so far and returns the total.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         mut file: impl Read,
         progress: &mut dyn FnMut(u64),
@@ -51,7 +51,7 @@ impl Checksum {
     }
 
     /// Whether the checksum equals `etag`.
-    pub(super) fn matches(self, etag: &str) -> bool {
+    pub(crate) fn matches(self, etag: &str) -> bool {
         let Some(context) = self.0 else { return true };
         let sum = context.finish();
         let halves = sum.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);

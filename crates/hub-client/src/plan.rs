@@ -2,24 +2,26 @@
 
 use std::fs;
 
-use mlx_core::{Error, Result};
 use mlx_files::weight_files;
+use mlx_hub::{Error, Result};
 use mlx_hub::{Repo, changes_answers};
 
 use super::client::Client;
 use super::listing::{HubFile, Listing};
 
 /// The files of one commit that a download fetches.
-pub(super) struct Plan {
-    pub(super) commit: String,
+pub struct Plan {
+    /// The commit.
+    pub commit: String,
     /// The files besides the weights, which are fetched first.
-    pub(super) described: Vec<HubFile>,
-    pub(super) weights: Vec<HubFile>,
+    pub described: Vec<HubFile>,
+    /// The weights.
+    pub weights: Vec<HubFile>,
 }
 
 impl Plan {
     /// Requests the file list from the Hub and, if there is one, the index.
-    pub(super) fn make(client: &Client, repo: &Repo) -> Result<Self> {
+    pub fn make(client: &Client, repo: &Repo) -> Result<Self> {
         let listing = Listing::fetch(client)?;
         let named = match listing.file(weight_files::INDEX) {
             Some(index) => weight_files::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
@@ -40,19 +42,19 @@ impl Plan {
     }
 
     /// The total size of all files.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.files().map(|file| file.size).sum()
     }
 
     /// The bytes that are not in the cache yet.
-    pub(super) fn bytes_to_come(&self, repo: &Repo) -> u64 {
+    pub fn bytes_to_come(&self, repo: &Repo) -> u64 {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
         self.files().map(|file| file.size.saturating_sub(there(file))).sum()
     }
 
     /// Returns true if the model has a file at `path`.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         self.files().any(|file| file.path == path)
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mlx_core::{Error, Result};
 use mlx_files::{keep_names, size};
 use mlx_hub::Repo;
+use mlx_hub::{Error, Result};
 use ureq::http::{Response, StatusCode};
 
 use super::backoff::{Backoff, FetchError};
@@ -24,7 +24,7 @@ const PARALLEL_FILES: usize = 4;
 const MAX_ATTEMPTS: u32 = 7;
 
 /// Downloads files of one commit.
-pub(super) struct Fetch<'a> {
+pub struct Fetch<'a> {
     client: &'a Client,
     repo: &'a Repo,
     commit: &'a str,
@@ -33,17 +33,18 @@ pub(super) struct Fetch<'a> {
 }
 
 impl<'a> Fetch<'a> {
-    pub(super) fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
+    /// A download of this commit into this cache entry.
+    pub fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
         Self { client, repo, commit, stopped: AtomicBool::new(false) }
     }
 
     /// Downloads those of these files that are not in the cache.
-    pub(super) fn all(&self, files: &[HubFile], progress: &Progress) -> Result<()> {
+    pub fn all(&self, files: &[HubFile], progress: &dyn Progress) -> Result<()> {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let bar = progress.file(&file.path);
-                if let Err(error) = self.one(file, &bar) {
+                if let Err(error) = self.one(file, &*bar) {
                     self.stopped.store(true, Ordering::Relaxed);
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
@@ -61,23 +62,23 @@ impl<'a> Fetch<'a> {
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn one(&self, file: &HubFile, bar: &FileProgress) -> Result<()> {
+    fn one(&self, file: &HubFile, bar: &dyn FileProgress) -> Result<()> {
         let wait = || bar.note("another program is downloading this file; waiting for it");
         let _lock = self.repo.lock(&file.etag, wait)?;
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
             if file.is_intact(&blob, &mut |bytes| bar.checked(bytes))? {
-                return Ok(self.repo.link(self.commit, &file.path, &file.etag)?);
+                return self.repo.link(self.commit, &file.path, &file.etag);
             }
             bar.note("the cached file is damaged; downloading it again");
             fs::remove_file(&blob).map_err(|error| Error::io(&blob, error))?;
         }
         self.content(file, &blob, bar)?;
-        Ok(self.repo.link(self.commit, &file.path, &file.etag)?)
+        self.repo.link(self.commit, &file.path, &file.etag)
     }
 
     /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may have been damaged.
-    fn content(&self, file: &HubFile, blob: &Path, bar: &FileProgress) -> Result<()> {
+    fn content(&self, file: &HubFile, blob: &Path, bar: &dyn FileProgress) -> Result<()> {
         for _ in 0..2 {
             let mut partial = Partial::open(self.repo.partial(&file.etag), file, bar)?;
             self.complete(file, &mut partial, bar)?;
@@ -93,7 +94,7 @@ impl<'a> Fetch<'a> {
         Err(self.client.error(message))
     }
 
-    fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &FileProgress) -> Result<()> {
+    fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &dyn FileProgress) -> Result<()> {
         let mut backoff = Backoff::new(MAX_ATTEMPTS);
         loop {
             let before = partial.length;
@@ -116,7 +117,12 @@ impl<'a> Fetch<'a> {
     }
 
     /// Sends one request and appends what arrives.
-    fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &FileProgress) -> Result<(), FetchError> {
+    fn attempt(
+        &self,
+        file: &HubFile,
+        partial: &mut Partial,
+        bar: &dyn FileProgress,
+    ) -> Result<(), FetchError> {
         if partial.length == file.size {
             return Ok(());
         }
@@ -177,7 +183,7 @@ struct Partial<'a> {
 
 impl<'a> Partial<'a> {
     /// Opens the partial file of an earlier run, or an empty one.
-    fn open(path: PathBuf, target: &'a HubFile, bar: &FileProgress) -> Result<Self> {
+    fn open(path: PathBuf, target: &'a HubFile, bar: &dyn FileProgress) -> Result<Self> {
         let mut checksum = Checksum::new(&target.etag, target.size);
         let mut opened = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
@@ -190,7 +196,7 @@ impl<'a> Partial<'a> {
         if length > target.size {
             partial.restart()?;
         }
-        bar.count(partial.length);
+        bar.counted(partial.length);
         Ok(partial)
     }
 

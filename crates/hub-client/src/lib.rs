@@ -1,0 +1,31 @@
+//! Downloads models from the Hugging Face Hub into the cache that all Hub tools share: resumed, several files at once, verified against their
+//! checksums.
+//!
+//! ```no_run
+//! use mlx_hub::{Cache, ModelName};
+//! use mlx_hub_client::{Client, Fetch, Plan, Progress};
+//!
+//! fn pull(name: &ModelName, progress: &dyn Progress) -> mlx_hub::Result<()> {
+//!     let (client, repo) = (Client::from_env(name)?, Cache::from_env()?.repo(name));
+//!     let plan = Plan::make(&client, &repo)?;
+//!     let fetch = Fetch::new(&client, &repo, &plan.commit);
+//!     fetch.all(&plan.described, progress)?;
+//!     fetch.all(&plan.weights, progress)
+//! }
+//! ```
+
+mod address;
+mod backoff;
+mod checksum;
+mod client;
+mod fetch;
+mod listing;
+mod plan;
+mod progress;
+mod token;
+
+pub use client::Client;
+pub use fetch::Fetch;
+pub use listing::HubFile;
+pub use plan::Plan;
+pub use progress::{FileProgress, Progress};
