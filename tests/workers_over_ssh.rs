@@ -95,7 +95,10 @@ fn a_machine_that_ssh_does_not_reach_is_named_and_commands_can_be_printed() {
     let gone = over_ssh(folder.path(), &[("gone", 1)], &[]).output().expect("it starts");
     let error = String::from_utf8(gone.stderr).expect("text");
     assert!(error.contains("gone: no route"), "{error}");
-    assert!(error.contains("--hostfile got no worker on gone: ssh ended with exit status: 255"), "{error}");
+    assert!(
+        error.contains("--hostfile could not start a worker on gone: ssh ended with exit status: 255"),
+        "{error}"
+    );
     let printed = over_ssh(folder.path(), &[("one", 7), ("two", 8)], &["--print-commands"]).output();
     let text = String::from_utf8(printed.expect("it starts").stdout).expect("text");
     let line = |name: &str, port: u16| {

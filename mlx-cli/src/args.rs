@@ -37,7 +37,7 @@ use crate::worker::{self, WorkerArgs};
     after_help = EXAMPLES
 )]
 pub(crate) struct Cli {
-    /// Say what happens: timings, memory, notes of the loader (on standard error)
+    /// Show timings, memory and messages of the loader (on standard error)
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     /// Ask the built-in guide a question about this program
     #[command(after_help = ask::EXAMPLES)]
     Ask(AskArgs),
-    /// Choose the model of commands that name none
+    /// Set the default model
     #[command(after_help = default_model::EXAMPLES)]
     Default(DefaultArgs),
     /// Show a model's size, memory needs and what fits, without loading it
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     },
     /// Write manual pages
     Man {
-        /// Where to; one page for each command
+        /// Output directory; one page for each command
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
@@ -151,7 +151,7 @@ Examples:
   mlx pull https://huggingface.co/ORG/NAME
   mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
 
-Where the output is no terminal, it is the folder. Models lie where the hub's other tools keep them. These of their variables count:
+If the output is not a terminal, it is the path of the model's folder. Models are stored in the Hugging Face cache. These variables apply:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SCORE_EXAMPLES: &str = "\

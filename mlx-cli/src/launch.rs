@@ -16,7 +16,7 @@ use crate::terminal;
 use clients::{CLIENTS, Client, Server};
 
 /// How long the server may take to list its models.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -68,8 +68,11 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
 /// Asks the server for its models.
 fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    let agent: Agent =
-        Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into();
+    let agent: Agent = Agent::config_builder()
+        .timeout_global(Some(START_TIMEOUT))
+        .http_status_as_error(false)
+        .build()
+        .into();
     let mut request = agent.get(format!("{url}/v1/models"));
     if let Some(key) = &args.api_key {
         request = request.header("Authorization", format!("Bearer {key}"));

@@ -80,7 +80,7 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 
-    /// Say what happens: timings, memory, notes of the loader (on standard error)
+    /// Show timings, memory and messages of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
 

@@ -56,7 +56,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, requires = "hostfile")]
     print_commands: bool,
 
-    /// This program on the other machines
+    /// Path of mlx on the other machines
     #[arg(long, value_name = "PATH", default_value = "mlx", requires = "hostfile")]
     remote_mlx: String,
 }
@@ -116,7 +116,7 @@ fn end_with_input() {
 
 fn in_words(event: &WorkerEvent) -> String {
     match event {
-        WorkerEvent::Joined { from } => format!("rank 0 has come from {from}"),
+        WorkerEvent::Joined { from } => format!("rank 0 connected from {from}"),
         WorkerEvent::Loading { read, total } => format!("read {} of {}", size(*read), size(*total)),
         WorkerEvent::Ready { rank, ranks, parallel, layers: [first, end], weight_bytes } => {
             let what = match parallel {
@@ -126,6 +126,6 @@ fn in_words(event: &WorkerEvent) -> String {
             format!("ready as rank {rank} of {ranks}: {what}, {}", size(*weight_bytes))
         }
         WorkerEvent::Left { reason } => format!("rank 0 is gone: {}", printable(reason)),
-        WorkerEvent::Refused { reason } => format!("not let in: {}", printable(reason)),
+        WorkerEvent::Refused { reason } => format!("connection refused: {}", printable(reason)),
     }
 }

@@ -157,7 +157,7 @@ pub struct ResponseArgs {
     #[arg(long, value_name = "FOLDER", env = "MLX_JOURNAL")]
     journal: Option<PathBuf>,
 
-    /// Size of the ended responses in the journal, at most; the oldest is removed first [default: 256MiB]
+    /// Maximum size of the ended responses in the journal; the oldest is removed first [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_JOURNAL_SIZE")]
     journal_size: Option<ByteSize>,
 }
@@ -166,11 +166,11 @@ pub struct ResponseArgs {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LimitArgs {
-    /// Open connections, at most; further ones are answered with 503 [default: 1024]
+    /// Maximum open connections; further ones are answered with 503 [default: 1024]
     #[arg(long, value_name = "N", env = "MLX_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
 
-    /// Size of a request body, at most [default: 16MiB]
+    /// Maximum size of a request body [default: 16MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
     max_body: Option<ByteSize>,
 
@@ -178,11 +178,11 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_BODY_MEMORY")]
     body_memory: Option<ByteSize>,
 
-    /// Answers of one request, prompts times n, at most [default: 128]
+    /// Maximum answers of one request: prompts times n [default: 128]
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,
 
-    /// Texts of one embedding request, at most [default: 2048]
+    /// Maximum texts of one embedding request [default: 2048]
     #[arg(long, value_name = "N", env = "MLX_MAX_INPUTS")]
     max_inputs: Option<usize>,
 

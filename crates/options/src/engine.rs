@@ -100,12 +100,12 @@ pub struct LoadArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct QueueArgs {
-    /// Choices and texts of a model that run at once, at most [default: 32]
+    /// Maximum concurrent choices and texts of a model [default: 32]
     #[arg(long, value_name = "N", env = "MLX_MAX_RUNNING")]
     pub max_running: Option<usize>,
 
-    /// Requests of a model that wait, at most, however many choices each has; further ones are refused with a time to try
-    /// again [default: 256]
+    /// Maximum waiting requests of a model, however many choices each has; further ones are refused with a time to
+    /// try again [default: 256]
     #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
     pub max_waiting: Option<usize>,
 }

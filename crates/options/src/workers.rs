@@ -28,7 +28,7 @@ pub struct WorkersArgs {
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     pub worker_key_file: Option<PathBuf>,
 
-    /// Give a worker up after so long without a word from it [default: 10]
+    /// Seconds without a message before a worker counts as lost [default: 10]
     #[arg(long, help_heading = "Several machines", value_name = "SECONDS", env = "MLX_WORKER_TIMEOUT")]
     pub worker_timeout: Option<Seconds>,
 }

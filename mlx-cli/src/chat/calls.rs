@@ -13,7 +13,7 @@ use crate::terminal;
 const REFUSED: &str = "The user declined this tool call.";
 const STOPPED: &str = "The user stopped the tool calls.";
 
-/// What the person says to a call.
+/// The user's reply to a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Consent {
     Yes,
@@ -41,7 +41,9 @@ impl Chat {
             self.keep()?;
             let may_call = round < self.rounds;
             if !may_call {
-                terminal::note(&format!("({round} rounds of calls: the next answer is a text)"));
+                terminal::note(&format!(
+                    "limit of {round} rounds of tool calls reached; the model answers without tools"
+                ));
             }
             self.read_answer(|session: &mut ChatSession| session.go_on(may_call))?;
         }

@@ -49,7 +49,7 @@ impl Lines {
         }
     }
 
-    /// Opens `text` in the editor; none if the person cancels, or if input is a pipe.
+    /// Opens `text` in the editor; none if the user cancels, or if input is a pipe.
     pub(super) fn edit(&mut self, text: &str) -> Option<String> {
         let Self::Editor(editor) = self else { return None };
         match editor.read("> ", text) {
@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// The answer to a question of this program; none if the person cancels, or if input is a pipe.
+    /// The answer to a question of this program; none if the user cancels, or if input is a pipe.
     pub(super) fn confirm(&mut self, question: &str) -> Result<Option<String>, Failure> {
         if !self.is_interactive() {
             return Ok(None);
@@ -78,8 +78,7 @@ fn read_piped() -> Result<Input, Failure> {
         let mut line = Vec::new();
         let read = stdin().lock().read_until(b'\n', &mut line);
         if read.map_err(|source| Error::io("standard input", source))? == 0 {
-            let unfinished =
-                || Input::Mistake("the text of several lines has no end, so it is not sent".into());
+            let unfinished = || Input::Mistake("unterminated multi-line input; not sent".into());
             return Ok(if text.is_empty() { Input::End } else { unfinished() });
         }
         match String::from_utf8(line) {

@@ -69,12 +69,12 @@ fn whole(path: &Path) -> mlx_core::Result<String> {
     Ok(whole.display().to_string())
 }
 
-/// What the other machines call the model: a folder by its whole path.
+/// The model as the other machines name it: a folder by its absolute path.
 fn model(args: &WorkerArgs) -> Result<String, Failure> {
     let Some(given) = args.model.given()? else {
         return Err(Failure::usage(
             "--hostfile",
-            "needs the name of a model: what is usual differs by machine",
+            "needs a model: the default model may differ between machines",
         ));
     };
     let whole = given.is_dir().then(|| given.canonicalize().ok()).flatten();
@@ -104,7 +104,7 @@ fn keep(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
         let outcome = run_once(machine, line, key, &mut has_listened);
         let why = outcome.unwrap_or_else(|error| format!("ssh cannot be run: {error}"));
         if !has_listened {
-            failed.send(format!("got no worker on {machine}: {why}")).ok();
+            failed.send(format!("could not start a worker on {machine}: {why}")).ok();
             return;
         }
         terminal::note(&format!("{machine}: {why}; the worker is started again"));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{files::SourceFile, violation::Violation};
 
-const LONGEST: usize = 400;
+const MAX_LINES: usize = 400;
 /// Nine of ten files are at most this long.
 const USUAL: usize = 280;
 /// Names that say nothing about the contents.
@@ -13,8 +13,8 @@ const EMPTY_NAMES: [&str; 3] = ["utils.rs", "helpers.rs", "common.rs"];
 pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
     let mut found = Vec::new();
     let lines = file.text.lines().count();
-    if lines > LONGEST {
-        found.push(Violation::new(file, lines, format!("more than {LONGEST} lines; split the file")));
+    if lines > MAX_LINES {
+        found.push(Violation::new(file, lines, format!("more than {MAX_LINES} lines; split the file")));
     }
     if !file.text.starts_with("//! ") {
         found.push(Violation::new(file, 1, "the first line must say what the file is for, after `//! `"));

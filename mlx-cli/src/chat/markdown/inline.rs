@@ -20,7 +20,7 @@ pub(super) struct Span {
 }
 
 /// A construct is text if it has not ended after so many bytes.
-const LONGEST: usize = 2000;
+const MAX_SPAN_LEN: usize = 2000;
 
 /// What stands at the beginning of a text.
 enum Found {
@@ -39,7 +39,7 @@ pub(super) fn take(text: &mut String, before: &mut Option<char>, look: &Look, en
     while at < text.len() {
         let rest = &text[at..];
         let found = match find(rest, *before, look, ends) {
-            Found::Open if ends || rest.len() > LONGEST => Found::Text(first_length(rest)),
+            Found::Open if ends || rest.len() > MAX_SPAN_LEN => Found::Text(first_length(rest)),
             found => found,
         };
         let length = match found {

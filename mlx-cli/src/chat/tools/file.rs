@@ -17,7 +17,7 @@ use crate::input::read_file;
 const TIMEOUT: Seconds = Seconds(60.0);
 const OUTPUT: ByteSize = ByteSize(16 << 10);
 /// The largest values that a file may set.
-const LONGEST: Duration = Duration::from_hours(1);
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 const LARGEST: ByteSize = ByteSize(1 << 20);
 
 /// A command that the model may call.
@@ -91,8 +91,8 @@ fn tool(entry: Entry) -> Result<FileTool, String> {
         Given::Words(words) => Template::words(&words, &names)?,
     };
     let time = entry.timeout.unwrap_or(TIMEOUT).duration();
-    if time.is_zero() || time > LONGEST {
-        return Err(format!("timeout must be more than 0 and at most {} seconds", LONGEST.as_secs()));
+    if time.is_zero() || time > MAX_TIMEOUT {
+        return Err(format!("timeout must be more than 0 and at most {} seconds", MAX_TIMEOUT.as_secs()));
     }
     let output = entry.output.unwrap_or(OUTPUT);
     if output > LARGEST {

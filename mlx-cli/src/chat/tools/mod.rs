@@ -1,4 +1,4 @@
-//! The tools of a chat: commands that the model calls and the person allows, one by one or for the session.
+//! The tools of a chat: commands that the model calls and the user allows, one by one or for the session.
 
 mod clipped;
 mod command;
@@ -31,7 +31,7 @@ pub(super) struct Request {
     /// The place of the tool.
     index: usize,
     command: std::process::Command,
-    /// The command as the person is shown it.
+    /// The command as the user sees it.
     pub(super) shown: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Request {
 pub(super) struct Done {
     /// What the model is given.
     pub(super) text: String,
-    /// Whether the person has stopped it.
+    /// True if the user stopped it.
     pub(super) is_stopped: bool,
 }
 
