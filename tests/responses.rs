@@ -103,6 +103,9 @@ fn a_stream_that_breaks_is_resumed_where_it_broke() {
     let server = Server::start(&SERVER, &[]);
     let streamed = request(&json!({"stream": true}));
     let (_, events) = server.named_events(PATH, &streamed);
+    let last = &events.last().expect("an end")["response"];
+    let id = last["id"].as_str().expect("an id");
+    assert_eq!(&server.get(&format!("{PATH}/{id}")).body, last, "a client that has read the end finds it");
     let whole = server.post(PATH, &request(&json!({})));
     assert_eq!(answer(&events.last().expect("an end")["response"]), answer(&whole.body));
     for count in [1, 3, 9, events.len() - 1] {

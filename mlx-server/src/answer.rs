@@ -62,7 +62,7 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn piece(&mut self, piece: Piece) -> Vec<Bytes>;
 
     /// Keeps a silent stream alive. By default a comment: clients ignore it, and proxies see that the connection is alive.
-    fn sign_of_life(&mut self) -> Bytes {
+    fn keep_alive(&mut self) -> Bytes {
         Bytes::from_static(b": keep-alive\n\n")
     }
 

@@ -1,5 +1,5 @@
-//! From a request that was read to running generations: templates, tokens, checks against the model. It computes for a
-//! while, so it belongs on a blocking thread.
+//! From a request that was read to running generations: templates, tokens, checks against the model. Functions that are not async compute for
+//! a while, so they belong on a blocking thread.
 
 use chat_format::text::{EncodeLimit, Encoded, Tokenizer};
 use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
@@ -16,11 +16,24 @@ use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::{Lease, Loaded};
 use crate::protocol::openai::completion::{CompletionRequest, Prompt};
+use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// Starts the generations of a chat.
-pub(crate) fn chat(
+/// Starts the generations of a chat, for every protocol.
+pub(crate) async fn start_chat(
+    state: &AppState,
+    mut request: ChatRequest,
+    guard: RequestGuard,
+) -> Result<Prepared, ApiError> {
+    request.job.set_origin(&guard.origin);
+    check_amount(state, 1, request.job.choices)?;
+    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    let shared = state.clone();
+    guard.run(move |cancel| chat(&shared, &lease, request, cancel)).await
+}
+
+fn chat(
     state: &AppState,
     lease: &Lease,
     request: ChatRequest,

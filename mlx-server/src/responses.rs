@@ -1,7 +1,136 @@
-//! Responses that outlive their request: kept for later requests, followed by clients that come back, written to a journal.
+//! Stored responses: they outlive their request, in memory and in the journal. Clients fetch, follow, continue and delete them.
+//! Invariant: only [`Responses`] changes the store and the journal, so both hold the same responses.
 
 pub(crate) mod events;
-pub(crate) mod follow;
+mod follow;
 pub(crate) mod journal;
-pub(crate) mod launch;
+pub(crate) mod run;
 pub(crate) mod store;
+
+use std::sync::Arc;
+
+use mlx_core::engine::Client;
+use mlx_json::Value;
+use mlx_options::ByteSize;
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+use crate::error::ApiError;
+use journal::{Journal, Record};
+use store::{ResponseStore, SharedItem, StoredResponse};
+
+/// The stored responses of all clients.
+pub(crate) struct Responses {
+    store: ResponseStore,
+    journal: Option<Arc<Journal>>,
+}
+
+impl Responses {
+    /// An empty store of at most so many bytes, and the journal, if there is one.
+    pub(crate) fn new(limit: ByteSize, journal: Option<Journal>) -> Self {
+        Self { store: ResponseStore::new(limit), journal: journal.map(Arc::new) }
+    }
+
+    /// Returns true if responses survive a crash.
+    pub(crate) fn have_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Returns the response with this id, if the client may see it.
+    pub(crate) fn get(&self, id: &str, client: Client) -> Result<Arc<StoredResponse>, ApiError> {
+        self.store.get(id, client)
+    }
+
+    /// Returns the item with this id from the client's responses.
+    pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
+        self.store.item(id, client)
+    }
+
+    /// Writes a response that is about to be computed to the journal.
+    async fn record(&self, record: Record) -> Result<(), ApiError> {
+        let Some(journal) = self.journal.clone() else { return Ok(()) };
+        match spawn_blocking(move || journal.begin(&record)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                // The error names a path, so the client does not get it.
+                tracing::error!(%error, "the journal cannot be written");
+                Err(ApiError::failed("the journal cannot be written; the server's log says why"))
+            }
+            Err(_) => Err(ApiError::failed("writing the journal was interrupted")),
+        }
+    }
+
+    /// Stores the first state of a response that is being computed.
+    fn begin(&self, response: &Arc<StoredResponse>, value: Value) {
+        response.set(value);
+        self.store.begin(response);
+    }
+
+    /// Stores the end of a response, unless it was deleted. The journal is written in the background: if that fails, the server computes the
+    /// response again after a restart.
+    fn end(&self, response: &Arc<StoredResponse>, value: Value) {
+        response.set(value);
+        self.store.end(response);
+        let Some(journal) = self.journal.clone() else { return };
+        let (id, value) = (response.id.clone(), response.response());
+        spawn_blocking(move || {
+            if let Err(error) = journal.end(&id, &value) {
+                tracing::error!(id, %error, "the journal cannot be written");
+            }
+        });
+    }
+
+    /// Lets memory evict a response that cannot be computed now. It stays in the journal, for the next start.
+    fn give_up(&self, response: &Arc<StoredResponse>) {
+        self.store.end(response);
+    }
+
+    /// Deletes a response of this client: from memory, from the journal, and its computation if it runs.
+    pub(crate) async fn delete(&self, id: &str, client: Client) -> Result<(), ApiError> {
+        let stored = self.get(id, client);
+        if let Ok(stored) = &stored {
+            // Its computation ends even if its file cannot be removed.
+            stored.cancelled.cancel();
+        }
+        let in_journal = self.delete_from_journal(id, client).await?;
+        match stored {
+            Ok(stored) => self.store.delete(&stored),
+            // It was evicted from memory.
+            Err(error) if !in_journal => return Err(error),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns true if the journal had the response.
+    async fn delete_from_journal(&self, id: &str, client: Client) -> Result<bool, ApiError> {
+        let Some(journal) = self.journal.clone() else { return Ok(false) };
+        let own = id.to_owned();
+        match spawn_blocking(move || journal.remove(&own, client)).await {
+            Ok(Ok(in_journal)) => Ok(in_journal),
+            failed => {
+                tracing::error!(id, ?failed, "a response could not be removed from the journal");
+                let message = "the response could not be removed from the journal; it was not deleted";
+                Err(ApiError::failed(message))
+            }
+        }
+    }
+
+    /// Stores the responses of the journal. Returns those that have not ended.
+    async fn restore(&self) -> Vec<(Record, Arc<StoredResponse>)> {
+        let Some(journal) = self.journal.clone() else { return Vec::new() };
+        let Ok(found) = spawn_blocking(move || journal.open()).await else { return Vec::new() };
+        for (record, response) in found.ended {
+            let stored = StoredResponse::of_record(&record);
+            stored.set(response);
+            self.store.end(&stored);
+        }
+        let restore = |record: Record| {
+            let value = json!({"id": record.id, "object": "response", "created_at": record.created, "status": "in_progress", "output": []});
+            let stored = StoredResponse::of_record(&record);
+            self.begin(&stored, value.into());
+            (record, stored)
+        };
+        found.begun.into_iter().map(restore).collect()
+    }
+}

@@ -14,7 +14,7 @@ use crate::connection::{self, TimeLimits};
 use crate::error::ApiError;
 use crate::models::Entry;
 use crate::open_files;
-use crate::responses::launch;
+use crate::responses::run;
 use crate::signals;
 use crate::state::{AppState, Shutdown};
 
@@ -37,7 +37,7 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
     let preload = tokio::spawn(preload(state.clone()));
-    launch::resume(&state).await;
+    run::resume(&state).await;
     let connections = TaskTracker::new();
     accept(&listener, &state, &connections).await;
     drop(listener);

@@ -13,8 +13,7 @@ use crate::config::{Config, StartError};
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::metrics::Metrics;
 use crate::models::Models;
-use crate::responses::journal::Journal;
-use crate::responses::store::ResponseStore;
+use crate::responses::Responses;
 use crate::work::HostWork;
 
 /// The state shared by all requests; clones are cheap.
@@ -37,10 +36,8 @@ pub struct Shared {
     pub(crate) identities: Identities,
     /// Pictures that they name by URL.
     pub(crate) image_urls: Arc<ImageUrls>,
-    /// Responses that are kept.
-    pub(crate) responses: ResponseStore,
-    /// Where accepted ones are written down.
-    pub(crate) journal: Option<Arc<Journal>>,
+    /// Stored responses.
+    pub(crate) responses: Responses,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// Whether preloading is complete.
@@ -76,8 +73,7 @@ impl AppState {
             bodies: BodyMemory::new(config.limits.body_memory),
             identities,
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
-            responses: ResponseStore::new(config.responses.responses_store),
-            journal: journal.map(Arc::new),
+            responses: Responses::new(config.responses.responses_store, journal),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

@@ -18,7 +18,7 @@ use crate::piece::Piece;
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
     let feed = Feed::new(choices, writer, keep_alive);
     Body::from_stream(unfold(feed, |mut feed| async move {
-        let (Sent::Event(bytes) | Sent::SignOfLife(bytes)) = feed.next().await?;
+        let (Sent::Event(bytes) | Sent::KeepAlive(bytes)) = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))
     }))
 }
@@ -27,8 +27,8 @@ pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: 
 pub(crate) enum Sent {
     /// A part of the answer.
     Event(Bytes),
-    /// What keeps a silent stream alive.
-    SignOfLife(Bytes),
+    /// Bytes that keep a silent stream alive.
+    KeepAlive(Bytes),
 }
 
 /// The events of an answer. Dropping it cancels its generations.
@@ -51,7 +51,7 @@ impl<W: AnswerWriter> Feed<W> {
         Self { pieces, writer, keep_alive, ready, ended: false, error: None }
     }
 
-    /// The next event, or a sign of life if there is none for long. Dropping the future loses nothing.
+    /// The next event, or a keep-alive if there is none for long. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -61,7 +61,7 @@ impl<W: AnswerWriter> Feed<W> {
                 return None;
             }
             match tokio::time::timeout(self.keep_alive, self.pieces.next()).await {
-                Err(_) => return Some(Sent::SignOfLife(self.writer.sign_of_life())),
+                Err(_) => return Some(Sent::KeepAlive(self.writer.keep_alive())),
                 Ok(Some(Ok(piece))) => self.ready.extend(self.writer.piece(piece)),
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {
@@ -83,6 +83,16 @@ impl<W: AnswerWriter> Feed<W> {
         self.ended = true;
         self.ready.extend(self.writer.failure(&error));
         self.error = Some(error);
+    }
+
+    /// Returns true once the answer is complete or has failed, even if events of it wait to be sent.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns the writer.
+    pub(crate) fn writer(&self) -> &W {
+        &self.writer
     }
 
     /// Why it failed.

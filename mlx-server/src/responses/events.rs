@@ -20,8 +20,8 @@ pub(crate) struct EventLog {
 #[derive(Default)]
 struct State {
     events: Vec<Bytes>,
-    /// The latest sign of life, and how many there were.
-    sign: (Bytes, usize),
+    /// The latest keep-alive, and the number of all.
+    keep_alive: (Bytes, usize),
     ended: bool,
     error: Option<ApiError>,
 }
@@ -37,9 +37,9 @@ impl EventLog {
         self.change(|state| state.events.push(event));
     }
 
-    /// Sends a sign of life to all who read now.
-    pub(crate) fn add_sign_of_life(&self, sign: Bytes) {
-        self.change(|state| state.sign = (sign, state.sign.1 + 1));
+    /// Sends a keep-alive to all who read now.
+    pub(crate) fn add_keep_alive(&self, bytes: Bytes) {
+        self.change(|state| state.keep_alive = (bytes, state.keep_alive.1 + 1));
     }
 
     /// No event follows. `error` is set if the answer failed.
@@ -52,11 +52,11 @@ impl EventLog {
         self.changed.send_replace(());
     }
 
-    /// Waits until there has been no reader for so long.
-    pub(crate) async fn left_for(&self, patience: Duration) {
+    /// Waits until there has been no reader for this long.
+    pub(crate) async fn abandoned_for(&self, time: Duration) {
         loop {
             self.changed.closed().await;
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(time).await;
             if self.changed.receiver_count() == 0 {
                 return;
             }
@@ -65,7 +65,7 @@ impl EventLog {
 
     /// A reader of the events from this number on.
     pub(crate) fn reader(self: &Arc<Self>, from: usize) -> Reader {
-        Reader { log: Arc::clone(self), changed: self.changed.subscribe(), next: from, signs: 0 }
+        Reader { log: Arc::clone(self), changed: self.changed.subscribe(), next: from, keep_alives: 0 }
     }
 
     /// Bytes of all events.
@@ -80,7 +80,7 @@ pub(crate) struct Reader {
     log: Arc<EventLog>,
     changed: watch::Receiver<()>,
     next: usize,
-    signs: usize,
+    keep_alives: usize,
 }
 
 impl Reader {
@@ -115,15 +115,15 @@ impl Reader {
                 let state = self.log.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(bytes) = state.events.get(self.next) {
                     self.next += 1;
-                    self.signs = state.sign.1;
+                    self.keep_alives = state.keep_alive.1;
                     return Some(bytes.clone());
                 }
                 if state.ended {
                     return None;
                 }
-                if state.sign.1 > self.signs {
-                    self.signs = state.sign.1;
-                    return Some(state.sign.0.clone());
+                if state.keep_alive.1 > self.keep_alives {
+                    self.keep_alives = state.keep_alive.1;
+                    return Some(state.keep_alive.0.clone());
                 }
             }
             self.changed.changed().await.ok()?;

@@ -4,66 +4,74 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::events::{EventLog, Reader};
-use crate::answer::AnswerWriter;
+use super::store::StoredResponse;
 use crate::error::ApiError;
+use crate::protocol::responses::writer::Writer;
+use crate::state::AppState;
 use crate::stream::{Feed, Sent};
 
 /// How long a response is computed without a reader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Unread {
-    /// For so long.
-    For(Duration),
-    /// To its end.
-    ToItsEnd,
+pub(super) enum AbandonPolicy {
+    /// It is cancelled after this time.
+    After(Duration),
+    /// It is computed to its end.
+    Never,
 }
 
-/// Starts to make the events. The reader is there from the start, so that the response is not left at once.
-pub(crate) fn follow<W: AnswerWriter>(
-    feed: Feed<W>,
-    unread: Unread,
-    cancelled: CancellationToken,
-) -> (Arc<EventLog>, Reader) {
+/// Starts to make the events. The reader exists from the start, so that the response is not abandoned at once.
+pub(super) fn follow(
+    state: &AppState,
+    stored: Arc<StoredResponse>,
+    feed: Feed<Writer>,
+    policy: AbandonPolicy,
+) -> Reader {
     let log = EventLog::new();
     let reader = log.reader(0);
-    tokio::spawn(run(Arc::clone(&log), feed, unread, cancelled));
-    (log, reader)
+    stored.set_events(Arc::clone(&log));
+    tokio::spawn(run(state.clone(), stored, log, feed, policy));
+    reader
 }
 
-async fn run<W: AnswerWriter>(
+async fn run(
+    state: AppState,
+    stored: Arc<StoredResponse>,
     log: Arc<EventLog>,
-    mut feed: Feed<W>,
-    unread: Unread,
-    cancelled: CancellationToken,
+    mut feed: Feed<Writer>,
+    policy: AbandonPolicy,
 ) {
-    let left = async {
-        match unread {
-            Unread::For(patience) => log.left_for(patience).await,
-            Unread::ToItsEnd => std::future::pending().await,
+    let abandoned = async {
+        match policy {
+            AbandonPolicy::After(time) => log.abandoned_for(time).await,
+            AbandonPolicy::Never => std::future::pending().await,
         }
     };
-    let mut over = pin!(async {
+    let mut cancelled = pin!(async {
         tokio::select! {
-            () = left => {}
-            () = cancelled.cancelled() => {}
+            () = abandoned => {}
+            () = stored.cancelled.cancelled() => {}
         }
     });
-    let mut is_over = false;
+    let (mut is_cancelled, mut is_stored) = (false, false);
     loop {
         let sent = tokio::select! {
             biased;
-            () = &mut over, if !is_over => {
-                is_over = true;
+            () = &mut cancelled, if !is_cancelled => {
+                is_cancelled = true;
                 feed.fail(ApiError::cancelled());
                 continue;
             }
             sent = feed.next() => sent,
         };
+        if feed.has_ended() && !is_stored {
+            // Before its last event: who has read that finds the whole response.
+            is_stored = true;
+            state.responses.end(&stored, feed.writer().to_json());
+        }
         match sent {
             Some(Sent::Event(event)) => log.add(event),
-            Some(Sent::SignOfLife(sign)) => log.add_sign_of_life(sign),
+            Some(Sent::KeepAlive(bytes)) => log.add_keep_alive(bytes),
             None => break,
         }
     }

@@ -31,8 +31,9 @@ pub(crate) struct Record {
     pub(crate) request: Value,
     /// The conversation.
     pub(crate) items: Vec<Value>,
-    /// How many items of it came with the request.
-    pub(crate) own: usize,
+    /// The number of items that came with the request. They are the last ones.
+    #[serde(alias = "own")]
+    pub(crate) input_len: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -217,7 +218,7 @@ mod tests {
             client: Some(Client(7)),
             request,
             items: vec![json!({"id": "msg"})],
-            own: 1,
+            input_len: 1,
         }
     }
 
@@ -236,6 +237,14 @@ mod tests {
         let found = Journal::at(folder.path(), ByteSize(1 << 20)).expect("a folder").open();
         assert_eq!(found.begun, [record("resp_a", 2)]);
         assert_eq!(found.ended, [(record("resp_b", 1), json!({"output": []}))]);
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let written = serde_json::to_string(&record("resp_a", 1)).expect("it has a form in JSON");
+        let earlier = written.replace("input_len", "own");
+        assert_ne!(written, earlier);
+        assert_eq!(serde_json::from_str::<Record>(&earlier).expect("it is read"), record("resp_a", 1));
     }
 
     #[test]

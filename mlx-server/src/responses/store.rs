@@ -1,4 +1,4 @@
-//! Responses that are kept in memory, so that they can be fetched, continued and referred to. Invariants: bounded by bytes, the
+//! Responses in memory, so that they can be fetched, continued and referred to. Invariants: bounded by bytes, the
 //! least recently used goes first; a client sees its own responses only.
 
 use std::collections::HashMap;
@@ -11,12 +11,13 @@ use mlx_options::ByteSize;
 use tokio_util::sync::CancellationToken;
 
 use super::events::EventLog;
+use super::journal::Record;
 use crate::error::ApiError;
 
 /// An item of a conversation, which several responses may share.
 pub(crate) type SharedItem = Arc<Value>;
 
-/// All responses that are kept.
+/// The responses in memory.
 pub(crate) struct ResponseStore {
     inner: Mutex<Inner>,
     limit: ByteSize,
@@ -24,26 +25,28 @@ pub(crate) struct ResponseStore {
 
 #[derive(Default)]
 struct Inner {
-    kept: HashMap<String, Entry>,
+    responses: HashMap<String, Entry>,
     bytes: u64,
     clock: u64,
 }
 
 struct Entry {
-    response: Arc<Kept>,
+    response: Arc<StoredResponse>,
     bytes: u64,
     used: u64,
     has_ended: bool,
 }
 
-/// A response that is kept.
-pub(crate) struct Kept {
+/// A stored response.
+pub(crate) struct StoredResponse {
+    /// Its id.
+    pub(crate) id: String,
     /// Who may see it.
     pub(crate) client: Client,
     /// The conversation before the answer.
     pub(crate) items: Vec<SharedItem>,
-    /// How many of them came with the request.
-    pub(crate) own: usize,
+    /// The number of them that came with the request. They are the last ones.
+    pub(crate) input_len: usize,
     /// Cancels it.
     pub(crate) cancelled: CancellationToken,
     /// The response itself, and its output.
@@ -54,20 +57,27 @@ pub(crate) struct Kept {
     is_deleted: AtomicBool,
 }
 
-impl Kept {
+impl StoredResponse {
     /// A response that has begun.
-    pub(crate) fn new(client: Client, items: Vec<SharedItem>, own: usize, response: Value) -> Self {
-        let kept = Self {
+    pub(crate) fn new(id: String, client: Client, items: Vec<SharedItem>, input_len: usize) -> Arc<Self> {
+        Arc::new(Self {
+            id,
             client,
             items,
-            own,
+            input_len,
             cancelled: CancellationToken::new(),
             now: Mutex::new((Arc::new(Value::Null), Vec::new())),
             events: Mutex::default(),
             is_deleted: AtomicBool::new(false),
-        };
-        kept.set(response);
-        kept
+        })
+    }
+
+    /// A response of the journal.
+    pub(crate) fn of_record(record: &Record) -> Arc<Self> {
+        let items = record.items.iter().cloned().map(Arc::new).collect();
+        // The journal gives no record without a client.
+        let client = record.client.unwrap_or_default();
+        Self::new(record.id.clone(), client, items, record.input_len)
     }
 
     /// The response as it is now.
@@ -109,8 +119,8 @@ impl Kept {
 
     fn bytes(&self) -> u64 {
         let (response, output) = &*locked(&self.now);
-        let own = &self.items[self.items.len() - self.own..];
-        let items: usize = own.iter().chain(output).map(|item| size(item)).sum();
+        let input = &self.items[self.items.len() - self.input_len..];
+        let items: usize = input.iter().chain(output).map(|item| size(item)).sum();
         let events = locked(&self.events).as_ref().map_or(0, |events| events.bytes());
         (size(response) + items + events + size_of_val(self.items.as_slice())) as u64
     }
@@ -123,17 +133,17 @@ impl ResponseStore {
     }
 
     /// Stores a response that has begun. It stays until its end, so that it can be followed, cancelled and deleted.
-    pub(crate) fn begin(&self, id: &str, response: &Arc<Kept>) {
-        self.keep(id, response, false);
+    pub(crate) fn begin(&self, response: &Arc<StoredResponse>) {
+        self.insert(response, false);
     }
 
     /// Stores a response that has ended, and measures it again.
-    pub(crate) fn end(&self, id: &str, response: &Arc<Kept>) {
-        self.keep(id, response, true);
+    pub(crate) fn end(&self, response: &Arc<StoredResponse>) {
+        self.insert(response, true);
     }
 
     /// Stores a response unless it was deleted. Evicts the least recently used responses that have ended.
-    fn keep(&self, id: &str, response: &Arc<Kept>, has_ended: bool) {
+    fn insert(&self, response: &Arc<StoredResponse>, has_ended: bool) {
         let bytes = response.bytes();
         let mut inner = locked(&self.inner);
         if response.is_deleted() {
@@ -141,7 +151,7 @@ impl ResponseStore {
         }
         inner.clock += 1;
         let entry = Entry { response: Arc::clone(response), bytes, used: inner.clock, has_ended };
-        let old = inner.kept.insert(id.to_owned(), entry);
+        let old = inner.responses.insert(response.id.clone(), entry);
         inner.bytes = inner.bytes + bytes - old.map_or(0, |old| old.bytes);
         while inner.bytes > self.limit.0 {
             let Some(id) = inner.oldest() else { break };
@@ -150,21 +160,21 @@ impl ResponseStore {
     }
 
     /// The response with this id, if the client may see it.
-    pub(crate) fn get(&self, id: &str, client: Client) -> Result<Arc<Kept>, ApiError> {
+    pub(crate) fn get(&self, id: &str, client: Client) -> Result<Arc<StoredResponse>, ApiError> {
         let mut inner = locked(&self.inner);
         inner.clock += 1;
         let now = inner.clock;
-        let entry = inner.kept.get_mut(id).filter(|entry| entry.response.client == client);
+        let entry = inner.responses.get_mut(id).filter(|entry| entry.response.client == client);
         let entry = entry.ok_or_else(|| ApiError::no_response(id))?;
         entry.used = now;
         Ok(Arc::clone(&entry.response))
     }
 
     /// Deletes a response for good, and cancels its computation.
-    pub(crate) fn delete(&self, id: &str, response: &Kept) {
+    pub(crate) fn delete(&self, response: &StoredResponse) {
         let mut inner = locked(&self.inner);
         response.is_deleted.store(true, Ordering::Release);
-        inner.remove(id);
+        inner.remove(&response.id);
         drop(inner);
         response.cancelled.cancel();
     }
@@ -172,7 +182,7 @@ impl ResponseStore {
     /// The item with this id.
     pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
         let inner = locked(&self.inner);
-        let mut own = inner.kept.values().filter(|entry| entry.response.client == client);
+        let mut own = inner.responses.values().filter(|entry| entry.response.client == client);
         own.find_map(|entry| entry.response.has_item(id))
     }
 }
@@ -180,12 +190,12 @@ impl ResponseStore {
 impl Inner {
     /// The id of the response that has ended and has not been used for the longest time.
     fn oldest(&self) -> Option<String> {
-        let ended = self.kept.iter().filter(|(_, entry)| entry.has_ended);
+        let ended = self.responses.iter().filter(|(_, entry)| entry.has_ended);
         ended.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
     }
 
     fn remove(&mut self, id: &str) {
-        if let Some(entry) = self.kept.remove(id) {
+        if let Some(entry) = self.responses.remove(id) {
             self.bytes -= entry.bytes;
         }
     }
@@ -211,35 +221,37 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn kept(client: u64, text: &str) -> Arc<Kept> {
+    fn stored(client: u64, text: &str) -> Arc<StoredResponse> {
         let item = Arc::new(json!({"id": format!("msg_{text}"), "text": text.repeat(1000)}));
-        Arc::new(Kept::new(Client(client), vec![item], 1, json!({"output": [{"id": format!("rs_{text}")}]})))
+        let stored = StoredResponse::new(text.into(), Client(client), vec![item], 1);
+        stored.set(json!({"output": [{"id": format!("rs_{text}")}]}));
+        stored
     }
 
     #[test]
     fn the_least_recently_used_response_gives_way() {
-        let store = ResponseStore::new(ByteSize(3 * kept(1, "a").bytes()));
+        let store = ResponseStore::new(ByteSize(3 * stored(1, "a").bytes()));
         for id in ["a", "b", "c"] {
-            store.end(id, &kept(1, id));
+            store.end(&stored(1, id));
         }
-        store.get("a", Client(1)).expect("it is kept");
-        store.end("d", &kept(1, "d"));
+        store.get("a", Client(1)).expect("it is stored");
+        store.end(&stored(1, "d"));
         let found = ["a", "b", "c", "d"].map(|id| store.get(id, Client(1)).is_ok());
         assert_eq!(found, [true, false, true, true]);
-        let deleted = store.get("a", Client(1)).expect("it is kept");
-        store.delete("a", &deleted);
+        let deleted = store.get("a", Client(1)).expect("it is stored");
+        store.delete(&deleted);
         // Its computation ends after that.
-        store.end("a", &deleted);
+        store.end(&deleted);
         assert!(store.get("a", Client(1)).is_err());
         assert!(store.item("rs_c", Client(1)).is_some() && store.item("msg_a", Client(1)).is_none());
     }
 
     #[test]
     fn a_response_that_is_computed_stays() {
-        let store = ResponseStore::new(ByteSize(kept(1, "a").bytes()));
-        store.begin("a", &kept(1, "a"));
+        let store = ResponseStore::new(ByteSize(stored(1, "a").bytes()));
+        store.begin(&stored(1, "a"));
         for id in ["b", "c"] {
-            store.end(id, &kept(1, id));
+            store.end(&stored(1, id));
         }
         let found = ["a", "b", "c"].map(|id| store.get(id, Client(1)).is_ok());
         assert_eq!(found, [true, false, false]);
@@ -248,7 +260,7 @@ mod tests {
     #[test]
     fn a_client_sees_its_own_responses_only() {
         let store = ResponseStore::new(ByteSize(1 << 20));
-        store.end("a", &kept(1, "a"));
+        store.end(&stored(1, "a"));
         assert_eq!(store.get("a", Client(2)).err().map(|error| error.status().as_u16()), Some(404));
         assert!(store.item("rs_a", Client(2)).is_none());
     }

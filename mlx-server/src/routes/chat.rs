@@ -6,15 +6,12 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{answer, to_json};
 use super::token_list::token_list;
-use crate::answer::Prepared;
-use crate::chat_request::ChatRequest;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
 use crate::protocol::openai::answer::{Answer, ChatChoice, StreamEvent};
 use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
 use crate::protocol::openai::text::RenderResponse;
 use crate::protocol::openai::writer::{Endpoint, Writer};
-use crate::request_guard::RequestGuard;
 use crate::request_log::RequestNotes;
 use crate::state::AppState;
 
@@ -33,21 +30,8 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     let (ChatCompletionRequest { chat, output }, guard) =
         read(&state, request, ChatCompletionRequest::read).await?;
     notes.user(chat.job.user.as_deref());
-    let prepared = start(&state, chat, guard).await?;
+    let prepared = prepare::start_chat(&state, chat, guard).await?;
     answer(&state, prepared, |facts| Writer::new(Endpoint::Chat, output, facts)).await
-}
-
-/// Starts the generations of a chat, whichever protocol it came by.
-pub(crate) async fn start(
-    state: &AppState,
-    mut chat: ChatRequest,
-    guard: RequestGuard,
-) -> Result<Prepared, ApiError> {
-    chat.job.set_origin(&guard.origin);
-    prepare::check_amount(state, 1, chat.job.choices)?;
-    let lease = state.models.lease(chat.job.model.as_deref()).await?;
-    let shared = state.clone();
-    guard.run(move |cancel| prepare::chat(&shared, &lease, chat, cancel)).await
 }
 
 /// Renders the prompt of a chat without generating.

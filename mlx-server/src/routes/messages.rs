@@ -4,7 +4,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 
 use super::body::read;
-use super::chat::start;
 use super::response::{answer, json};
 use crate::error::ApiError;
 use crate::prepare;
@@ -27,7 +26,7 @@ use crate::state::AppState;
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (request, guard) = read(&state, request, MessagesRequest::read).await?;
     let MessagesRequest { chat, display } = request;
-    let prepared = start(&state, chat, guard).await;
+    let prepared = prepare::start_chat(&state, chat, guard).await;
     let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
     answer(&state, prepared, |facts| Writer::new(display, facts)).await
 }

@@ -10,10 +10,8 @@ use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
 use super::body::read;
-use super::chat;
 use super::response::{answer, exactness, json};
 use crate::chat_request::ChatRequest;
-use crate::embed;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::protocol::ollama::embed::{
@@ -26,6 +24,7 @@ use crate::protocol::ollama::writer::{Endpoint, Writer, loaded_line};
 use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
+use crate::{embed, prepare};
 
 /// The version of Ollama whose API this follows: clients ask before they use newer parts of it.
 const VERSION: &str = "0.13.5";
@@ -62,7 +61,7 @@ async fn generate(
         let lease = state.models.lease(chat.job.model.as_deref()).await?;
         return Ok(json(loaded_line(endpoint, &lease.name)));
     }
-    let prepared = chat::start(state, chat, guard).await?;
+    let prepared = prepare::start_chat(state, chat, guard).await?;
     answer(state, prepared, |facts| Writer::new(endpoint, facts)).await
 }
 

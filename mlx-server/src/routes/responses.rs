@@ -18,7 +18,7 @@ use crate::protocol::responses::object;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::Writer;
 use crate::request_log::RequestNotes;
-use crate::responses::launch::{self, Launch, Running};
+use crate::responses::run::{ResponseRun, RunningResponse};
 use crate::state::AppState;
 
 /// The most items of a page, and how many it has unless the request says.
@@ -37,22 +37,22 @@ const PAGE: usize = 20;
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let notes = RequestNotes::of(&request);
-    let reader = if state.journal.is_some() { read_with_body } else { read_alone };
+    let reader = if state.responses.have_journal() { read_with_body } else { read_alone };
     let ((request, body), guard) = read(&state, request, reader).await?;
     notes.user(request.job.user.as_deref());
-    let launch = Launch::new(&state, request, body, guard.origin.client)?;
-    let is_streamed = launch.is_streamed();
-    if launch.is_kept() {
-        let Running { facts, kept, reader } = launch.kept(&state, guard, is_streamed).await?;
+    let run = ResponseRun::new(&state, request, body, guard.origin.client)?;
+    let is_streamed = run.is_streamed();
+    if run.is_stored() {
+        let RunningResponse { facts, stored, reader } = run.run_stored(&state, guard).await?;
         let about = About::of(&facts);
         if is_streamed {
             return Ok(with_headers(reader.body().into_response(), about, "text/event-stream", true));
         }
         reader.end().await?;
-        return Ok(with_headers(json(&*kept.response()), about, "application/json", false));
+        return Ok(with_headers(json(&*stored.response()), about, "application/json", false));
     }
-    let (prepared, asked) = launch.passing(&state, guard).await?;
-    answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await
+    let (prepared, echoed) = run.run_ephemeral(&state, guard).await?;
+    answer(&state, prepared, |facts| Writer::new(echoed, facts)).await
 }
 
 fn read_alone(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
@@ -96,9 +96,9 @@ pub(crate) async fn fetch(
 ) -> Result<Response, ApiError> {
     let id = given_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let kept = state.responses.get(&id, client::of_request(&request))?;
+    let stored = state.responses.get(&id, client::of_request(&request))?;
     if !query.stream {
-        return Ok(json(&*kept.response()));
+        return Ok(json(&*stored.response()));
     }
     if query.include_obfuscation == Some(true) {
         RequestNotes::of(&request).ignored(&["include_obfuscation".to_owned()]);
@@ -107,7 +107,7 @@ pub(crate) async fn fetch(
         Some(after) => Some(after),
         None => last_event(request.headers())?,
     };
-    let events = kept.events().ok_or_else(|| {
+    let events = stored.events().ok_or_else(|| {
         ApiError::field("stream", "is true, but this response has no events now; fetch it whole")
     })?;
     let reader = events.reader(after.map_or(0, |after| after.saturating_add(1)));
@@ -149,7 +149,7 @@ pub(crate) async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = given_id(id)?;
-    launch::delete(&state, &id, client::of_request(&request)).await?;
+    state.responses.delete(&id, client::of_request(&request)).await?;
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 
@@ -165,13 +165,13 @@ pub(crate) async fn cancel(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = given_id(id)?;
-    let kept = state.responses.get(&id, client::of_request(&request))?;
-    kept.cancelled.cancel();
-    if let Some(events) = kept.events() {
+    let stored = state.responses.get(&id, client::of_request(&request))?;
+    stored.cancelled.cancel();
+    if let Some(events) = stored.events() {
         // The error is part of the response.
         events.reader(0).end().await.ok();
     }
-    Ok(json(&*kept.response()))
+    Ok(json(&*stored.response()))
 }
 
 /// Which items are listed.
@@ -216,8 +216,8 @@ pub(crate) async fn items(
 ) -> Result<Response, ApiError> {
     let id = given_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let kept = state.responses.get(&id, client::of_request(&request))?;
-    let mut items = kept.items.clone();
+    let stored = state.responses.get(&id, client::of_request(&request))?;
+    let mut items = stored.items.clone();
     match query.order.as_deref() {
         None | Some("desc") => items.reverse(),
         Some("asc") => {}

@@ -153,7 +153,7 @@ impl MessagesCountRequest {
 struct ReadPrompt {
     model: Option<String>,
     conversation: Conversation,
-    asked: thinking::Asked,
+    asked: thinking::ThinkingOptions,
 }
 
 impl ReadPrompt {

@@ -34,7 +34,7 @@ pub(crate) enum Display {
 
 /// What a request says of thoughts and of its answer's form.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ThinkingOptions {
     /// Whether the model thinks: a hint, since many templates know no difference.
     pub(super) thinking: ThinkingRequest,
     /// Whether thoughts are shown.
@@ -46,9 +46,9 @@ pub(super) struct Asked {
 }
 
 /// Takes the fields of a request whose answer has at most `max_tokens`.
-pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Asked, ApiError> {
+pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<ThinkingOptions, ApiError> {
     let given = ThinkingFields::read(fields)?;
-    let mut asked = Asked { thinking: hint(Thinking::Off), ..Asked::default() };
+    let mut asked = ThinkingOptions { thinking: hint(Thinking::Off), ..ThinkingOptions::default() };
     let mut is_off = false;
     if let Some(thinking) = given.thinking {
         read_thinking(thinking, max_tokens, &mut asked)?;
@@ -66,7 +66,7 @@ pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Ask
     Ok(asked)
 }
 
-impl Asked {
+impl ThinkingOptions {
     /// A template that knows no efforts is asked what would be asked without one.
     fn add_effort(&mut self, effort: &str, is_off: bool) {
         let effort = match effort {
@@ -86,7 +86,11 @@ fn hint(thinking: Thinking) -> ThinkingRequest {
     ThinkingRequest { thinking, ..ThinkingRequest::default() }
 }
 
-fn read_thinking(given: Value, max_tokens: Option<usize>, asked: &mut Asked) -> Result<(), ApiError> {
+fn read_thinking(
+    given: Value,
+    max_tokens: Option<usize>,
+    asked: &mut ThinkingOptions,
+) -> Result<(), ApiError> {
     let mut fields = Fields::inside("thinking", given)?;
     let kind: String = required(&mut fields, "type")?;
     asked.thinking = hint(match kind.as_str() {
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn asked(request: &Value) -> Result<Asked, ApiError> {
+    fn asked(request: &Value) -> Result<ThinkingOptions, ApiError> {
         read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"), Some(2000))
     }
 

@@ -93,7 +93,7 @@ impl AnswerWriter for Writer {
             events.push(written(&MessagesEvent::MessageDelta { delta: self.stop(&end), usage }));
         }
         if events.is_empty() && self.heard.elapsed() > SILENCE {
-            events.push(self.sign_of_life());
+            events.push(self.keep_alive());
         }
         if !events.is_empty() {
             self.heard = Instant::now();
@@ -101,7 +101,7 @@ impl AnswerWriter for Writer {
         events
     }
 
-    fn sign_of_life(&mut self) -> Bytes {
+    fn keep_alive(&mut self) -> Bytes {
         written(&MessagesEvent::Ping)
     }
 

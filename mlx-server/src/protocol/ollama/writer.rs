@@ -135,7 +135,7 @@ impl AnswerWriter for Writer {
     }
 
     /// Lines have no comments: an empty part of the answer.
-    fn sign_of_life(&mut self) -> Bytes {
+    fn keep_alive(&mut self) -> Bytes {
         bytes(&self.line("", "", &[]))
     }
 

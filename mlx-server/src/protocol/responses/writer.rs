@@ -17,14 +17,11 @@ use crate::error::ApiError;
 use crate::piece::{CallPiece, End, EndReason, Piece, Token};
 use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
 
-/// Takes a response that has ended.
-pub(crate) type Keep = Box<dyn FnOnce(&Response) + Send>;
-
-/// What a writer needs to know of a request.
-pub(crate) struct Asked {
+/// The request, as far as its response shows it.
+pub(crate) struct EchoedRequest {
     /// The id of the response.
     pub(crate) id: String,
-    /// What the response shows of the request.
+    /// The fields of the request that the response repeats.
     pub(crate) echo: Map,
     /// The tools.
     pub(crate) tools: OfferedTools,
@@ -43,7 +40,6 @@ pub(crate) struct Writer {
     open: Option<Open>,
     /// The number of the next event.
     sequence: u64,
-    keep: Option<Keep>,
 }
 
 /// The item that is being written.
@@ -69,9 +65,9 @@ impl Kind {
 }
 
 impl Writer {
-    /// A writer of a response, and what keeps it at its end.
-    pub(crate) fn new(asked: Asked, facts: Facts, keep: Option<Keep>) -> Self {
-        let Asked { id, echo, tools, logprobs } = asked;
+    /// Creates a writer of a response.
+    pub(crate) fn new(request: EchoedRequest, facts: Facts) -> Self {
+        let EchoedRequest { id, echo, tools, logprobs } = request;
         let response = Response {
             id,
             object: "response",
@@ -87,12 +83,13 @@ impl Writer {
             seed: facts.seed,
             request: echo,
         };
-        Self { response, facts, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0, keep }
+        Self { response, facts, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0 }
     }
 
-    /// The response as it is before its first token.
-    pub(crate) fn begun(&self) -> &Response {
-        &self.response
+    /// Returns the response as JSON, as far as it was written.
+    pub(crate) fn to_json(&self) -> mlx_json::Value {
+        // Every response has a form in JSON.
+        mlx_json::to_value(&self.response).unwrap_or_default()
     }
 
     fn event(&mut self, kind: &'static str, fields: &impl Serialize) -> Bytes {
@@ -237,9 +234,6 @@ impl Writer {
     /// The end of the response, whatever it is.
     fn finish(&mut self) {
         self.response.completed_at = Some(crate::time::now());
-        if let Some(keep) = self.keep.take() {
-            keep(&self.response);
-        }
     }
 }
 
@@ -268,9 +262,9 @@ impl AnswerWriter for Writer {
         events
     }
 
-    /// Some clients do not count comments. The number is that of the event before: signs of life are not repeated to those who
+    /// Some clients do not count comments. The number is that of the event before: keep-alives are not repeated to clients that
     /// come back.
-    fn sign_of_life(&mut self) -> Bytes {
+    fn keep_alive(&mut self) -> Bytes {
         let whole = Whole { response: &self.response };
         event_bytes("response.in_progress", self.sequence.saturating_sub(1), &whole)
     }

@@ -25,8 +25,8 @@ fn writer() -> Writer {
     let function = json!({"type": "function", "name": "tide"});
     let namespace = json!({"type": "namespace", "name": "sea", "tools": [function]});
     let tools = OfferedTools::read(Some(json!([custom, namespace]).into()), None, None).expect("valid");
-    let asked = Asked { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
-    Writer::new(asked, facts(), None)
+    let request = EchoedRequest { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
+    Writer::new(request, facts())
 }
 
 fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {

@@ -1,0 +1,232 @@
+//! Computes responses: from a request, or again from the journal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chat_format::check_calls;
+use mlx_core::engine::Client;
+use mlx_json::{Map, Value};
+
+use super::events::Reader;
+use super::follow::{AbandonPolicy, follow};
+use super::journal::Record;
+use super::store::{SharedItem, StoredResponse};
+use crate::answer::{Facts, Prepared};
+use crate::chat_request::{ChatRequest, Conversation};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::ids::random_id;
+use crate::prepare;
+use crate::protocol::responses::conversation::messages;
+use crate::protocol::responses::item::{Given, Item, of_store};
+use crate::protocol::responses::request::ResponseRequest;
+use crate::protocol::responses::writer::{EchoedRequest, Writer};
+use crate::request_guard::RequestGuard;
+use crate::state::AppState;
+use crate::stream::Feed;
+
+/// A response that is about to be computed.
+pub(crate) struct ResponseRun {
+    id: String,
+    client: Client,
+    request: ResponseRequest,
+    /// The body of the request, if there is a journal.
+    body: Option<Value>,
+    /// The conversation.
+    items: Vec<SharedItem>,
+    /// The number of items that came with the request. They are the last ones.
+    input_len: usize,
+    /// For a response of the journal: the time of its request, and its entry of the store.
+    again: Option<(u64, Arc<StoredResponse>)>,
+}
+
+/// A stored response that is being computed.
+pub(crate) struct RunningResponse {
+    /// What is known of it before its first token.
+    pub(crate) facts: Facts,
+    /// The response.
+    pub(crate) stored: Arc<StoredResponse>,
+    /// Reads its events.
+    pub(crate) reader: Reader,
+}
+
+impl ResponseRun {
+    /// A request with the stored part of its conversation.
+    pub(crate) fn new(
+        state: &AppState,
+        request: ResponseRequest,
+        body: Option<Value>,
+        client: Client,
+    ) -> Result<Self, ApiError> {
+        let mut items = match &request.previous {
+            None => Vec::new(),
+            Some(id) => {
+                let previous = state.responses.get(id, client);
+                previous.map_err(|error| error.at("previous_response_id"))?.conversation()
+            }
+        };
+        let before = items.len();
+        let id = random_id();
+        for (index, given) in request.input.iter().enumerate() {
+            items.push(match given {
+                Given::Item(value, _) => Arc::new(with_id(value, &id, index)),
+                Given::Reference(id, place) => state.responses.item(id, client).ok_or_else(|| {
+                    ApiError::field(
+                        place,
+                        format!("refers to {id:?}, which is not stored; send the item itself"),
+                    )
+                })?,
+            });
+        }
+        let input_len = items.len() - before;
+        Ok(Self { id: format!("resp_{id}"), client, request, body, items, input_len, again: None })
+    }
+
+    /// A response of the journal, computed again from its seed.
+    fn again(record: Record, stored: Arc<StoredResponse>) -> Result<Self, ApiError> {
+        let Record { id, created, seed, request: body, input_len, .. } = record;
+        let bytes = serde_json::to_vec(&body).unwrap_or_default();
+        let mut request = ResponseRequest::read(&mut Fields::parse(&bytes)?)?;
+        request.job.options.sampling.seed = Some(seed);
+        let (client, items, again) = (stored.client, stored.items.clone(), Some((created, stored)));
+        Ok(Self { id, client, request, body: None, items, input_len, again })
+    }
+
+    /// Starts the generation.
+    async fn start(&self, state: &AppState, guard: RequestGuard) -> Result<Prepared, ApiError> {
+        let items = self.items.iter().map(|item| of_store(item)).collect::<Result<Vec<Item>, _>>();
+        let items = items.map_err(|error| error.renamed("previous_response_id", "input"))?;
+        let messages = messages(self.request.instructions.as_deref(), &items);
+        if messages.is_empty() {
+            return Err(ApiError::field("input", "holds no message; give a text or a list of items"));
+        }
+        check_calls(&messages).map_err(|mistake| {
+            ApiError::field("input", mistake.why.replace("message of role tool", "function_call_output"))
+        })?;
+        let conversation = Conversation {
+            messages,
+            variables: Map::new(),
+            tools: self.request.tools.request.clone(),
+            thinking: self.request.thinking,
+        };
+        let request = ChatRequest {
+            job: self.request.job.clone(),
+            conversation,
+            limit_name: "max_output_tokens",
+            policy: self.request.policy,
+        };
+        let prepared = prepare::start_chat(state, request, guard).await;
+        let mut prepared = prepared.map_err(|error| error.renamed("messages", "input"))?;
+        if let Some((created, _)) = self.again {
+            prepared.facts.created = created;
+        }
+        Ok(prepared)
+    }
+
+    fn echoed(&self) -> EchoedRequest {
+        EchoedRequest {
+            id: self.id.clone(),
+            echo: self.request.echo.clone(),
+            tools: self.request.tools.clone(),
+            logprobs: self.request.logprobs,
+        }
+    }
+
+    /// Computes a response that is not stored. Returns it with the request that it shows.
+    pub(crate) async fn run_ephemeral(
+        self,
+        state: &AppState,
+        guard: RequestGuard,
+    ) -> Result<(Prepared, EchoedRequest), ApiError> {
+        Ok((self.start(state, guard).await?, self.echoed()))
+    }
+
+    /// Computes a response that is stored.
+    pub(crate) async fn run_stored(
+        mut self,
+        state: &AppState,
+        guard: RequestGuard,
+    ) -> Result<RunningResponse, ApiError> {
+        let Prepared { choices, facts, .. } = self.start(state, guard).await?;
+        if let Some(request) = self.body.take() {
+            let record = Record {
+                id: self.id.clone(),
+                created: facts.created,
+                seed: facts.seed,
+                client: Some(self.client),
+                request,
+                items: self.items.iter().map(|item| Value::clone(item)).collect(),
+                input_len: self.input_len,
+            };
+            state.responses.record(record).await?;
+        }
+        let writer = Writer::new(self.echoed(), facts.clone());
+        let policy = self.abandon_policy(state);
+        let stored = match self.again {
+            Some((_, stored)) => stored,
+            None => StoredResponse::new(self.id, self.client, self.items, self.input_len),
+        };
+        state.responses.begin(&stored, writer.to_json());
+        let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
+        let reader = follow(state, Arc::clone(&stored), feed, policy);
+        Ok(RunningResponse { facts, stored, reader })
+    }
+
+    fn abandon_policy(&self, state: &AppState) -> AbandonPolicy {
+        if state.responses.have_journal() {
+            AbandonPolicy::Never
+        } else if self.is_streamed() {
+            AbandonPolicy::After(state.config.responses.resume_window.duration())
+        } else {
+            AbandonPolicy::After(Duration::ZERO)
+        }
+    }
+
+    /// Returns true if the response is stored.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.request.store
+    }
+
+    /// Returns true if the response is streamed.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.request.job.is_streamed
+    }
+}
+
+/// Restores the responses of the journal. Those that had not ended are computed again in the background.
+pub(crate) async fn resume(state: &AppState) {
+    let begun = state.responses.restore().await;
+    let state = state.clone();
+    tokio::spawn(async move {
+        for (record, stored) in begun {
+            if stored.is_deleted() {
+                continue;
+            }
+            let id = record.id.clone();
+            match again(&state, record, Arc::clone(&stored)).await {
+                Ok(()) => tracing::info!(id, "a response of the journal is computed again"),
+                Err(error) => {
+                    state.responses.give_up(&stored);
+                    let error = error.message();
+                    tracing::error!(id, error, "a response of the journal cannot be computed");
+                }
+            }
+        }
+    });
+}
+
+async fn again(state: &AppState, record: Record, stored: Arc<StoredResponse>) -> Result<(), ApiError> {
+    let guard = RequestGuard::of_server(state, stored.client, &record.id);
+    ResponseRun::again(record, stored)?.run_stored(state, guard).await.map(drop)
+}
+
+/// An item with an id, so that it can be listed.
+fn with_id(item: &Value, response: &str, index: usize) -> Value {
+    let mut item = item.clone();
+    if item["id"].is_null()
+        && let Some(object) = item.as_object_mut()
+    {
+        object.insert("id".into(), format!("item_{response}{index:03}").into());
+    }
+    item
+}
