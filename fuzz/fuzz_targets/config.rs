@@ -9,10 +9,10 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::inspect;
 use mlx_core::model::family;
 use mlx_core::quantization::QuantizationConfig;
+use mlx_files::Fields;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use tempfile::TempDir;
-use mlx_files::Fields;
 
 /// A folder whose other files are valid.
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("llama-f32"));

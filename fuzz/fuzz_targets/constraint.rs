@@ -3,12 +3,12 @@
 
 use std::sync::LazyLock;
 
+use chat_format::Grammar;
 use libfuzzer_sys::fuzz_target;
 use mlx_core::ModelFolder;
 use mlx_core::engine::Grammars;
 use mlx_core::sampling::{TokenHistory, TokenMask};
 use mlx_fuzz::{model, watch_panics};
-use chat_format::Grammar;
 
 const WIDTH: usize = 320;
 

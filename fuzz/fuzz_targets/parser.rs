@@ -4,11 +4,10 @@
 
 use std::sync::LazyLock;
 
+use chat_format::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools};
 use libfuzzer_sys::fuzz_target;
-use mlx_core::engine::{Exactness, FinishReason, Finished, Timings, TokenOutput, Usage};
 use mlx_fuzz::{halves, watch_panics};
 use serde_json::json;
-use chat_format::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools};
 
 /// Formats of calls, and at the end a parser without calls.
 static FORMATS: LazyLock<Vec<CallFormat>> =
@@ -51,7 +50,6 @@ impl Read {
                 }
                 ChatEvent::Args(more) => self.calls.last_mut().expect("a call has begun").1.push_str(&more),
                 ChatEvent::CallEnd => self.calls.last_mut().expect("a call has begun").2 = true,
-                _ => {}
             }
         }
     }
@@ -60,12 +58,9 @@ impl Read {
 fn read<'a>(mut parser: OutputParser, pieces: impl Iterator<Item = &'a str>, is_cut: bool) -> Read {
     let mut read = Read::default();
     for piece in pieces {
-        let (text, delta) = (piece.to_owned(), piece.to_owned());
-        read.add(parser.token(&TokenOutput { id: 9, text, delta, logprob: None }));
+        read.add(parser.push(9, piece, piece));
     }
-    let (usage, timings, exactness) = (Usage::default(), Timings::default(), Exactness::Approximate);
-    let reason = if is_cut { FinishReason::Length } else { FinishReason::EndToken };
-    read.add(parser.finish(&Finished { reason, delta: String::new(), usage, timings, exactness }));
+    read.add(parser.end("", is_cut));
     read
 }
 

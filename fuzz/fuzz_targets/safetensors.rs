@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::inspect;
+use mlx_files::weight_files::INDEX;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use serde_json::Value;
 use tempfile::TempDir;
-use mlx_files::weight_files::INDEX;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("llama-q4-f16"));
 static INDICES: LazyLock<Documents> = LazyLock::new(|| {

@@ -4,12 +4,12 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use chat_format::text::NO_PAUSE;
+use chat_format::{ChatTemplate, Message, RenderLimits, TemplateInput};
 use libfuzzer_sys::fuzz_target;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{halves, watch_panics};
 use serde_json::{Value, json};
-use chat_format::{Message, ChatTemplate, RenderLimits, TemplateInput};
-use chat_format::text::NO_PAUSE;
 
 static MESSAGES: LazyLock<Documents> = LazyLock::new(|| {
     let call = json!({"type": "function", "function": {"name": "f", "arguments": {"x": [1, 2.5, null]}}});

@@ -3,11 +3,11 @@
 
 use std::sync::LazyLock;
 
+use chat_format::text::Tokenizer;
 use libfuzzer_sys::fuzz_target;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{fixtures, folder, halves, seeds, watch_panics, write};
 use tempfile::TempDir;
-use chat_format::text::Tokenizer;
 
 const TEXT: &str = "Hello, wörld!\n 漢字 <|im_start|>\u{1F600}\u{0} 123";
 

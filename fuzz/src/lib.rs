@@ -5,8 +5,8 @@ pub mod json;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chat_template::GUARDED_THREAD;
 use tempfile::TempDir;
-use chat_format::text::GUARDED_THREAD;
 
 /// Makes every panic on any thread end the run, except for panics on guarded threads, which the product turns into errors.
 pub fn watch_panics() {
