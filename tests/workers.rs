@@ -92,7 +92,7 @@ fn serve(folder: &Path, port: &str, more: &[&str]) -> Server {
 fn expect_away(server: &Server, port: &str) {
     let asked = [server.get("/ready"), server.post("/v1/completions", &request(5, false))];
     for refused in asked {
-        assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("machine_away")));
+        assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("worker_unavailable")));
         assert_eq!(refused.find("retry-after"), Some("1"));
         let message = refused.body["error"]["message"].as_str().expect("a text");
         assert!(message.contains(&format!("rank 1 (localhost:{port})")), "{message}");
@@ -110,7 +110,7 @@ fn the_server_loads_the_model_when_its_worker_is_there_and_says_until_then_that_
     let server = serve(folder.path(), &port, &[]);
     assert_eq!(server.get("/ready").status, 503, "nothing is loaded yet");
     let begun = Instant::now();
-    while server.get("/ready").body["error"]["code"] != "machine_away" {
+    while server.get("/ready").body["error"]["code"] != "worker_unavailable" {
         assert!(begun.elapsed() < SOON, "{}", server.log());
         thread::sleep(Duration::from_millis(50));
     }

@@ -1,26 +1,26 @@
 //! An answer on its way to the client: what is known before its first token, and how a protocol writes it, whole or as a
-//! stream. Invariant: both come from the same pieces, so a streamed answer and a whole one are equal.
+//! stream. Invariant: both come from the same deltas, so a streamed answer and a whole one are equal.
 
 use bytes::Bytes;
 use chat_format::text::Tokenizer;
 
+use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::Choice;
-use crate::piece::Piece;
 
-/// Running generations, and what is known of their answer.
+/// Running generations and the metadata of their answer.
 pub(crate) struct Prepared {
     /// The generations.
     pub(crate) choices: Vec<Choice>,
     /// Whether the answer is to be streamed.
     pub(crate) is_streamed: bool,
-    /// What is known of the answer.
-    pub(crate) facts: Facts,
+    /// The metadata of the answer.
+    pub(crate) meta: AnswerMeta,
 }
 
-/// What is known of an answer before its first token.
+/// The metadata of an answer, known before its first token.
 #[derive(Clone)]
-pub(crate) struct Facts {
+pub(crate) struct AnswerMeta {
     /// The model's name.
     pub(crate) model: String,
     /// The seed of the first choice.
@@ -55,25 +55,25 @@ pub(crate) trait AnswerWriter: Send + 'static {
     /// The media type of a stream.
     const STREAM_TYPE: &'static str = "text/event-stream";
 
-    /// The first events of a stream.
+    /// Returns the first events of a stream.
     fn opening(&mut self) -> Vec<Bytes>;
 
-    /// The events of a piece; none if it has nothing for this client.
-    fn piece(&mut self, piece: Piece) -> Vec<Bytes>;
+    /// Returns the events of a delta; none if this client gets nothing from it.
+    fn delta(&mut self, delta: Delta) -> Vec<Bytes>;
 
-    /// Keeps a silent stream alive. By default a comment: clients ignore it, and proxies see that the connection is alive.
+    /// Returns bytes that keep a silent stream alive. By default a comment: clients ignore it, and proxies keep the connection open.
     fn keep_alive(&mut self) -> Bytes {
         Bytes::from_static(b": keep-alive\n\n")
     }
 
-    /// The last events of a stream that failed.
+    /// Returns the last events of a stream that failed.
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes>;
 
-    /// The last events of a stream.
+    /// Returns the last events of a stream.
     fn closing(&mut self) -> Vec<Bytes>;
 
-    /// The whole answer as JSON, from the pieces of each choice.
-    fn whole(self, choices: Vec<Vec<Piece>>) -> Vec<u8>;
+    /// Returns the whole answer as JSON, from the deltas of each choice.
+    fn whole(self, choices: Vec<Vec<Delta>>) -> Vec<u8>;
 }
 
 /// An event of a stream that has no name.

@@ -34,7 +34,7 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
 /// Refuses requests without a valid key, if the server has keys.
 pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
-    let is_open = OPEN.contains(&request.uri().path()) || page::is_asked(&request);
+    let is_open = OPEN.contains(&request.uri().path()) || page::wants_page(&request);
     if keys.is_empty() || is_open {
         return next.run(request).await;
     }

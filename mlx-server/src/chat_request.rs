@@ -13,7 +13,7 @@ use crate::request_log::RequestId;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChatRequest {
     /// What all kinds of generation have in common.
-    pub(crate) job: GenerationSpec,
+    pub(crate) spec: GenerationSpec,
     /// The conversation.
     pub(crate) conversation: Conversation,
     /// The field that limits the tokens, by the name that the client used.
@@ -73,11 +73,11 @@ pub(crate) struct Conversation {
 /// Whether the model is asked to think.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThinkingRequest {
-    /// What is asked.
+    /// The requested thinking.
     pub(crate) thinking: Thinking,
-    /// As a hint: what is asked of a template that does not know the former.
-    pub(crate) otherwise: Thinking,
-    /// The field that asks, if a model that cannot do it refuses the request. Otherwise it is a hint.
+    /// Used for a template without the requested value, if the request is a hint.
+    pub(crate) default_thinking: Thinking,
+    /// The field of the request, if a model that cannot follow it refuses the request. `None` for a hint.
     pub(crate) field: Option<&'static str>,
 }
 

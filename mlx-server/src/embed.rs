@@ -112,7 +112,7 @@ impl Embeddings {
                 cancel.check()?;
                 let vector = lease.engine.folder().embedding()?.finish(pooled)?;
                 let embedding = Vector::new(&vector, dimensions, normalize, encoding).ok_or_else(|| {
-                    ApiError::failed(format!("the vector of text {index} is zero, which has no direction"))
+                    ApiError::failed(format!("the vector of text {index} is zero and cannot be normalized"))
                 })?;
                 usage.prompt_tokens += tokens.prompt_tokens;
                 usage.total_tokens += tokens.prompt_tokens;

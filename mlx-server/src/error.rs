@@ -8,8 +8,8 @@ use mlx_options::ByteSize;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The longest message; what a client sent may be quoted in it.
-const LONGEST_MESSAGE: usize = 500;
+/// The maximum length of a message, in bytes. It may quote the request.
+const MAX_MESSAGE_LEN: usize = 500;
 
 /// The name of a cancellation.
 const CANCELLED: &str = "cancelled";
@@ -25,8 +25,8 @@ pub(crate) struct ApiError {
     /// What is wrong and what would fix it; a sentence about the field if there is one.
     message: String,
     retry_after: Option<u64>,
-    /// Of a prompt that is too long: its tokens, or fewer, and the most that it may have.
-    excess: Option<(usize, usize)>,
+    /// The tokens of a prompt that is too long, or a lower bound of them, and the limit.
+    context_overflow: Option<(usize, usize)>,
 }
 
 /// The object in the `error` field of a response.
@@ -53,7 +53,7 @@ pub(crate) struct ErrorResponse {
 impl ApiError {
     /// An error of any kind.
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, field: None, message: message.into(), retry_after: None, excess: None }
+        Self { status, code, field: None, message: message.into(), retry_after: None, context_overflow: None }
     }
 
     /// A request that cannot be understood or run because of `field`.
@@ -160,9 +160,9 @@ impl ApiError {
         self.code == CANCELLED
     }
 
-    /// Of a prompt that is too long: its tokens, or fewer, and the most that it may have.
-    pub(crate) fn excess(&self) -> Option<(usize, usize)> {
-        self.excess
+    /// Returns the tokens of a prompt that is too long, or a lower bound of them, and the limit.
+    pub(crate) fn context_overflow(&self) -> Option<(usize, usize)> {
+        self.context_overflow
     }
 
     /// What is wrong, with the field's name.
@@ -205,14 +205,14 @@ impl From<Error> for ApiError {
             Error::Request { field, message } => Self::field(field, message),
             Error::ContextLength { field, tokens, limit, message } => {
                 let error = Self::field(field, message);
-                Self { code: "context_length_exceeded", excess: Some((tokens, limit)), ..error }
+                Self { code: "context_length_exceeded", context_overflow: Some((tokens, limit)), ..error }
             }
             Error::Busy { retry_after, .. } => Self::busy(error.to_string(), retry_after),
             Error::EngineStopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "engine_stopped", error.to_string())
             }
             Error::Distributed(message) => {
-                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "machine_away", message);
+                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "worker_unavailable", message);
                 Self { retry_after: Some(1), ..error }
             }
             // Logged with the reason when the model was loaded.
@@ -246,8 +246,8 @@ impl IntoResponse for ApiError {
 }
 
 fn shortened(mut message: String) -> String {
-    if message.len() > LONGEST_MESSAGE {
-        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    if message.len() > MAX_MESSAGE_LEN {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_LEN));
         message.push('…');
     }
     message

@@ -11,15 +11,15 @@ use mlx_core::engine::{
     Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
 };
 
+use crate::delta::{CallDelta, Delta, End, EndReason, Token};
 use crate::error::ApiError;
 use crate::ids::random_id;
 use crate::models::Lease;
-use crate::piece::{CallPiece, End, EndReason, Piece, Token};
 use crate::request_log::RequestId;
 use crate::state::AppState;
 
-/// So many tokens before its end, leaving a kept prompt is logged.
-const FAR: usize = 64;
+/// A prefix cache miss is logged if it costs at least this many tokens.
+const MIN_LOGGED_MISS: usize = 64;
 
 /// The client and the id of a request.
 #[derive(Debug, Clone)]
@@ -41,10 +41,10 @@ pub(crate) struct Choice {
     clock: Clock,
     /// The calls that have begun.
     calls: usize,
-    /// Parts that wait to be read, the oldest first.
-    ready: VecDeque<Piece>,
+    /// Deltas that wait to be read, the oldest first.
+    ready: VecDeque<Delta>,
     /// The end or the error, sent after the last text and apart from it, as OpenAI does.
-    last: Option<Result<Piece, ApiError>>,
+    last: Option<Result<Delta, ApiError>>,
     ended: bool,
     // The last field, so that it is dropped last: an engine must not be dropped on an async thread, and the lease keeps it.
     lease: Lease,
@@ -82,8 +82,8 @@ impl Choice {
         Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
     }
 
-    /// The answer as it comes; it ends after a piece with an end, or after an error.
-    pub(crate) fn pieces(self) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
+    /// Returns the answer as a stream. Its last item is a delta with an end, or an error.
+    pub(crate) fn deltas(self) -> impl Stream<Item = Result<Delta, ApiError>> + Send {
         unfold(self, |mut choice| async move { Some((choice.next().await?, choice)) })
     }
 
@@ -97,35 +97,35 @@ impl Choice {
                 self.follow(event);
             }
         }
-        let end = self.last.take().and_then(|last| last.map(|piece| piece.end).transpose());
+        let end = self.last.take().and_then(|last| last.map(|delta| delta.end).transpose());
         let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine gave no result")))?;
         Ok((vector, end.usage))
     }
 
-    /// The whole answer, in as few pieces as its order allows.
-    pub(crate) async fn whole(mut self) -> Result<Vec<Piece>, ApiError> {
-        let mut all = vec![Piece { choice: self.index, ..Piece::default() }];
-        while let Some(piece) = self.next().await {
-            let piece = piece?;
-            match all.last_mut().filter(|last| last.continues_with(&piece)) {
-                Some(last) => last.extend(piece),
-                None => all.push(piece),
+    /// Returns the whole answer, in as few deltas as its order allows.
+    pub(crate) async fn whole(mut self) -> Result<Vec<Delta>, ApiError> {
+        let mut all = vec![Delta { choice: self.index, ..Delta::default() }];
+        while let Some(delta) = self.next().await {
+            let delta = delta?;
+            match all.last_mut().filter(|last| last.continues_with(&delta)) {
+                Some(last) => last.extend(delta),
+                None => all.push(delta),
             }
         }
         Ok(all)
     }
 
-    async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
-        if let Some(piece) = self.ready.pop_front() {
-            return Some(Ok(piece));
+    async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
+        if let Some(delta) = self.ready.pop_front() {
+            return Some(Ok(delta));
         }
         if self.ended {
             return self.last.take();
         }
         let event = self.event().await?;
-        let piece = self.follow(event);
-        let silent = piece.is_silent();
-        if self.ended && silent { self.last.take() } else { Some(Ok(piece)) }
+        let delta = self.follow(event);
+        let silent = delta.is_silent();
+        if self.ended && silent { self.last.take() } else { Some(Ok(delta)) }
     }
 
     /// The next event. When the server is forced to end, this cancels the generation, whose stream then ends soon.
@@ -138,24 +138,25 @@ impl Choice {
         self.events.next().await
     }
 
-    fn follow(&mut self, mut event: Event) -> Piece {
-        let mut piece = Piece { choice: self.index, ..Piece::default() };
+    fn follow(&mut self, mut event: Event) -> Delta {
+        let mut delta = Delta { choice: self.index, ..Delta::default() };
         let events = self.reader.read(&mut event);
         match event {
-            Event::Prompt(token) => piece.prompt.push(Token { id: token.id, logprob: token.logprob }),
+            Event::Prompt(token) => delta.prompt.push(Token { id: token.id, logprob: token.logprob }),
             // Only `vector` asks for one, and no request for the other.
             Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.tick();
-                piece.tokens.push(Token { id: token.id, logprob: token.logprob });
-                piece = self.add(piece, events);
+                delta.tokens.push(Token { id: token.id, logprob: token.logprob });
+                delta = self.add(delta, events);
             }
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
                 self.log(&finished);
                 // Every turn leaves the end of the one before it.
-                if let Some(Miss { at, kept }) = finished.usage.miss.filter(|miss| miss.kept - miss.at >= FAR)
+                if let Some(Miss { at, kept }) =
+                    finished.usage.miss.filter(|miss| miss.kept - miss.at >= MIN_LOGGED_MISS)
                 {
                     tracing::info!(
                         id = self.request.as_str(),
@@ -164,7 +165,7 @@ impl Choice {
                         "prefix cache miss: the prompt diverges from a cached one at this token"
                     );
                 }
-                piece = self.add(piece, events);
+                delta = self.add(delta, events);
                 // The text before a failure is good, and is sent before it.
                 self.last = Some(self.reason(&finished.reason).map(|reason| {
                     let reasoning_tokens = self.reader.reasoning_tokens();
@@ -174,41 +175,41 @@ impl Choice {
                         timings: finished.timings,
                         reasoning_tokens,
                     });
-                    Piece { choice: self.index, end, ..Piece::default() }
+                    Delta { choice: self.index, end, ..Delta::default() }
                 }));
                 self.state.metrics.queue.observe(Duration::from_secs_f64(finished.timings.queue.max(0.0)));
             }
         }
-        piece
+        delta
     }
 
-    /// Adds events to a piece. Those that would be out of order in it are pieces of their own, and wait.
-    fn add(&mut self, mut piece: Piece, events: Vec<ChatEvent>) -> Piece {
-        let mut pieces = VecDeque::new();
+    /// Adds events to a delta. Events that would be out of order in it become separate deltas, which wait.
+    fn add(&mut self, mut delta: Delta, events: Vec<ChatEvent>) -> Delta {
+        let mut deltas = VecDeque::new();
         for event in events {
             let is_call = !matches!(event, ChatEvent::Text(_) | ChatEvent::Reasoning(_));
-            if !piece.calls.is_empty() || is_call && !piece.is_silent() {
-                pieces.push_back(std::mem::take(&mut piece));
-                piece.choice = self.index;
+            if !delta.calls.is_empty() || is_call && !delta.is_silent() {
+                deltas.push_back(std::mem::take(&mut delta));
+                delta.choice = self.index;
             }
             match event {
-                ChatEvent::Text(text) => piece.content.push_str(&text),
-                ChatEvent::Reasoning(text) => piece.reasoning.push_str(&text),
+                ChatEvent::Text(text) => delta.content.push_str(&text),
+                ChatEvent::Reasoning(text) => delta.reasoning.push_str(&text),
                 ChatEvent::CallStart { name, .. } => {
                     let (index, head) = (self.calls, Some((random_id(), name)));
                     self.calls += 1;
-                    piece.calls.push(CallPiece { index, head, arguments: String::new() });
+                    delta.calls.push(CallDelta { index, head, arguments: String::new() });
                 }
                 ChatEvent::Args(arguments) => {
                     let index = self.calls.saturating_sub(1);
-                    piece.calls.push(CallPiece { index, head: None, arguments });
+                    delta.calls.push(CallDelta { index, head: None, arguments });
                 }
                 ChatEvent::CallEnd => {}
             }
         }
-        pieces.push_back(piece);
-        let first = pieces.pop_front().unwrap_or_default();
-        self.ready.extend(pieces.into_iter().filter(|piece| !piece.is_silent()));
+        deltas.push_back(delta);
+        let first = deltas.pop_front().unwrap_or_default();
+        self.ready.extend(deltas.into_iter().filter(|delta| !delta.is_silent()));
         first
     }
 

@@ -23,12 +23,12 @@ pub(crate) use addresses::is_public;
 use fetch::Fetcher;
 pub(crate) use fetch::split_port;
 
-/// URLs of one request.
-const MOST: usize = 32;
-/// Of them at the same time.
-const AT_ONCE: usize = 4;
-/// Of all requests at the same time. Each holds a thread, for [`fetch::TIME`] at most.
-const THREADS: usize = 16;
+/// The maximum number of URLs of one request.
+const MAX_URLS: usize = 32;
+/// The maximum number that are fetched at once for one request.
+const MAX_CONCURRENT: usize = 4;
+/// The maximum number that are fetched at once for all requests. Each holds a thread, for [`fetch::TIMEOUT`] at most.
+const MAX_THREADS: usize = 16;
 
 /// Whether a connection may be made to an address.
 pub type AddressRule = fn(IpAddr) -> bool;
@@ -43,8 +43,8 @@ pub(crate) struct ImageUrls {
 impl ImageUrls {
     /// Pictures of these hosts, on addresses that the rule allows.
     pub(crate) fn new(hosts: &[String], rule: AddressRule) -> Self {
-        let fetcher = (!hosts.is_empty()).then(|| Arc::new(Fetcher::new(hosts, rule, fetch::TIME)));
-        Self { fetcher, threads: Arc::new(Semaphore::new(THREADS)) }
+        let fetcher = (!hosts.is_empty()).then(|| Arc::new(Fetcher::new(hosts, rule, fetch::TIMEOUT)));
+        Self { fetcher, threads: Arc::new(Semaphore::new(MAX_THREADS)) }
     }
 
     /// Whether a request names pictures that may be fetched.
@@ -61,15 +61,15 @@ impl ImageUrls {
     ) -> Result<usize, ApiError> {
         let Some(fetcher) = &self.fetcher else { return Ok(0) };
         let mut urls = places::urls(fields);
-        if let Some(first) = urls.get(MOST) {
+        if let Some(first) = urls.get(MAX_URLS) {
             let message = format!(
-                "is one URL too many: {MOST} images are fetched for a request; give the others as data URLs"
+                "is one URL too many: {MAX_URLS} images are fetched for a request; give the others as data URLs"
             );
             return Err(ApiError::field(first.place.as_str(), message));
         }
         let job = |found: &places::Found| self.picture(fetcher, found, room, bodies.charge());
         let jobs: Vec<_> = urls.iter().map(job).collect();
-        let mut pictures = stream::iter(jobs).buffered(AT_ONCE);
+        let mut pictures = stream::iter(jobs).buffered(MAX_CONCURRENT);
         let mut data_urls: Vec<(String, Charge)> = Vec::new();
         let mut bytes = 0;
         while let Some(picture) = pictures.next().await {

@@ -156,7 +156,7 @@ const FIGURES: [Figure; 20] = [
     (
         "mlx_steps_ahead_total",
         "counter",
-        "Steps that began before the tokens before them were drawn.",
+        "Decode steps started speculatively, before sampling of the previous one.",
         |it| it.steps_ahead,
     ),
     ("mlx_steps_dropped_total", "counter", "Steps of those that were dropped.", |it| it.steps_dropped),

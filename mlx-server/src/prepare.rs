@@ -10,7 +10,7 @@ use mlx_core::chat::{
 use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
 
-use crate::answer::{Facts, Prepared, PromptPart};
+use crate::answer::{AnswerMeta, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -26,9 +26,9 @@ pub(crate) async fn start_chat(
     mut request: ChatRequest,
     guard: RequestGuard,
 ) -> Result<Prepared, ApiError> {
-    request.job.set_origin(&guard.origin);
-    check_amount(state, 1, request.job.choices)?;
-    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    request.spec.set_origin(&guard.origin);
+    check_amount(state, 1, request.spec.choices)?;
+    let lease = state.models.lease(request.spec.model.as_deref()).await?;
     let shared = state.clone();
     guard.run(move |cancel| chat(&shared, &lease, request, cancel)).await
 }
@@ -39,21 +39,21 @@ fn chat(
     request: ChatRequest,
     cancel: &CancelFlag,
 ) -> Result<Prepared, ApiError> {
-    let ChatRequest { mut job, conversation, limit_name, policy } = request;
+    let ChatRequest { mut spec, conversation, limit_name, policy } = request;
     let in_chat = |error: ApiError| error.in_chat(limit_name);
     let tools = conversation.tools.clone();
-    check_constraint(&tools, &job)?;
+    check_constraint(&tools, &spec)?;
     let input = chat_input(lease, conversation)?;
-    let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: job.options };
+    let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: spec.options };
     let start = request.start(&lease.engine, &|| cancel.check()).map_err(|error| in_chat(error.into()))?;
     let AnswerStart { prompt, options, tools_constrain, parser } = start;
-    job.options = options;
+    spec.options = options;
     if tools_constrain {
-        job.constraint_field = Some("tools");
+        spec.constraint_field = Some("tools");
     }
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
-    let mut prepared = submit(state, lease, &job, vec![part], &parser).map_err(in_chat)?;
-    prepared.facts.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
+    let mut prepared = submit(state, lease, &spec, vec![part], &parser).map_err(in_chat)?;
+    prepared.meta.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn completion(
         Ok(PromptPart { ids, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    submit(state, lease, &request.job, prompts, &OutputParser::plain())
+    submit(state, lease, &request.spec, prompts, &OutputParser::plain())
 }
 
 /// The maximum number of tokens of a text.
@@ -171,13 +171,13 @@ pub(crate) fn render(
     answer: bool,
     cancel: &CancelFlag,
 ) -> Result<ChatPrompt, ApiError> {
-    let ChatRequest { job, conversation, policy, .. } = request;
+    let ChatRequest { spec, conversation, policy, .. } = request;
     let input =
         if answer { chat_input(model, conversation)? } else { template_input(model, conversation, false)? };
     let pause = || cancel.check();
     let prompt = match policy {
         ContextPolicy::Stop => chat_prompt(&model.engine, &input, &pause),
-        policy => chat_prompt_within(&model.engine, &input, job.options.max_tokens, policy, &pause),
+        policy => chat_prompt_within(&model.engine, &input, spec.options.max_tokens, policy, &pause),
     };
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
@@ -218,7 +218,7 @@ fn template_input(
     let asked = match (thinking.thinking.obstacle(template, format), thinking.field) {
         (None, _) => thinking.thinking.variables(template, format)?,
         (Some(cause), Some(field)) => return Err(ThinkingRequest::refused(cause, field, template, format)),
-        (Some(_), None) => thinking.otherwise.variables(template, format).unwrap_or_default(),
+        (Some(_), None) => thinking.default_thinking.variables(template, format).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");
@@ -241,12 +241,12 @@ fn tool_support(model: &Loaded) -> Result<&ToolSupport, ApiError> {
 }
 
 /// Refuses a constraint of the answer that cannot stand beside tools.
-fn check_constraint(tools: &ToolRequest, job: &GenerationSpec) -> Result<(), ApiError> {
-    match &job.options.constraint {
+fn check_constraint(tools: &ToolRequest, spec: &GenerationSpec) -> Result<(), ApiError> {
+    match &spec.options.constraint {
         Some(ConstraintSpec { grammar, .. })
             if tools.is_used() && !matches!(grammar, Grammar::JsonSchema(_)) =>
         {
-            let field = job.constraint_field.unwrap_or("structured_outputs");
+            let field = spec.constraint_field.unwrap_or("structured_outputs");
             Err(ApiError::unsupported(field, "may not be given beside tools, but for a JSON schema"))
         }
         _ => Ok(()),
@@ -256,24 +256,24 @@ fn check_constraint(tools: &ToolRequest, job: &GenerationSpec) -> Result<(), Api
 fn submit(
     state: &AppState,
     lease: &Lease,
-    job: &GenerationSpec,
+    spec: &GenerationSpec,
     prompts: Vec<PromptPart>,
     parser: &OutputParser,
 ) -> Result<Prepared, ApiError> {
-    let mut options = job.options.clone();
+    let mut options = spec.options.clone();
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
         // Each prompt is answered as if it had been sent alone.
         let first = lease.engine.request(prompt.ids.clone(), &options);
-        let first = first.map_err(|error| job.named(error.into()))?;
+        let first = first.map_err(|error| spec.named(error.into()))?;
         // Without a seed the first request has drawn one, and those of the others derive from it.
         let seed = *options.sampling.seed.get_or_insert(first.seed());
-        requests.extend((0..job.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));
+        requests.extend((0..spec.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);
-    let choices = Choice::submit_all(requests, parser, state, lease, &job.request_id)?;
-    let facts = Facts {
+    let choices = Choice::submit_all(requests, parser, state, lease, &spec.request_id)?;
+    let meta = AnswerMeta {
         model: lease.name.clone(),
         seed,
         created: crate::time::now(),
@@ -281,10 +281,10 @@ fn submit(
         dropped: None,
         max_tokens: options.max_tokens,
         prompts,
-        choices: job.choices,
+        choices: spec.choices,
         tokenizer: lease.engine.folder().tokenizer.clone(),
     };
-    Ok(Prepared { choices, is_streamed: job.is_streamed, facts })
+    Ok(Prepared { choices, is_streamed: spec.is_streamed, meta })
 }
 
 /// Refuses more answers than are given at once, before any prompt is looked at.

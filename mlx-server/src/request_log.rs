@@ -35,11 +35,11 @@ pub(crate) const HEADERS: [&str; 8] =
     [REQUEST_ID, ANTHROPIC_REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
 
 /// The maximum length of the list of unused fields, and of one name in it, in bytes.
-const LONGEST_IGNORED: usize = 500;
-const LONGEST_NAME: usize = 100;
+const MAX_IGNORED_LEN: usize = 500;
+const MAX_NAME_LEN: usize = 100;
 
-/// The longest `user` in the log.
-const LONGEST_USER: usize = 128;
+/// The maximum length of `user` in the log, in bytes.
+const MAX_USER_LEN: usize = 128;
 
 /// The id of a request; empty if there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl RequestNotes {
 
     /// Stores the start of the user.
     pub(crate) fn user(&self, user: Option<&str>) {
-        let start = |user: &str| user[..user.floor_char_boundary(LONGEST_USER)].to_owned();
+        let start = |user: &str| user[..user.floor_char_boundary(MAX_USER_LEN)].to_owned();
         self.lock().user = user.map(start);
     }
 
@@ -100,12 +100,12 @@ impl RequestNotes {
 /// counted.
 fn header_list(names: &[String]) -> String {
     let plain = |name: &String| {
-        let start = &name[..name.floor_char_boundary(LONGEST_NAME)];
+        let start = &name[..name.floor_char_boundary(MAX_NAME_LEN)];
         start.replace(|letter: char| !('!'..='~').contains(&letter) || letter == ',', "?")
     };
     let mut list = String::new();
     for (index, name) in names.iter().map(plain).enumerate() {
-        if list.len() + name.len() > LONGEST_IGNORED {
+        if list.len() + name.len() > MAX_IGNORED_LEN {
             return list + &format!("and {} more", names.len() - index);
         }
         list += &name;

@@ -11,10 +11,10 @@ use mlx_core::engine::{GenerationRequest, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use serde::Deserialize;
 
+use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::{Choice, Origin};
 use crate::models::Lease;
-use crate::piece::Piece;
 use crate::protocol::rerank::{RerankDocument, RerankList, RerankRequest, RerankResult, RerankUsage};
 use crate::state::AppState;
 use crate::work::CancelFlag;
@@ -83,12 +83,12 @@ impl Ranking {
     /// Waits for all of them. The most relevant document comes first.
     pub(crate) async fn list(self, request: RerankRequest) -> Result<RerankList, ApiError> {
         let Self { model, choices } = self;
-        let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+        let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
         let mut usage = RerankUsage::default();
         let mut results = Vec::new();
-        for (index, (answers, text)) in pieces.chunks_exact(2).zip(request.documents).enumerate() {
+        for (index, (answers, text)) in deltas.chunks_exact(2).zip(request.documents).enumerate() {
             let (yes, no) = (logprob(&answers[0])?, logprob(&answers[1])?);
-            let read = answers[0].iter().find_map(|piece| piece.end.as_ref());
+            let read = answers[0].iter().find_map(|delta| delta.end.as_ref());
             usage.prompt_tokens += read.map_or(0, |end| end.usage.prompt_tokens);
             let document = request.return_documents.then_some(RerankDocument { text });
             results.push(RerankResult { index, relevance_score: 1.0 / (1.0 + (no - yes).exp()), document });
@@ -102,8 +102,8 @@ impl Ranking {
 }
 
 /// The log-probability of the only token of an answer.
-fn logprob(answer: &[Piece]) -> Result<f64, ApiError> {
-    let token = answer.iter().flat_map(|piece| &piece.tokens).next();
+fn logprob(answer: &[Delta]) -> Result<f64, ApiError> {
+    let token = answer.iter().flat_map(|delta| &delta.tokens).next();
     let logprob = token.and_then(|token| token.logprob.as_ref());
     logprob
         .map(|it| f64::from(it.logprob))

@@ -18,10 +18,10 @@ use crate::responses::run;
 use crate::signals;
 use crate::state::{AppState, Shutdown};
 
-/// How long aborted answers may take to send their error event.
+/// The time for aborted answers to send their error event.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
-/// How often a divided model that is not loaded is loaded again.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time between two attempts to load a divided model.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of connections beyond the limit that get an answer at once; further ones are closed.
 const MAX_REFUSALS: usize = 64;
 
@@ -93,7 +93,7 @@ async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
             }
             Err(_) => {}
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(RELOAD_INTERVAL).await;
     }
 }
 
@@ -147,11 +147,11 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
 /// Waits for running answers, then aborts them, then waits for their error events.
 async fn drain(state: &AppState, connections: &TaskTracker) {
     let Shutdown { forced, .. } = &state.shutdown;
-    let patience = state.config.limits.shutdown_timeout.duration();
+    let timeout = state.config.limits.shutdown_timeout.duration();
     tracing::info!(connections = connections.len(), "ending");
     tokio::select! {
         () = connections.wait() => return,
-        () = tokio::time::sleep(patience) => forced.cancel(),
+        () = tokio::time::sleep(timeout) => forced.cancel(),
         () = forced.cancelled() => {}
     }
     if tokio::time::timeout(ABORT_GRACE, connections.wait()).await.is_err() {

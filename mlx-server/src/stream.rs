@@ -10,9 +10,9 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
 
 use crate::answer::AnswerWriter;
+use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::Choice;
-use crate::piece::Piece;
 
 /// The body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels its generations.
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
@@ -33,7 +33,7 @@ pub(crate) enum Sent {
 
 /// The events of an answer. Dropping it cancels its generations.
 pub(crate) struct Feed<W> {
-    pieces: SelectAll<BoxStream<'static, Result<Piece, ApiError>>>,
+    deltas: SelectAll<BoxStream<'static, Result<Delta, ApiError>>>,
     writer: W,
     keep_alive: Duration,
     /// Events that are ready to be sent.
@@ -46,9 +46,9 @@ pub(crate) struct Feed<W> {
 impl<W: AnswerWriter> Feed<W> {
     /// The events of these choices.
     pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
-        let pieces = select_all(choices.into_iter().map(|choice| choice.pieces().boxed()));
+        let deltas = select_all(choices.into_iter().map(|choice| choice.deltas().boxed()));
         let ready = writer.opening().into();
-        Self { pieces, writer, keep_alive, ready, ended: false, error: None }
+        Self { deltas, writer, keep_alive, ready, ended: false, error: None }
     }
 
     /// The next event, or a keep-alive if there is none for long. Dropping the future loses nothing.
@@ -60,9 +60,9 @@ impl<W: AnswerWriter> Feed<W> {
             if self.ended {
                 return None;
             }
-            match tokio::time::timeout(self.keep_alive, self.pieces.next()).await {
+            match tokio::time::timeout(self.keep_alive, self.deltas.next()).await {
                 Err(_) => return Some(Sent::KeepAlive(self.writer.keep_alive())),
-                Ok(Some(Ok(piece))) => self.ready.extend(self.writer.piece(piece)),
+                Ok(Some(Ok(delta))) => self.ready.extend(self.writer.delta(delta)),
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {
                     self.ended = true;
@@ -79,7 +79,7 @@ impl<W: AnswerWriter> Feed<W> {
         }
         tracing::warn!(error = error.message(), "a stream failed");
         // The other choices of the request end, too.
-        self.pieces.clear();
+        self.deltas.clear();
         self.ended = true;
         self.ready.extend(self.writer.failure(&error));
         self.error = Some(error);

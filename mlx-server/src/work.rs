@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     const ONE: Client = Client(1);
     const OTHER: Client = Client(2);
 
@@ -136,7 +136,7 @@ mod tests {
             Ok(())
         };
         let task = runtime.spawn(async move { host.run(ONE, bytes, work).await });
-        has_begun.recv_timeout(PATIENCE).expect("it begins");
+        has_begun.recv_timeout(TIMEOUT).expect("it begins");
         (task.abort_handle(), end)
     }
 
@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(runtime.block_on(host.run(OTHER, bytes, |_| Ok(1))), Ok(1));
             assert!(!waiting.is_finished(), "a client has its share");
             task.abort();
-            end.recv_timeout(PATIENCE).expect("it ends");
+            end.recv_timeout(TIMEOUT).expect("it ends");
             assert_eq!(runtime.block_on(waiting).expect("no panic"), Ok(2));
         }
     }

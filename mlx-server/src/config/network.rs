@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::image_urls::split_port;
 
 /// The minimum number of characters of an API key if other machines can connect.
-const SHORTEST_KEY: usize = 16;
+const MIN_KEY_LEN: usize = 16;
 
 /// See [`crate::args::NetworkArgs`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,9 +61,9 @@ impl NetworkConfig {
             let why = "accepts connections from other machines; give --api-key or --api-key-file too";
             return Err(("--host", why.to_owned()));
         }
-        if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < SHORTEST_KEY) {
+        if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < MIN_KEY_LEN) {
             let why = format!(
-                "is too short for --host {}: other machines can guess it; give at least {SHORTEST_KEY} characters, \
+                "is too short for --host {}: other machines can guess it; give at least {MIN_KEY_LEN} characters, \
                  as `openssl rand -hex 16` writes them",
                 self.host
             );

@@ -9,8 +9,8 @@ use mlx_options::describe;
 
 use super::{Config, StartError};
 
-/// How long one attempt to load the model waits for a machine. The server makes another, and says meanwhile which machine is away.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time that one attempt to load the model waits for a machine. The server then tries again, and reports the missing machine meanwhile.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Config {
     /// The machines that the model is divided among; its engine has these options.
@@ -39,7 +39,7 @@ impl Config {
         }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
-        Ok(Some(Workers { patience: PATIENCE, ..workers }))
+        Ok(Some(Workers { patience: CONNECT_TIMEOUT, ..workers }))
     }
 }
 

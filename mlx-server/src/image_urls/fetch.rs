@@ -22,12 +22,12 @@ use super::AddressRule;
 use crate::body_memory::Charge;
 use crate::error::ApiError;
 
-/// For one picture, from the look-up of its host to its last byte.
-pub(super) const TIME: Duration = Duration::from_secs(10);
-/// The most redirects that are followed for one picture.
-const REDIRECTS: u32 = 3;
+/// The time limit of one picture, from the look-up of its host to its last byte.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of redirects for one picture.
+const MAX_REDIRECTS: u32 = 3;
 /// Bytes that are read before they are charged.
-const AT_ONCE: u64 = 64 << 10;
+const CHUNK: u64 = 64 << 10;
 
 /// Fetches pictures.
 pub(super) struct Fetcher {
@@ -47,7 +47,7 @@ impl Fetcher {
             .user_agent(concat!("mlx/", env!("CARGO_PKG_VERSION")))
             // A proxy would look up the host itself.
             .proxy(None)
-            .max_redirects(REDIRECTS)
+            .max_redirects(MAX_REDIRECTS)
             // A connection that is kept would not ask again.
             .max_idle_connections(0)
             .timeout_global(Some(time))
@@ -79,7 +79,7 @@ impl Fetcher {
         let mut rest = response.into_body().into_reader();
         let mut bytes = Vec::new();
         loop {
-            let read = rest.by_ref().take(AT_ONCE).read_to_end(&mut bytes);
+            let read = rest.by_ref().take(CHUNK).read_to_end(&mut bytes);
             let count = read.map_err(|error| refused(&self.reason(&Error::from(error))))?;
             if count == 0 {
                 break;
@@ -101,7 +101,7 @@ impl Fetcher {
             Error::StatusCode(status) => format!("the host answers with {status}"),
             Error::HostNotFound => "the host is not known".to_owned(),
             Error::Timeout(_) => format!("it took longer than {} seconds", self.time.as_secs_f64()),
-            Error::TooManyRedirects => format!("it is behind more than {REDIRECTS} redirects"),
+            Error::TooManyRedirects => format!("it is behind more than {MAX_REDIRECTS} redirects"),
             Error::BadUri(_) | Error::Http(_) => "it is not a URL".to_owned(),
             Error::Io(error) => format!("the connection failed: {error}"),
             other => format!("the connection failed: {other}"),

@@ -100,7 +100,7 @@ const ONE: AddressRule = |address| address == IpAddr::from([127, 0, 0, 1]);
 fn images(rule: AddressRule, time: Duration) -> ImageUrls {
     let hosts = ["127.0.0.1", "127.0.0.2", "host.example"].map(str::to_owned);
     let fetcher = Fetcher::new(&hosts, rule, time);
-    ImageUrls { fetcher: Some(Arc::new(fetcher)), threads: Arc::new(Semaphore::new(THREADS)) }
+    ImageUrls { fetcher: Some(Arc::new(fetcher)), threads: Arc::new(Semaphore::new(MAX_THREADS)) }
 }
 
 fn body(urls: &[String]) -> Value {
@@ -129,11 +129,11 @@ fn data_url() -> String {
 
 #[test]
 fn a_request_with_urls_becomes_the_same_as_one_with_the_pictures() {
-    let (host, images) = (Host::start(), images(ONE, fetch::TIME));
-    let urls: Vec<String> = (0..MOST).map(|it| host.url(["picture", "moved"][it % 2])).collect();
+    let (host, images) = (Host::start(), images(ONE, fetch::TIMEOUT));
+    let urls: Vec<String> = (0..MAX_URLS).map(|it| host.url(["picture", "moved"][it % 2])).collect();
     let (fields, bytes) = insert(&images, &urls, 16 << 20).expect("all are fetched");
-    assert_eq!(fields, body(&vec![data_url(); MOST]));
-    assert_eq!(bytes, MOST * data_url().len());
+    assert_eq!(fields, body(&vec![data_url(); MAX_URLS]));
+    assert_eq!(bytes, MAX_URLS * data_url().len());
     let too_many = [&urls[..], &urls[..1]].concat();
     let error = insert(&images, &too_many, 16 << 20).expect_err("one too many");
     assert_eq!(error.param(), Some("input[0].content[32].image_url"));
@@ -182,7 +182,7 @@ fn what_cannot_be_fetched_is_refused_with_the_reason() {
 
 #[test]
 fn no_connection_is_made_to_an_address_that_is_not_public() {
-    let (host, images) = (Host::start(), images(is_public, fetch::TIME));
+    let (host, images) = (Host::start(), images(is_public, fetch::TIMEOUT));
     for address in ["127.0.0.1", "127.0.0.2"] {
         let url = format!("http://{address}:{}/picture", host.port);
         let message = insert(&images, &[url], 200_000).expect_err(address).message();
@@ -194,8 +194,9 @@ fn no_connection_is_made_to_an_address_that_is_not_public() {
 #[test]
 fn a_host_may_be_allowed_with_one_port_only() {
     let host = Host::start();
-    let fetcher = Fetcher::new(&[format!("127.0.0.1:{}", host.port)], ONE, fetch::TIME);
-    let images = ImageUrls { fetcher: Some(Arc::new(fetcher)), threads: Arc::new(Semaphore::new(THREADS)) };
+    let fetcher = Fetcher::new(&[format!("127.0.0.1:{}", host.port)], ONE, fetch::TIMEOUT);
+    let images =
+        ImageUrls { fetcher: Some(Arc::new(fetcher)), threads: Arc::new(Semaphore::new(MAX_THREADS)) };
     insert(&images, &[host.url("picture")], 16 << 20).expect("it is on the list");
     let url = format!("http://127.0.0.1:{}/picture", host.other);
     let message = insert(&images, &[url], 16 << 20).expect_err("another port").message();
@@ -205,7 +206,7 @@ fn a_host_may_be_allowed_with_one_port_only() {
 
 #[test]
 fn memory_is_charged_while_a_picture_arrives() {
-    let (host, images) = (Host::start(), images(ONE, fetch::TIME));
+    let (host, images) = (Host::start(), images(ONE, fetch::TIMEOUT));
     let error = insert(&images, &[host.url("endless")], 16 << 20).expect_err("it holds too much");
     assert!(error.message().contains("--body-memory"), "{}", error.message());
 }

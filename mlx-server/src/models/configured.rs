@@ -19,7 +19,7 @@ use super::entry::{Entry, file_bytes, weight_bytes};
 use crate::config::{ModelConfig, StartError};
 
 /// The maximum number of bytes of a configuration that are hashed.
-const LONGEST_CONFIG: u64 = 1 << 20;
+const MAX_CONFIG_LEN: u64 = 1 << 20;
 
 /// The models of the configuration.
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
@@ -174,7 +174,7 @@ fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
         for name in ["config.json", "adapter_config.json"] {
             let mut start = Vec::new();
             let file = File::open(folder.join(name));
-            file.and_then(|file| file.take(LONGEST_CONFIG).read_to_end(&mut start)).ok();
+            file.and_then(|file| file.take(MAX_CONFIG_LEN).read_to_end(&mut start)).ok();
             hash.update(start);
         }
     }

@@ -11,7 +11,7 @@ use super::events::Reader;
 use super::follow::{AbandonPolicy, follow};
 use super::journal::Record;
 use super::store::{SharedItem, StoredResponse};
-use crate::answer::{Facts, Prepared};
+use crate::answer::{AnswerMeta, Prepared};
 use crate::chat_request::{ChatRequest, Conversation};
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -43,7 +43,7 @@ pub(crate) struct ResponseRun {
 /// A stored response that is being computed.
 pub(crate) struct RunningResponse {
     /// What is known of it before its first token.
-    pub(crate) facts: Facts,
+    pub(crate) meta: AnswerMeta,
     /// The response.
     pub(crate) stored: Arc<StoredResponse>,
     /// Reads its events.
@@ -87,7 +87,7 @@ impl ResponseRun {
         let Record { id, created, seed, request: body, input_len, .. } = record;
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
         let mut request = ResponseRequest::read(&mut Fields::parse(&bytes)?)?;
-        request.job.options.sampling.seed = Some(seed);
+        request.spec.options.sampling.seed = Some(seed);
         let (client, items, again) = (stored.client, stored.items.clone(), Some((created, stored)));
         Ok(Self { id, client, request, body: None, items, input_len, again })
     }
@@ -110,7 +110,7 @@ impl ResponseRun {
             thinking: self.request.thinking,
         };
         let request = ChatRequest {
-            job: self.request.job.clone(),
+            spec: self.request.spec.clone(),
             conversation,
             limit_name: "max_output_tokens",
             policy: self.request.policy,
@@ -118,7 +118,7 @@ impl ResponseRun {
         let prepared = prepare::start_chat(state, request, guard).await;
         let mut prepared = prepared.map_err(|error| error.renamed("messages", "input"))?;
         if let Some((created, _)) = self.again {
-            prepared.facts.created = created;
+            prepared.meta.created = created;
         }
         Ok(prepared)
     }
@@ -147,12 +147,12 @@ impl ResponseRun {
         state: &AppState,
         guard: RequestGuard,
     ) -> Result<RunningResponse, ApiError> {
-        let Prepared { choices, facts, .. } = self.start(state, guard).await?;
+        let Prepared { choices, meta, .. } = self.start(state, guard).await?;
         if let Some(request) = self.body.take() {
             let record = Record {
                 id: self.id.clone(),
-                created: facts.created,
-                seed: facts.seed,
+                created: meta.created,
+                seed: meta.seed,
                 client: Some(self.client),
                 request,
                 items: self.items.iter().map(|item| Value::clone(item)).collect(),
@@ -160,7 +160,7 @@ impl ResponseRun {
             };
             state.responses.record(record).await?;
         }
-        let writer = Writer::new(self.echoed(), facts.clone());
+        let writer = Writer::new(self.echoed(), meta.clone());
         let policy = self.abandon_policy(state);
         let stored = match self.again {
             Some((_, stored)) => stored,
@@ -169,7 +169,7 @@ impl ResponseRun {
         state.responses.begin(&stored, writer.to_json());
         let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
         let reader = follow(state, Arc::clone(&stored), feed, policy);
-        Ok(RunningResponse { facts, stored, reader })
+        Ok(RunningResponse { meta, stored, reader })
     }
 
     fn abandon_policy(&self, state: &AppState) -> AbandonPolicy {
@@ -189,7 +189,7 @@ impl ResponseRun {
 
     /// Returns true if the response is streamed.
     pub(crate) fn is_streamed(&self) -> bool {
-        self.request.job.is_streamed
+        self.request.spec.is_streamed
     }
 }
 

@@ -20,8 +20,8 @@ use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
 use crate::work::SHORT;
 
-/// How long the rest of a refused body is read.
-const REST: Duration = Duration::from_secs(2);
+/// The time for which the rest of a refused body is read.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: Send + 'static>(
@@ -108,7 +108,7 @@ async fn compute<T: Send + 'static>(
 async fn collect(
     mut body: Body,
     most: ByteSize,
-    patience: Duration,
+    timeout: Duration,
     charge: &mut Charge,
 ) -> Result<Vec<u8>, ApiError> {
     let limit = usize::try_from(most.0).unwrap_or(usize::MAX);
@@ -128,7 +128,7 @@ async fn collect(
         }
         Ok(())
     };
-    let outcome = tokio::time::timeout(patience, all).await;
+    let outcome = tokio::time::timeout(timeout, all).await;
     let error = match outcome {
         Ok(Ok(())) => return Ok(bytes),
         Ok(Err(error)) => error,
@@ -141,6 +141,6 @@ async fn collect(
     charge.set(0)?;
     // A client that still sends would not read the answer.
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    tokio::time::timeout(patience.min(REST), rest).await.ok();
+    tokio::time::timeout(timeout.min(DRAIN_TIMEOUT), rest).await.ok();
     Err(error)
 }

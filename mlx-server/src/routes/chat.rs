@@ -29,9 +29,9 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     let notes = RequestNotes::of(&request);
     let (ChatCompletionRequest { chat, output }, guard) =
         read(&state, request, ChatCompletionRequest::read).await?;
-    notes.user(chat.job.user.as_deref());
+    notes.user(chat.spec.user.as_deref());
     let prepared = prepare::start_chat(&state, chat, guard).await?;
-    answer(&state, prepared, |facts| Writer::new(Endpoint::Chat, output, facts)).await
+    answer(&state, prepared, |meta| Writer::new(Endpoint::Chat, output, meta)).await
 }
 
 /// Renders the prompt of a chat without generating.
@@ -47,7 +47,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (request, mut guard) = read(&state, request, RenderRequest::read).await?;
     let RenderRequest { chat: ChatCompletionRequest { chat, .. }, generation_prompt } = request;
-    let lease = state.models.lease(chat.job.model.as_deref()).await?;
+    let lease = state.models.lease(chat.spec.model.as_deref()).await?;
     let rendered = guard.run(move |cancel| {
         let prompt = prepare::render(&lease, chat, generation_prompt, cancel)?;
         let opening = [b"{\"prompt\":".to_vec(), to_json(&prompt.text), b",".to_vec()].concat();

@@ -26,13 +26,13 @@ use crate::state::AppState;
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let notes = RequestNotes::of(&request);
     let (mut request, guard) = read(&state, request, CompletionRequest::read).await?;
-    request.job.set_origin(&guard.origin);
+    request.spec.set_origin(&guard.origin);
     let output = request.output;
-    notes.user(request.job.user.as_deref());
-    prepare::check_amount(&state, request.prompts.len(), request.job.choices)?;
-    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    notes.user(request.spec.user.as_deref());
+    prepare::check_amount(&state, request.prompts.len(), request.spec.choices)?;
+    let lease = state.models.lease(request.spec.model.as_deref()).await?;
     let shared = state.clone();
     let prepared = guard.run(move |cancel| prepare::completion(&shared, &lease, &request, cancel)).await?;
     drop(guard);
-    answer(&state, prepared, |facts| Writer::new(Endpoint::Completion, output, facts)).await
+    answer(&state, prepared, |meta| Writer::new(Endpoint::Completion, output, meta)).await
 }

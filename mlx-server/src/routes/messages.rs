@@ -28,7 +28,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     let MessagesRequest { chat, display } = request;
     let prepared = prepare::start_chat(&state, chat, guard).await;
     let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
-    answer(&state, prepared, |facts| Writer::new(display, facts)).await
+    answer(&state, prepared, |meta| Writer::new(display, meta)).await
 }
 
 /// Counts the tokens of a conversation's prompt without generating.

@@ -58,11 +58,11 @@ async fn generate(
 ) -> Result<Response, ApiError> {
     let (chat, guard) = read(state, request, reader).await?;
     if chat.conversation.messages.is_empty() {
-        let lease = state.models.lease(chat.job.model.as_deref()).await?;
+        let lease = state.models.lease(chat.spec.model.as_deref()).await?;
         return Ok(json(loaded_line(endpoint, &lease.name)));
     }
     let prepared = prepare::start_chat(state, chat, guard).await?;
-    answer(state, prepared, |facts| Writer::new(endpoint, facts)).await
+    answer(state, prepared, |meta| Writer::new(endpoint, meta)).await
 }
 
 /// Computes embeddings of texts.

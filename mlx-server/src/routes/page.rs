@@ -40,7 +40,7 @@ fn hash_of(element: &str) -> String {
 const RUNNING: &str = "Ollama is running";
 
 /// Returns true for a request for the page or the text. Neither needs a key: they contain no data of this server.
-pub(crate) fn is_asked(request: &Request) -> bool {
+pub(crate) fn wants_page(request: &Request) -> bool {
     request.uri().path() == "/" && [Method::GET, Method::HEAD].contains(request.method())
 }
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
 use mlx_core::engine::Miss;
 
-use crate::answer::{AnswerWriter, Facts, Prepared};
+use crate::answer::{AnswerMeta, AnswerWriter, Prepared};
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::json::Json;
@@ -21,20 +21,20 @@ use crate::{request_log, stream};
 pub(super) async fn answer<W: AnswerWriter>(
     state: &AppState,
     prepared: Prepared,
-    writer: impl FnOnce(Facts) -> W,
+    writer: impl FnOnce(AnswerMeta) -> W,
 ) -> Result<Response, ApiError> {
-    let Prepared { choices, is_streamed, facts } = prepared;
-    let about = About::of(&facts);
-    let writer = writer(facts);
+    let Prepared { choices, is_streamed, meta } = prepared;
+    let about = About::of(&meta);
+    let writer = writer(meta);
     let keep_alive = state.config.limits.keep_alive.duration();
     if is_streamed {
         let body = stream::body(choices, writer, keep_alive);
         return Ok(with_headers(body.into_response(), about, W::STREAM_TYPE, true));
     }
     // In parallel: the first failure cancels the others.
-    let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
-    let miss = pieces.iter().flatten().find_map(|piece| piece.end.as_ref()?.usage.miss);
-    let body = Body::from(writer.whole(pieces));
+    let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+    let miss = deltas.iter().flatten().find_map(|delta| delta.end.as_ref()?.usage.miss);
+    let body = Body::from(writer.whole(deltas));
     let mut response = with_headers(body.into_response(), about, "application/json", false);
     if let Some(Miss { at, kept }) = miss
         && let Ok(value) = HeaderValue::try_from(format!("{at}/{kept}"))
@@ -54,8 +54,8 @@ pub(super) struct About {
 
 impl About {
     /// An answer.
-    pub(super) fn of(facts: &Facts) -> Self {
-        let Facts { seed, exactness, dropped, .. } = *facts;
+    pub(super) fn of(meta: &AnswerMeta) -> Self {
+        let AnswerMeta { seed, exactness, dropped, .. } = *meta;
         Self { seed, exactness, dropped }
     }
 }

@@ -21,9 +21,9 @@ use crate::request_log::RequestNotes;
 use crate::responses::run::{ResponseRun, RunningResponse};
 use crate::state::AppState;
 
-/// The most items of a page, and how many it has unless the request says.
-const LARGEST_PAGE: usize = 100;
-const PAGE: usize = 20;
+/// The maximum and the default number of items of a page.
+const MAX_PAGE_SIZE: usize = 100;
+const DEFAULT_PAGE_SIZE: usize = 20;
 
 /// Computes a response, as one object or as server-sent events.
 #[utoipa::path(
@@ -39,12 +39,12 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     let notes = RequestNotes::of(&request);
     let reader = if state.responses.have_journal() { read_with_body } else { read_alone };
     let ((request, body), guard) = read(&state, request, reader).await?;
-    notes.user(request.job.user.as_deref());
+    notes.user(request.spec.user.as_deref());
     let run = ResponseRun::new(&state, request, body, guard.origin.client)?;
     let is_streamed = run.is_streamed();
     if run.is_stored() {
-        let RunningResponse { facts, stored, reader } = run.run_stored(&state, guard).await?;
-        let about = About::of(&facts);
+        let RunningResponse { meta, stored, reader } = run.run_stored(&state, guard).await?;
+        let about = About::of(&meta);
         if is_streamed {
             return Ok(with_headers(reader.body().into_response(), about, "text/event-stream", true));
         }
@@ -52,7 +52,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
         return Ok(with_headers(json(&*stored.response()), about, "application/json", false));
     }
     let (prepared, echoed) = run.run_ephemeral(&state, guard).await?;
-    answer(&state, prepared, |facts| Writer::new(echoed, facts)).await
+    answer(&state, prepared, |meta| Writer::new(echoed, meta)).await
 }
 
 fn read_alone(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
@@ -223,9 +223,9 @@ pub(crate) async fn items(
         Some("asc") => {}
         Some(_) => return Err(ApiError::field("order", "must be asc or desc")),
     }
-    let limit = query.limit.unwrap_or(PAGE);
-    if !(1..=LARGEST_PAGE).contains(&limit) {
-        return Err(ApiError::field("limit", format!("must be from 1 to {LARGEST_PAGE}")));
+    let limit = query.limit.unwrap_or(DEFAULT_PAGE_SIZE);
+    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
+        return Err(ApiError::field("limit", format!("must be from 1 to {MAX_PAGE_SIZE}")));
     }
     let first = match &query.after {
         None => 0,

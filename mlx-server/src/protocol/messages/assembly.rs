@@ -5,7 +5,7 @@ use mlx_json::{Map, Value};
 use super::answer::{BlockDelta, ContentBlock};
 use super::signature;
 use super::thinking::Display;
-use crate::piece::{CallPiece, Piece};
+use crate::delta::{CallDelta, Delta};
 
 /// The field for arguments that are no JSON object.
 const UNPARSED: &str = "unparsed_arguments";
@@ -44,38 +44,38 @@ impl Assembly {
         Self { display, ..Self::default() }
     }
 
-    /// The steps of a piece.
-    pub(super) fn piece(&mut self, piece: Piece) -> Vec<Step> {
+    /// The steps of a delta.
+    pub(super) fn delta(&mut self, delta: Delta) -> Vec<Step> {
         let mut steps = Vec::new();
-        if !piece.reasoning.is_empty() {
+        if !delta.reasoning.is_empty() {
             self.enter(Kind::Thought, &mut steps, || ContentBlock::Thinking {
                 thinking: String::new(),
                 signature: String::new(),
             });
             match self.display {
-                Display::Omitted => self.withheld.push_str(&piece.reasoning),
+                Display::Omitted => self.withheld.push_str(&delta.reasoning),
                 Display::Text => {
-                    steps.push(Step::More(BlockDelta::Thinking { thinking: piece.reasoning }));
+                    steps.push(Step::More(BlockDelta::Thinking { thinking: delta.reasoning }));
                 }
             }
         }
-        if !piece.content.is_empty() {
+        if !delta.content.is_empty() {
             self.enter(Kind::Text, &mut steps, || ContentBlock::Text {
                 text: String::new(),
                 citations: None,
             });
-            steps.push(Step::More(BlockDelta::Text { text: piece.content }));
+            steps.push(Step::More(BlockDelta::Text { text: delta.content }));
         }
-        for call in piece.calls {
+        for call in delta.calls {
             self.call(call, &mut steps);
         }
-        if piece.end.is_some() {
+        if delta.end.is_some() {
             self.close(&mut steps);
         }
         steps
     }
 
-    fn call(&mut self, CallPiece { head, arguments, .. }: CallPiece, steps: &mut Vec<Step>) {
+    fn call(&mut self, CallDelta { head, arguments, .. }: CallDelta, steps: &mut Vec<Step>) {
         if let Some((id, name)) = head {
             self.close(steps);
             self.open = Some(Kind::Call);

@@ -71,7 +71,7 @@ fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError
         503 | OVERLOADED => "overloaded_error",
         _ => "api_error",
     };
-    let message = match error.excess() {
+    let message = match error.context_overflow() {
         // Clients read the numbers from these words, and shorten the conversation.
         Some((tokens, limit)) => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
         None => error.message(),
@@ -110,7 +110,7 @@ mod tests {
             let body: Value = serde_json::from_slice(&body).expect("json");
             assert_eq!((given.as_u16(), &body["error"]["type"]), (status, &json!(kind)), "{body}");
             assert_eq!((&body["type"], &body["request_id"]), (&json!("error"), &json!("req-1")));
-            if error.excess().is_some() {
+            if error.context_overflow().is_some() {
                 assert_eq!(body["error"]["message"], "prompt is too long: 9 tokens > 5 maximum");
             }
         }

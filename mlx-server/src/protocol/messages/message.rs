@@ -9,7 +9,7 @@ use super::block::{self, Block, Placed};
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::message::MOST;
+use crate::protocol::openai::message::MAX_MESSAGES;
 
 field_group! {
     /// One message of a conversation.
@@ -77,8 +77,8 @@ fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> 
     }
     let blocks = |message: &Value| message["content"].as_array().map_or(1, Vec::len).max(1);
     let count: usize = messages.iter().map(blocks).sum();
-    if count > MOST {
-        return wrong(format!("has {count} messages and blocks; at most {MOST} are taken"));
+    if count > MAX_MESSAGES {
+        return wrong(format!("has {count} messages and blocks; at most {MAX_MESSAGES} are taken"));
     }
     let mut turns: Vec<Turn> = Vec::new();
     for (index, message) in messages.into_iter().enumerate() {

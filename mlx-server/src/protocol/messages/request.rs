@@ -126,7 +126,7 @@ impl MessagesRequest {
             constraint: grammar.map(Into::into),
             ..RequestOptions::default()
         };
-        let job = GenerationSpec {
+        let spec = GenerationSpec {
             model: read.model,
             options,
             constraint_field,
@@ -136,7 +136,7 @@ impl MessagesRequest {
             request_id: RequestId::default(),
         };
         let (conversation, policy) = (read.conversation, ContextPolicy::Stop);
-        let chat = ChatRequest { job, conversation, limit_name: "max_tokens", policy };
+        let chat = ChatRequest { spec, conversation, limit_name: "max_tokens", policy };
         Ok(Self { chat, display: read.asked.display })
     }
 }

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 
 /// What signatures of this server begin with.
 const MARK: &[u8] = b"mlx\x01";
-/// The most bytes of a thought that a signature carries; of a longer one it carries the end.
-const MOST: usize = 256 << 10;
+/// The maximum bytes of a thought in a signature; a longer thought is cut at its beginning.
+const MAX_TEXT_LEN: usize = 256 << 10;
 
 /// The signature of a thought whose text is sent beside it.
 pub(super) fn beside_text() -> String {
@@ -16,7 +16,7 @@ pub(super) fn beside_text() -> String {
 
 /// The signature of a thought whose text is withheld.
 pub(super) fn in_place_of(text: &str) -> String {
-    let begin = text.ceil_char_boundary(text.len().saturating_sub(MOST));
+    let begin = text.ceil_char_boundary(text.len().saturating_sub(MAX_TEXT_LEN));
     STANDARD.encode([MARK, &text.as_bytes()[begin..]].concat())
 }
 
@@ -48,9 +48,9 @@ mod tests {
 
     #[test]
     fn signatures_are_bounded() {
-        let long = "é".repeat(MOST) + "end";
+        let long = "é".repeat(MAX_TEXT_LEN) + "end";
         let signature = in_place_of(&long);
-        assert!(signature.len() < MOST * 3 / 2, "{}", signature.len());
+        assert!(signature.len() < MAX_TEXT_LEN * 3 / 2, "{}", signature.len());
         let back = thought(String::new(), Some(&signature));
         assert!(long.ends_with(&back) && back.ends_with("éend"));
     }

@@ -32,7 +32,7 @@ pub(crate) enum Display {
     Omitted,
 }
 
-/// What a request says of thoughts and of its answer's form.
+/// The options of a request for thoughts and for the form of its answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ThinkingOptions {
     /// Whether the model thinks: a hint, since many templates know no difference.
@@ -76,7 +76,7 @@ impl ThinkingOptions {
             _ => return self.ignored.push("output_config.effort".to_owned()),
         };
         if !is_off {
-            self.thinking.otherwise = self.thinking.thinking;
+            self.thinking.default_thinking = self.thinking.thinking;
             self.thinking.thinking = Thinking::Effort(effort);
         }
     }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn thinking_is_a_hint_and_off_unless_it_is_asked_for() {
-        let effort = |effort, otherwise| (Thinking::Effort(effort), otherwise);
+        let effort = |effort, default_thinking| (Thinking::Effort(effort), default_thinking);
         let plain = |thinking| (thinking, Thinking::Auto);
         for (request, expected, display) in [
             (json!({}), plain(Thinking::Off), Display::Text),
@@ -166,8 +166,8 @@ mod tests {
             ),
         ] {
             let asked = asked(&request).expect("valid");
-            let ThinkingRequest { thinking, otherwise, field } = asked.thinking;
-            assert_eq!(((thinking, otherwise), asked.display), (expected, display), "{request}");
+            let ThinkingRequest { thinking, default_thinking, field } = asked.thinking;
+            assert_eq!(((thinking, default_thinking), asked.display), (expected, display), "{request}");
             assert_eq!((field, asked.ignored), (None, Vec::new()), "{request}");
         }
     }

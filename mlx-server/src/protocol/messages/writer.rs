@@ -9,10 +9,10 @@ use super::answer::{ContentBlock, MessageAnswer, MessagesEvent, MessagesUsage, S
 use super::assembly::{Assembly, Step, blocks};
 use super::error;
 use super::thinking::Display;
-use crate::answer::{AnswerWriter, Facts};
+use crate::answer::{AnswerMeta, AnswerWriter};
+use crate::delta::{Delta, End, EndReason};
 use crate::error::ApiError;
 use crate::ids::random_id;
-use crate::piece::{End, EndReason, Piece};
 
 /// The longest silence while thoughts are withheld.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Writes one answer.
 pub(crate) struct Writer {
     id: String,
-    facts: Facts,
+    meta: AnswerMeta,
     assembly: Assembly,
     /// The number of blocks that have begun.
     begun: usize,
@@ -30,14 +30,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// A writer of an answer.
-    pub(crate) fn new(display: Display, facts: Facts) -> Self {
+    pub(crate) fn new(display: Display, meta: AnswerMeta) -> Self {
         let (id, assembly) = (format!("msg_{}", random_id()), Assembly::new(display));
-        Self { id, facts, assembly, begun: 0, heard: Instant::now() }
+        Self { id, meta, assembly, begun: 0, heard: Instant::now() }
     }
 
     fn message(&self, content: Vec<ContentBlock>, stop: StopDelta, usage: MessagesUsage) -> MessageAnswer {
         let StopDelta { stop_reason, stop_sequence } = stop;
-        let (id, model) = (self.id.clone(), self.facts.model.clone());
+        let (id, model) = (self.id.clone(), self.meta.model.clone());
         MessageAnswer {
             id,
             kind: "message",
@@ -64,7 +64,7 @@ impl Writer {
 
     /// Why the answer ended. A limit that is not the client's is that of the context.
     fn stop(&self, end: &End) -> StopDelta {
-        let is_cut = self.facts.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
+        let is_cut = self.meta.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
         let (stop_reason, stop_sequence) = match &end.reason {
             EndReason::EndToken => ("end_turn", None),
             EndReason::StopString(text) => ("stop_sequence", Some(text.clone())),
@@ -78,15 +78,15 @@ impl Writer {
 
 impl AnswerWriter for Writer {
     fn opening(&mut self) -> Vec<Bytes> {
-        let input_tokens = self.facts.prompts.iter().map(|prompt| prompt.ids.len()).sum();
+        let input_tokens = self.meta.prompts.iter().map(|prompt| prompt.ids.len()).sum();
         let usage = MessagesUsage { input_tokens, ..MessagesUsage::default() };
         let stop = StopDelta { stop_reason: None, stop_sequence: None };
         vec![written(&MessagesEvent::MessageStart { message: self.message(Vec::new(), stop, usage) })]
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
-        let end = piece.end.clone();
-        let steps = self.assembly.piece(piece);
+    fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
+        let end = delta.end.clone();
+        let steps = self.assembly.delta(delta);
         let mut events: Vec<Bytes> = steps.into_iter().map(|step| written(&self.event(step))).collect();
         if let Some(end) = end {
             let usage = MessagesUsage::of(&end.usage, end.reasoning_tokens);
@@ -113,10 +113,10 @@ impl AnswerWriter for Writer {
         vec![written(&MessagesEvent::MessageStop)]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
-        let pieces: Vec<Piece> = choices.into_iter().flatten().collect();
-        let end = pieces.iter().find_map(|piece| piece.end.clone());
-        let steps: Vec<Step> = pieces.into_iter().flat_map(|piece| self.assembly.piece(piece)).collect();
+    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+        let deltas: Vec<Delta> = choices.into_iter().flatten().collect();
+        let end = deltas.iter().find_map(|delta| delta.end.clone());
+        let steps: Vec<Step> = deltas.into_iter().flat_map(|delta| self.assembly.delta(delta)).collect();
         let (stop, usage) = match end {
             Some(end) => (self.stop(&end), MessagesUsage::of(&end.usage, end.reasoning_tokens)),
             // An answer without an end was an error, and none is written for that.

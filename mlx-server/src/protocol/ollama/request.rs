@@ -127,7 +127,7 @@ fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> R
     let tools = tools::shown(list)?;
     let thinking = given.think.map_or(Ok(ThinkingRequest::default()), thinking)?;
     let constraint_field = constraint.as_ref().map(|_| "format");
-    let job = GenerationSpec {
+    let spec = GenerationSpec {
         model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
         options: RequestOptions {
             sampling,
@@ -145,7 +145,7 @@ fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> R
     };
     let conversation = Conversation { messages, variables: Map::new(), tools, thinking };
     let policy = if given.truncate == Some(false) { ContextPolicy::Stop } else { ContextPolicy::EvictTurns };
-    Ok(ChatRequest { job, conversation, limit_name: "options.num_predict", policy })
+    Ok(ChatRequest { spec, conversation, limit_name: "options.num_predict", policy })
 }
 
 fn constraint(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {

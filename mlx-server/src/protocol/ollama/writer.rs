@@ -4,9 +4,9 @@ use bytes::Bytes;
 use mlx_json::Value;
 use serde_json::json;
 
-use crate::answer::{AnswerWriter, Facts};
+use crate::answer::{AnswerMeta, AnswerWriter};
+use crate::delta::{CallDelta, Delta, End, EndReason};
 use crate::error::ApiError;
-use crate::piece::{CallPiece, End, EndReason, Piece};
 use crate::time::rfc3339;
 
 /// The argument that holds a text which is no JSON object.
@@ -24,7 +24,7 @@ pub(crate) enum Endpoint {
 /// Writes one answer.
 pub(crate) struct Writer {
     endpoint: Endpoint,
-    facts: Facts,
+    meta: AnswerMeta,
     /// The call whose arguments are still coming: its name, and the arguments so far.
     call: Option<(String, String)>,
     /// How many calls were written.
@@ -34,15 +34,15 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// A writer of an answer.
-    pub(crate) fn new(endpoint: Endpoint, facts: Facts) -> Self {
-        Self { endpoint, facts, call: None, calls: 0, end: None }
+    pub(crate) fn new(endpoint: Endpoint, meta: AnswerMeta) -> Self {
+        Self { endpoint, meta, call: None, calls: 0, end: None }
     }
 
     /// A line with more of the answer.
     fn line(&self, text: &str, thought: &str, calls: &[Value]) -> Value {
         let now = rfc3339(crate::time::now());
         let mut line =
-            Value::object([("model", self.facts.model.as_str().into()), ("created_at", now.into())]);
+            Value::object([("model", self.meta.model.as_str().into()), ("created_at", now.into())]);
         match self.endpoint {
             Endpoint::Chat => {
                 let mut message = Value::object([("role", "assistant".into()), ("content", text.into())]);
@@ -99,10 +99,10 @@ impl Writer {
         Some(Value::object([("function", function)]))
     }
 
-    /// The calls that are complete after this piece.
-    fn calls(&mut self, piece: &[CallPiece], is_end: bool) -> Vec<Value> {
+    /// The calls that are complete after this delta.
+    fn calls(&mut self, delta: &[CallDelta], is_end: bool) -> Vec<Value> {
         let mut complete = Vec::new();
-        for call in piece {
+        for call in delta {
             if let Some((_, name)) = &call.head {
                 complete.extend(self.complete());
                 self.call = Some((name.clone(), String::new()));
@@ -125,13 +125,13 @@ impl AnswerWriter for Writer {
         Vec::new()
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
-        let calls = self.calls(&piece.calls, piece.end.is_some());
-        if piece.end.is_some() {
-            self.end = piece.end;
+    fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
+        let calls = self.calls(&delta.calls, delta.end.is_some());
+        if delta.end.is_some() {
+            self.end = delta.end;
         }
-        let is_silent = piece.content.is_empty() && piece.reasoning.is_empty() && calls.is_empty();
-        if is_silent { Vec::new() } else { vec![bytes(&self.line(&piece.content, &piece.reasoning, &calls))] }
+        let is_silent = delta.content.is_empty() && delta.reasoning.is_empty() && calls.is_empty();
+        if is_silent { Vec::new() } else { vec![bytes(&self.line(&delta.content, &delta.reasoning, &calls))] }
     }
 
     /// Lines have no comments: an empty part of the answer.
@@ -149,13 +149,13 @@ impl AnswerWriter for Writer {
         vec![bytes(&line)]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
+    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         let (mut text, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
-        for piece in choices.into_iter().flatten() {
-            calls.extend(self.calls(&piece.calls, piece.end.is_some()));
-            text.push_str(&piece.content);
-            thought.push_str(&piece.reasoning);
-            self.end = piece.end.or(self.end.take());
+        for delta in choices.into_iter().flatten() {
+            calls.extend(self.calls(&delta.calls, delta.end.is_some()));
+            text.push_str(&delta.content);
+            thought.push_str(&delta.reasoning);
+            self.end = delta.end.or(self.end.take());
         }
         let mut answer = self.line(&text, &thought, &calls);
         self.finish(&mut answer);

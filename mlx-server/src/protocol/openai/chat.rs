@@ -100,7 +100,7 @@ pub(crate) struct ChatCompletionRequest {
 impl ChatCompletionRequest {
     /// Reads a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let (mut job, mut output) = options::read(fields)?;
+        let (mut spec, mut output) = options::read(fields)?;
         let chat = ChatFields::read(fields)?;
         fields.hint("store", &[json!(false)]);
         fields.hint("service_tier", &[json!("auto"), json!("default")]);
@@ -118,15 +118,15 @@ impl ChatCompletionRequest {
         }
         fields.refuse(&REFUSED)?;
         let limit_name =
-            if job.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
-        job.options.max_tokens = match (job.options.max_tokens, chat.max_completion_tokens) {
+            if spec.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
+        spec.options.max_tokens = match (spec.options.max_tokens, chat.max_completion_tokens) {
             (Some(old), Some(new)) if old != new => {
                 let message = format!("is {new}, but max_tokens is {old}; give one of them");
                 return Err(ApiError::field("max_completion_tokens", message));
             }
             (old, new) => new.or(old),
         };
-        job.options.logprobs = match (chat.logprobs.unwrap_or(false), chat.top_logprobs) {
+        spec.options.logprobs = match (chat.logprobs.unwrap_or(false), chat.top_logprobs) {
             (true, top) => Some(top.unwrap_or(0)),
             (false, None) => None,
             (false, Some(_)) => {
@@ -135,8 +135,8 @@ impl ChatCompletionRequest {
         };
         let policy = chat.context_policy.as_deref().unwrap_or(ContextPolicy::Stop.as_str());
         let policy = policy.parse().map_err(|why: String| ApiError::field("context_policy", why))?;
-        output.logprobs = job.options.logprobs.is_some();
-        Ok(Self { chat: ChatRequest { job, conversation, limit_name, policy }, output })
+        output.logprobs = spec.options.logprobs.is_some();
+        Ok(Self { chat: ChatRequest { spec, conversation, limit_name, policy }, output })
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) enum Prompt {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CompletionRequest {
     /// What all endpoints of generation have in common.
-    pub(crate) job: GenerationSpec,
+    pub(crate) spec: GenerationSpec,
     /// The texts to continue; at least one.
     pub(crate) prompts: Vec<Prompt>,
     /// Begin the answers with their prompts.
@@ -65,13 +65,13 @@ pub(crate) struct CompletionRequest {
 impl CompletionRequest {
     /// Reads a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let (mut job, mut output) = options::read(fields)?;
+        let (mut spec, mut output) = options::read(fields)?;
         let own = CompletionFields::read(fields)?;
         let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
         fields.refuse(&[("suffix", "fill-in-the-middle is not offered")])?;
         match own.best_of {
-            Some(count) if count != job.choices => {
-                let message = format!("is {count}, but n is {}; they must be the same", job.choices);
+            Some(count) if count != spec.choices => {
+                let message = format!("is {count}, but n is {}; they must be the same", spec.choices);
                 return Err(ApiError::unsupported("best_of", message));
             }
             _ => {}
@@ -80,10 +80,10 @@ impl CompletionRequest {
             return Err(ApiError::field("logprobs", format!("must be from 0 to {MAX_TOP_LOGPROBS}")));
         }
         let echo = own.echo.unwrap_or(false);
-        job.options.logprobs = own.logprobs;
-        job.options.prompt_logprobs = own.logprobs.filter(|_| echo);
-        output.logprobs = job.options.logprobs.is_some();
-        Ok(Self { job, prompts, echo, output })
+        spec.options.logprobs = own.logprobs;
+        spec.options.prompt_logprobs = own.logprobs.filter(|_| echo);
+        output.logprobs = spec.options.logprobs.is_some();
+        Ok(Self { spec, prompts, echo, output })
     }
 }
 

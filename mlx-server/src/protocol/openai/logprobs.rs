@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::offsets::TextOffsets;
-use crate::piece::Token;
+use crate::delta::Token;
 
-/// JSON has no infinity; this is what OpenAI sends in its place.
-const LEAST: f32 = -9999.0;
+/// The value that OpenAI sends instead of minus infinity, which JSON lacks.
+const MIN_LOGPROB: f32 = -9999.0;
 
 /// The log-probabilities of a chat answer.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -47,7 +47,7 @@ impl ChatLogprobs {
         let alternative = |id: u32, logprob: f32| {
             let bytes = tokenizer.token_bytes(id);
             let token = String::from_utf8_lossy(&bytes).into_owned();
-            Alternative { token, logprob: logprob.max(LEAST), bytes }
+            Alternative { token, logprob: logprob.max(MIN_LOGPROB), bytes }
         };
         let with_logprob = tokens.iter().filter_map(|token| Some((token.id, token.logprob.as_ref()?)));
         let content = with_logprob
@@ -88,9 +88,10 @@ impl CompletionLogprobs {
         lists.text_offset.extend(answer.iter().map(|token| offsets.of_answer(token.id)));
         for token in prompt.iter().chain(answer) {
             lists.tokens.push(name(token.id));
-            lists.token_logprobs.push(token.logprob.as_ref().map(|it| it.logprob.max(LEAST)));
+            lists.token_logprobs.push(token.logprob.as_ref().map(|it| it.logprob.max(MIN_LOGPROB)));
             lists.top_logprobs.push(token.logprob.as_ref().map(|it| {
-                let likeliest = it.top.iter().map(|&(id, logprob)| (name(id), logprob.max(LEAST).into()));
+                let likeliest =
+                    it.top.iter().map(|&(id, logprob)| (name(id), logprob.max(MIN_LOGPROB).into()));
                 // Of two tokens with one text the likelier one is shown.
                 likeliest.rev().collect()
             }));

@@ -65,8 +65,8 @@ const REFUSED: [(&str, &str); 3] = [
     ("refusal", "give it as content"),
 ];
 
-/// The most messages of a conversation. Each takes a thousand times the memory of its shortest text while a template is rendered.
-pub(crate) const MOST: usize = 1 << 16;
+/// The maximum number of messages of a conversation. Each takes a thousand times the memory of its shortest text while a template is rendered.
+pub(crate) const MAX_MESSAGES: usize = 1 << 16;
 
 /// Reads `messages`.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat_format::Message>, ApiError> {
@@ -77,8 +77,8 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat_format::Message>,
         Value::Array(messages) if messages.is_empty() => {
             Err(ApiError::field("messages", "is empty; give at least one message"))
         }
-        Value::Array(messages) if messages.len() > MOST => {
-            let message = format!("has {} messages; at most {MOST} are taken", messages.len());
+        Value::Array(messages) if messages.len() > MAX_MESSAGES => {
+            let message = format!("has {} messages; at most {MAX_MESSAGES} are taken", messages.len());
             Err(ApiError::field("messages", message))
         }
         Value::Array(messages) => {
@@ -318,7 +318,7 @@ mod tests {
         }
         assert_eq!(read(Some(json!([]))).expect_err("empty").param(), Some("messages"));
         // Counted before the first of them is read.
-        let many = read(Some(vec![json!(5); MOST + 1].into())).expect_err("too many");
+        let many = read(Some(vec![json!(5); MAX_MESSAGES + 1].into())).expect_err("too many");
         assert_eq!(many.param(), Some("messages"));
         assert_eq!(read(None).expect_err("missing").param(), Some("messages"));
     }

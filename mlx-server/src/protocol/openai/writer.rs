@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::answer::{Answer, DraftTimings, PromptTokensDetails, UsageObject};
 use super::offsets::TextOffsets;
-use crate::answer::{AnswerWriter, Facts, PromptPart, event};
+use crate::answer::{AnswerMeta, AnswerWriter, PromptPart, event};
+use crate::delta::{Delta, EndReason, Token};
 use crate::error::ApiError;
 use crate::ids::random_id;
-use crate::piece::{EndReason, Piece, Token};
 
 /// The last event of every stream.
 const DONE: &str = "[DONE]";
@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     form: Endpoint,
     output_options: OutputOptions,
     id: String,
-    facts: Facts,
+    meta: AnswerMeta,
     /// The counts of each choice.
     tallies: Vec<Tally>,
 }
@@ -58,32 +58,32 @@ struct Tally {
 
 impl Writer {
     /// A writer of an answer.
-    pub(crate) fn new(form: Endpoint, output_options: OutputOptions, facts: Facts) -> Self {
+    pub(crate) fn new(form: Endpoint, output_options: OutputOptions, meta: AnswerMeta) -> Self {
         let tally = |prompt: &PromptPart| {
             let is_reported = output_options.logprobs && form == Endpoint::Completion;
-            let offsets = is_reported.then(|| TextOffsets::new(&facts.tokenizer, &prompt.ids, &prompt.echo));
-            vec![Tally { offsets, ..Tally::default() }; facts.choices]
+            let offsets = is_reported.then(|| TextOffsets::new(&meta.tokenizer, &prompt.ids, &prompt.echo));
+            vec![Tally { offsets, ..Tally::default() }; meta.choices]
         };
-        let tallies = facts.prompts.iter().flat_map(tally).collect();
+        let tallies = meta.prompts.iter().flat_map(tally).collect();
         let kind = match form {
             Endpoint::Chat => "chatcmpl",
             Endpoint::Completion => "cmpl",
         };
-        Self { form, output_options, id: format!("{kind}-{}", random_id()), facts, tallies }
+        Self { form, output_options, id: format!("{kind}-{}", random_id()), meta, tallies }
     }
 
-    /// The chunk for a piece; none if it has nothing for this client.
-    fn chunk(&mut self, piece: Piece) -> Option<String> {
-        self.note(&piece);
-        let has_text = !piece.is_silent() || piece.end.is_some();
+    /// The chunk for a delta; none if it has nothing for this client.
+    fn chunk(&mut self, delta: Delta) -> Option<String> {
+        self.note(&delta);
+        let has_text = !delta.is_silent() || delta.end.is_some();
         let has_tokens =
-            !piece.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
-        if !(has_text || has_tokens || !piece.prompt.is_empty()) {
+            !delta.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
+        if !(has_text || has_tokens || !delta.prompt.is_empty()) {
             return None;
         }
         Some(match self.form {
-            Endpoint::Chat => self.chat_chunk(piece),
-            Endpoint::Completion => self.completion_chunk(piece),
+            Endpoint::Chat => self.chat_chunk(delta),
+            Endpoint::Completion => self.completion_chunk(delta),
         })
     }
 
@@ -100,17 +100,17 @@ impl Writer {
         }
     }
 
-    fn note(&mut self, piece: &Piece) {
-        if let Some(end) = &piece.end {
-            let tally = &mut self.tallies[piece.choice];
+    fn note(&mut self, delta: &Delta) {
+        if let Some(end) = &delta.end {
+            let tally = &mut self.tallies[delta.choice];
             (tally.usage, tally.reasoning_tokens) = (end.usage, end.reasoning_tokens);
         }
     }
 
     /// The prompt of a choice, and whether it is the first choice of that prompt.
     fn prompt_of(&self, choice: usize) -> (&PromptPart, bool) {
-        let each = self.facts.choices;
-        (&self.facts.prompts[choice / each], choice.is_multiple_of(each))
+        let each = self.meta.choices;
+        (&self.meta.prompts[choice / each], choice.is_multiple_of(each))
     }
 
     /// Every prompt is counted once, however many answers it has.
@@ -141,7 +141,7 @@ impl Writer {
     }
 
     fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
-        let Facts { model, seed, created, dropped: dropped_messages, .. } = &self.facts;
+        let AnswerMeta { model, seed, created, dropped: dropped_messages, .. } = &self.meta;
         let (id, model) = (self.id.clone(), model.clone());
         let (seed, created, dropped_messages) = (*seed, *created, *dropped_messages);
         let (usage, timings, prompt_token_ids) = (None, None, None);
@@ -174,8 +174,8 @@ impl AnswerWriter for Writer {
         chunks.iter().map(|chunk| event(chunk)).collect()
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
-        self.chunk(piece).iter().map(|chunk| event(chunk)).collect()
+    fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
+        self.chunk(delta).iter().map(|chunk| event(chunk)).collect()
     }
 
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
@@ -187,14 +187,14 @@ impl AnswerWriter for Writer {
         usage.into_iter().chain([event(DONE)]).collect()
     }
 
-    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
-        let pieces: Vec<Piece> = choices.into_iter().filter_map(joined).collect();
-        for piece in &pieces {
-            self.note(piece);
+    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+        let deltas: Vec<Delta> = choices.into_iter().filter_map(joined).collect();
+        for delta in &deltas {
+            self.note(delta);
         }
         let answer = match self.form {
-            Endpoint::Chat => self.chat_whole(pieces),
-            Endpoint::Completion => self.completion_whole(pieces),
+            Endpoint::Chat => self.chat_whole(deltas),
+            Endpoint::Completion => self.completion_whole(deltas),
         };
         answer.into_bytes()
     }
@@ -209,9 +209,9 @@ fn finish_reason(reason: &EndReason) -> &'static str {
     }
 }
 
-/// The pieces of a choice as one: the text of a message has no place among its calls.
-fn joined(pieces: Vec<Piece>) -> Option<Piece> {
-    pieces.into_iter().reduce(|mut one, next| {
+/// The deltas of a choice as one: the text of a message has no place among its calls.
+fn joined(deltas: Vec<Delta>) -> Option<Delta> {
+    deltas.into_iter().reduce(|mut one, next| {
         one.extend(next);
         one
     })

@@ -10,8 +10,8 @@ use crate::fields::Fields;
 use crate::protocol::content::{Places, joined};
 use crate::protocol::image::{expect_detail, of_url};
 
-/// The most items of a conversation, for the reason that messages have a limit.
-const MOST: usize = 1 << 16;
+/// The maximum number of items of a conversation, for the reason that messages have a limit.
+const MAX_ITEMS: usize = 1 << 16;
 
 /// One item.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,8 +49,8 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
     match input {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![message(text)]),
-        Some(Value::Array(items)) if items.len() > MOST => {
-            let message = format!("has {} items; at most {MOST} are taken", items.len());
+        Some(Value::Array(items)) if items.len() > MAX_ITEMS => {
+            let message = format!("has {} items; at most {MAX_ITEMS} are taken", items.len());
             Err(ApiError::field("input", message))
         }
         Some(Value::Array(items)) => items

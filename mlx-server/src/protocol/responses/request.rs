@@ -114,7 +114,7 @@ const LOGPROBS: &str = "message.output_text.logprobs";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResponseRequest {
     /// What all kinds of generation have in common.
-    pub(crate) job: GenerationSpec,
+    pub(crate) spec: GenerationSpec,
     /// The new items.
     pub(crate) input: Vec<Given>,
     /// What stands before the conversation.
@@ -174,7 +174,7 @@ impl ResponseRequest {
             ..RequestOptions::default()
         };
         let constraint_field = options.constraint.as_ref().map(|_| SCHEMA);
-        let job = GenerationSpec {
+        let spec = GenerationSpec {
             model: given.model,
             options,
             constraint_field,
@@ -184,7 +184,7 @@ impl ResponseRequest {
             request_id: RequestId::default(),
         };
         Ok(Self {
-            job,
+            spec,
             input,
             instructions: given.instructions,
             previous: given.previous_response_id,

@@ -1,4 +1,4 @@
-//! Writes answers as responses, whole or as events. Invariants: the pieces alone decide what is written, so a stream and a whole
+//! Writes answers as responses, whole or as events. Invariants: the deltas alone decide what is written, so a stream and a whole
 //! response are equal; the ids of items follow from that of the response, so an answer that is computed again has the same.
 
 use bytes::Bytes;
@@ -12,9 +12,9 @@ use super::object::{
     ResponseError, ResponseUsage, Status,
 };
 use super::tools::{OfferedTools, Origin, input_of};
-use crate::answer::{AnswerWriter, Facts};
+use crate::answer::{AnswerMeta, AnswerWriter};
+use crate::delta::{CallDelta, Delta, End, EndReason, Token};
 use crate::error::ApiError;
-use crate::piece::{CallPiece, End, EndReason, Piece, Token};
 use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
 
 /// The request, as far as its response shows it.
@@ -32,7 +32,7 @@ pub(crate) struct EchoedRequest {
 /// Writes one response.
 pub(crate) struct Writer {
     response: Response,
-    facts: Facts,
+    meta: AnswerMeta,
     tools: OfferedTools,
     logprobs: bool,
     /// Tokens whose text has not come yet.
@@ -66,12 +66,12 @@ impl Kind {
 
 impl Writer {
     /// Creates a writer of a response.
-    pub(crate) fn new(request: EchoedRequest, facts: Facts) -> Self {
+    pub(crate) fn new(request: EchoedRequest, meta: AnswerMeta) -> Self {
         let EchoedRequest { id, echo, tools, logprobs } = request;
         let response = Response {
             id,
             object: "response",
-            created_at: facts.created,
+            created_at: meta.created,
             completed_at: None,
             status: Status::InProgress,
             background: false,
@@ -79,11 +79,11 @@ impl Writer {
             incomplete_details: None,
             output: Vec::new(),
             usage: None,
-            model: facts.model.clone(),
-            seed: facts.seed,
+            model: meta.model.clone(),
+            seed: meta.seed,
             request: echo,
         };
-        Self { response, facts, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0 }
+        Self { response, meta, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0 }
     }
 
     /// Returns the response as JSON, as far as it was written.
@@ -147,11 +147,8 @@ impl Writer {
             self.begin("msg", Kind::Message, events);
         }
         let tokens = std::mem::take(&mut self.tokens);
-        let logprobs = if self.logprobs {
-            ChatLogprobs::new(&tokens, &self.facts.tokenizer).content
-        } else {
-            Vec::new()
-        };
+        let logprobs =
+            if self.logprobs { ChatLogprobs::new(&tokens, &self.meta.tokenizer).content } else { Vec::new() };
         self.add(text);
         let shown = json(&logprobs);
         if let Some(open) = &mut self.open {
@@ -160,7 +157,7 @@ impl Writer {
         events.push(self.item_event("response.output_text.delta", json!({"delta": text, "logprobs": shown})));
     }
 
-    fn call(&mut self, call: CallPiece, events: &mut Vec<Bytes>) {
+    fn call(&mut self, call: CallDelta, events: &mut Vec<Bytes>) {
         self.tokens.clear();
         if let Some((_, name)) = call.head {
             let origin = self.tools.origin(&name);
@@ -242,21 +239,21 @@ impl AnswerWriter for Writer {
         vec![self.response_event("response.created"), self.response_event("response.in_progress")]
     }
 
-    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
+    fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
         let mut events = Vec::new();
         if self.logprobs {
-            self.tokens.extend(piece.tokens);
+            self.tokens.extend(delta.tokens);
         }
-        if !piece.reasoning.is_empty() {
-            self.reasoning(&piece.reasoning, &mut events);
+        if !delta.reasoning.is_empty() {
+            self.reasoning(&delta.reasoning, &mut events);
         }
-        if !piece.content.is_empty() {
-            self.content(&piece.content, &mut events);
+        if !delta.content.is_empty() {
+            self.content(&delta.content, &mut events);
         }
-        for call in piece.calls {
+        for call in delta.calls {
             self.call(call, &mut events);
         }
-        if let Some(end) = piece.end {
+        if let Some(end) = delta.end {
             self.end(&end, &mut events);
         }
         events
@@ -285,9 +282,9 @@ impl AnswerWriter for Writer {
         vec![self.response_event(if is_cut { "response.incomplete" } else { "response.completed" })]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
-        for piece in choices.into_iter().flatten() {
-            self.piece(piece);
+    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+        for delta in choices.into_iter().flatten() {
+            self.delta(delta);
         }
         self.finish();
         // Every value here has a form in JSON.

@@ -247,7 +247,7 @@ fn what_cannot_be_understood_is_named() {
     ] {
         assert_eq!(conversation(&messages).expect_err(param).param(), Some(param), "{messages}");
     }
-    let many = user(json!(vec![json!(5); MOST + 1]));
+    let many = user(json!(vec![json!(5); MAX_MESSAGES + 1]));
     assert_eq!(conversation(&many).expect_err("too many").param(), Some("messages"));
     assert_eq!(super::read(None, None, &tools()).expect_err("missing").param(), Some("messages"));
 }
@@ -255,12 +255,12 @@ fn what_cannot_be_understood_is_named() {
 /// As many calls and results as a request may hold are matched in time that grows with their number.
 #[test]
 fn many_calls_are_matched_soon() {
-    let ids = || (0..MOST / 2 - 1).map(|id| id.to_string());
+    let ids = || (0..MAX_MESSAGES / 2 - 1).map(|id| id.to_string());
     let calls: Vec<Value> =
         ids().map(|id| json!({"type": "tool_use", "id": id, "name": "add", "input": {}})).collect();
     let results: Vec<Value> = ids().rev().map(|id| result(&id, &json!("1"))).collect();
     let begin = std::time::Instant::now();
     let messages = json!([{"role": "user", "content": "Go"}, {"role": "assistant", "content": calls}, {"role": "user", "content": results}]);
-    assert_eq!(conversation(&messages).expect("valid").len(), MOST / 2 + 1);
+    assert_eq!(conversation(&messages).expect("valid").len(), MAX_MESSAGES / 2 + 1);
     assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
 }

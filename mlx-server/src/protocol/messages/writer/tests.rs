@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::answer::PromptPart;
-use crate::piece::CallPiece;
+use crate::delta::CallDelta;
 use crate::protocol::messages::signature;
 
-fn facts() -> Facts {
-    Facts {
+fn meta() -> AnswerMeta {
+    AnswerMeta {
         model: "tiny".into(),
         seed: 1,
         created: 0,
@@ -24,27 +24,27 @@ fn facts() -> Facts {
     }
 }
 
-fn thought(text: &str) -> Piece {
-    Piece { reasoning: text.into(), ..Piece::default() }
+fn thought(text: &str) -> Delta {
+    Delta { reasoning: text.into(), ..Delta::default() }
 }
 
-fn text(text: &str) -> Piece {
-    Piece { content: text.into(), ..Piece::default() }
+fn text(text: &str) -> Delta {
+    Delta { content: text.into(), ..Delta::default() }
 }
 
-fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
+fn call(index: usize, name: Option<&str>, arguments: &str) -> Delta {
     let head = name.map(|name| (format!("id{index}"), name.to_owned()));
-    Piece { calls: vec![CallPiece { index, head, arguments: arguments.into() }], ..Piece::default() }
+    Delta { calls: vec![CallDelta { index, head, arguments: arguments.into() }], ..Delta::default() }
 }
 
-fn end(reason: EndReason, completion_tokens: usize) -> Piece {
+fn end(reason: EndReason, completion_tokens: usize) -> Delta {
     let usage = Usage { prompt_tokens: 30, cached_tokens: 20, completion_tokens, ..Usage::default() };
     let timings = Timings::default();
-    Piece { end: Some(End { reason, usage, timings, reasoning_tokens: 3 }), ..Piece::default() }
+    Delta { end: Some(End { reason, usage, timings, reasoning_tokens: 3 }), ..Delta::default() }
 }
 
 /// A thought, text and two calls, the second without arguments.
-fn all_kinds() -> Vec<Piece> {
+fn all_kinds() -> Vec<Delta> {
     let calls =
         [call(0, Some("add"), ""), call(0, None, "{\"a\":"), call(0, None, " 1}"), call(1, Some("stop"), "")];
     [thought("H"), thought("m"), text("Let me "), text("see.")]
@@ -54,8 +54,8 @@ fn all_kinds() -> Vec<Piece> {
         .collect()
 }
 
-fn whole(display: Display, pieces: Vec<Piece>) -> Value {
-    let bytes = Writer::new(display, facts()).whole(vec![pieces]);
+fn whole(display: Display, deltas: Vec<Delta>) -> Value {
+    let bytes = Writer::new(display, meta()).whole(vec![deltas]);
     without_id(serde_json::from_slice(&bytes).expect("json"))
 }
 
@@ -65,10 +65,10 @@ fn without_id(mut message: Value) -> Value {
     message
 }
 
-fn events(display: Display, pieces: Vec<Piece>) -> Vec<Value> {
-    let mut writer = Writer::new(display, facts());
+fn events(display: Display, deltas: Vec<Delta>) -> Vec<Value> {
+    let mut writer = Writer::new(display, meta());
     let mut all = writer.opening();
-    all.extend(pieces.into_iter().flat_map(|piece| writer.piece(piece)));
+    all.extend(deltas.into_iter().flat_map(|delta| writer.delta(delta)));
     all.extend(writer.closing());
     all.iter().map(|bytes| read_event(bytes)).collect()
 }
@@ -166,13 +166,13 @@ fn events_come_in_the_order_of_the_api() {
 fn streamed_equals_whole() {
     let later_text =
         vec![call(0, Some("add"), "{}"), text("and"), thought("Hm"), text("so"), end(EndReason::EndToken, 9)];
-    for pieces in [
-        all_kinds as fn() -> Vec<Piece>,
+    for deltas in [
+        all_kinds as fn() -> Vec<Delta>,
         || vec![end(EndReason::EndToken, 1)],
         || vec![text("a"), end(EndReason::Length, 50)],
     ] {
         for display in [Display::Text, Display::Omitted] {
-            assert_eq!(assembled(&events(display, pieces())), whole(display, pieces()));
+            assert_eq!(assembled(&events(display, deltas())), whole(display, deltas()));
         }
     }
     let kinds: Vec<Value> = whole(Display::Text, later_text)["content"]
@@ -208,12 +208,12 @@ fn a_whole_message_has_every_field() {
 fn withheld_thoughts_are_in_the_signature() {
     let block = json!({"type": "thinking", "thinking": "", "signature": signature::in_place_of("Hm")});
     assert_eq!(whole(Display::Omitted, all_kinds())["content"][0], block);
-    let mut writer = Writer::new(Display::Omitted, facts());
-    writer.piece(thought("a"));
-    assert!(writer.piece(thought("b")).is_empty());
+    let mut writer = Writer::new(Display::Omitted, meta());
+    writer.delta(thought("a"));
+    assert!(writer.delta(thought("b")).is_empty());
     writer.heard = Instant::now().checked_sub(SILENCE * 2).expect("the machine runs for longer");
     assert_eq!(
-        writer.piece(thought("c")).iter().map(|event| read_event(event)).collect::<Vec<_>>(),
+        writer.delta(thought("c")).iter().map(|event| read_event(event)).collect::<Vec<_>>(),
         [json!({"type": "ping"})]
     );
 }
@@ -241,7 +241,7 @@ fn a_call_that_the_limit_cuts_keeps_its_text() {
 
 #[test]
 fn a_stream_that_fails_ends_with_an_error() {
-    let mut writer = Writer::new(Display::Text, facts());
+    let mut writer = Writer::new(Display::Text, meta());
     let events = writer.failure(&ApiError::failed("out of memory"));
     let expected = json!({"type": "error", "error": {"type": "api_error", "message": "out of memory"}});
     assert_eq!(events.iter().map(|event| read_event(event)).collect::<Vec<_>>(), [expected]);

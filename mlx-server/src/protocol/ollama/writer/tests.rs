@@ -8,7 +8,7 @@ use super::*;
 
 fn writer() -> Writer {
     let tokenizer = chat_format::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
-    let facts = Facts {
+    let meta = AnswerMeta {
         model: "tiny".into(),
         seed: 7,
         created: 1,
@@ -19,24 +19,24 @@ fn writer() -> Writer {
         choices: 1,
         tokenizer,
     };
-    Writer::new(Endpoint::Chat, facts)
+    Writer::new(Endpoint::Chat, meta)
 }
 
-fn pieces(reason: EndReason) -> Vec<Piece> {
+fn deltas(reason: EndReason) -> Vec<Delta> {
     let call = |index: usize, name: Option<&str>, arguments: &str| {
         let head = name.map(|name| ("id".to_owned(), name.to_owned()));
-        let calls = vec![CallPiece { index, head, arguments: arguments.into() }];
-        Piece { calls, ..Piece::default() }
+        let calls = vec![CallDelta { index, head, arguments: arguments.into() }];
+        Delta { calls, ..Delta::default() }
     };
     let usage = Usage { prompt_tokens: 9, completion_tokens: 5, ..Usage::default() };
     let timings = Timings { queue: 0.5, prefill: 1.0, decode: 2.0 };
     vec![
-        Piece { reasoning: "hm".into(), ..Piece::default() },
-        Piece { content: "a".into(), ..Piece::default() },
+        Delta { reasoning: "hm".into(), ..Delta::default() },
+        Delta { content: "a".into(), ..Delta::default() },
         call(0, Some("add"), "{\"a\":"),
         call(0, None, "1}"),
         call(1, Some("cut"), "{\"b"),
-        Piece { end: Some(End { reason, usage, timings, reasoning_tokens: 2 }), ..Piece::default() },
+        Delta { end: Some(End { reason, usage, timings, reasoning_tokens: 2 }), ..Delta::default() },
     ]
 }
 
@@ -44,12 +44,12 @@ fn pieces(reason: EndReason) -> Vec<Piece> {
 fn lines_are_the_whole_answer_in_parts() {
     let mut writer_of_lines = writer();
     let mut lines: Vec<Bytes> =
-        pieces(EndReason::Length).into_iter().flat_map(|piece| writer_of_lines.piece(piece)).collect();
+        deltas(EndReason::Length).into_iter().flat_map(|delta| writer_of_lines.delta(delta)).collect();
     lines.extend(writer_of_lines.closing());
     let lines: Vec<Value> =
         lines.iter().map(|line| serde_json::from_slice(line).expect("a line is JSON")).collect();
     let whole: Value =
-        serde_json::from_slice(&writer().whole(vec![pieces(EndReason::Length)])).expect("json");
+        serde_json::from_slice(&writer().whole(vec![deltas(EndReason::Length)])).expect("json");
     let joined =
         |name: &str| -> String { lines.iter().filter_map(|line| line["message"][name].as_str()).collect() };
     assert_eq!((joined("content"), joined("thinking")), ("a".to_owned(), "hm".to_owned()));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Writer, finish_reason, json};
-use crate::piece::{CallPiece, Piece, Token};
+use crate::delta::{CallDelta, Delta, Token};
 use crate::protocol::openai::answer::{
     CallObject, CalledFunction, ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage,
 };
@@ -20,27 +20,27 @@ impl Writer {
         json(&chunk)
     }
 
-    pub(super) fn chat_chunk(&self, piece: Piece) -> String {
+    pub(super) fn chat_chunk(&self, delta: Delta) -> String {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
-        let delta = ChatDelta {
+        let message = ChatDelta {
             role: None,
-            content: some(piece.content).map(Value::String),
-            reasoning_content: some(piece.reasoning),
-            tool_calls: piece.calls.into_iter().map(|call| call_object(call, true)).collect(),
+            content: some(delta.content).map(Value::String),
+            reasoning_content: some(delta.reasoning),
+            tool_calls: delta.calls.into_iter().map(|call| call_object(call, true)).collect(),
         };
         let choice = ChatDeltaChoice {
-            index: piece.choice,
-            delta,
-            logprobs: self.chat_logprobs(&piece.tokens).filter(|_| !piece.tokens.is_empty()),
-            finish_reason: piece.end.map(|end| finish_reason(&end.reason)),
-            token_ids: self.ids(&piece.tokens),
+            index: delta.choice,
+            delta: message,
+            logprobs: self.chat_logprobs(&delta.tokens).filter(|_| !delta.tokens.is_empty()),
+            finish_reason: delta.end.map(|end| finish_reason(&end.reason)),
+            token_ids: self.ids(&delta.tokens),
         };
         let chunk: ChatChunk = self.answer("chat.completion.chunk", vec![choice]);
         json(&chunk)
     }
 
-    pub(super) fn chat_whole(&self, pieces: Vec<Piece>) -> String {
-        let choices = pieces.into_iter().map(|piece| self.chat_choice(piece)).collect();
+    pub(super) fn chat_whole(&self, deltas: Vec<Delta>) -> String {
+        let choices = deltas.into_iter().map(|delta| self.chat_choice(delta)).collect();
         let mut answer: ChatAnswer = self.answer("chat.completion", choices);
         (answer.usage, answer.timings) = (Some(self.usage()), self.timings());
         let prompt = &self.prompt_of(0).0.ids;
@@ -48,32 +48,32 @@ impl Writer {
         json(&answer)
     }
 
-    fn chat_choice(&self, piece: Piece) -> ChatChoice {
-        let has_calls = !piece.calls.is_empty();
+    fn chat_choice(&self, delta: Delta) -> ChatChoice {
+        let has_calls = !delta.calls.is_empty();
         let message = ChatMessage {
             role: "assistant",
-            content: Some(piece.content).filter(|text| !(has_calls && text.is_empty())),
-            tool_calls: piece.calls.into_iter().map(|call| call_object(call, false)).collect(),
-            reasoning_content: Some(piece.reasoning).filter(|text| !text.is_empty()),
+            content: Some(delta.content).filter(|text| !(has_calls && text.is_empty())),
+            tool_calls: delta.calls.into_iter().map(|call| call_object(call, false)).collect(),
+            reasoning_content: Some(delta.reasoning).filter(|text| !text.is_empty()),
             refusal: None,
         };
         ChatChoice {
-            index: piece.choice,
+            index: delta.choice,
             message,
-            logprobs: self.chat_logprobs(&piece.tokens),
-            // A piece without an end was an error, and no answer is written for that.
-            finish_reason: piece.end.map_or("error", |end| finish_reason(&end.reason)),
-            token_ids: self.ids(&piece.tokens),
+            logprobs: self.chat_logprobs(&delta.tokens),
+            // A delta without an end was an error, and no answer is written for that.
+            finish_reason: delta.end.map_or("error", |end| finish_reason(&end.reason)),
+            token_ids: self.ids(&delta.tokens),
         }
     }
 
     fn chat_logprobs(&self, tokens: &[Token]) -> Option<ChatLogprobs> {
-        self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.facts.tokenizer))
+        self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.meta.tokenizer))
     }
 }
 
-fn call_object(call: CallPiece, is_delta: bool) -> CallObject {
-    let CallPiece { index, head, arguments } = call;
+fn call_object(call: CallDelta, is_delta: bool) -> CallObject {
+    let CallDelta { index, head, arguments } = call;
     let (id, name) = head.map(|(id, name)| (format!("call_{id}"), name)).unzip();
     let kind = id.as_ref().map(|_| "function");
     let index = is_delta.then_some(index);

@@ -5,9 +5,9 @@ use mlx_tests::model_folder;
 
 use super::*;
 
-fn facts() -> Facts {
+fn meta() -> AnswerMeta {
     let tokenizer = chat_format::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
-    Facts {
+    AnswerMeta {
         model: "tiny".into(),
         seed: 7,
         created: 1,
@@ -26,34 +26,34 @@ fn writer() -> Writer {
     let namespace = json!({"type": "namespace", "name": "sea", "tools": [function]});
     let tools = OfferedTools::read(Some(json!([custom, namespace]).into()), None, None).expect("valid");
     let request = EchoedRequest { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
-    Writer::new(request, facts())
+    Writer::new(request, meta())
 }
 
-fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
+fn call(index: usize, name: Option<&str>, arguments: &str) -> Delta {
     let head = name.map(|name| ("unused".to_owned(), name.to_owned()));
-    Piece { calls: vec![CallPiece { index, head, arguments: arguments.into() }], ..Piece::default() }
+    Delta { calls: vec![CallDelta { index, head, arguments: arguments.into() }], ..Delta::default() }
 }
 
-fn pieces(reason: &EndReason) -> Vec<Piece> {
-    let content = |text: &str| Piece { content: text.into(), ..Piece::default() };
+fn deltas(reason: &EndReason) -> Vec<Delta> {
+    let content = |text: &str| Delta { content: text.into(), ..Delta::default() };
     let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 5, ..Usage::default() };
     let end = End { reason: reason.clone(), usage, timings: Timings::default(), reasoning_tokens: 2 };
     vec![
-        Piece { reasoning: "hm".into(), ..Piece::default() },
+        Delta { reasoning: "hm".into(), ..Delta::default() },
         content("a"),
         content("b"),
         call(0, Some("sea__tide"), ""),
         call(0, None, "{\"a\":"),
         call(0, None, "1}"),
         call(1, Some("patch"), "{\"input\":\"x\\ny\"}"),
-        Piece { end: Some(end), ..Piece::default() },
+        Delta { end: Some(end), ..Delta::default() },
     ]
 }
 
 fn stream(reason: &EndReason) -> Vec<Value> {
     let mut writer = writer();
     let mut events = writer.opening();
-    events.extend(pieces(reason).into_iter().flat_map(|piece| writer.piece(piece)));
+    events.extend(deltas(reason).into_iter().flat_map(|delta| writer.delta(delta)));
     events.extend(writer.closing());
     let event = |bytes: &Bytes| {
         let text = std::str::from_utf8(bytes).expect("text");
@@ -91,7 +91,7 @@ fn a_stream_and_a_whole_response_are_equal() {
     for (reason, status) in [(EndReason::ToolCalls, "completed"), (EndReason::Length, "incomplete")] {
         let events = stream(&reason);
         let mut streamed = events.last().expect("an end")["response"].clone();
-        let mut whole: Value = serde_json::from_slice(&writer().whole(vec![pieces(&reason)])).expect("json");
+        let mut whole: Value = serde_json::from_slice(&writer().whole(vec![deltas(&reason)])).expect("json");
         for response in [&mut streamed, &mut whole] {
             response["completed_at"].take();
         }
@@ -116,7 +116,7 @@ fn a_stream_and_a_whole_response_are_equal() {
 fn a_failure_ends_the_open_item() {
     let mut writer = writer();
     writer.opening();
-    writer.piece(Piece { content: "a".into(), ..Piece::default() });
+    writer.delta(Delta { content: "a".into(), ..Delta::default() });
     let events = writer.failure(&ApiError::failed("the device is gone"));
     let last = String::from_utf8_lossy(events.last().expect("an end")).into_owned();
     assert!(last.starts_with("event: response.failed"), "{last}");

@@ -1,19 +1,19 @@
-//! The parts of an answer as the engine makes them, in no protocol's form.
+//! The deltas of an answer, in no protocol's form.
 
 use mlx_core::engine::{Timings, Usage};
 use mlx_core::sampling::TokenLogprob;
 
-/// The next part of one of a request's answers. In a part the thought comes before the content, and this before the calls.
+/// The next part of one of a request's answers. The reasoning comes before the content, and the content before the calls.
 #[derive(Debug, Default)]
-pub(crate) struct Piece {
+pub(crate) struct Delta {
     /// The index of the answer.
     pub(crate) choice: usize,
     /// More text.
     pub(crate) content: String,
-    /// More of a thought.
+    /// More reasoning.
     pub(crate) reasoning: String,
     /// More of the calls.
-    pub(crate) calls: Vec<CallPiece>,
+    pub(crate) calls: Vec<CallDelta>,
     /// Tokens of the prompt that were scored.
     pub(crate) prompt: Vec<Token>,
     /// Tokens that were drawn.
@@ -24,10 +24,10 @@ pub(crate) struct Piece {
 
 /// More of a call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CallPiece {
+pub(crate) struct CallDelta {
     /// The index of the call in its answer.
     pub(crate) index: usize,
-    /// Id and name, in the first piece of a call. The id is 24 letters and digits, before which each protocol writes a word of its own.
+    /// Id and name, in the first delta of a call. The id is 24 letters and digits, before which each protocol writes a word of its own.
     pub(crate) head: Option<(String, String)>,
     /// More of the arguments.
     pub(crate) arguments: String,
@@ -59,13 +59,13 @@ pub(crate) struct End {
     pub(crate) reasoning_tokens: usize,
 }
 
-impl Piece {
-    /// Whether it holds nothing of the answer.
+impl Delta {
+    /// Returns true without text, reasoning and calls.
     pub(crate) fn is_silent(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
-    /// Whether this and the next piece are in the order of one piece.
+    /// Returns true if `next` can be appended to this delta without changing the order of the answer.
     pub(crate) fn continues_with(&self, next: &Self) -> bool {
         let has_calls = !self.calls.is_empty();
         let is_text_late = has_calls && !next.content.is_empty();
@@ -73,7 +73,7 @@ impl Piece {
         !is_text_late && !is_thought_late
     }
 
-    /// Adds what came after this piece.
+    /// Appends the next delta.
     pub(crate) fn extend(&mut self, next: Self) {
         self.content.push_str(&next.content);
         self.reasoning.push_str(&next.reasoning);
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn pieces_continue_in_their_order() {
-        let text = || Piece { content: "a".into(), ..Piece::default() };
-        let thought = || Piece { reasoning: "a".into(), ..Piece::default() };
-        let call = || Piece {
-            calls: vec![CallPiece { index: 0, head: None, arguments: String::new() }],
-            ..Piece::default()
+        let text = || Delta { content: "a".into(), ..Delta::default() };
+        let thought = || Delta { reasoning: "a".into(), ..Delta::default() };
+        let call = || Delta {
+            calls: vec![CallDelta { index: 0, head: None, arguments: String::new() }],
+            ..Delta::default()
         };
         for (one, next, continues) in [
             (thought(), text(), true),
@@ -117,7 +117,7 @@ mod tests {
             (text(), thought(), false),
             (call(), text(), false),
             (call(), thought(), false),
-            (call(), Piece::default(), true),
+            (call(), Delta::default(), true),
         ] {
             assert_eq!(one.continues_with(&next), continues, "{one:?} {next:?}");
         }
