@@ -34,7 +34,7 @@ fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() 
                 assert_equal(expected, outcome, &format!("{name}, {how}, request {index}"));
             }
         };
-        let early = EngineOptions { backend: Some(BACKEND), always_draft: true, ..plain };
+        let early = EngineOptions { backend: Some(BACKEND), force_drafts: true, ..plain };
         let engine = start(&folder, &early);
         let alone: Vec<Outcome> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
         compare(&alone, "alone");
@@ -47,7 +47,7 @@ fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() 
         compare(&run_under_load(&engine, &requests), "in company");
         drop(engine);
         let drafting =
-            EngineOptions { speculate: Speculate::Auto, always_draft: false, max_running: 2, ..crowded };
+            EngineOptions { speculate: Speculate::Auto, force_drafts: false, max_running: 2, ..crowded };
         let engine = start(&folder, &drafting);
         compare(&run_under_load(&engine, &requests), "beside drafts");
     }

@@ -62,7 +62,7 @@ fn prompts_in_flight_are_shared_with_the_same_client_only() {
 fn answers_are_drafts_of_the_same_client_only() {
     let _turn = device();
     let drafting =
-        || EngineOptions { speculate: Speculate::Suffix, always_draft: true, ..EngineOptions::default() };
+        || EngineOptions { speculate: Speculate::Suffix, force_drafts: true, ..EngineOptions::default() };
     let drafts = |engine: &Engine, client| -> DraftCounts {
         run(engine, &prompt(3, 40), &of(client, 40)).finished.usage.drafts
     };

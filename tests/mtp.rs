@@ -64,7 +64,7 @@ fn a_head_drafts_and_changes_no_token() {
         let folder = model_folder(name);
         let plain = EngineOptions { speculate: Speculate::Off, ..EngineOptions::single() };
         let expected = run(&start(&folder, &plain), &prompt, &greedy(60));
-        let drafting = EngineOptions { speculate: Speculate::Mtp, always_draft: true, ..plain };
+        let drafting = EngineOptions { speculate: Speculate::Mtp, force_drafts: true, ..plain };
         let engine = start(&folder, &drafting);
         assert_eq!(run(&engine, &prompt, &greedy(60)).ids(), expected.ids(), "{name}");
         assert!(engine.stats().drafted_tokens > 0, "{name}: nothing was drafted");
@@ -81,7 +81,7 @@ fn a_stop_string_ends_a_text_whose_head_is_to_read_the_step_behind_it() {
         let folder = model_folder(name);
         let plain = EngineOptions { backend: Some(backend), ..EngineOptions::single() };
         let tokens = run(&start(&folder, &plain), &prompt, &greedy(20)).tokens;
-        let options = EngineOptions { speculate: Speculate::Mtp, always_draft: true, ..plain };
+        let options = EngineOptions { speculate: Speculate::Mtp, force_drafts: true, ..plain };
         let engine = start(&folder, &options);
         for stop in tokens[3..12].iter().map(|token| token.text.clone()).filter(|text| !text.is_empty()) {
             let request = RequestOptions { stop: vec![stop.clone()], ..greedy(20) };
@@ -115,7 +115,7 @@ fn a_head_that_is_right_saves_passes() {
     let plain = EngineOptions { speculate: Speculate::Off, ..EngineOptions::single() };
     let expected = run(&start(copy.path(), &plain), &prompt, &greedy(60));
     let engine =
-        start(copy.path(), &EngineOptions { speculate: Speculate::Mtp, always_draft: true, ..plain });
+        start(copy.path(), &EngineOptions { speculate: Speculate::Mtp, force_drafts: true, ..plain });
     let outcome = run(&engine, &prompt, &greedy(60));
     assert_eq!(outcome.ids(), expected.ids());
     let drafts = outcome.finished.usage.drafts;

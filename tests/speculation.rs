@@ -36,7 +36,7 @@ impl Drafter for Liar {
 
 /// An engine of these options whose drafts are often wrong.
 pub(super) fn lying(texts: &Texts, options: EngineOptions) -> EngineOptions {
-    EngineOptions { speculate: Speculate::Auto, drafter: Some(liar(texts)), always_draft: true, ..options }
+    EngineOptions { speculate: Speculate::Auto, drafter: Some(liar(texts)), force_drafts: true, ..options }
 }
 
 fn liar(texts: &Texts) -> CustomDrafter {
@@ -149,7 +149,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
             compare(&run_under_load(&engine, &requests), "drafts of a head, in company");
             assert!(engine.stats().drafted_tokens > 0, "{name}: no drafts of a head");
         }
-        let usual = EngineOptions { drafter: None, always_draft: false, ..crowded };
+        let usual = EngineOptions { drafter: None, force_drafts: false, ..crowded };
         let engine = start(&folder, &usual);
         compare(&run_under_load(&engine, &requests), "what is there, in company");
         // The second time the answers are known.
@@ -182,7 +182,7 @@ fn a_text_that_repeats_itself_takes_fewer_passes() {
 #[test]
 fn a_text_that_a_grammar_leaves_as_the_only_one_is_drafted() {
     let _turn = cpu();
-    let options = EngineOptions { always_draft: true, ..EngineOptions::default() };
+    let options = EngineOptions { force_drafts: true, ..EngineOptions::default() };
     let engine = start(&model_folder("llama-f32"), &options);
     let request = RequestOptions {
         constraint: Some(Grammar::Regex("(yes|no): the the the the the the the the the".into()).into()),
@@ -244,7 +244,7 @@ fn a_draft_model_does_not_draft_behind_tokens_that_it_does_not_know() {
     let drafting = EngineOptions {
         speculate: Speculate::Draft,
         draft_model: Some(draft.path().to_owned()),
-        always_draft: true,
+        force_drafts: true,
         ..plain
     };
     let engine = start(&model_folder("llama-f32"), &drafting);

@@ -132,7 +132,7 @@ impl Fleet {
 
     /// Whether all workers are there, after a look at each if `ask`. Once the engine knows that one is not, and holds no states any
     /// more, looks for them.
-    pub(super) fn attend(&self, ask: bool) -> Result<()> {
+    pub(super) fn check_workers(&self, ask: bool) -> Result<()> {
         let count = lock(&self.links).len();
         let is_here = matches!(*lock(&self.presence), Presence::All);
         if is_here && ask {

@@ -136,7 +136,7 @@ impl Model for PipelineModel {
         self.fleet.outage()
     }
 
-    fn attend(&self, ask: bool) -> Result<()> {
-        self.fleet.attend(ask)
+    fn check_workers(&self, ask: bool) -> Result<()> {
+        self.fleet.check_workers(ask)
     }
 }

@@ -6,11 +6,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use super::admission::Submission;
 use super::canceller::Canceller;
 use super::capacity::Capacity;
 use super::constraint::Grammars;
 use super::drafters::{ModelDrafter, Speculate};
-use super::engine_loop::{EngineLoop, Message, Submission};
+use super::engine_loop::{EngineLoop, Message, Resources};
 use super::generation::Generation;
 use super::miss::PrefixMiss;
 use super::options::{EngineOptions, Exactness};
@@ -18,10 +19,10 @@ use super::pictures::EncoderCache;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
 use super::run::divided::load_divided;
-use super::run::draft_model::DraftModel;
 use super::run::room;
-use super::run::which_drafts::{Chosen, choose, wants_head};
 use super::sequence::Outlet;
+use super::speculation::draft_model::DraftModel;
+use super::speculation::draft_source::{EngineModels, choose, wants_head};
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -129,38 +130,30 @@ impl Engine {
         let start = move |options: &EngineOptions| {
             let mut loaded = load()?;
             let vision = loaded.vision.take();
-            let Chosen { models, draft } = choose(loaded, options, &for_engine)?;
+            let EngineModels { models, draft } = choose(loaded, options, &for_engine)?;
             let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
             let (vision, capacity) = room::with_vision(capacity, vision, room::budget(options)?);
             let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
             let draft = draft.map(new).transpose()?;
-            let saved = device.saved_prefixes(options, &for_engine)?;
-            Ok((device, draft, vision, capacity, saved, for_engine))
+            let disk = device.saved_prefixes(options, &for_engine)?;
+            let about = Ready {
+                specs: device.specs(),
+                exactness: device.exactness(0, false),
+                capacity: capacity.clone(),
+                drafter: draft.as_ref().map(DraftModel::kind),
+                no_vision: vision.as_ref().err().cloned(),
+            };
+            let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
+            let resources = Resources { device, draft_model: draft, encoder_cache, capacity, disk };
+            // The gauges are set before the first call of `stats`.
+            let engine = EngineLoop::new(resources, for_engine, options, gauges_of_engine)?;
+            Ok((engine, about))
         };
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((device, draft, vision, capacity, saved, folder)) => {
-                let about = Ready {
-                    specs: device.specs(),
-                    exactness: device.exactness(0, false),
-                    capacity: capacity.clone(),
-                    drafter: draft.as_ref().map(DraftModel::kind),
-                    no_vision: vision.as_ref().err().cloned(),
-                };
-                let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
-                // The gauges are set before the first call of `stats`.
-                match EngineLoop::new(
-                    device,
-                    (draft, encoder_cache),
-                    capacity,
-                    folder,
-                    &options,
-                    saved,
-                    gauges_of_engine,
-                ) {
-                    Err(error) => drop(ready.send(Err(error))),
-                    Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
-                    Ok(_) => {}
+            Ok((engine, about)) => {
+                if ready.send(Ok(about)).is_ok() {
+                    engine.run(&receiver);
                 }
             }
         };

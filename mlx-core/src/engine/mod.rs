@@ -1,5 +1,6 @@
 //! The engine: one thread that owns the model and runs every request of every front end.
 
+mod admission;
 mod canceller;
 mod capacity;
 mod checkpoint_plan;
@@ -14,6 +15,7 @@ mod memory_fit;
 mod miss;
 mod options;
 mod output;
+mod panic_guard;
 mod pictures;
 mod prefix;
 mod registry;
@@ -21,6 +23,7 @@ mod request;
 mod run;
 mod schedule;
 mod sequence;
+mod speculation;
 mod stats;
 mod usage;
 

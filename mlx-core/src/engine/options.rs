@@ -54,7 +54,7 @@ pub struct EngineOptions {
     /// A drafter of the program's own, in place of all others.
     pub drafter: Option<CustomDrafter>,
     /// Make drafts and verify them whatever they cost, for tests.
-    pub always_draft: bool,
+    pub force_drafts: bool,
     /// The most sequences that run at once; at least 1.
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
@@ -85,7 +85,7 @@ impl Default for EngineOptions {
             speculate: Speculate::Auto,
             draft_model: None,
             drafter: None,
-            always_draft: false,
+            force_drafts: false,
             max_running: 32,
             max_waiting: 256,
             memory_pressure: None,

@@ -132,11 +132,11 @@ pub trait Model: Send {
         None
     }
 
-    /// Whether those machines are there, after a word with each if `ask`. To be called between steps, and every second.
+    /// Checks that those machines respond; with `ask`, after a message to each. To be called between steps, and every second.
     ///
     /// # Errors
-    /// One is away. All states are of no use any more, even when it is back, which later calls look for.
-    fn attend(&self, _ask: bool) -> Result<()> {
+    /// One is away. All states are lost, even when it is back, which later calls detect.
+    fn check_workers(&self, _ask: bool) -> Result<()> {
         Ok(())
     }
 }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::math::power;
-use super::outlook::Edits;
 use super::params::Dry;
 use super::penalties::window_start;
+use super::pending_draw::Edits;
 
 /// The largest power that is computed; beyond it f32 would overflow and all penalties be one.
 const LARGEST_POWER: f32 = 3.0e38;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::outlook::Edits;
 use super::params::Penalties;
+use super::pending_draw::Edits;
 
 /// How often each token of the window occurs. Equals a count of the window from scratch at all times.
 #[derive(Debug, Default)]

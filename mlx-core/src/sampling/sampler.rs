@@ -9,8 +9,8 @@ use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
 use super::noise::{Stream, uniform};
-use super::outlook::{Edits, Outlook, RandomDraw};
 use super::params::SamplingParams;
+use super::pending_draw::{Edits, PendingDraw, RandomDraw};
 use super::scratch::Scratch;
 use super::state::SamplerState;
 use crate::array::Rows;
@@ -136,7 +136,7 @@ impl Sampler {
     }
 
     /// How the draw behind `history` goes if no filter but min-p removes anything; `None` if a constraint decides, too.
-    pub(crate) fn outlook(&mut self, history: &TokenHistory) -> Option<Outlook> {
+    pub(crate) fn pending_draw(&mut self, history: &TokenHistory) -> Option<PendingDraw> {
         if self.constraint.is_some() {
             return None;
         }
@@ -155,7 +155,7 @@ impl Sampler {
             uniform: uniform(params.seed, history.len() as u64, Stream::Draw) as f32,
             floor: params.min_p.ln(),
         };
-        Some(Outlook { edits: edits.into_all(), random: (params.temperature != 0.0).then_some(random) })
+        Some(PendingDraw { edits: edits.into_all(), random: (params.temperature != 0.0).then_some(random) })
     }
 
     fn is_penalized(&self) -> bool {

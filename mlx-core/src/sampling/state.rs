@@ -3,9 +3,9 @@
 
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};
-use super::outlook::Edits;
 use super::params::SamplingParams;
 use super::penalties::{Counted, Counts};
+use super::pending_draw::Edits;
 
 /// A follower of the history that edits logits. A rollback by k tokens costs O(k) and what a step costs.
 #[derive(Debug, Default)]

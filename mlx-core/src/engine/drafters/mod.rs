@@ -105,7 +105,7 @@ pub(super) struct Drafters {
     /// The model that drafts, if there is one.
     model: Option<ModelDrafter>,
     /// Whether drafts are made and verified whatever they cost.
-    pub(super) always: bool,
+    force: bool,
     folder: Arc<ModelFolder>,
 }
 
@@ -114,10 +114,14 @@ impl Drafters {
     pub(super) fn new(
         custom: Option<CustomDrafter>,
         model: Option<ModelDrafter>,
-        always: bool,
+        force: bool,
         folder: Arc<ModelFolder>,
     ) -> Self {
-        Self { answers: RecentAnswers::default(), custom, model, always, folder }
+        Self { answers: RecentAnswers::default(), custom, model, force, folder }
+    }
+
+    pub(super) fn is_forced(&self) -> bool {
+        self.force
     }
 
     /// Returns the drafters of an owner's sequence; `None` without any.
@@ -137,7 +141,7 @@ impl Drafters {
         Some(Box::new(SequenceDrafts {
             own,
             kind,
-            always: self.always,
+            force: self.force,
             speculate,
             owner,
             model: self.model.filter(|model| model.is_meant(speculate)),
@@ -189,7 +193,7 @@ pub(super) struct SequenceDrafts {
     own: Option<Box<dyn Drafter>>,
     /// The source that `own` is.
     kind: u8,
-    always: bool,
+    force: bool,
     /// Which other sources there are.
     speculate: Speculate,
     /// The client whose answers may be proposed; `None` for the shared answers.
@@ -264,6 +268,6 @@ impl SequenceDrafts {
 
     /// As the planner sees it.
     pub(super) fn view(&self) -> DraftView {
-        DraftView { length: self.draft.tokens.len(), kind: self.draft.kind, always: self.always }
+        DraftView { length: self.draft.tokens.len(), kind: self.draft.kind, force: self.force }
     }
 }

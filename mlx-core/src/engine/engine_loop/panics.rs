@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::EngineLoop;
 use crate::engine::event::FinishReason;
+use crate::engine::run::executor::Fault;
 use crate::engine::sequence::Sequence;
 use crate::error::Error;
-use crate::sampling::Scratch;
 
 /// The engine ends after more consecutive panics than this.
 const MOST_IN_A_ROW: usize = 16;
@@ -45,11 +45,9 @@ impl EngineLoop {
     fn rebuild(&mut self, causes: &Causes) {
         let guard = std::mem::take(&mut self.panics);
         self.panics.in_a_row = guard.in_a_row;
-        self.ahead = None;
-        self.scratch = Scratch::default();
+        self.runner.reset();
         self.prefixes.clear();
-        self.encoder_cache.clear();
-        self.drafters.clear();
+        self.speculation.reset();
         self.reconcile(&causes.other);
         // The accepted tokens were drawn from complete passes.
         while catch_unwind(AssertUnwindSafe(|| self.emit())).is_err() {
@@ -59,26 +57,27 @@ impl EngineLoop {
         }
         match guard.alone {
             Some(id) => self.end_broken(id, &causes.own),
-            None if !guard.pass.is_empty() => self.recover(&guard.pass, &causes.own),
+            None if !guard.pass.is_empty() => {
+                self.recover(Some(Fault { ids: guard.pass, message: causes.own.clone() }));
+            }
             // The first panic is blamed on no sequence; after a second one, any running sequence may be at fault.
-            None if guard.in_a_row > 1 => self.recover(&self.sequences.running(), &causes.other),
+            None if guard.in_a_row > 1 => {
+                let ids = self.sequences.running();
+                self.recover(Some(Fault { ids, message: causes.other.clone() }));
+            }
             None => {}
         }
-        for id in self.scheduler.ids() {
-            self.scheduler.requeue(id);
-        }
-        for id in self.sequences.running() {
-            self.preempt(id);
-        }
+        self.admission.requeue_all(&mut self.sequences);
         self.retired.clear();
         self.record_memory();
     }
 
     /// Ends sequences that the scheduler lacks or that have inconsistent tokens, and removes ended sequences from the scheduler and the queue.
     fn reconcile(&mut self, message: &str) {
-        let known = self.scheduler.ids();
+        let known = self.admission.ids();
         for &id in known.iter().filter(|id| self.sequences.find(**id).is_none()) {
-            self.scheduler.remove(id);
+            self.admission.remove(id);
+            self.speculation.remove(id);
         }
         let is_whole = |id: u64, sequence: &Sequence| {
             let waiting = self.accepted.iter().filter(|accepted| accepted.id == id).count();
@@ -89,10 +88,8 @@ impl EngineLoop {
         for id in broken {
             self.end_broken(id, message);
         }
-        for id in self.queue.ids() {
-            if self.sequences.find(id).is_none() {
-                self.line_up_after(id);
-            }
+        for id in self.admission.orphaned(&self.sequences) {
+            self.line_up_after(id);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
-use super::attend::LOOK;
+use super::health::CHECK_INTERVAL;
 use super::{EngineLoop, Message, SHORT_WAIT};
 
 impl EngineLoop {
@@ -17,7 +17,7 @@ impl EngineLoop {
                 Err(_) => return,
             }
         }
-        self.drop_ahead();
+        self.drop_lookahead();
         self.prefixes.save_all();
     }
 
@@ -26,12 +26,12 @@ impl EngineLoop {
         match self.next_message(messages) {
             Ok(Message::Submit(sequences)) => self.queue(sequences),
             Ok(Message::ExactLevel(adapter, reply)) => {
-                let level = self.device.check_exactness(adapter);
+                let level = self.runner.device().check_exactness(adapter);
                 self.record_outage();
                 // The client may be gone; that is not an error.
                 reply.send(level).ok();
             }
-            Err(TryRecvError::Empty) if self.attend(false) => self.step(),
+            Err(TryRecvError::Empty) if self.check_workers(false) => self.step(),
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return false,
         }
@@ -57,12 +57,12 @@ impl EngineLoop {
 
     /// Waits for a message. Meanwhile it polls the memory pressure and the machines that hold layers.
     fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        let is_divided = self.device.is_divided();
+        let is_divided = self.runner.device().is_divided();
         while self.pressure.is_on || is_divided {
-            let wait = if is_divided { LOOK } else { self.pressure.interval() };
+            let wait = if is_divided { CHECK_INTERVAL } else { self.pressure.interval() };
             match messages.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {
-                    self.attend(true);
+                    self.check_workers(true);
                     self.relieve();
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),

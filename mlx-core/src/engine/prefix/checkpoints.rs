@@ -1,10 +1,8 @@
 //! Checkpoints of running sequences, for models whose states cannot be cut: where a later prompt is likely to leave this one's text.
 //! They take memory that is not reserved, like prefixes, and give way to reservations.
 
-use crate::cache::BLOCK;
 use crate::engine::run::device::Device;
 use crate::engine::sequence::{Sequence, Sequences};
-use crate::error::Result;
 
 /// What a chat template writes behind the last message, and does not repeat in the next prompt, is shorter than this.
 const TAIL: usize = 16;
@@ -30,23 +28,6 @@ impl Sequence {
         if place > known {
             self.checkpoints.mark(place);
         }
-    }
-
-    /// Takes a checkpoint after a chunk of the prompt, if it is at a place for one and takes no more than `room` bytes. Returns what is
-    /// left of the room.
-    pub(in crate::engine) fn take_checkpoint(&mut self, device: &Device, room: u64) -> Result<u64> {
-        let (exact, prompt) = (self.exact(), self.history.prompt_length());
-        let is_on = self.checkpoints.is_on() && room > 0;
-        let Some(run) = self.run.as_mut().filter(|_| is_on) else { return Ok(room) };
-        let length = run.state.offset();
-        let marked = self.checkpoints.is_marked(length);
-        let keeps_bits = !exact || device.border(length, self.pictures.undivided()) == length;
-        if !length.is_multiple_of(BLOCK) || !keeps_bits || length > prompt {
-            return Ok(room);
-        }
-        let before = run.state.checkpoint_bytes();
-        run.state.checkpoint(marked)?;
-        Ok(room.saturating_sub(run.state.checkpoint_bytes().saturating_sub(before) as u64))
     }
 }
 

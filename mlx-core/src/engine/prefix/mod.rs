@@ -7,9 +7,11 @@ mod sharing;
 mod store;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::disk::{DiskPrefixes, PATIENCE, Request, Restored};
+pub(super) use self::sharing::{share, share_whole_prompt};
 use self::store::{Known, Lookup, PrefixStore};
 use super::capacity::Capacity;
 use super::run::device::Device;
@@ -23,8 +25,7 @@ use crate::folder::ModelFolder;
 /// All prefixes of an engine.
 pub(super) struct Prefixes {
     store: PrefixStore,
-    /// Bytes of a checkpoint; 0 if the model needs none.
-    checkpoint_size: u64,
+    capacity: Capacity,
     disk: Option<DiskPrefixes>,
     folder: Arc<ModelFolder>,
     gauges: Arc<Gauges>,
@@ -34,14 +35,13 @@ impl Prefixes {
     /// Holds at most `limit` bytes in memory, and the prefixes on disk.
     pub(super) fn new(
         limit: u64,
-        capacity: &Capacity,
+        capacity: Capacity,
         disk: Option<DiskCache>,
-        folder: Arc<ModelFolder>,
-        gauges: Arc<Gauges>,
+        (folder, gauges): (Arc<ModelFolder>, Arc<Gauges>),
     ) -> Result<Self> {
         let disk = disk.map(|cache| DiskPrefixes::start(cache, PATIENCE)).transpose()?;
         let store = PrefixStore::new(limit, Arc::clone(&gauges));
-        Ok(Self { store, checkpoint_size: capacity.checkpoint_bytes(), disk, folder, gauges })
+        Ok(Self { store, capacity, disk, folder, gauges })
     }
 
     /// Bytes of the prefixes in memory, and of the checkpoints of running sequences.
@@ -49,9 +49,10 @@ impl Prefixes {
         self.store.bytes() + checkpoints::bytes(sequences)
     }
 
-    /// The number of prefixes in memory.
-    pub(super) fn len(&self) -> usize {
-        self.store.len()
+    /// Records the prefixes in memory.
+    pub(super) fn record(&self, sequences: &Sequences) {
+        self.gauges.prefix_bytes.store(self.bytes(sequences), Ordering::Relaxed);
+        self.gauges.prefixes.store(self.store.len(), Ordering::Relaxed);
     }
 
     /// Drops all prefixes in memory.
@@ -68,18 +69,28 @@ impl Prefixes {
     /// The bytes that checkpoints of prompts may take of `free` ones in a step, in place of older prefixes.
     pub(super) fn checkpoint_room(&mut self, plan: &StepPlan, sequences: &mut Sequences, free: u64) -> u64 {
         let chunks: usize = plan.prefill.iter().map(|pass| pass.chunks.len()).sum();
-        if self.checkpoint_size == 0 || chunks == 0 || !self.store.is_on() {
+        let checkpoint = self.capacity.checkpoint_bytes();
+        if checkpoint == 0 || chunks == 0 || !self.store.is_on() {
             return 0;
         }
-        let wanted = chunks as u64 * self.checkpoint_size;
+        let wanted = chunks as u64 * checkpoint;
         let limit = self.store.limit(free);
         let held = checkpoints::thin(sequences, limit.saturating_sub(wanted));
         self.store.make_room(limit.saturating_sub(wanted + held));
         limit.saturating_sub(held + self.store.bytes())
     }
 
+    /// Starts admitted sequences with the prefixes that they can reuse; the others give way to reservations, which leave `free` bytes.
+    pub(super) fn start(&mut self, ids: &[u64], free: u64, sequences: &mut Sequences, device: &Device) {
+        let known: Vec<_> = ids.iter().map(|id| self.find(*id, sequences.get_mut(*id), device)).collect();
+        self.make_room(sequences, free);
+        for (id, known) in ids.iter().zip(known) {
+            self.start_one(*id, known, sequences, device);
+        }
+    }
+
     /// The longest prefix in memory that a waiting sequence can reuse. Looking counts as a use, so that it is the last to be evicted.
-    pub(super) fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<Known> {
+    fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<Known> {
         // Scores and embeddings need the hidden state of every position.
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
@@ -100,16 +111,10 @@ impl Prefixes {
 
     /// Starts an admitted sequence: behind another one that computes a longer prefix than `known`, or while its prefix is read from disk, or
     /// with a copy of the known one. Nothing may be pending on the device.
-    pub(super) fn start(
-        &mut self,
-        id: u64,
-        known: Option<Known>,
-        sequences: &mut Sequences,
-        device: &Device,
-    ) {
+    fn start_one(&mut self, id: u64, known: Option<Known>, sequences: &mut Sequences, device: &Device) {
         let length = known.map_or(0, Known::length);
-        let source = sequences.source_for(id, device).filter(|source| source.length > length);
-        let source = source.map(|source| sequences.follow(id, source, device));
+        let source = sharing::source_for(id, sequences, device).filter(|source| source.length > length);
+        let source = source.map(|source| sharing::follow(id, source, sequences, device));
         let sequence = sequences.get_mut(id);
         let empty = device.new_state(sequence.history.len());
         if let Some(source) = source {
@@ -196,9 +201,15 @@ impl Prefixes {
         }
     }
 
-    /// Keeps what a sequence that has ended computed, as far as later prompts may reuse it, within the `free` bytes that are not reserved.
-    /// Nothing may be pending on the device.
-    pub(super) fn keep(&mut self, mut sequence: Sequence, device: &Device, capacity: &Capacity, free: u64) {
+    /// Keeps the states of sequences that have ended, as far as later prompts may reuse them, beside the checkpoints of running sequences,
+    /// in the `free` bytes that are not reserved. Nothing may be pending on the device.
+    pub(super) fn keep(&mut self, ended: Vec<Sequence>, sequences: &Sequences, free: u64, device: &Device) {
+        for sequence in ended {
+            self.keep_one(sequence, device, free.saturating_sub(checkpoints::bytes(sequences)));
+        }
+    }
+
+    fn keep_one(&mut self, mut sequence: Sequence, device: &Device, free: u64) {
         // Texts that were scored or embedded are hardly ever continued.
         let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
         if sequence.quarantined || was_read || !self.store.is_on() {
@@ -214,7 +225,7 @@ impl Prefixes {
         let held = state.bytes() as u64;
         while state.checkpoint_bytes() as u64 + held > self.store.limit(free) && state.thin().is_some() {}
         let beside = state.checkpoint_bytes() as u64;
-        let least = capacity.state_bytes(length);
+        let least = self.capacity.state_bytes(length);
         // While it is copied to where it takes no more than it needs, there are two.
         // In a buffer with other sequences' it would keep them in memory, too.
         let copy = least < held || state.is_pooled();
@@ -236,11 +247,6 @@ impl Prefixes {
         }
         // A state may take more than was estimated.
         self.store.make_room(free);
-    }
-
-    /// Of `free` bytes, what checkpoints of running sequences leave.
-    pub(super) fn left(sequences: &Sequences, free: u64) -> u64 {
-        free.saturating_sub(checkpoints::bytes(sequences))
     }
 
     /// Queues the next block of a prefix for the disk. Returns whether more is to be saved. Nothing may be pending on the device.

@@ -22,9 +22,9 @@ impl Device {
         self.model(0).outage()
     }
 
-    /// Whether the machines that hold the layers are there; see [`Model::attend`](crate::model::Model::attend).
-    pub(in crate::engine) fn attend(&self, ask: bool) -> Result<()> {
-        self.model(0).attend(ask)
+    /// Whether the machines that hold the layers respond; see [`Model::check_workers`](crate::model::Model::check_workers).
+    pub(in crate::engine) fn check_workers(&self, ask: bool) -> Result<()> {
+        self.model(0).check_workers(ask)
     }
 }
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::ahead::Ahead;
 use super::decode_pass::DecodePass;
 use super::device::Device;
+use super::lookahead::Lookahead;
 use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::SequenceState;
@@ -29,11 +29,29 @@ pub(in crate::engine) struct Work {
     started: Instant,
     /// How long the prefill passes took, and the decode passes, once they are waited for without an error.
     prefill_seconds: Option<f64>,
-    pub(in crate::engine) decode_seconds: Option<f64>,
+    decode_seconds: Option<f64>,
     /// The first error that was reported.
     fault: Option<String>,
     prefill_ids: BTreeSet<u64>,
     decode_ids: Vec<u64>,
+}
+
+/// A device error, and the sequences whose work it may have been.
+pub(in crate::engine) struct Fault {
+    pub(in crate::engine) ids: Vec<u64>,
+    pub(in crate::engine) message: String,
+}
+
+/// The results of the passes that were waited for.
+pub(in crate::engine) struct Done {
+    /// A device error. The passes of its sequences are missing here.
+    pub(in crate::engine) fault: Option<Fault>,
+    pub(in crate::engine) prefill: Vec<PrefillPass>,
+    pub(in crate::engine) decode: Vec<DecodePass>,
+    /// The cost of the prefill and its seconds.
+    pub(in crate::engine) prefill_time: Option<(f64, f64)>,
+    /// The rows of the decode passes and their seconds.
+    pub(in crate::engine) decode_time: Option<(usize, f64)>,
 }
 
 /// A prefill pass all of whose layers are issued.
@@ -47,7 +65,7 @@ pub(in crate::engine) struct PrefillPass {
 impl Work {
     /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` keeps the first layers of a decode pass to be waited for; the
     /// device has worked on the passes since `started`.
-    pub(in crate::engine) fn new(checkpoint_room: u64, in_halves: bool, started: Instant) -> Self {
+    pub(super) fn new(checkpoint_room: u64, in_halves: bool, started: Instant) -> Self {
         Self {
             checkpoint_room,
             in_halves,
@@ -69,14 +87,14 @@ impl Work {
     }
 
     /// The decode pass, if it is the only pass.
-    pub(in crate::engine) fn only_decode(&self) -> Option<&DecodePass> {
+    pub(super) fn only_decode(&self) -> Option<&DecodePass> {
         self.decode
             .first()
             .filter(|_| self.fault.is_none() && self.decode.len() == 1 && self.prefill.is_empty())
     }
 
     /// Keeps the first error.
-    pub(in crate::engine) fn check(&mut self, outcome: Result<()>) {
+    pub(super) fn check(&mut self, outcome: Result<()>) {
         if let (None, Err(error)) = (&self.fault, outcome) {
             self.fault = Some(error.to_string());
         }
@@ -113,25 +131,20 @@ impl Work {
         self.fault.is_none().then(|| (self.started - started).as_secs_f64())
     }
 
-    /// Takes the cost of the prefill and how long it took, once it was waited for without an error.
-    pub(in crate::engine) fn take_prefill_time(&mut self) -> Option<(f64, f64)> {
-        let seconds = self.prefill_seconds.filter(|_| self.prefill_cost > 0.0)?;
-        Some((std::mem::take(&mut self.prefill_cost), seconds))
+    /// Takes the results of the passes that were waited for.
+    pub(in crate::engine) fn take_done(&mut self) -> Done {
+        let fault = self.take_fault();
+        let (prefill, decode) = (std::mem::take(&mut self.prefill), std::mem::take(&mut self.decode));
+        let prefill_time = self.prefill_seconds.filter(|_| self.prefill_cost > 0.0);
+        let prefill_time = prefill_time.map(|seconds| (std::mem::take(&mut self.prefill_cost), seconds));
+        let rows = decode.iter().flat_map(|pass| &pass.rows).sum();
+        let decode_time = self.decode_seconds.filter(|_| rows > 0).map(|seconds| (rows, seconds));
+        Done { fault, prefill, decode, prefill_time, decode_time }
     }
 
-    /// Takes the prefill passes, which were waited for.
-    pub(in crate::engine) fn take_prefill(&mut self) -> Vec<PrefillPass> {
-        std::mem::take(&mut self.prefill)
-    }
-
-    /// Takes the decode passes, which were waited for.
-    pub(in crate::engine) fn take_decode(&mut self) -> Vec<DecodePass> {
-        std::mem::take(&mut self.decode)
-    }
-
-    /// Takes the error that was reported, if any, with the sequences that it may belong to: those whose passes were not waited for without
-    /// an error. Their passes are dropped.
-    pub(in crate::engine) fn take_fault(&mut self) -> Option<(Vec<u64>, String)> {
+    /// Takes the reported error with the sequences that it may belong to: those whose passes were not waited for without an error. Their
+    /// passes are dropped.
+    fn take_fault(&mut self) -> Option<Fault> {
         let message = self.fault.take()?;
         let mut ids = Vec::new();
         if self.prefill_seconds.is_none() {
@@ -142,22 +155,22 @@ impl Work {
             self.decode.clear();
             ids.append(&mut self.decode_ids);
         }
-        Some((ids, message))
+        Some(Fault { ids, message })
     }
 }
 
 impl Device {
-    /// Issues the decode passes of a plan behind what is on the device already; what is left of it, if it ran `ahead`.
-    pub(in crate::engine) fn start_decode(
+    /// Issues the decode passes of a plan after the work that is on the device; of a pass that has begun, the remaining layers.
+    pub(super) fn start_decode(
         &self,
         plan: &StepPlan,
-        ahead: Option<Ahead>,
+        begun: Option<Lookahead>,
         sequences: &mut Sequences,
         work: &mut Work,
     ) {
         work.decode_ids.clone_from(&plan.decode);
-        if let Some(ahead) = ahead {
-            match self.finish(ahead, sequences) {
+        if let Some(lookahead) = begun {
+            match self.finish(lookahead, sequences) {
                 Ok(pass) => work.decode.push(pass),
                 Err(error) => work.check(Err(error)),
             }
@@ -210,12 +223,7 @@ impl Device {
     }
 
     /// Issues the prefill passes of a plan.
-    pub(in crate::engine) fn start_prefill(
-        &self,
-        plan: &StepPlan,
-        sequences: &mut Sequences,
-        work: &mut Work,
-    ) {
+    pub(super) fn start_prefill(&self, plan: &StepPlan, sequences: &mut Sequences, work: &mut Work) {
         for prefill in &plan.prefill {
             if work.fault.is_some() {
                 return;

@@ -11,7 +11,7 @@ use mlx_rs::{Array, Dtype};
 
 use crate::array::{Rows, host, slice_axis};
 use crate::error::Result;
-use crate::sampling::outlook::{LogitEdit, Outlook};
+use crate::sampling::pending_draw::{LogitEdit, PendingDraw};
 
 /// Sums of so many numbers are exact enough in f32; a sum over a whole vocabulary is not.
 const BLOCK: i32 = 1024;
@@ -21,7 +21,7 @@ pub(in crate::engine) struct Guess(Array);
 
 impl Guess {
     /// The likely draws from the first rows of `[R, V]`. Starts to compute them and returns at once.
-    pub(in crate::engine) fn of(logits: &Rows, rows: &[Outlook]) -> Result<Self> {
+    pub(in crate::engine) fn of(logits: &Rows, rows: &[PendingDraw]) -> Result<Self> {
         let logits = slice_axis(logits.array(), 0, 0, rows.len() as i32)?;
         let logits = edited(logits, rows)?;
         let best = argmax_axis(&logits, -1, false)?;
@@ -47,8 +47,8 @@ impl Guess {
     }
 }
 
-/// The rows with the edits of their outlooks. All rows have as many; those of a row that has fewer repeat one.
-fn edited(logits: Array, rows: &[Outlook]) -> Result<Array> {
+/// The rows with the edits of their pending draws. All rows have as many; those of a row that has fewer repeat one.
+fn edited(logits: Array, rows: &[PendingDraw]) -> Result<Array> {
     let (count, width) = (logits.dim(0), logits.dim(1) as u32);
     let edits = rows.iter().map(|row| row.edits.iter().copied().filter(|edit| edit.token < width).collect());
     let edits: Vec<Vec<LogitEdit>> = edits.collect();
@@ -77,7 +77,7 @@ fn edited(logits: Array, rows: &[Outlook]) -> Result<Array> {
 }
 
 /// The tokens at the uniform numbers, in two steps: a block of the vocabulary, and the place in it.
-fn drawn_from(logits: &Array, rows: &[Outlook]) -> Result<Array> {
+fn drawn_from(logits: &Array, rows: &[PendingDraw]) -> Result<Array> {
     let (count, width) = (logits.dim(0), logits.dim(1));
     let numbers = rows
         .iter()
@@ -117,10 +117,10 @@ fn reached(sums: &Array, target: &Array, count: i32) -> Result<Array> {
 mod tests {
     use super::*;
     use crate::device_lock::device;
-    use crate::sampling::outlook::RandomDraw;
+    use crate::sampling::pending_draw::RandomDraw;
 
     /// The rule itself, in f64.
-    fn expected(logits: &[f32], row: &Outlook) -> u32 {
+    fn expected(logits: &[f32], row: &PendingDraw) -> u32 {
         let mut logits = logits.to_vec();
         for edit in &row.edits {
             edit.apply(&mut logits);
@@ -142,18 +142,18 @@ mod tests {
     fn a_guess_is_what_the_rule_draws() {
         let _turn = device();
         let width = 5000;
-        let mut rows = vec![Outlook::default()];
+        let mut rows = vec![PendingDraw::default()];
         for uniform in [0.0001f32, 0.2, 0.5, 0.77, 0.999] {
-            rows.extend([f32::NEG_INFINITY, -1.5].map(|floor| Outlook {
+            rows.extend([f32::NEG_INFINITY, -1.5].map(|floor| PendingDraw {
                 random: Some(RandomDraw { scale: 1.25, uniform, floor }),
-                ..Outlook::default()
+                ..PendingDraw::default()
             }));
         }
         let logits: Vec<f32> =
             (0..rows.len() * width).map(|place| ((place * 7919) % 10_007) as f32 / 2000.0 - 1.0).collect();
         let array = Array::from_slice(&logits, &[rows.len() as i32, width as i32]);
         let logit_rows = Rows::new(&array).expect("rows");
-        let guesses = |rows: &[Outlook]| {
+        let guesses = |rows: &[PendingDraw]| {
             let guess = Guess::of(&logit_rows, rows).expect("a guess");
             let expected: Vec<u32> =
                 logits.chunks(width).zip(rows).map(|(logits, row)| expected(logits, row)).collect();

@@ -30,6 +30,17 @@ impl Sequence {
             run.state = device.new_state(length);
         }
     }
+
+    /// Cuts the state back to the history after a wrong draft or guess.
+    pub(in crate::engine) fn cut_to_history(&mut self, device: &Device) {
+        let length = self.history.len();
+        let state = &mut self.running().state;
+        // A state that cannot be cut there is computed again from an earlier checkpoint.
+        if state.rollback((length - 1).min(state.offset())) == Rollback::StartOver {
+            *state = device.new_state(length);
+        }
+        state.trace(false);
+    }
 }
 
 #[cfg(test)]

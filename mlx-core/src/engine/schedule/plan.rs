@@ -22,7 +22,7 @@ pub(in crate::engine) struct Changes {
 pub(in crate::engine) struct StepPlan {
     /// Sequences that decode one token each, by rising id.
     pub(in crate::engine) decode: Vec<u64>,
-    /// How many tokens of whose drafts are verified beside those: more rows of the same sequences. By rising id.
+    /// Draft tokens to verify, per sequence: more rows of the decoding sequences. By rising id.
     pub(in crate::engine) drafts: Vec<(u64, usize)>,
     /// Prefill passes, in order.
     pub(in crate::engine) prefill: Vec<Prefill>,
@@ -41,7 +41,13 @@ impl StepPlan {
         ids.into_iter().collect()
     }
 
-    /// How many tokens of a sequence's draft are verified.
+    /// Drops the sequences that do not decode any more.
+    pub(in crate::engine) fn keep_decoding(&mut self, decodes: impl Fn(u64) -> bool) {
+        self.decode.retain(|id| decodes(*id));
+        self.drafts.retain(|(id, _)| decodes(*id));
+    }
+
+    /// The number of tokens of a sequence's draft that are verified.
     pub(in crate::engine) fn drafted(&self, id: u64) -> usize {
         self.drafts.iter().find(|it| it.0 == id).map_or(0, |it| it.1)
     }

@@ -13,6 +13,7 @@ use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
+use super::speculation::SpeculationPolicy;
 use crate::engine::client::Client;
 use crate::engine::schedule::chunks::Chunks;
 
@@ -121,7 +122,7 @@ impl Simulation {
         let changes = self.scheduler.admit(&self.views(), Duration::from_secs_f64(self.now));
         self.apply(&changes);
         let budget = self.scheduler.budget;
-        let plan = self.scheduler.plan(&self.views());
+        let plan = self.scheduler.plan(&self.views(), &SpeculationPolicy::default());
         let before = self.now;
         let streams = self.sequences.values().any(|it| it.view().next() == Next::Decode);
         let planned = |id: &u64| plan.decode.contains(id);
@@ -232,7 +233,7 @@ impl Simulation {
         let seconds = seconds * self.random.between(1.0 - NOISE, 1.0 + NOISE);
         self.now += seconds;
         self.steps.push(seconds);
-        self.scheduler.record(None, Some((ids.len(), seconds)));
+        self.scheduler.record_times(None, Some(seconds));
     }
 
     fn remaining(&self, one: &Sequence) -> f64 {
@@ -258,7 +259,7 @@ impl Simulation {
                 "another pass before the open one",
             );
         }
-        self.scheduler.record(Some((done, self.now - started)), None);
+        self.scheduler.record_times(Some((done, self.now - started)), None);
         ends
     }
 

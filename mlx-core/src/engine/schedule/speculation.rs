@@ -51,7 +51,7 @@ pub(in crate::engine) struct DraftView {
     pub(in crate::engine) length: usize,
     pub(in crate::engine) kind: DraftKind,
     /// Whether it is verified whatever it costs.
-    pub(in crate::engine) always: bool,
+    pub(in crate::engine) force: bool,
 }
 
 /// How likely a draft is right.
@@ -84,7 +84,7 @@ type ByKind = [Odds; SOURCES * CLASSES];
 
 /// Measured times and acceptances.
 #[derive(Debug)]
-pub(super) struct SpeculationPolicy {
+pub(in crate::engine) struct SpeculationPolicy {
     /// For each number of rows, the seconds of a step and when they were measured last.
     times: BTreeMap<usize, (f64, u64)>,
     steps: u64,
@@ -105,7 +105,7 @@ impl Default for SpeculationPolicy {
 
 impl SpeculationPolicy {
     /// Records how long a decode step of so many rows took.
-    pub(super) fn record_time(&mut self, rows: usize, seconds: f64) {
+    pub(in crate::engine) fn record_time(&mut self, rows: usize, seconds: f64) {
         self.steps += 1;
         let old = self.times.get(&rows).filter(|it| self.steps - it.1 <= STALE).map(|it| it.0);
         let mut time = old;
@@ -115,26 +115,38 @@ impl SpeculationPolicy {
 
     /// Records how a draft went: of its first `verified` tokens the first `accepted` were drawn. One that was not verified counts with its
     /// first token, which is known once the next token is.
-    pub(super) fn record_draft(&mut self, id: u64, kind: DraftKind, verified: usize, accepted: usize) {
+    pub(in crate::engine) fn record_draft(
+        &mut self,
+        id: u64,
+        kind: DraftKind,
+        verified: usize,
+        accepted: usize,
+    ) {
         self.own.entry(id).or_insert(self.all)[kind.0].record(verified, accepted, OWN);
         self.all[kind.0].record(verified, accepted, ALL);
     }
 
     /// Records how long a pass of the model that drafts took.
-    pub(super) fn record_drafting(&mut self, seconds: f64) {
+    pub(in crate::engine) fn record_drafting(&mut self, seconds: f64) {
         fade(&mut self.drafting, seconds);
         self.drafted_at = self.steps;
     }
 
     /// Whether for a sequence the first token of a draft of one kind is as likely to be right as that of another kind.
-    pub(super) fn prefers(&self, id: u64, one: DraftKind, other: DraftKind) -> bool {
+    pub(in crate::engine) fn prefers(&self, id: u64, one: DraftKind, other: DraftKind) -> bool {
         let odds = self.own.get(&id).unwrap_or(&self.all);
         odds[one.0].first >= odds[other.0].first
     }
 
     /// How many tokens a model should draft for each of these sequences, before a step of `rows` rows that may have `limit` of them: each
     /// takes one of its passes over all of these sequences.
-    pub(super) fn worth_drafting(&self, rows: usize, limit: usize, ids: &[u64], kind: DraftKind) -> usize {
+    pub(in crate::engine) fn worth_drafting(
+        &self,
+        rows: usize,
+        limit: usize,
+        ids: &[u64],
+        kind: DraftKind,
+    ) -> usize {
         let most = limit.saturating_sub(rows).checked_div(ids.len()).unwrap_or(0).min(MOST_DRAFT);
         let Some(time) = self.time(rows) else { return 0 };
         let Some(pass) = self.drafting else { return most.min(FIRST) };
@@ -153,7 +165,7 @@ impl SpeculationPolicy {
     }
 
     /// Forgets a sequence.
-    pub(super) fn remove(&mut self, id: u64) {
+    pub(in crate::engine) fn remove(&mut self, id: u64) {
         self.own.remove(&id);
     }
 
@@ -163,14 +175,14 @@ impl SpeculationPolicy {
         let mut candidates: Vec<(f64, u64)> = Vec::new();
         for (id, draft) in drafts {
             let odds = self.own.get(id).unwrap_or(&self.all)[draft.kind.0];
-            let odds = if draft.always { Odds { first: 1.0, next: 1.0 } } else { odds };
+            let odds = if draft.force { Odds { first: 1.0, next: 1.0 } } else { odds };
             candidates.extend((0..draft.length.min(MOST_DRAFT)).map(|place| (odds.all_right(place), *id)));
         }
         // Stable, so that a token never comes before the one that it follows.
         candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
         candidates.truncate(limit.saturating_sub(rows));
-        let always = drafts.iter().any(|it| it.1.always);
-        let count = if always { candidates.len() } else { self.worth(rows, &candidates) };
+        let force = drafts.iter().any(|it| it.1.force);
+        let count = if force { candidates.len() } else { self.worth(rows, &candidates) };
         let mut chosen: BTreeMap<u64, usize> = BTreeMap::new();
         candidates[..count].iter().for_each(|it| *chosen.entry(it.1).or_default() += 1);
         chosen.into_iter().collect()
@@ -214,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn view(length: usize, kind: DraftKind) -> DraftView {
-        DraftView { length, kind, always: false }
+        DraftView { length, kind, force: false }
     }
 
     /// What is chosen for one sequence whose drafts are always or never right, on a device where each row costs so much.
@@ -302,8 +314,8 @@ mod tests {
             }
             let drafts: Vec<(u64, DraftView)> = drafts
                 .into_iter()
-                .map(|(id, (length, source, rests_on, always))| {
-                    (id, DraftView { length, kind: DraftKind::new(source, rests_on), always })
+                .map(|(id, (length, source, rests_on, force))| {
+                    (id, DraftView { length, kind: DraftKind::new(source, rests_on), force })
                 })
                 .collect();
             let chosen = policy.choose(rows, limit, &drafts);

@@ -22,8 +22,8 @@ impl GuessRate {
         self.0 += (f64::from(u8::from(right)) - self.0) / 16.0;
     }
 
-    /// A step went by without a guess: texts change, so that guesses are tried again.
-    pub(in crate::engine) fn forget(&mut self) {
+    /// Lets old mistakes count less after a step without a guess, so that guesses are tried again.
+    pub(in crate::engine) fn decay(&mut self) {
         self.0 += (1.0 - self.0) / 256.0;
     }
 }
@@ -41,7 +41,7 @@ mod tests {
         });
         assert_eq!(wrong, Some(3));
         let steps = (1..1000).find(|_| {
-            rate.forget();
+            rate.decay();
             rate.share() >= GuessRate::ENOUGH
         });
         assert!(steps.is_some_and(|steps| (10..100).contains(&steps)), "{steps:?}");

@@ -261,7 +261,7 @@ proptest! {
                     prop_assert_eq!(bits(edited), bits(&expected), "{:?} on {:?}", params, history);
                     // The edits that a device makes, which subtracts in another order.
                     let mut likely = raw.clone();
-                    for edit in sampler.outlook(&history).expect("no constraint").edits {
+                    for edit in sampler.pending_draw(&history).expect("no constraint").edits {
                         edit.apply(&mut likely);
                     }
                     let near = |(one, other): (&f32, &f32)| one.total_cmp(other).is_eq() || (one - other).abs() <= 1e-5 * (1.0 + other.abs());

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::engine::admission::Submission;
 use crate::engine::canceller::Canceller;
+use crate::engine::capacity::Capacity;
 use crate::engine::constraint::Grammars;
-use crate::engine::engine_loop::Submission;
+use crate::engine::engine_loop::Resources;
 use crate::engine::pictures::EncoderCache;
 use crate::engine::run::device::Device;
 use crate::engine::sequence::Outlet;
@@ -26,6 +28,7 @@ struct Bench {
     engine: EngineLoop,
     spec: ModelSpec,
     folder: Arc<ModelFolder>,
+    memory: Capacity,
     panics: usize,
 }
 
@@ -41,8 +44,10 @@ impl Bench {
         let folder = Arc::new(ModelFolder::open(&path).expect("the fixture loads"));
         let images = EncoderCache::new(None, device.vocabulary());
         let (for_engine, gauges) = (Arc::clone(&folder), Arc::<Gauges>::default());
-        let engine = EngineLoop::new(device, (None, images), capacity, for_engine, &options, None, gauges);
-        Self { engine: engine.expect("it starts"), spec, folder, panics: 0 }
+        let memory = capacity.clone();
+        let resources = Resources { device, draft_model: None, encoder_cache: images, capacity, disk: None };
+        let engine = EngineLoop::new(resources, for_engine, &options, gauges).expect("it starts");
+        Self { engine, spec, folder, memory, panics: 0 }
     }
 
     /// Submits a request of one sequence per prompt.
@@ -58,7 +63,7 @@ impl Bench {
             let grammars = Grammars::default();
             let request =
                 GenerationRequest::new(prompt.clone(), &options, &self.folder, &self.spec, &grammars);
-            let request = self.engine.capacity.check(request.expect("valid")).expect("there is room");
+            let request = self.memory.check(request.expect("valid")).expect("there is room");
             let (sink, events) = async_channel::unbounded();
             let outlet = Outlet { sink, canceller: Canceller::default() };
             self.engine.gauges.waiting_tokens.fetch_add(request.weight(), Ordering::Relaxed);
@@ -90,13 +95,13 @@ impl Bench {
                 let Gauges { waiting, waiting_tokens, running, .. } = &*self.engine.gauges;
                 let figures = [waiting, waiting_tokens, running].map(|it| it.load(Ordering::Relaxed));
                 assert_eq!(figures, [0; 3], "nothing waits or runs");
-                assert_eq!(self.engine.scheduler.ledger().reserved(), 0);
-                assert_eq!(self.engine.scheduler.ids(), [0_u64; 0]);
+                assert_eq!(self.engine.admission.free(), self.memory.shared());
+                assert_eq!(self.engine.admission.ids(), [0_u64; 0]);
                 return;
             }
             self.step();
         }
-        panic!("it never ends: {:?}", self.engine.scheduler);
+        panic!("it never ends: {:?}", self.engine.admission.ids());
     }
 }
 
@@ -180,7 +185,7 @@ fn a_sequence_that_lost_a_token_or_its_place_ends_with_an_error() {
     let (_, answers) = answers_after(|bench| {
         // The first has a token that will never be emitted, and the scheduler does not know the third.
         bench.engine.sequences.get_mut(1).history.push(9);
-        bench.engine.scheduler.remove(3);
+        bench.engine.admission.remove(3);
         assert!(bench.engine.survive(&"a panic of the test"));
     });
     for (index, answer) in answers.into_iter().enumerate() {

@@ -1,17 +1,16 @@
-//! Which model drafts for the engine's: one that the options name, or a head of the checkpoint.
+//! Chooses the model that drafts: one that the options name, or a head of the checkpoint.
 
 use chat_format::text::Tokenizer;
 
-use super::room;
 use crate::engine::drafters::{ModelDrafter, Speculate};
 use crate::engine::options::EngineOptions;
+use crate::engine::run::room;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-
 use crate::model::{self, Loaded, Model};
 
 /// The models of an engine.
-pub(in crate::engine) struct Chosen {
+pub(in crate::engine) struct EngineModels {
     pub(in crate::engine) models: Vec<Box<dyn Model>>,
     /// The one that drafts for them, if there is one.
     pub(in crate::engine) draft: Option<(Box<dyn Model>, ModelDrafter)>,
@@ -32,7 +31,7 @@ pub(in crate::engine) fn choose(
     loaded: Loaded,
     options: &EngineOptions,
     folder: &ModelFolder,
-) -> Result<Chosen> {
+) -> Result<EngineModels> {
     let Loaded { models, mtp, .. } = loaded;
     let draft = match (&options.draft_model, options.speculate) {
         (Some(_), Speculate::Mtp) => {
@@ -52,7 +51,7 @@ pub(in crate::engine) fn choose(
         }
         (None, _) => head_if_it_fits(mtp, &models, options).map(|head| (head, ModelDrafter::Mtp)),
     };
-    Ok(Chosen { models, draft })
+    Ok(EngineModels { models, draft })
 }
 
 fn head_if_it_fits(

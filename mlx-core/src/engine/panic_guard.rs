@@ -22,4 +22,12 @@ impl PanicGuard {
         self.pass.clear();
         self.in_a_row = 0;
     }
+
+    /// Runs work on one sequence.
+    pub(super) fn alone<T>(&mut self, id: u64, work: impl FnOnce() -> T) -> T {
+        self.alone = Some(id);
+        let result = work();
+        self.alone = None;
+        result
+    }
 }

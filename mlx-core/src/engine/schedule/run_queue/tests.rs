@@ -4,14 +4,14 @@ use super::*;
 
 /// Sequences of one byte each, in a budget of many.
 struct Day {
-    admission: Admission,
+    queue: RunQueue,
     last_id: u64,
     now: Duration,
 }
 
 impl Day {
     fn new(max_running: usize) -> Self {
-        Self { admission: Admission::new(max_running, 1 << 20), last_id: 0, now: Duration::ZERO }
+        Self { queue: RunQueue::new(max_running, 1 << 20), last_id: 0, now: Duration::ZERO }
     }
 
     /// Queues `count` sequences of a request and returns their ids.
@@ -21,7 +21,7 @@ impl Day {
         let ids: Vec<u64> = (1..=count).map(|it| self.last_id + it).collect();
         self.last_id += count;
         for id in &ids {
-            self.admission.submit(*id, ticket, 1, self.now);
+            self.queue.submit(*id, ticket, 1, self.now);
         }
         ids
     }
@@ -29,7 +29,7 @@ impl Day {
     /// What starts, and what is preempted, in order.
     fn admit(&mut self) -> Vec<Change> {
         self.now += Duration::from_millis(1);
-        self.admission.admit(self.now)
+        self.queue.admit(self.now)
     }
 
     /// The ids that start, one after the other, if each ends at once.
@@ -43,7 +43,7 @@ impl Day {
             for change in changes {
                 let Change::Start(id) = change else { panic!("{change:?}") };
                 order.push(id);
-                self.admission.remove(id);
+                self.queue.remove(id);
             }
         }
     }
@@ -80,9 +80,9 @@ fn what_has_no_place_takes_one_of_what_has_several() {
         let one = day.queue(client, request, Priority::Normal, 2);
         assert_eq!(day.admit(), [Change::Preempt(many[3]), Change::Start(one[0])], "the one that came last");
         assert_eq!(day.admit(), [], "its second has to wait, and nothing is taken back");
-        day.admission.remove(one[0]);
+        day.queue.remove(one[0]);
         assert_eq!(day.admit(), [Change::Start(one[1])], "one place stays its own");
-        day.admission.remove(one[1]);
+        day.queue.remove(one[1]);
         assert_eq!(day.admit(), [Change::Start(many[3])], "what was preempted goes before what has not run");
     }
 }
@@ -97,7 +97,7 @@ fn what_has_one_place_keeps_it() {
     assert_eq!(day.admit(), [], "all requests of the client are alike");
     let other = day.queue(2, 4, Priority::Low, 1);
     assert_eq!(day.admit(), [], "a lower priority takes nothing");
-    day.admission.remove(other[0]);
+    day.queue.remove(other[0]);
     let other = day.queue(2, 5, Priority::Normal, 1);
     assert_eq!(day.admit(), [Change::Preempt(2), Change::Start(other[0])], "the client has two");
 }

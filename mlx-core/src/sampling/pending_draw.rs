@@ -1,13 +1,13 @@
-//! What is known of a draw before its row is there: enough for a device to guess the token. No draw depends on it.
+//! The edits and the random number of the next draw, before its logits exist. They let a device guess the token. No draw depends on them.
 
 use std::collections::HashMap;
 
-/// How a row will probably be drawn from.
+/// The next draw of a sequence, before its logits exist.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Outlook {
-    /// What is done to the row first.
+pub(crate) struct PendingDraw {
+    /// Edits of the logits.
     pub(crate) edits: Vec<LogitEdit>,
-    /// How a token is drawn at random. `None`: the largest logit is drawn.
+    /// The random choice. `None`: the largest logit is drawn.
     pub(crate) random: Option<RandomDraw>,
 }
 

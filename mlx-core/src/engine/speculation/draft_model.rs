@@ -3,21 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::device::Device;
-use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
 use crate::engine::drafters::ModelDrafter;
 use crate::engine::drafters::draft_state::DraftState;
 use crate::engine::drafters::hidden_rows::HiddenRows;
 use crate::engine::options::EngineOptions;
+use crate::engine::run::device::Device;
+use crate::engine::run::prefill_chunk::PrefillChunk;
 use crate::engine::schedule::undivided::Undivided;
 use crate::engine::sequence::{Run, Sequence};
 use crate::error::Result;
 use crate::model::{Hidden, LogitRows, Model, READ_BEHIND};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 
-/// Texts are read for about so long in a step: the streams beside it wait for that.
+/// The time that a step spends on a state that is behind: the other streams wait for that.
 const READ_FOR: Duration = Duration::from_millis(30);
 
 /// A model that drafts, and how its passes run.
@@ -53,14 +53,14 @@ impl DraftModel {
         self.kind
     }
 
-    /// How many tokens behind a text of `length` tokens it can draft at most.
-    pub(in crate::engine) fn room(&self, length: usize) -> usize {
+    /// The maximum number of tokens that it can draft after a text of `length` tokens.
+    pub(in crate::engine) fn headroom(&self, length: usize) -> usize {
         self.device.context().saturating_sub(length)
     }
 
     /// Drafts up to `count` tokens for each of these running sequences, in passes over all of them; returns the number of passes. A sequence
-    /// of whose text the state lacks more than a chunk gets no draft: chunks are computed for one of them, for a while. Nor does one with
-    /// tokens that this model does not know: vocabularies of a family may differ in length.
+    /// more than one chunk behind gets no draft; one such sequence catches up for at most 30 ms. A sequence with tokens outside this model's
+    /// vocabulary gets none either: vocabularies of a family may differ in length.
     pub(in crate::engine) fn draft(
         &self,
         sequences: Vec<&mut Sequence>,

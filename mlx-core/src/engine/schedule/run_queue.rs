@@ -1,4 +1,4 @@
-//! Admission: which sequences run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
+//! The run queue: it decides which sequences run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
 
 mod shares;
 
@@ -11,7 +11,7 @@ use crate::engine::client::{Client, Priority};
 
 /// The queue, the running sequences and their reservations.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(super) struct RunQueue {
     ledger: Ledger,
     max_running: usize,
     /// By rank.
@@ -83,7 +83,7 @@ impl Entry {
     }
 }
 
-impl Admission {
+impl RunQueue {
     /// For at most `max_running` sequences within `budget` bytes.
     pub(super) fn new(max_running: usize, budget: u64) -> Self {
         Self {

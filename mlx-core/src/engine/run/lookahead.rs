@@ -1,4 +1,4 @@
-//! Running ahead: the first layers of a decode step are on the device while the last layers of the one before are, so that the device has
+//! Overlap: the first layers of a decode step run on the device right after the last layers of the step before, so that the device has
 //! work while the host draws. Each half is issued when what it overwrites is computed: otherwise MLX would copy the caches.
 
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::cache::SequenceState;
 use crate::engine::sequence::Sequences;
 use crate::error::Result;
 use crate::model::{Batch, Input, Issued, Pass, Span};
-use crate::sampling::outlook::Outlook;
+use crate::sampling::pending_draw::PendingDraw;
 
-/// The first layers of a decode step, issued with guessed tokens.
-pub(in crate::engine) struct Ahead {
+/// The first layers of the next decode step, issued with guessed tokens.
+pub(in crate::engine) struct Lookahead {
     /// Its sequences, by rising id.
     pub(in crate::engine) ids: Vec<u64>,
     /// When the step before it ended.
@@ -24,7 +24,7 @@ pub(in crate::engine) struct Ahead {
     front: Issued,
 }
 
-impl Ahead {
+impl Lookahead {
     /// The tokens that it was issued with; waits until the device has guessed them.
     pub(in crate::engine) fn tokens(&self) -> Result<&[u32]> {
         self.guess.tokens()
@@ -63,12 +63,12 @@ impl Device {
 
     /// Issues the first layers of the step behind a decode pass of which each sequence has one row, with the tokens that will probably be
     /// drawn from it. Waits for the first layers of that pass.
-    pub(in crate::engine) fn run_ahead(
+    pub(super) fn look_ahead(
         &self,
         decode: &DecodePass,
-        rows: &[Outlook],
+        rows: &[PendingDraw],
         sequences: &mut Sequences,
-    ) -> Result<Option<Ahead>> {
+    ) -> Result<Option<Lookahead>> {
         let Some(front) = &decode.front else { return Ok(None) };
         front.wait()?;
         let guess = Guess::of(&decode.logits, rows)?;
@@ -83,12 +83,12 @@ impl Device {
         }
         let mut pass = self.begin_guessed(adapter, &guess, &states, exact)?;
         let front = self.issue_front(adapter, &mut pass, &mut states)?;
-        Ok(Some(Ahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
+        Ok(Some(Lookahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
     }
 
-    /// Issues the other layers of a pass that ran ahead with the right tokens.
-    pub(in crate::engine) fn finish(&self, ahead: Ahead, sequences: &mut Sequences) -> Result<DecodePass> {
-        let Ahead { ids, adapter, mut pass, front, .. } = ahead;
+    /// Issues the other layers of a pass whose guessed tokens were right.
+    pub(super) fn finish(&self, lookahead: Lookahead, sequences: &mut Sequences) -> Result<DecodePass> {
+        let Lookahead { ids, adapter, mut pass, front, .. } = lookahead;
         let mut running = sequences.several_mut(&ids);
         let mut states: Vec<&mut SequenceState> =
             running.iter_mut().map(|it| &mut it.running().state).collect();

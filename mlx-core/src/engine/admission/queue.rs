@@ -1,0 +1,82 @@
+//! The queue of requests. Each request is one entry, however many sequences it has: only its next sequence waits in the scheduler, and the
+//! following one lines up when that starts, after the sequences that came meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::request::GenerationRequest;
+use crate::engine::sequence::Outlet;
+use crate::engine::stats::Gauges;
+
+/// One sequence of a checked request, and the receiver of its events.
+pub(in crate::engine) struct Submission {
+    pub(in crate::engine) request: GenerationRequest,
+    pub(in crate::engine) outlet: Outlet,
+}
+
+/// The sequences of a request that have not lined up. While this value exists, the request counts as waiting.
+pub(in crate::engine) struct Unstarted {
+    /// The id of the request's first sequence, which stands for the request.
+    pub(super) request: u64,
+    sequences: VecDeque<Submission>,
+    gauges: Arc<Gauges>,
+}
+
+impl Unstarted {
+    pub(super) fn new(request: u64, sequences: Vec<Submission>, gauges: Arc<Gauges>) -> Self {
+        Self { request, sequences: sequences.into(), gauges }
+    }
+
+    /// Takes the next sequence whose client still listens.
+    pub(super) fn pop(&mut self) -> Option<Submission> {
+        while let Some(next) = self.sequences.pop_front() {
+            self.gauges.waiting_tokens.fetch_sub(next.request.weight(), Ordering::Relaxed);
+            if !next.outlet.sink.is_closed() {
+                return Some(next);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        let tokens = self.sequences.iter().map(|it| it.request.weight()).sum();
+        self.gauges.waiting_tokens.fetch_sub(tokens, Ordering::Relaxed);
+        self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The requests with sequences to start, by the id of the sequence that waits in the scheduler.
+#[derive(Default)]
+pub(super) struct Queue(BTreeMap<u64, Unstarted>);
+
+impl Queue {
+    /// The number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The ids of the sequences that others of their requests wait for.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().copied()
+    }
+
+    /// Lets the other sequences of a request wait for `id` to start or end.
+    pub(super) fn insert(&mut self, id: u64, others: Unstarted) {
+        self.0.insert(id, others);
+    }
+
+    /// Takes the sequences that wait for `id`.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Unstarted> {
+        self.0.remove(&id)
+    }
+
+    /// Returns the number of sequences that start until the shortest request leaves the queue, if the requests take turns.
+    pub(super) fn starts_left(&self) -> usize {
+        let left = self.0.values().map(|it| it.sequences.len() + 1);
+        let shortest = left.clone().min().unwrap_or(0);
+        left.map(|left| left.min(shortest)).sum()
+    }
+}

@@ -1,0 +1,133 @@
+//! The life of a sequence: it lines up, its tokens are emitted, it starts over after a fault, it ends, and its state is kept.
+
+use super::EngineLoop;
+use crate::engine::admission::{Candidate, Submission, Unstarted};
+use crate::engine::event::FinishReason;
+use crate::engine::output::{emit, finish};
+use crate::engine::run::executor::Fault;
+use crate::engine::run::runner::Failure;
+use crate::engine::sequence::Sequence;
+use crate::engine::stats::Gauges;
+
+impl EngineLoop {
+    /// Queues a request.
+    pub(super) fn queue(&mut self, sequences: Vec<Submission>) {
+        let waiting = self.admission.receive(sequences);
+        self.line_up(waiting);
+    }
+
+    /// Lines up the sequence that waits for `id`, which has started or ended; false if there is none.
+    pub(super) fn line_up_after(&mut self, id: u64) -> bool {
+        self.admission.take_after(id).is_some_and(|waiting| self.line_up(waiting))
+    }
+
+    /// Lines up the next sequence of a request; false if there is none, and the request leaves the queue.
+    fn line_up(&mut self, mut waiting: Unstarted) -> bool {
+        while let Some(Candidate { submission, reservation, ticket }) =
+            self.admission.next_candidate(&mut waiting)
+        {
+            let Submission { request, outlet } = submission;
+            let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
+            self.runner.number_pictures(&mut sequence);
+            self.speculation.prepare(&mut sequence);
+            let (adapter, exact) = (sequence.adapter(), sequence.exact());
+            let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
+            if nothing_to_do || sequence.is_cancelled() {
+                let reason = if nothing_to_do { FinishReason::Length } else { FinishReason::Cancelled };
+                finish(&mut sequence, reason, self.runner.device().exactness(adapter, exact));
+                Gauges::add(&self.gauges.finished, 1);
+                continue;
+            }
+            if exact {
+                self.admission.set_exact_rows(self.runner.device().exact_rows(adapter));
+            }
+            self.admission.line_up(sequence, ticket, waiting, &mut self.sequences);
+            return true;
+        }
+        false
+    }
+
+    /// Emits the accepted tokens, and ends the sequences whose last token it was.
+    pub(super) fn emit(&mut self) {
+        while let Some(accepted) = self.accepted.pop_front() {
+            let id = accepted.id;
+            // It may have failed or been cancelled since.
+            if self.sequences.find(id).is_none() {
+                continue;
+            }
+            self.panics.alone = Some(id);
+            if let Some(reason) = emit(self.sequences.get_mut(id), accepted) {
+                self.end(id, reason);
+            }
+            self.panics.alone = None;
+        }
+    }
+
+    /// Ends the sequences whose clients have gone.
+    pub(super) fn end_cancelled(&mut self) {
+        let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
+        let cancelled: Vec<u64> = cancelled.map(|(id, _)| id).collect();
+        if !cancelled.is_empty() {
+            self.drop_lookahead();
+        }
+        for id in cancelled {
+            // The step that had begun early may have failed.
+            if self.sequences.find(id).is_some() {
+                self.end(id, FinishReason::Cancelled);
+            }
+        }
+        self.retire();
+    }
+
+    /// Computes the sequences of a failed pass again, each alone, so that the one at fault ends and the others continue.
+    pub(super) fn recover(&mut self, fault: Option<Fault>) {
+        let Some(Fault { ids, message }) = fault else { return };
+        let present: Vec<u64> = ids.into_iter().filter(|id| self.sequences.find(*id).is_some()).collect();
+        for &id in &present {
+            let sequence = self.sequences.get_mut(id);
+            if sequence.quarantined || present.len() == 1 {
+                self.end(id, FinishReason::Error(message.clone()));
+            } else {
+                sequence.quarantined = true;
+                self.admission.requeue(id, &mut self.sequences);
+            }
+        }
+    }
+
+    /// Ends sequences that failed.
+    pub(super) fn fail(&mut self, failures: Vec<Failure>) {
+        for Failure { id, error } in failures {
+            self.end(id, FinishReason::Error(error.to_string()));
+        }
+    }
+
+    /// Ends a sequence, wherever it is.
+    pub(super) fn end(&mut self, id: u64, reason: FinishReason) {
+        let mut sequence = self.sequences.remove(id);
+        if let FinishReason::Error(message) = &reason {
+            tracing::debug!(message, "a sequence failed");
+            self.record_outage();
+        }
+        self.admission.remove(id);
+        self.speculation.remove(id);
+        self.line_up_after(id);
+        self.gauges.record_end(&sequence.usage(), &sequence.timings());
+        let (length, adapter, exact) = (sequence.history.len(), sequence.adapter(), sequence.exact());
+        let exactness = self.runner.device().exactness_at(length, adapter, exact);
+        let failed = matches!(reason, FinishReason::Error(_));
+        finish(&mut sequence, reason, exactness);
+        if !failed {
+            self.speculation.learn(&sequence);
+            self.retired.push(sequence);
+        }
+    }
+
+    /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
+    pub(super) fn retire(&mut self) {
+        if self.retired.is_empty() {
+            return;
+        }
+        let (retired, free) = (std::mem::take(&mut self.retired), self.free_for_prefixes());
+        self.prefixes.keep(retired, &self.sequences, free, self.runner.device());
+    }
+}

@@ -1,0 +1,139 @@
+//! The runner: issues the passes of a step, waits for them and draws from their logits. Invariant: it owns the device; a device error
+//! leaves it as a value, with the sequences that have to be computed again.
+
+mod images;
+mod lookahead;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::device::Device;
+use super::executor::{Fault, Work};
+use super::lookahead::Lookahead;
+use crate::array::Rows;
+use crate::engine::capacity::Capacity;
+use crate::engine::pictures::EncoderCache;
+use crate::engine::schedule::plan::{Chunk, StepPlan};
+use crate::engine::sequence::{Sequence, Sequences};
+use crate::engine::stats::Gauges;
+use crate::error::{Error, Result};
+use crate::model::Pass;
+use crate::sampling::{Draw, DrawRequest, Sampler, Scratch};
+
+/// The device, the vision tower and the first layers of the next step.
+pub(in crate::engine) struct Runner {
+    device: Device,
+    encoder_cache: EncoderCache,
+    lookahead: Option<Lookahead>,
+    /// Bytes of a checkpoint; 0 if states can be cut anywhere.
+    checkpoint_bytes: u64,
+    scratch: Scratch,
+    gauges: Arc<Gauges>,
+}
+
+/// A sequence that ends with an error of its own.
+pub(in crate::engine) struct Failure {
+    pub(in crate::engine) id: u64,
+    pub(in crate::engine) error: Error,
+}
+
+impl Runner {
+    pub(in crate::engine) fn new(
+        device: Device,
+        encoder_cache: EncoderCache,
+        capacity: &Capacity,
+        gauges: Arc<Gauges>,
+    ) -> Self {
+        let checkpoint_bytes = capacity.checkpoint_bytes();
+        let scratch = Scratch::default();
+        Self { device, encoder_cache, lookahead: None, checkpoint_bytes, scratch, gauges }
+    }
+
+    /// The device, for questions about states and shapes.
+    pub(in crate::engine) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Begins a step whose checkpoints may take so many bytes. `overlaps`: the step after it may begin before its draws.
+    pub(in crate::engine) fn begin(&self, checkpoint_bytes: u64, overlaps: bool) -> Work {
+        let since = self.lookahead.as_ref().map_or_else(Instant::now, |lookahead| lookahead.since);
+        Work::new(checkpoint_bytes, overlaps, since)
+    }
+
+    /// Issues the prefill passes of a plan.
+    pub(in crate::engine) fn start_prefill(
+        &self,
+        plan: &StepPlan,
+        sequences: &mut Sequences,
+        work: &mut Work,
+    ) {
+        self.device.start_prefill(plan, sequences, work);
+    }
+
+    /// Issues the decode passes of a plan, or the remaining layers of the one that has begun.
+    pub(in crate::engine) fn start_decode(
+        &mut self,
+        plan: &StepPlan,
+        sequences: &mut Sequences,
+        work: &mut Work,
+    ) {
+        self.device.start_decode(plan, self.lookahead.take(), sequences, work);
+    }
+
+    /// Makes room in full states before anything of the step is on the device, since a context shift is evaluated at once.
+    pub(in crate::engine) fn shift_full_states(
+        &self,
+        plan: &mut StepPlan,
+        sequences: &mut Sequences,
+    ) -> Vec<Failure> {
+        let mut failed = Vec::new();
+        for &id in &plan.decode {
+            let sequence = sequences.get_mut(id);
+            let keep = sequence.limits.keep;
+            if let Err(error) = self.device.shift_if_full(&mut sequence.running().state, keep) {
+                failed.push(Failure { id, error });
+            }
+        }
+        plan.decode.retain(|id| failed.iter().all(|failure| failure.id != *id));
+        failed
+    }
+
+    /// Draws a token for each of these sequences that still exists, from the row beside its id. Ids rise.
+    pub(in crate::engine) fn draw(
+        &mut self,
+        rows: &[(u64, usize)],
+        logits: &Rows,
+        sequences: &mut Sequences,
+    ) -> Result<Vec<(u64, Result<Draw>)>, Fault> {
+        let (ids, rows): (Vec<u64>, Vec<usize>) =
+            rows.iter().filter(|(id, _)| sequences.find(*id).is_some()).copied().unzip();
+        let request = |(sequence, row)| {
+            let Sequence { sampler, history, .. }: &mut Sequence = sequence;
+            DrawRequest { row, sampler, history }
+        };
+        let mut requests: Vec<DrawRequest> =
+            sequences.several_mut(&ids).into_iter().zip(rows).map(request).collect();
+        match Sampler::draw(logits, &mut requests, &mut self.scratch) {
+            Ok(outcomes) => Ok(ids.into_iter().zip(outcomes).collect()),
+            Err(error) => Err(Fault { ids, message: error.to_string() }),
+        }
+    }
+
+    /// Reads the hidden states of a computed chunk of a prompt, for scores or an embedding.
+    pub(in crate::engine) fn read(
+        &mut self,
+        chunk: &Chunk,
+        pass: &Pass,
+        sequence: &mut Sequence,
+    ) -> Result<()> {
+        let model = self.device.model(sequence.adapter());
+        sequence.read(model, pass, chunk, &mut self.scratch)
+    }
+
+    /// Drops what a panic may have left half-written.
+    pub(in crate::engine) fn reset(&mut self) {
+        self.lookahead = None;
+        self.scratch = Scratch::default();
+        self.encoder_cache.clear();
+    }
+}
