@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 impl SequenceState {
     /// Some positions of the layers that keep all of them; `None` if one does not have them as they were computed, or has them elsewhere.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
-        if self.is_remote() {
+        if !self.has_all_layers() {
             return Ok(None);
         }
         let layer = |cache: &LayerState| cache.part(range.clone())?.map(|part| layer(&part)).transpose();

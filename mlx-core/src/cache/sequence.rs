@@ -7,7 +7,7 @@ use mlx_rs::transforms::{async_eval, eval};
 
 use super::checkpoints::Checkpoints;
 use super::layer::{LayerCheckpoint, LayerState};
-use super::remote::{RemoteLayers, StateChange};
+use super::state_store::{StateStore, StoreInfo};
 use super::variant::Variant;
 use crate::error::Result;
 
@@ -21,8 +21,8 @@ pub struct SequenceState {
     /// How far the positions of the next rows are behind their places: pictures take fewer positions than rows.
     position_shift: i32,
     checkpoints: Checkpoints,
-    /// The layers that other machines hold, behind those that are here.
-    remote: Option<RemoteLayers>,
+    /// The layers after these ones that the model stores itself.
+    store: Option<Box<dyn StateStore>>,
 }
 
 /// How far a state went back.
@@ -46,31 +46,35 @@ impl SequenceState {
             dropped: 0,
             position_shift: 0,
             checkpoints: Checkpoints::default(),
-            remote: None,
+            store: None,
         }
     }
 
-    /// The same with layers behind them that other machines hold.
+    /// Adds layers that the model stores itself, after the others.
     #[must_use]
-    pub(crate) fn with_remote(self, remote: RemoteLayers) -> Self {
-        Self { remote: Some(remote), ..self }
+    pub(crate) fn with_store(self, store: Box<dyn StateStore>) -> Self {
+        Self { store: Some(store), ..self }
     }
 
-    /// The layers that other machines hold.
-    pub(crate) fn remote_mut(&mut self) -> Option<&mut RemoteLayers> {
-        self.remote.as_mut()
+    /// The layers that the model stores itself.
+    pub(crate) fn store_mut(&mut self) -> Option<&mut (dyn StateStore + 'static)> {
+        self.store.as_deref_mut()
     }
 
-    /// Whether other machines hold some of its layers.
-    pub(super) fn is_remote(&self) -> bool {
-        self.remote.is_some()
+    /// Whether all layers are in this value.
+    pub(super) fn has_all_layers(&self) -> bool {
+        self.store.is_none()
+    }
+
+    fn store_info(&self) -> StoreInfo {
+        self.store.as_ref().map_or_else(StoreInfo::default, |store| store.info())
     }
 
     /// The same, empty, with keys and values quantized to so many bits in all layers that keep every position.
     #[must_use]
     pub(crate) fn quantized(mut self, bits: u8) -> Self {
-        if let Some(remote) = &mut self.remote {
-            remote.quantize(bits);
+        if let Some(store) = &mut self.store {
+            store.quantize(bits);
         }
         let layers = self.layers.into_iter().map(|layer| layer.quantized(bits)).collect();
         Self { layers, ..self }
@@ -93,8 +97,8 @@ impl SequenceState {
 
     /// The number of positions that all layers have. In the middle of a pass the first layers have more.
     pub fn offset(&self) -> usize {
-        match &self.remote {
-            Some(remote) => remote.len(),
+        match &self.store {
+            Some(store) => store.info().positions,
             None => self.layers.last().map_or(0, LayerState::len),
         }
     }
@@ -116,8 +120,8 @@ impl SequenceState {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             layer.shift(kept, dropped, |keys| rotate(index, keys))?;
         }
-        if let Some(remote) = &mut self.remote {
-            remote.change(StateChange::Shift { kept, dropped })?;
+        if let Some(store) = &mut self.store {
+            store.shift(kept, dropped)?;
         }
         self.dropped += dropped;
         Ok(())
@@ -130,7 +134,7 @@ impl SequenceState {
             return usize::MAX;
         }
         let here = self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0);
-        self.remote.as_ref().map_or(here, |remote| remote.shortest_cut().max(here))
+        self.store_info().shortest_cut.max(here)
     }
 
     /// The longest length up to `length` that it can go back to: that length itself, or a checkpoint before it, or 0, a new state.
@@ -143,8 +147,7 @@ impl SequenceState {
 
     /// Whether [`nearest`](Self::nearest) needs checkpoints to go back any further than a pass or two.
     pub fn needs_checkpoints(&self) -> bool {
-        self.layers.iter().any(|layer| !layer.keeps_all())
-            || self.remote.as_ref().is_some_and(RemoteLayers::needs_checkpoints)
+        self.layers.iter().any(|layer| !layer.keeps_all()) || self.store_info().needs_checkpoints
     }
 
     /// From now on keeps what recurrent layers replace, so that it can be cut to each length in between; or drops that.
@@ -154,15 +157,15 @@ impl SequenceState {
                 state.trace(on);
             }
         }
-        if let Some(remote) = self.remote.as_mut().filter(|remote| remote.is_recurrent()) {
-            remote.change_or_log(StateChange::Trace(on));
+        if let Some(store) = &mut self.store {
+            store.trace(on);
         }
     }
 
     /// Whether some of its layers are recurrent.
     pub(crate) fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, LayerState::Recurrent(_)))
-            || self.remote.as_ref().is_some_and(RemoteLayers::is_recurrent)
+            || self.store_info().is_recurrent
     }
 
     /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
@@ -171,8 +174,8 @@ impl SequenceState {
         if self.dropped == 0 && self.offset() > 0 && self.needs_checkpoints() {
             let layers = self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>()?;
             self.checkpoints.push(self.offset(), layers, marked);
-            if let Some(remote) = &mut self.remote {
-                remote.change(StateChange::Checkpoint { marked })?;
+            if let Some(store) = &mut self.store {
+                store.checkpoint(marked)?;
             }
         }
         Ok(())
@@ -193,16 +196,15 @@ impl SequenceState {
 
     /// The bytes of its checkpoints, some of which may be the state's own, too.
     pub fn checkpoint_bytes(&self) -> usize {
-        let here = self.checkpoints.bytes();
-        self.remote.as_ref().map_or(here, |remote| remote.checkpoint_bytes().max(here))
+        self.checkpoints.bytes().max(self.store_info().checkpoint_bytes)
     }
 
     /// Drops all checkpoints; gives their bytes.
     pub fn drop_checkpoints(&mut self) -> usize {
         let bytes = self.checkpoint_bytes();
         self.checkpoints.clear();
-        if let Some(remote) = self.remote.as_mut().filter(|remote| remote.needs_checkpoints()) {
-            remote.change_or_log(StateChange::DropCheckpoints);
+        if let Some(store) = &mut self.store {
+            store.drop_checkpoints();
         }
         bytes
     }
@@ -211,8 +213,8 @@ impl SequenceState {
     pub fn thin(&mut self) -> Option<(usize, usize)> {
         let before = self.checkpoint_bytes();
         let (length, _) = self.checkpoints.thin()?;
-        if let Some(remote) = &mut self.remote {
-            remote.change_or_log(StateChange::Thin);
+        if let Some(store) = &mut self.store {
+            store.evict_checkpoint();
         }
         Some((length, before.saturating_sub(self.checkpoint_bytes())))
     }
@@ -225,8 +227,8 @@ impl SequenceState {
             Rollback::Earlier(found) => found,
             Rollback::StartOver => return outcome,
         };
-        if let Some(remote) = &mut self.remote {
-            remote.change_or_log(StateChange::Rollback(reached));
+        if let Some(store) = &mut self.store {
+            store.rollback(reached);
         }
         outcome
     }
@@ -260,14 +262,15 @@ impl SequenceState {
             pairs.map(|(layer, it)| layer.fork_at(it, length)).collect::<Result<_>>()?
         };
         let checkpoints = self.checkpoints.until(length);
-        let remote = self.remote.as_ref().map(|remote| remote.fork(length)).transpose()?;
-        Ok(Some(Self { checkpoints, remote, ..Self::new(layers, self.variant) }))
+        let store = self.store.as_ref().map(|store| store.fork(length)).transpose()?;
+        Ok(Some(Self { checkpoints, store, ..Self::new(layers, self.variant) }))
     }
 
-    /// The bytes of device memory that its layers hold, on the machine that has the most; [checkpoints](Self::checkpoint_bytes) hold others.
+    /// The bytes of device memory that its layers hold, here or in the model's store, whichever are more;
+    /// [checkpoints](Self::checkpoint_bytes) hold others.
     pub fn bytes(&self) -> usize {
-        let here = self.layers.iter().map(LayerState::bytes).sum();
-        self.remote.as_ref().map_or(here, |remote| remote.bytes().max(here))
+        let here: usize = self.layers.iter().map(LayerState::bytes).sum();
+        here.max(self.store_info().bytes)
     }
 
     /// Starts to compute what is pending and returns at once.
@@ -287,8 +290,7 @@ impl SequenceState {
 
     /// Whether its positions are in buffers with those of other sequences, which it keeps in memory. A fork is not.
     pub fn is_pooled(&self) -> bool {
-        self.layers.iter().any(LayerState::is_pooled)
-            || self.remote.as_ref().is_some_and(RemoteLayers::is_pooled)
+        self.layers.iter().any(LayerState::is_pooled) || self.store_info().is_pooled
     }
 
     fn arrays(&self) -> Vec<Array> {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::cache::{LayerKinds, SequenceState, Variant};
+use super::remote_state::LayerKinds;
+use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
 use crate::model::part::{self, Watch};
 use crate::model::{

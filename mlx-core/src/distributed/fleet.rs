@@ -8,9 +8,8 @@ use safetensors::Dtype;
 
 use super::connection::Outcome;
 use super::link::Link;
-use super::message::{Reply, Request};
+use super::message::{RemoteStateInfo, Reply, Request, StateChange};
 use super::sum::sum;
-use crate::cache::{Holders, LayersView, StateChange};
 use crate::error::{Error, Result};
 
 /// How long rank 0 waits before it looks again for workers that are away.
@@ -163,19 +162,20 @@ impl Fleet {
     pub(super) fn take_released(&self, place: usize) -> Vec<u64> {
         std::mem::take(&mut lock(&self.released)[place])
     }
-}
 
-impl Holders for Fleet {
-    fn next_id(&self) -> u64 {
+    /// Returns a number that no state had.
+    pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn change(&self, id: u64, change: StateChange) -> Result<Vec<LayersView>> {
+    /// Changes a state on all workers; returns their reports, in the order of their layers. After an error the workers hold no states any
+    /// more, and every later pass fails.
+    pub(super) fn change(&self, id: u64, change: StateChange) -> Result<Vec<RemoteStateInfo>> {
         let count = lock(&self.links).len();
         let of_worker = |place| {
             let released = self.take_released(place);
             match self.call(place, &Request::Change { id, change, released }, &[])?.0 {
-                Reply::Changed(view) => Ok(view),
+                Reply::Changed(info) => Ok(info),
                 Reply::Failed { message } => {
                     let name = lock(&self.links)[place].name();
                     Err(self.lose(format!("{name} could not change a state: {message}")))
@@ -186,7 +186,8 @@ impl Holders for Fleet {
         (0..count).map(of_worker).collect()
     }
 
-    fn release(&self, id: u64) {
+    /// Lets the workers drop a state.
+    pub(super) fn release(&self, id: u64) {
         lock(&self.released).iter_mut().for_each(|released| released.push(id));
     }
 }

@@ -6,12 +6,12 @@ use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 
 use super::parallel::Parallel;
-use crate::cache::{LayersView, StateChange};
+use crate::cache::Variant;
 use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 5;
+pub(super) const PROTOCOL: u32 = 6;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -110,6 +110,61 @@ pub(crate) struct Advance {
     pub(crate) released: Vec<u64>,
 }
 
+/// A worker's report of its layers of a state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RemoteStateInfo {
+    /// The number of positions.
+    pub(crate) len: usize,
+    /// The shortest length that the layers can be cut to without a checkpoint.
+    pub(crate) shortest_cut: usize,
+    /// Bytes of device memory, without checkpoints.
+    pub(crate) bytes: usize,
+    /// Bytes of checkpoints.
+    pub(crate) checkpoint_bytes: usize,
+    /// Whether the layers are in buffers with those of other sequences.
+    pub(crate) is_pooled: bool,
+}
+
+/// A change of a state between passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StateChange {
+    /// Makes it, empty.
+    New {
+        /// The variant that it is computed in.
+        variant: Variant,
+        /// Bits of keys and values, if they are quantized.
+        kv_bits: Option<u8>,
+    },
+    /// Makes it, as the first positions of another one.
+    Fork {
+        /// The other one.
+        from: u64,
+        /// The number of positions.
+        length: usize,
+    },
+    /// Goes back to this length, its own or that of a checkpoint.
+    Rollback(usize),
+    /// Makes it able to return to its present length later.
+    Checkpoint {
+        /// Whether the checkpoint stays where others are evicted.
+        marked: bool,
+    },
+    /// Drops the checkpoint whose loss makes the smallest gap.
+    EvictCheckpoint,
+    /// Drops all checkpoints.
+    DropCheckpoints,
+    /// Lets recurrent layers snapshot their state at each row, or drops the snapshots.
+    Trace(bool),
+    /// Removes positions after the first `kept`.
+    Shift {
+        /// The number of positions that stay in front.
+        kept: usize,
+        /// The number of positions to remove.
+        dropped: usize,
+    },
+}
+
 /// What a worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -145,11 +200,11 @@ pub(crate) enum Reply {
     Advanced {
         /// The layer that comes next.
         layer: usize,
-        /// What the states are like, in the order of the question.
-        views: Vec<LayersView>,
+        /// The states after the pass, in the order of the request.
+        states: Vec<RemoteStateInfo>,
     },
     /// To [`Request::Change`].
-    Changed(LayersView),
+    Changed(RemoteStateInfo),
     /// To [`Request::Ping`].
     Pong,
     /// The pass failed. Its states are of no use any more.

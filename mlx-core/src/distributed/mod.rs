@@ -19,6 +19,7 @@ mod parallel;
 mod pass;
 mod pipeline;
 mod plan;
+mod remote_state;
 mod split;
 mod stage;
 mod sum;

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::message::Advance;
+use super::remote_state::RemoteState;
 use crate::array;
 use crate::cache::SequenceState;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Pass;
 
 /// To run these layers of a pass, with its hidden states; whether anything reads them behind those. Makes states that workers do not know.
@@ -15,8 +16,7 @@ pub(super) fn advance(
     needs_hidden: bool,
     states: &mut [&mut SequenceState],
 ) -> Result<(Advance, Vec<u8>)> {
-    let no_part = || Error::Distributed("a state has no part on other machines".into());
-    let ids = states.iter_mut().map(|state| state.remote_mut().ok_or_else(no_part)?.id());
+    let ids = states.iter_mut().map(|state| RemoteState::of(state)?.id());
     let ids = ids.collect::<Result<Vec<u64>>>()?;
     let (dtype, rows) = array::to_bytes(pass.hidden())?;
     let advance = Advance {

@@ -11,8 +11,9 @@ use super::divided::Divided;
 use super::fleet::Fleet;
 use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
+use super::remote_state::RemoteState;
 use crate::array;
-use crate::cache::{RemoteLayers, SequenceState, Variant};
+use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 
@@ -63,17 +64,15 @@ impl PipelineModel {
         let expected = if needs_hidden { rows.len() } else { 0 };
         let (reply, rows) = self.fleet.call(place, &Request::Advance(advance), &rows)?;
         match reply {
-            Reply::Advanced { layer, views }
-                if views.len() == states.len()
+            Reply::Advanced { layer, states: infos }
+                if infos.len() == states.len()
                     && (end..=self.ranges[place + 1].end).contains(&layer)
                     && rows.len() == expected =>
             {
                 let hidden = needs_hidden.then(|| array::of_file(&rows, dtype, &shape)).transpose()?;
                 pass.move_to(layer, hidden);
-                for (state, view) in states.iter_mut().zip(views) {
-                    if let Some(remote) = state.remote_mut() {
-                        remote.record(place, view);
-                    }
+                for (state, info) in states.iter_mut().zip(infos) {
+                    RemoteState::of(state)?.record(place, info);
                 }
                 Ok(())
             }
@@ -89,9 +88,8 @@ impl Model for PipelineModel {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let holders = Arc::clone(&self.fleet);
-        let remote = RemoteLayers::new(holders, self.divided.kinds(), variant);
-        self.local.new_state(variant).with_remote(remote)
+        let remote = RemoteState::new(Arc::clone(&self.fleet), self.divided.kinds(), variant);
+        self.local.new_state(variant).with_store(Box::new(remote))
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::message::{Advance, Reply, Request, dtype_label, float_bytes};
+use super::message::{Advance, RemoteStateInfo, Reply, Request, StateChange, dtype_label, float_bytes};
 use crate::array;
-use crate::cache::{LayersView, Rollback, SequenceState, StateChange};
+use crate::cache::{Rollback, SequenceState};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, Pass, Span};
 
@@ -33,7 +33,7 @@ impl Stage {
             Request::Advance(advance) => self.advance(advance, payload),
             Request::Change { id, change, released } => {
                 self.release(released);
-                self.change(*id, *change).map(|view| (Reply::Changed(view), Vec::new()))
+                self.change(*id, *change).map(|info| (Reply::Changed(info), Vec::new()))
             }
             Request::Ping { released } => {
                 self.release(released);
@@ -66,11 +66,11 @@ impl Stage {
         }
         let outcome = self.run(advance, batch, &mut states);
         // After an error, too: rank 0 releases them.
-        let views = states.iter().map(view).collect();
+        let infos = states.iter().map(info).collect();
         self.states.extend(advance.states.iter().copied().zip(states));
         let pass = outcome?;
         let rows = if advance.needs_hidden { array::to_bytes(pass.hidden())?.1 } else { Vec::new() };
-        Ok((Reply::Advanced { layer: self.layers.start + pass.layer(), views }, rows))
+        Ok((Reply::Advanced { layer: self.layers.start + pass.layer(), states: infos }, rows))
     }
 
     fn run(&self, advance: &Advance, batch: Batch, states: &mut [SequenceState]) -> Result<Pass> {
@@ -119,7 +119,7 @@ impl Stage {
         Ok(())
     }
 
-    fn change(&mut self, id: u64, change: StateChange) -> Result<LayersView> {
+    fn change(&mut self, id: u64, change: StateChange) -> Result<RemoteStateInfo> {
         match change {
             StateChange::New { variant, kv_bits } => {
                 let state = self.decoder.new_state(variant);
@@ -143,7 +143,7 @@ impl Stage {
                 }
             }
             StateChange::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
-            StateChange::Thin => drop(self.state(id)?.thin()),
+            StateChange::EvictCheckpoint => drop(self.state(id)?.thin()),
             StateChange::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
             StateChange::Trace(on) => self.state(id)?.trace(on),
             StateChange::Shift { kept, dropped } => {
@@ -151,7 +151,7 @@ impl Stage {
                 self.decoder.shift(state, kept, dropped)?;
             }
         }
-        self.state(id).map(|state| view(state))
+        self.state(id).map(|state| info(state))
     }
 
     fn state(&mut self, id: u64) -> Result<&mut SequenceState> {
@@ -159,8 +159,9 @@ impl Stage {
     }
 }
 
-fn view(state: &SequenceState) -> LayersView {
-    LayersView {
+/// Reports a state.
+fn info(state: &SequenceState) -> RemoteStateInfo {
+    RemoteStateInfo {
         len: state.offset(),
         shortest_cut: state.shortest_cut(),
         bytes: state.bytes(),

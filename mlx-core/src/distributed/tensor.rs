@@ -11,7 +11,8 @@ use super::divided::Divided;
 use super::fleet::Fleet;
 use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
-use crate::cache::{RemoteLayers, SequenceState, Variant};
+use super::remote_state::RemoteState;
+use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 use crate::weights::Exchange;
@@ -73,11 +74,11 @@ impl TensorModel {
         }
         for place in 0..self.fleet.count() {
             match self.fleet.receive(place)?.0 {
-                Reply::Advanced { layer, views } if layer == pass.layer() && views.len() == states.len() => {
-                    for (state, view) in states.iter_mut().zip(views) {
-                        if let Some(remote) = state.remote_mut() {
-                            remote.record(place, view);
-                        }
+                Reply::Advanced { layer, states: infos }
+                    if layer == pass.layer() && infos.len() == states.len() =>
+                {
+                    for (state, info) in states.iter_mut().zip(infos) {
+                        RemoteState::of(state)?.record(place, info);
                     }
                 }
                 Reply::Failed { message } => return Err(self.fleet.lose_by(place, &message)),
@@ -94,9 +95,8 @@ impl Model for TensorModel {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let holders = Arc::clone(&self.fleet);
-        let remote = RemoteLayers::new(holders, self.divided.kinds(), variant);
-        self.local.new_state(variant).with_remote(remote)
+        let remote = RemoteState::new(Arc::clone(&self.fleet), self.divided.kinds(), variant);
+        self.local.new_state(variant).with_store(Box::new(remote))
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {

@@ -1,4 +1,7 @@
-//! The byte counts of a state match its arrays after any changes, and no step requests sizes from MLX.
+//! The byte counts of a state match its arrays after any changes, and no step requests sizes from MLX. A state with a store changes like
+//! one without.
+
+use std::any::Any;
 
 use mlx_rs::ops::zeros_dtype;
 use mlx_rs::{Array, Dtype};
@@ -101,6 +104,109 @@ proptest! {
                 }
             }
             prop_assert_eq!((state.bytes(), state.checkpoint_bytes()), walked(&state));
+        }
+    }
+}
+
+/// Layers that are stored as another state.
+struct Stored(SequenceState);
+
+impl StateStore for Stored {
+    fn info(&self) -> StoreInfo {
+        let Self(state) = self;
+        StoreInfo {
+            positions: state.offset(),
+            shortest_cut: state.shortest_cut(),
+            bytes: state.bytes(),
+            checkpoint_bytes: state.checkpoint_bytes(),
+            is_pooled: state.is_pooled(),
+            needs_checkpoints: state.needs_checkpoints(),
+            is_recurrent: state.is_recurrent(),
+        }
+    }
+
+    fn quantize(&mut self, _bits: u8) {
+        unreachable!("the states of this test are not quantized later");
+    }
+
+    fn shift(&mut self, kept: usize, dropped: usize) -> Result<()> {
+        self.0.shift(kept, dropped, |_, keys| Ok(keys.clone()))
+    }
+
+    fn checkpoint(&mut self, marked: bool) -> Result<()> {
+        self.0.checkpoint(marked)
+    }
+
+    fn rollback(&mut self, length: usize) {
+        assert_eq!(self.0.rollback(length), Rollback::Done);
+    }
+
+    fn evict_checkpoint(&mut self) {
+        self.0.thin();
+    }
+
+    fn drop_checkpoints(&mut self) {
+        self.0.drop_checkpoints();
+    }
+
+    fn trace(&mut self, on: bool) {
+        self.0.trace(on);
+    }
+
+    fn fork(&self, length: usize) -> Result<Box<dyn StateStore>> {
+        Ok(Box::new(Self(self.0.fork(length)?.expect("the whole state can go back there"))))
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+fn extend_with_store(state: &mut SequenceState, count: usize) {
+    extend(state, count);
+    let store = state.store_mut().and_then(|store| store.as_any_mut().downcast_mut::<Stored>());
+    extend(&mut store.expect("it has a store").0, count);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn a_state_with_a_store_changes_like_a_whole_one(
+        here in 1..5usize,
+        changes in proptest::collection::vec(change(), 1..30),
+    ) {
+        let _turn = crate::device_lock::device();
+        let (mut whole, mut split) = (state(), state());
+        let stored = SequenceState::new(split.layers.split_off(here), Variant::default());
+        split = split.with_store(Box::new(Stored(stored)));
+        for change in changes {
+            match change {
+                Change::Extend(count) => {
+                    extend(&mut whole, count);
+                    extend_with_store(&mut split, count);
+                }
+                Change::Checkpoint(marked) => {
+                    whole.checkpoint(marked).expect("it is taken");
+                    split.checkpoint(marked).expect("it is taken");
+                }
+                Change::Thin => {
+                    let lengths = [whole.thin(), split.thin()].map(|gone| gone.map(|it| it.0));
+                    prop_assert_eq!(lengths[0], lengths[1]);
+                }
+                Change::Drop => drop((whole.drop_checkpoints(), split.drop_checkpoints())),
+                Change::Rollback(length) => {
+                    let length = length.min(whole.offset());
+                    prop_assert_eq!(whole.rollback(length), split.rollback(length));
+                }
+                Change::Fork(length) => {
+                    let forks = [&whole, &split].map(|it| it.fork(it.nearest(length)).expect("a copy"));
+                    if let [Some(one), Some(other)] = forks {
+                        (whole, split) = (one, other);
+                    }
+                }
+            }
+            let of = |it: &SequenceState| (it.offset(), it.shortest_cut(), it.checkpoints().collect::<Vec<_>>());
+            prop_assert_eq!(of(&whole), of(&split));
         }
     }
 }

@@ -1,0 +1,146 @@
+//! The layers of a sequence's state, or the parts of them, that workers hold. Rank 0 has a number for them, and what each worker reported
+//! last.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::fleet::Fleet;
+use super::message::{RemoteStateInfo, StateChange};
+use crate::cache::{SequenceState, StateStore, StoreInfo, Variant};
+use crate::error::{Error, Result};
+
+/// The kinds of all layers of a model, on any machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerKinds {
+    /// Whether some can be cut to checkpoints only.
+    pub(super) need_checkpoints: bool,
+    /// Whether some are recurrent.
+    pub(super) are_recurrent: bool,
+}
+
+/// The layers of one state that workers hold.
+pub(super) struct RemoteState {
+    fleet: Arc<Fleet>,
+    id: u64,
+    variant: Variant,
+    kv_bits: Option<u8>,
+    kinds: LayerKinds,
+    /// The reports of the workers, in the order of their layers; empty until they have made the state.
+    infos: Vec<RemoteStateInfo>,
+}
+
+impl RemoteState {
+    /// An empty state of a model with layers of these kinds. Workers make it at its first pass.
+    pub(super) fn new(fleet: Arc<Fleet>, kinds: LayerKinds, variant: Variant) -> Self {
+        let id = fleet.next_id();
+        Self { fleet, id, variant, kv_bits: None, kinds, infos: Vec::new() }
+    }
+
+    /// Returns the workers' part of a state.
+    pub(super) fn of(state: &mut SequenceState) -> Result<&mut Self> {
+        let store = state.store_mut().and_then(|store| store.as_any_mut().downcast_mut());
+        store.ok_or_else(|| Error::Distributed("a state has no part on other machines".into()))
+    }
+
+    /// Returns the number of the state on the workers, which make it if they have not.
+    pub(super) fn id(&mut self) -> Result<u64> {
+        if self.infos.is_empty() {
+            let new = StateChange::New { variant: self.variant, kv_bits: self.kv_bits };
+            self.infos = self.fleet.change(self.id, new)?;
+        }
+        Ok(self.id)
+    }
+
+    /// Records the report of the worker at this place after a pass.
+    pub(super) fn record(&mut self, place: usize, info: RemoteStateInfo) {
+        self.infos[place] = info;
+    }
+
+    /// Changes it on the workers, if they have made it.
+    fn change(&mut self, change: StateChange) -> Result<()> {
+        if !self.infos.is_empty() {
+            self.infos = self.fleet.change(self.id, change)?;
+        }
+        Ok(())
+    }
+
+    /// Like [`change`](Self::change), where nothing reads an error. The next pass meets it again.
+    fn change_or_log(&mut self, change: StateChange) {
+        if let Err(error) = self.change(change) {
+            tracing::debug!(%error, ?change, "a state on other machines was not changed");
+        }
+    }
+
+    fn largest(&self, of: fn(&RemoteStateInfo) -> usize) -> usize {
+        self.infos.iter().map(of).max().unwrap_or(0)
+    }
+}
+
+impl StateStore for RemoteState {
+    /// Bytes are those on the machine with the most.
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            positions: self.infos.last().map_or(0, |info| info.len),
+            shortest_cut: self.largest(|info| info.shortest_cut),
+            bytes: self.largest(|info| info.bytes),
+            checkpoint_bytes: self.largest(|info| info.checkpoint_bytes),
+            is_pooled: self.infos.iter().any(|info| info.is_pooled),
+            needs_checkpoints: self.kinds.need_checkpoints,
+            is_recurrent: self.kinds.are_recurrent,
+        }
+    }
+
+    fn quantize(&mut self, bits: u8) {
+        self.kv_bits = Some(bits);
+    }
+
+    fn shift(&mut self, kept: usize, dropped: usize) -> Result<()> {
+        self.change(StateChange::Shift { kept, dropped })
+    }
+
+    fn checkpoint(&mut self, marked: bool) -> Result<()> {
+        self.change(StateChange::Checkpoint { marked })
+    }
+
+    fn rollback(&mut self, length: usize) {
+        self.change_or_log(StateChange::Rollback(length));
+    }
+
+    fn evict_checkpoint(&mut self) {
+        self.change_or_log(StateChange::EvictCheckpoint);
+    }
+
+    fn drop_checkpoints(&mut self) {
+        if self.kinds.need_checkpoints {
+            self.change_or_log(StateChange::DropCheckpoints);
+        }
+    }
+
+    fn trace(&mut self, on: bool) {
+        if self.kinds.are_recurrent {
+            self.change_or_log(StateChange::Trace(on));
+        }
+    }
+
+    fn fork(&self, length: usize) -> Result<Box<dyn StateStore>> {
+        let id = self.fleet.next_id();
+        let infos = if self.infos.is_empty() {
+            Vec::new()
+        } else {
+            self.fleet.change(id, StateChange::Fork { from: self.id, length })?
+        };
+        Ok(Box::new(Self { fleet: Arc::clone(&self.fleet), id, infos, ..*self }))
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Drop for RemoteState {
+    fn drop(&mut self) {
+        if !self.infos.is_empty() {
+            self.fleet.release(self.id);
+        }
+    }
+}
