@@ -3,7 +3,7 @@
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{EngineOptions, FinishReason, Pipeline, RequestOptions, Speculate};
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions};
+use mlx_core::sampling::SamplingOptions;
 use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
@@ -86,12 +86,12 @@ fn every_step_but_the_first_begins_early_where_tokens_can_be_guessed() {
     assert_eq!(steps(with(0.9), Pipeline::Auto), (58, 0));
     assert_eq!(steps(SamplingOptions { min_p: Some(0.2), ..with(0.9) }, Pipeline::Auto), (58, 0));
     assert_eq!(steps(with(0.0), Pipeline::Off), (0, 0));
-    let penalties = PenaltyOptions { repetition: Some(1.2), ..PenaltyOptions::default() };
-    assert_eq!(steps(SamplingOptions { penalties: penalties.clone(), ..with(0.0) }, Pipeline::Auto), (58, 0));
-    assert_eq!(steps(SamplingOptions { penalties, ..with(0.9) }, Pipeline::Auto), (58, 0));
-    let dry = DryOptions { multiplier: Some(0.8), ..DryOptions::default() };
+    let repetition_penalty = Some(1.2);
+    assert_eq!(steps(SamplingOptions { repetition_penalty, ..with(0.0) }, Pipeline::Auto), (58, 0));
+    assert_eq!(steps(SamplingOptions { repetition_penalty, ..with(0.9) }, Pipeline::Auto), (58, 0));
+    let dry_multiplier = Some(0.8);
     let logit_bias = vec![(7, 1.5), (9, -100.0)];
-    assert_eq!(steps(SamplingOptions { dry, logit_bias, ..with(0.9) }, Pipeline::Auto), (58, 0));
+    assert_eq!(steps(SamplingOptions { dry_multiplier, logit_bias, ..with(0.9) }, Pipeline::Auto), (58, 0));
     // Few guesses are right, so that few are made.
     let (ahead, dropped) = steps(SamplingOptions { top_k: Some(2), ..with(1.5) }, Pipeline::Auto);
     assert!(dropped > 0 && ahead < 30, "{dropped} of {ahead} were dropped");

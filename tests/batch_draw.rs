@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mlx_core::array::Rows;
 use mlx_core::sampling::{
-    Constraint, Draw, DrawRequest, DryOptions, PenaltyOptions, Sampler, SamplingOptions, SamplingParams,
-    Scratch, TokenHistory, TokenMask, TokenTable, XtcOptions, score,
+    Constraint, Draw, DrawRequest, Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory,
+    TokenMask, TokenTable, score,
 };
 use mlx_core::{Error, Result};
 use mlx_rs::{Array, Dtype};
@@ -38,17 +38,26 @@ fn samplers() -> Vec<(Sampler, TokenHistory)> {
     let token_table =
         TokenTable { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([7]) };
     let with = SamplingOptions::default;
-    let penalties =
-        PenaltyOptions { repetition: Some(1.3), frequency: Some(0.4), ..PenaltyOptions::default() };
-    let dry = DryOptions { multiplier: Some(1.0), ..DryOptions::default() };
-    let xtc = XtcOptions { probability: Some(0.7), threshold: Some(0.01) };
+    let penalized = SamplingOptions {
+        repetition_penalty: Some(1.3),
+        frequency_penalty: Some(0.4),
+        dry_multiplier: Some(1.0),
+        ..with()
+    };
+    let excluding = SamplingOptions {
+        xtc_probability: Some(0.7),
+        xtc_threshold: Some(0.01),
+        min_p: Some(0.01),
+        logit_bias: vec![(3, 5.0)],
+        ..with()
+    };
     let kinds = [
         (SamplingOptions { temperature: Some(0.0), ..with() }, None),
         (with(), None),
         (with(), Some(5)),
         (SamplingOptions { temperature: Some(0.5), top_k: Some(30), top_p: Some(0.9), ..with() }, Some(0)),
-        (SamplingOptions { penalties, dry, ..with() }, Some(3)),
-        (SamplingOptions { xtc, min_p: Some(0.01), logit_bias: vec![(3, 5.0)], ..with() }, None),
+        (penalized, Some(3)),
+        (excluding, None),
     ];
     let sampler = |(seed, (options, logprobs)): (u64, (SamplingOptions, Option<usize>))| {
         let options = SamplingOptions { seed: Some(seed), ..options };

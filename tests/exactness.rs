@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{Client, Engine, EngineOptions, Priority, RequestOptions, Speculate, Task};
-use mlx_core::sampling::{
-    DryOptions, PenaltyOptions, SamplingDefaults, SamplingOptions, TokenLogprob, XtcOptions,
-};
+use mlx_core::sampling::{SamplingDefaults, SamplingOptions, TokenLogprob};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, cpu, keeps_bits, model_folder, run};
 
@@ -30,20 +28,17 @@ fn sampling(dice: &mut Dice) -> SamplingOptions {
         typical_p: dice.sometimes(8, |dice| dice.pick(&[0.3, 0.9])),
         top_p: dice.sometimes(4, |dice| dice.pick(&[0.5, 0.9, 0.99])),
         min_p: dice.sometimes(4, |dice| dice.pick(&[0.01, 0.1])),
-        xtc: XtcOptions { probability: dice.sometimes(6, |_| 0.7), threshold: Some(dice.pick(&[0.01, 0.1])) },
-        penalties: PenaltyOptions {
-            repetition: dice.sometimes(4, |_| 1.3),
-            frequency: dice.sometimes(4, |_| 0.4),
-            presence: dice.sometimes(4, |_| 0.6),
-            window: dice.sometimes(3, |dice| dice.pick(&[-1, 8, 40])),
-        },
-        dry: DryOptions {
-            multiplier: dice.sometimes(5, |_| 0.8),
-            allowed_length: Some(1),
-            ..DryOptions::default()
-        },
+        xtc_probability: dice.sometimes(6, |_| 0.7),
+        xtc_threshold: Some(dice.pick(&[0.01, 0.1])),
+        repetition_penalty: dice.sometimes(4, |_| 1.3),
+        frequency_penalty: dice.sometimes(4, |_| 0.4),
+        presence_penalty: dice.sometimes(4, |_| 0.6),
+        penalty_last_n: dice.sometimes(3, |dice| dice.pick(&[-1, 8, 40])),
+        dry_multiplier: dice.sometimes(5, |_| 0.8),
+        dry_allowed_length: Some(1),
         logit_bias: dice.sometimes(5, |dice| vec![(dice.below(90) as u32, 2.5)]).unwrap_or_default(),
         seed: Some(dice.below(1 << 30) as u64),
+        ..SamplingOptions::default()
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions, TokenOutput};
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+use mlx_core::sampling::SamplingOptions;
 use mlx_tests::model_folder;
 use mlx_tests::server::Server;
 use serde_json::{Map, Value, json};
@@ -39,14 +39,14 @@ fn requests() -> Vec<(SamplingOptions, Value)> {
                 // The program and the server have other defaults.
                 temperature: Some(1.0),
                 min_p: Some(0.0),
-                penalties: PenaltyOptions {
-                    repetition: Some(1.3),
-                    frequency: Some(0.5),
-                    presence: Some(0.25),
-                    window: Some(24),
-                },
-                dry: DryOptions { multiplier: Some(0.8), allowed_length: Some(1), ..DryOptions::default() },
-                xtc: XtcOptions { probability: Some(0.5), threshold: Some(0.05) },
+                repetition_penalty: Some(1.3),
+                frequency_penalty: Some(0.5),
+                presence_penalty: Some(0.25),
+                penalty_last_n: Some(24),
+                dry_multiplier: Some(0.8),
+                dry_allowed_length: Some(1),
+                xtc_probability: Some(0.5),
+                xtc_threshold: Some(0.05),
                 seed,
                 ..SamplingOptions::default()
             },

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use mlx_core::sampling::{
-    Constraint, DryOptions, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory,
-    TokenMask, TokenTable, XtcOptions,
+    Constraint, Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory, TokenMask, TokenTable,
 };
 use mlx_core::{Error, Result};
 
@@ -31,13 +30,11 @@ fn wavy_row(length: usize) -> Vec<f32> {
 fn all_penalties() -> SamplingOptions {
     SamplingOptions {
         temperature: Some(0.0),
-        penalties: PenaltyOptions {
-            repetition: Some(1.2),
-            frequency: Some(0.1),
-            presence: Some(0.3),
-            window: Some(64),
-        },
-        dry: DryOptions { multiplier: Some(0.8), ..DryOptions::default() },
+        repetition_penalty: Some(1.2),
+        frequency_penalty: Some(0.1),
+        presence_penalty: Some(0.3),
+        penalty_last_n: Some(64),
+        dry_multiplier: Some(0.8),
         ..SamplingOptions::default()
     }
 }
@@ -67,11 +64,12 @@ fn disabled_features_have_no_state_and_a_draw_allocates_nothing() {
             typical_p: Some(0.9),
             ..with()
         },
-        SamplingOptions { xtc: XtcOptions { probability: Some(1.0), threshold: Some(0.001) }, ..with() },
+        SamplingOptions { xtc_probability: Some(1.0), xtc_threshold: Some(0.001), ..with() },
         // Disabled by their windows or values.
         SamplingOptions {
-            penalties: PenaltyOptions { repetition: Some(1.3), window: Some(0), ..PenaltyOptions::default() },
-            dry: DryOptions { multiplier: Some(0.0), ..DryOptions::default() },
+            repetition_penalty: Some(1.3),
+            penalty_last_n: Some(0),
+            dry_multiplier: Some(0.0),
             ..with()
         },
     ];
@@ -147,8 +145,11 @@ fn draws_follow_the_distribution_after_each_filter() {
             .collect::<Vec<f64>>()
     };
     let tempered: Vec<f64> = probabilities.iter().map(|share: &f64| share.powf(1.0 / 0.7)).collect();
-    let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.19) };
-    let half = XtcOptions { probability: Some(0.5), threshold: Some(0.19) };
+    let xtc = |probability| SamplingOptions {
+        xtc_probability: Some(probability),
+        xtc_threshold: Some(0.19),
+        ..with()
+    };
     let excluded = remaining(&[1, 2, 3, 5, 6]);
     let rest: f64 = excluded.iter().sum();
     let mixed =
@@ -161,8 +162,8 @@ fn draws_follow_the_distribution_after_each_filter() {
         ("min-p", SamplingOptions { min_p: Some(0.3), ..with() }, remaining(&[0, 2, 4, 5])),
         // The entropy is 1.71 nats; 0.20 (1.61) is nearest, then 0.25 (1.39) and 0.30 (1.20).
         ("typical-p", SamplingOptions { typical_p: Some(0.6), ..with() }, remaining(&[0, 2, 4])),
-        ("xtc", SamplingOptions { xtc, ..with() }, excluded),
-        ("xtc half of the time", SamplingOptions { xtc: half, ..with() }, mixed),
+        ("xtc", xtc(1.0), excluded),
+        ("xtc half of the time", xtc(0.5), mixed),
     ];
     for (name, options, expected) in cases {
         let counts = counts(&options, &probabilities, 60_000);
@@ -176,7 +177,7 @@ fn draws_follow_the_distribution_after_each_filter() {
 #[test]
 fn the_stages_run_in_the_documented_order() {
     let with = SamplingOptions::default;
-    let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.25) };
+    let xtc = SamplingOptions { xtc_probability: Some(1.0), xtc_threshold: Some(0.25), ..with() };
     let cases: [(SamplingOptions, &[f64], &[usize]); 4] = [
         (SamplingOptions { top_k: Some(2), top_p: Some(0.55), ..with() }, &[0.4, 0.3, 0.2, 0.1], &[0]),
         (SamplingOptions { typical_p: Some(0.2), top_p: Some(0.5), ..with() }, &[0.6, 0.3, 0.1], &[1]),
@@ -185,7 +186,7 @@ fn the_stages_run_in_the_documented_order() {
             &[0.5, 0.3, 0.15, 0.05],
             &[0, 1, 2],
         ),
-        (SamplingOptions { min_p: Some(0.5), xtc, ..with() }, &[0.5, 0.3, 0.2], &[1]),
+        (SamplingOptions { min_p: Some(0.5), ..xtc }, &[0.5, 0.3, 0.2], &[1]),
     ];
     for (options, probabilities, remaining) in cases {
         let counts = counts(&options, probabilities, 400);

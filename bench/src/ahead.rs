@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{EngineOptions, Event, Generation, Pipeline, RequestOptions};
-use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
+use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 
 use crate::figures::{Figures, median, percentile};
@@ -70,10 +70,7 @@ fn sampling(kind: &str) -> Result<SamplingOptions> {
     Ok(match kind {
         "greedy" => with(0.0),
         "random" => SamplingOptions { top_k: Some(0), top_p: Some(1.0), min_p: Some(0.05), ..with(0.8) },
-        "penalized" => SamplingOptions {
-            penalties: PenaltyOptions { repetition: Some(1.1), ..PenaltyOptions::default() },
-            ..with(0.0)
-        },
+        "penalized" => SamplingOptions { repetition_penalty: Some(1.1), ..with(0.0) },
         _ => return Err(Error::request("SAMPLING", "must be greedy, random or penalized")),
     })
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use mlx_core::Result;
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, Scratch};
+use mlx_core::sampling::{SamplingOptions, Scratch};
 
 use crate::figures::Figures;
 use crate::sampling::{VOCABULARIES, history, microseconds, options, row, sampler, token};
@@ -33,27 +33,25 @@ pub(crate) fn measure(_: &[String]) -> Result<Figures> {
 }
 
 fn penalties() -> [(&'static str, SamplingOptions); 5] {
-    let repetition = PenaltyOptions { repetition: Some(1.1), ..PenaltyOptions::default() };
-    let frequency = PenaltyOptions { frequency: Some(0.2), presence: Some(0.2), ..PenaltyOptions::default() };
-    let dry = DryOptions { multiplier: Some(0.8), ..DryOptions::default() };
+    let counted =
+        SamplingOptions { frequency_penalty: Some(0.2), presence_penalty: Some(0.2), ..options(0.0) };
     [
         ("none", options(0.0)),
-        ("repetition", SamplingOptions { penalties: repetition, ..options(0.0) }),
-        ("frequency and presence", SamplingOptions { penalties: frequency, ..options(0.0) }),
-        ("DRY", SamplingOptions { dry, ..options(0.0) }),
+        ("repetition", SamplingOptions { repetition_penalty: Some(1.1), ..options(0.0) }),
+        ("frequency and presence", counted),
+        ("DRY", SamplingOptions { dry_multiplier: Some(0.8), ..options(0.0) }),
         ("all", all()),
     ]
 }
 
 fn all() -> SamplingOptions {
-    let penalties = PenaltyOptions {
-        repetition: Some(1.1),
-        frequency: Some(0.2),
-        presence: Some(0.2),
-        ..PenaltyOptions::default()
-    };
-    let dry = DryOptions { multiplier: Some(0.8), ..DryOptions::default() };
-    SamplingOptions { penalties, dry, ..options(0.0) }
+    SamplingOptions {
+        repetition_penalty: Some(1.1),
+        frequency_penalty: Some(0.2),
+        presence_penalty: Some(0.2),
+        dry_multiplier: Some(0.8),
+        ..options(0.0)
+    }
 }
 
 fn step(length: usize, width: usize, options: &SamplingOptions) -> Result<f64> {

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use mlx_core::Result;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
-use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
+use mlx_core::sampling::SamplingOptions;
 
 use crate::figures::{Figures, median};
 use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, moments_of, prompt};
@@ -31,12 +31,9 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let request = greedy(TOKENS);
     let neutral = RequestOptions {
         sampling: SamplingOptions {
-            penalties: PenaltyOptions {
-                repetition: Some(1.0),
-                frequency: Some(0.0),
-                presence: Some(0.0),
-                ..PenaltyOptions::default()
-            },
+            repetition_penalty: Some(1.0),
+            frequency_penalty: Some(0.0),
+            presence_penalty: Some(0.0),
             ..request.sampling.clone()
         },
         ..request.clone()

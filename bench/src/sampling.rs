@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use mlx_core::Result;
 use mlx_core::sampling::{
-    PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, TokenTable,
-    uniform,
+    Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, TokenTable, uniform,
 };
 
 use crate::figures::{Figures, median};
@@ -95,9 +94,13 @@ pub(crate) fn draws(width: usize, options: &SamplingOptions) -> Result<f64> {
 }
 
 fn sixteen_rows() -> Result<f64> {
-    let penalties =
-        PenaltyOptions { repetition: Some(1.1), frequency: Some(0.2), presence: Some(0.2), window: Some(20) };
-    let options = SamplingOptions { penalties, ..options(0.0) };
+    let options = SamplingOptions {
+        repetition_penalty: Some(1.1),
+        frequency_penalty: Some(0.2),
+        presence_penalty: Some(0.2),
+        penalty_last_n: Some(20),
+        ..options(0.0)
+    };
     let (row, mut scratch) = (row(32_000), Scratch::default());
     let row_of = |_| Ok((sampler(&options)?, history(500, 32_000)));
     let mut rows = (0..16).map(row_of).collect::<Result<Vec<_>>>()?;

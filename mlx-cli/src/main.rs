@@ -33,6 +33,7 @@ mod recorded;
 mod repeat;
 mod replay;
 mod request_args;
+mod sampling_flags;
 mod sampling_values;
 mod score;
 mod serve;

@@ -3,9 +3,10 @@
 use chat_format::Grammar;
 use clap::{Args, Command};
 use mlx_core::engine::RequestOptions;
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingDefaults, SamplingOptions, XtcOptions};
+use mlx_core::sampling::{SamplingDefaults, SamplingOptions};
 use serde_json::Value;
 
+use crate::sampling_flags::SamplingFlags;
 use crate::terminal;
 
 /// Without a flag the model's `generation_config.json` decides, then the default that the flag names.
@@ -27,13 +28,13 @@ pub(crate) struct RequestArgs {
     constraint: ConstraintArgs,
 
     #[command(flatten)]
-    sampling: SamplingArgs,
+    seed: SeedArgs,
 
     #[command(flatten)]
-    penalties: PenaltyArgs,
+    sampling: SamplingFlags,
 
     #[command(flatten)]
-    dry: DryArgs,
+    tokens: TokenArgs,
 }
 
 #[derive(Debug, Args)]
@@ -53,121 +54,17 @@ struct ConstraintArgs {
 }
 
 #[derive(Debug, Args)]
-struct SamplingArgs {
+struct SeedArgs {
     /// The same seed gives the same answer [default: a new one each time]
     #[arg(help_heading = "Sampling", short, long, value_name = "N")]
     seed: Option<u64>,
+}
 
-    /// Randomness: 0 always takes the likeliest token [default: the model's; 0.8 if it sets no sampling]
-    #[arg(
-        help_heading = "Sampling",
-        long,
-        visible_alias = "temp",
-        value_name = "T",
-        allow_negative_numbers = true
-    )]
-    temperature: Option<f32>,
-
-    /// Draw from the K likeliest tokens; 0 is off [default: off]
-    #[arg(help_heading = "Sampling", long, value_name = "K")]
-    top_k: Option<u32>,
-
-    /// Draw from the most typical tokens that are P likely together; 1 is off [default: off]
-    #[arg(
-        help_heading = "Sampling",
-        long,
-        visible_alias = "typical",
-        value_name = "P",
-        allow_negative_numbers = true
-    )]
-    typical_p: Option<f32>,
-
-    /// Draw from the fewest tokens that are P likely together; 1 is off [default: off]
-    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-
-    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: the model's; 0.05 if it sets no
-    /// sampling]
-    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
-    min_p: Option<f32>,
-
-    /// How often the likeliest tokens are excluded (XTC); 0 is off [default: off]
-    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
-    xtc_probability: Option<f32>,
-
-    /// How likely a token must be for XTC to exclude it [default: 0.1]
-    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
-    xtc_threshold: Option<f32>,
-
+#[derive(Debug, Args)]
+struct TokenArgs {
     /// Add BIAS to the logit of a token, as ID=BIAS; -inf forbids it; may be given several times
     #[arg(help_heading = "Sampling", long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
-}
-
-#[derive(Debug, Args)]
-struct PenaltyArgs {
-    /// Divide positive logits of earlier tokens by this, multiply negative ones; 1 is off [default: off]
-    #[arg(
-        help_heading = "Penalties",
-        long,
-        visible_alias = "repeat-penalty",
-        value_name = "R",
-        allow_negative_numbers = true
-    )]
-    repetition_penalty: Option<f32>,
-
-    /// Lower a token's logit by this for each time it was generated; 0 is off [default: off]
-    #[arg(help_heading = "Penalties", long, value_name = "F", allow_negative_numbers = true)]
-    frequency_penalty: Option<f32>,
-
-    /// Lower a token's logit by this if it was generated; 0 is off [default: off]
-    #[arg(help_heading = "Penalties", long, value_name = "P", allow_negative_numbers = true)]
-    presence_penalty: Option<f32>,
-
-    /// How many of the last tokens count; -1 is all, 0 none [default: -1]
-    #[arg(
-        help_heading = "Penalties",
-        long,
-        visible_alias = "repeat-last-n",
-        value_name = "N",
-        allow_negative_numbers = true
-    )]
-    penalty_last_n: Option<i64>,
-}
-
-#[derive(Debug, Args)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
-struct DryArgs {
-    /// Scale of the penalty; 0 is off [default: off]
-    #[arg(
-        help_heading = "DRY, against repeated sequences",
-        long,
-        value_name = "M",
-        allow_negative_numbers = true
-    )]
-    dry_multiplier: Option<f32>,
-
-    /// Growth of the penalty with each repeated token [default: 1.75]
-    #[arg(
-        help_heading = "DRY, against repeated sequences",
-        long,
-        value_name = "B",
-        allow_negative_numbers = true
-    )]
-    dry_base: Option<f32>,
-
-    /// Sequences shorter than this repeat freely [default: 2]
-    #[arg(help_heading = "DRY, against repeated sequences", long, value_name = "N")]
-    dry_allowed_length: Option<u32>,
-
-    /// How many of the last tokens count; -1 is all, 0 none [default: -1]
-    #[arg(
-        help_heading = "DRY, against repeated sequences",
-        long,
-        value_name = "N",
-        allow_negative_numbers = true
-    )]
-    dry_penalty_last_n: Option<i64>,
 
     /// A text that no repeated sequence reaches across; may be given several times, "none" alone for no breaker
     /// [default: newline, colon, quotation mark, asterisk]
@@ -201,34 +98,17 @@ impl RequestArgs {
     }
 
     fn sampling_options(&self) -> SamplingOptions {
-        let Self { sampling, penalties, dry, .. } = self;
-        let breakers = match dry.dry_sequence_breaker.as_slice() {
+        let Self { seed, sampling, tokens, .. } = self;
+        let breakers = match tokens.dry_sequence_breaker.as_slice() {
             [] => None,
             [none] if none == "none" => Some(Vec::new()),
             given => Some(given.to_vec()),
         };
         SamplingOptions {
-            temperature: sampling.temperature,
-            top_k: sampling.top_k,
-            typical_p: sampling.typical_p,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            xtc: XtcOptions { probability: sampling.xtc_probability, threshold: sampling.xtc_threshold },
-            penalties: PenaltyOptions {
-                repetition: penalties.repetition_penalty,
-                frequency: penalties.frequency_penalty,
-                presence: penalties.presence_penalty,
-                window: penalties.penalty_last_n,
-            },
-            dry: DryOptions {
-                multiplier: dry.dry_multiplier,
-                base: dry.dry_base,
-                allowed_length: dry.dry_allowed_length,
-                window: dry.dry_penalty_last_n,
-                breakers,
-            },
-            logit_bias: sampling.logit_bias.clone(),
-            seed: sampling.seed,
+            dry_sequence_breakers: breakers,
+            logit_bias: tokens.logit_bias.clone(),
+            seed: seed.seed,
+            ..sampling.options().clone()
         }
     }
 }

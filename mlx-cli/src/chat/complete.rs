@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::command::COMMANDS;
-use super::params::NAMES;
+use super::params::names;
 use crate::completion::models_here;
 use crate::input::expanded;
 
@@ -29,7 +29,7 @@ pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
         }
         "/think" => (whole, matching(&["on", "off", "auto"], rest)),
         "/params" => {
-            let named = matching(&NAMES, word);
+            let named = matching(&names(), word);
             (start, named.into_iter().map(|name| name + "=").collect())
         }
         _ => (line.len(), Vec::new()),

@@ -1,35 +1,20 @@
 //! `/params`: the parameters of a request by name, to show and to change.
 
-use std::str::FromStr;
-
 use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
-use mlx_core::sampling::{SamplingOptions, Setting, Source, settings};
+use mlx_core::sampling::{Kind, PARAMETERS, Parameter, SamplingOptions, Setting, Source, settings};
 
 /// The sources of values from the command line, and from `/params` or `/seed`.
 const FLAG: &str = "flag";
 const SESSION: &str = "session";
 
+/// Parameters that are not in the table.
+const OTHERS: [&str; 2] = ["max_tokens", "seed"];
+
 /// The parameters that [`change`] knows.
-pub(super) const NAMES: [&str; 17] = [
-    "max_tokens",
-    "seed",
-    "temperature",
-    "top_k",
-    "typical_p",
-    "top_p",
-    "min_p",
-    "xtc_probability",
-    "xtc_threshold",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "penalty_last_n",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-];
+pub(super) fn names() -> Vec<&'static str> {
+    OTHERS.into_iter().chain(PARAMETERS.iter().map(|it| it.name)).collect()
+}
 
 /// Applies `NAME=VALUE ...`; the value `default` resets a parameter. Checks the form only.
 pub(crate) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
@@ -112,11 +97,11 @@ impl Params<'_> {
 }
 
 fn flags(options: &RequestOptions) -> Vec<String> {
-    let SamplingOptions { logit_bias, dry, .. } = &options.sampling;
+    let SamplingOptions { logit_bias, dry_sequence_breakers, .. } = &options.sampling;
     let bias = logit_bias.iter().map(|(id, bias)| format!("--logit-bias {id}={bias}"));
     let stop = options.stop.iter().map(|text| format!("--stop {text:?}"));
     let ignore = options.ignore_eos.then(|| "--ignore-eos".to_owned());
-    let breakers = dry.breakers.iter().flat_map(|breakers| match breakers.as_slice() {
+    let breakers = dry_sequence_breakers.iter().flat_map(|breakers| match breakers.as_slice() {
         [] => vec!["--dry-sequence-breaker none".to_owned()],
         given => given.iter().map(|text| format!("--dry-sequence-breaker {text:?}")).collect(),
     });
@@ -125,63 +110,30 @@ fn flags(options: &RequestOptions) -> Vec<String> {
 
 fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), String> {
     let sampling = &mut options.sampling;
-    match name {
-        "max_tokens" => put(&mut options.max_tokens, name, value),
-        "seed" => put(&mut sampling.seed, name, value),
-        "temperature" => put(&mut sampling.temperature, name, value),
-        "top_k" => put(&mut sampling.top_k, name, value),
-        "typical_p" => put(&mut sampling.typical_p, name, value),
-        "top_p" => put(&mut sampling.top_p, name, value),
-        "min_p" => put(&mut sampling.min_p, name, value),
-        "xtc_probability" => put(&mut sampling.xtc.probability, name, value),
-        "xtc_threshold" => put(&mut sampling.xtc.threshold, name, value),
-        "repetition_penalty" => put(&mut sampling.penalties.repetition, name, value),
-        "frequency_penalty" => put(&mut sampling.penalties.frequency, name, value),
-        "presence_penalty" => put(&mut sampling.penalties.presence, name, value),
-        "penalty_last_n" => put(&mut sampling.penalties.window, name, value),
-        "dry_multiplier" => put(&mut sampling.dry.multiplier, name, value),
-        "dry_base" => put(&mut sampling.dry.base, name, value),
-        "dry_allowed_length" => put(&mut sampling.dry.allowed_length, name, value),
-        "dry_penalty_last_n" => put(&mut sampling.dry.window, name, value),
-        other => Err(format!("{other} is not a parameter; there are {}", NAMES.join(", "))),
-    }
-}
-
-/// A type of parameters.
-trait Number: FromStr {
-    /// Its name in messages.
-    const FORM: &str;
-}
-
-impl Number for f32 {
-    const FORM: &str = "a number";
-}
-
-impl Number for i64 {
-    const FORM: &str = "a whole number";
-}
-
-impl Number for u32 {
-    const FORM: &str = "a whole number from 0 on";
-}
-
-impl Number for u64 {
-    const FORM: &str = "a whole number from 0 on";
-}
-
-impl Number for usize {
-    const FORM: &str = "a whole number from 0 on";
-}
-
-fn put<T: Number>(place: &mut Option<T>, name: &str, value: &str) -> Result<(), String> {
-    *place = match value {
-        "default" => None,
-        value => {
-            let wrong = |_| format!("{name} cannot be {value:?}; it must be {}, or default", T::FORM);
-            Some(value.parse().map_err(wrong)?)
+    match (name, Parameter::by_name(name)) {
+        ("max_tokens", _) => options.max_tokens = read(name, value, Kind::Count, |it| it.parse().ok())?,
+        ("seed", _) => sampling.seed = read(name, value, Kind::Count, |it| it.parse().ok())?,
+        (_, Some(parameter)) => {
+            let number = read(name, value, parameter.kind, |it| parameter.parse(it))?;
+            parameter.set(sampling, number);
         }
-    };
+        (other, None) => return Err(format!("{other} is not a parameter; there are {}", names().join(", "))),
+    }
     Ok(())
+}
+
+/// Reads a value; `default` is none.
+fn read<T>(
+    name: &str,
+    value: &str,
+    kind: Kind,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    if value == "default" {
+        return Ok(None);
+    }
+    let wrong = || format!("{name} cannot be {value:?}; it must be {}, or default", kind.words());
+    parse(value).ok_or_else(wrong).map(Some)
 }
 
 #[cfg(test)]
@@ -234,8 +186,15 @@ mod tests {
         change(&mut options, text).expect("all are parameters");
         assert_eq!(line(&options), text);
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
-        for name in NAMES {
+        for name in names() {
             change(&mut options, &format!("{name}=default")).expect("it is a parameter");
+        }
+        for parameter in PARAMETERS {
+            let value = parameter.example;
+            change(&mut options, &format!("{}={value}", parameter.name)).expect("it is a parameter");
+            let set = parameter.get(&options.sampling).expect("it was set");
+            assert!((set - value).abs() < 1e-6, "{}", parameter.name);
+            change(&mut options, &format!("{}=default", parameter.name)).expect("it is a parameter");
         }
         change(&mut options, text).expect("all are parameters");
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
@@ -257,7 +216,7 @@ mod tests {
         let mut options =
             RequestOptions { ignore_eos: true, stop: vec!["\n".into()], ..RequestOptions::default() };
         options.sampling.logit_bias = vec![(5, -2.0)];
-        options.sampling.dry.breakers = Some(Vec::new());
+        options.sampling.dry_sequence_breakers = Some(Vec::new());
         let flags = "from the command line: --logit-bias 5=-2 --stop \"\\n\" --ignore-eos --dry-sequence-breaker none";
         let table = params(&options, &options).table().expect("valid");
         assert_eq!(table.lines().last(), Some(flags));

@@ -6,7 +6,6 @@ use crate::error::Result;
 
 /// The size of stored layers, and the ways back from it.
 #[derive(Debug, Clone, Copy, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(crate) struct StoreInfo {
     /// The number of positions of every layer.
     pub(crate) positions: usize,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::filters::{Candidates, min_p_floor};
-use super::params::{SamplingParams, Xtc};
+use super::parameters::SamplingParams;
+use super::params::Xtc;
 
 /// A filter that is on, with its setting.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +27,14 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(params: &SamplingParams, protected: Arc<[u32]>) -> Self {
-        let SamplingParams { top_k, typical_p, top_p, min_p, xtc, .. } = *params;
+        let SamplingParams { top_k, typical_p, top_p, min_p, .. } = *params;
+        let xtc = params.xtc();
         let filters = [
             (top_k > 0).then_some(Filter::TopK(top_k as usize)),
             (typical_p < 1.0).then_some(Filter::TypicalP(typical_p)),
             (top_p < 1.0).then_some(Filter::TopP(top_p)),
             (min_p > 0.0).then_some(Filter::MinP(min_p)),
-            (xtc.probability > 0.0).then_some(Filter::Xtc(xtc)),
+            xtc.is_on().then_some(Filter::Xtc(xtc)),
         ];
         Self { filters: filters.into_iter().flatten().collect(), protected }
     }

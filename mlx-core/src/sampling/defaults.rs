@@ -1,8 +1,7 @@
 //! Default values of sampling parameters, and the source of each value in use. Invariant: the only place of defaults that differ
-//! between front ends; values that mean "off" are in [`super::params`].
+//! between front ends; all others are in the table of parameters.
 
-use super::options::{PenaltyOptions, SamplingOptions};
-use super::params::SamplingParams;
+use super::parameters::{PARAMETERS, Parameter, SamplingOptions, SamplingParams};
 use crate::error::Result;
 
 /// The values that apply where neither the request nor the checkpoint sets one.
@@ -28,7 +27,7 @@ impl SamplingDefaults {
                 temperature: Some(0.8),
                 top_k: Some(40),
                 top_p: Some(0.9),
-                penalties: PenaltyOptions { window: Some(64), ..PenaltyOptions::default() },
+                penalty_last_n: Some(64),
                 ..off
             },
         }
@@ -77,43 +76,17 @@ pub fn settings(
     defaults: SamplingDefaults,
 ) -> Result<Vec<Setting>> {
     let params = SamplingParams::resolve(request, &checkpoint.or(&defaults.options()))?;
-    let SamplingParams { temperature, top_k, typical_p, top_p, min_p, xtc, penalties, dry, .. } = &params;
-    let is_greedy = *temperature == 0.0;
-    let setting = |name, value: &dyn ToString, is_on: bool, is_set: fn(&SamplingOptions) -> bool| {
-        let source = if is_set(request) {
-            Source::Request
-        } else if is_set(checkpoint) {
-            Source::Checkpoint
-        } else {
-            Source::Default
+    let setting = |parameter: &Parameter| {
+        let is_set = |options: &SamplingOptions| parameter.get(options).is_some();
+        let source = match (is_set(request), is_set(checkpoint)) {
+            (true, _) => Source::Request,
+            (false, true) => Source::Checkpoint,
+            (false, false) => Source::Default,
         };
-        Setting { name, value: value.to_string(), source, is_off: !is_on }
+        let (value, is_off) = (parameter.text(&params), !parameter.is_on(&params));
+        Setting { name: parameter.name, value, source, is_off }
     };
-    let filters = |is_on: bool| is_on && !is_greedy;
-    let has_xtc = filters(xtc.probability > 0.0);
-    Ok(vec![
-        setting("temperature", temperature, true, |it| it.temperature.is_some()),
-        setting("top_k", top_k, filters(*top_k > 0), |it| it.top_k.is_some()),
-        setting("typical_p", typical_p, filters(*typical_p < 1.0), |it| it.typical_p.is_some()),
-        setting("top_p", top_p, filters(*top_p < 1.0), |it| it.top_p.is_some()),
-        setting("min_p", min_p, filters(*min_p > 0.0), |it| it.min_p.is_some()),
-        setting("xtc_probability", &xtc.probability, has_xtc, |it| it.xtc.probability.is_some()),
-        setting("xtc_threshold", &xtc.threshold, has_xtc, |it| it.xtc.threshold.is_some()),
-        setting("repetition_penalty", &penalties.repetition, penalties.repeats(), |it| {
-            it.penalties.repetition.is_some()
-        }),
-        setting("frequency_penalty", &penalties.frequency, penalties.frequency != 0.0, |it| {
-            it.penalties.frequency.is_some()
-        }),
-        setting("presence_penalty", &penalties.presence, penalties.presence != 0.0, |it| {
-            it.penalties.presence.is_some()
-        }),
-        setting("penalty_last_n", &penalties.window, penalties.is_on(), |it| it.penalties.window.is_some()),
-        setting("dry_multiplier", &dry.multiplier, dry.is_on(), |it| it.dry.multiplier.is_some()),
-        setting("dry_base", &dry.base, dry.is_on(), |it| it.dry.base.is_some()),
-        setting("dry_allowed_length", &dry.allowed_length, dry.is_on(), |it| it.dry.allowed_length.is_some()),
-        setting("dry_penalty_last_n", &dry.window, dry.is_on(), |it| it.dry.window.is_some()),
-    ])
+    Ok(PARAMETERS.iter().map(setting).collect())
 }
 
 #[cfg(test)]

@@ -4,22 +4,9 @@ use std::path::Path;
 
 use mlx_files::Warnings;
 
-use super::options::SamplingOptions;
-use super::params::SamplingParams;
+use super::parameters::{Group, Kind, PARAMETERS, Parameter, SamplingOptions};
 use crate::config::Fields;
 use crate::error::{Error, Result};
-
-/// Sets one option to the number in the file.
-type Put = fn(&mut SamplingOptions, f32);
-
-/// The keys and their options.
-const SETTINGS: [(&str, Put); 5] = [
-    ("temperature", |options, value| options.temperature = Some(value)),
-    ("typical_p", |options, value| options.typical_p = Some(value)),
-    ("top_p", |options, value| options.top_p = Some(value)),
-    ("min_p", |options, value| options.min_p = Some(value)),
-    ("repetition_penalty", |options, value| options.penalties.repetition = Some(value)),
-];
 
 /// The consequence of a setting that cannot be used.
 const UNUSED: &str = "this setting is not used";
@@ -34,9 +21,9 @@ impl SamplingOptions {
 
     /// Reads the values of `generation_config.json` as transformers means them. A setting that cannot be used gives a warning.
     pub(crate) fn read(fields: &Fields, warnings: &mut Warnings) -> Self {
-        let mut options = Self { top_k: warnings.or_default(top_k(fields), UNUSED), ..Self::default() };
-        for (key, put) in SETTINGS {
-            let changed = with_setting(&options, fields, key, put);
+        let mut options = Self::default();
+        for parameter in PARAMETERS {
+            let changed = with_setting(&options, fields, parameter);
             if let Some(changed) = warnings.or_default(changed, UNUSED) {
                 options = changed;
             }
@@ -48,48 +35,40 @@ impl SamplingOptions {
     /// temperature or a filter, has chosen its sampling: the others are 1 and off, as in transformers, and not the defaults of a front
     /// end. Transformers' default top_k of 50 is not added.
     fn completed(self, do_sample: Option<bool>) -> Self {
-        let Self { temperature, top_k, typical_p, top_p, min_p, .. } = self;
-        let has_floats = [temperature, typical_p, top_p, min_p].iter().any(Option::is_some);
-        let chosen = Self {
-            temperature: Some(1.0),
-            top_k: Some(0),
-            typical_p: Some(1.0),
-            top_p: Some(1.0),
-            min_p: Some(0.0),
-            ..Self::default()
-        };
+        let is_choice = |it: &&Parameter| it.group == Group::Sampling && it.checkpoint.is_some();
+        let mut chosen = Self::default();
+        for parameter in PARAMETERS.iter().filter(is_choice) {
+            parameter.set(&mut chosen, Some(parameter.default()));
+        }
         match do_sample {
             Some(false) => Self { temperature: Some(0.0), ..self },
             Some(true) => self.or(&chosen),
-            None if has_floats || top_k.is_some() => self.or(&chosen),
+            None if PARAMETERS.iter().filter(is_choice).any(|it| it.get(&self).is_some()) => self.or(&chosen),
             None => self,
         }
     }
 }
 
-/// The options with the setting under `key`, if it is in the file.
+/// Returns the options with the file's value of a parameter, if it has one.
 fn with_setting(
     options: &SamplingOptions,
     fields: &Fields,
-    key: &str,
-    put: Put,
+    parameter: &Parameter,
 ) -> Result<Option<SamplingOptions>> {
-    let Some(number) = fields.optional_number(key)? else { return Ok(None) };
-    let mut changed = options.clone();
-    put(&mut changed, number as f32);
-    SamplingParams::resolve(&changed, &SamplingOptions { seed: Some(0), ..SamplingOptions::default() })
-        .map_err(|error| Error::file(fields.path(), error.to_string()))?;
-    Ok(Some(changed))
-}
-
-/// Some exports write -1 for "off".
-fn top_k(fields: &Fields) -> Result<Option<u32>> {
-    match fields.optional_number("top_k")? {
-        Some(k) if k.fract() != 0.0 || k < -1.0 => {
-            Err(fields.error("top_k", format_args!("is {k}; it must be a whole number")))
+    let Some(key) = parameter.checkpoint else { return Ok(None) };
+    let Some(mut number) = fields.optional_number(key)? else { return Ok(None) };
+    if parameter.kind == Kind::Count {
+        if number.fract() != 0.0 || number < -1.0 {
+            return Err(fields.error(key, format_args!("is {number}; it must be a whole number")));
         }
-        k => Ok(k.map(|k| k as u32)),
+        // Some exports write -1 for "off".
+        number = number.max(0.0);
     }
+    let mut changed = options.clone();
+    parameter.set(&mut changed, Some(number));
+    let checked = parameter.check(&changed.clone().with_defaults());
+    checked.map_err(|error| Error::file(fields.path(), error.to_string()))?;
+    Ok(Some(changed))
 }
 
 #[cfg(test)]
@@ -106,6 +85,18 @@ mod tests {
         let all = settings(&SamplingOptions::default(), &checkpoint, SamplingDefaults::Chat).expect("valid");
         let shown = all.iter().filter(|it| ["temperature", "top_p", "min_p"].contains(&it.name));
         shown.map(|it| format!("{} {}", it.value, it.source.as_str())).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn every_parameter_with_a_key_is_read() {
+        for parameter in PARAMETERS {
+            let Some(key) = parameter.checkpoint else { continue };
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = format!("{{\"{key}\": {}}}", parameter.example);
+            std::fs::write(folder.path().join("generation_config.json"), file).expect("it can be written");
+            let value = parameter.get(&SamplingOptions::of_checkpoint(folder.path())).expect("it is read");
+            assert!((value - parameter.example).abs() < 1e-6, "{key}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Randomness as a function of (seed, position, stream). Invariant: nothing about it is state, so rollback,
+//! Randomness as a function of (seed, position, stream), and new seeds. Invariant: nothing about it is state, so rollback,
 //! batching and preemption cannot disturb it, and no crate's upgrade can change it.
 
 /// The use of a position's randomness; the numbers of different streams are independent.
@@ -36,6 +36,13 @@ pub fn uniform(seed: u64, position: u64, stream: Stream) -> f64 {
 /// answer of a request for one, and `combine(seed, choice)` for the others.
 pub fn choice_seed(seed: u64, choice: u64) -> u64 {
     if choice == 0 { seed } else { combine(seed, choice) }
+}
+
+/// A seed that differs from run to run: a hash under the random keys that the standard library takes from the
+/// operating system. Below 2^53, so that it survives a trip through JSON.
+pub fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11
 }
 
 #[cfg(test)]

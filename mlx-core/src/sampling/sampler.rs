@@ -9,7 +9,7 @@ use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
 use super::noise::{Stream, uniform};
-use super::params::SamplingParams;
+use super::parameters::SamplingParams;
 use super::pending_draw::{Edits, PendingDraw, RandomDraw};
 use super::scratch::Scratch;
 use super::state::SamplerState;
@@ -64,7 +64,7 @@ pub struct Draw {
 impl Sampler {
     /// A sampler for one sequence; `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
     pub fn new(params: SamplingParams, logprobs: Option<usize>, token_table: &TokenTable) -> Self {
-        let breakers = Breakers::new(&params.dry.breakers, Arc::clone(&token_table.text));
+        let breakers = Breakers::new(&params.dry_sequence_breakers, Arc::clone(&token_table.text));
         let chain = Chain::new(&params, Arc::clone(&token_table.protected));
         Self { params, logprobs, chain, breakers, constraint: None, state: None }
     }
@@ -159,7 +159,7 @@ impl Sampler {
     }
 
     fn is_penalized(&self) -> bool {
-        self.params.penalties.is_on() || self.params.dry.is_on()
+        self.params.penalties().is_on() || self.params.dry().is_on()
     }
 
     /// The row with bias and penalties and, given a `mask` to compute in, the constraint, in `buffer`; the row itself if there is nothing to

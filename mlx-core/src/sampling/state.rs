@@ -3,7 +3,7 @@
 
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};
-use super::params::SamplingParams;
+use super::parameters::SamplingParams;
 use super::penalties::{Counted, Counts};
 use super::pending_draw::Edits;
 
@@ -25,12 +25,12 @@ impl SamplerState {
             Since::Append(tail) => (self.tokens.len(), tail),
             Since::Truncated { to, tail } => (to, tail),
         };
-        if params.penalties.is_on() {
+        if params.penalties().is_on() {
             let old = Counted { tokens: &self.tokens, prompt_length: self.prompt_length };
             let new = Counted { tokens: history.tokens(), prompt_length: history.prompt_length() };
-            self.counts.update(old, new, unchanged, params.penalties.window);
+            self.counts.update(old, new, unchanged, params.penalty_last_n);
         }
-        if params.dry.is_on() {
+        if params.dry().is_on() {
             self.repeats.truncate(&self.tokens, unchanged, breakers);
             self.repeats.extend(tail, breakers);
         }
@@ -41,21 +41,21 @@ impl SamplerState {
 
     /// Edits a row of logits as the history that was last synced asks for.
     pub(super) fn apply(&mut self, params: &SamplingParams, row: &mut [f32]) {
-        if params.penalties.is_on() {
-            self.counts.apply(&params.penalties, row);
+        if params.penalties().is_on() {
+            self.counts.apply(&params.penalties(), row);
         }
-        if params.dry.is_on() {
-            self.repeats.apply(&params.dry, &self.tokens, row);
+        if params.dry().is_on() {
+            self.repeats.apply(&params.dry(), &self.tokens, row);
         }
     }
 
     /// What [`Self::apply`] does to each token, behind the biases that `edits` has.
     pub(super) fn add_edits(&mut self, params: &SamplingParams, edits: &mut Edits) {
-        if params.penalties.is_on() {
-            self.counts.add_edits(&params.penalties, edits);
+        if params.penalties().is_on() {
+            self.counts.add_edits(&params.penalties(), edits);
         }
-        if params.dry.is_on() {
-            self.repeats.add_edits(&params.dry, &self.tokens, edits);
+        if params.dry().is_on() {
+            self.repeats.add_edits(&params.dry(), &self.tokens, edits);
         }
     }
 }

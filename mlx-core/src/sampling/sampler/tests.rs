@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::*;
-use crate::sampling::{DryOptions, PenaltyOptions, SamplingOptions};
+use crate::sampling::SamplingOptions;
 
 const VOCABULARY: u32 = 12;
 
@@ -38,7 +38,7 @@ mod oracle {
                 row[id as usize] += bias;
             }
         }
-        let penalties = params.penalties;
+        let penalties = params.penalties();
         let start = window(history, penalties.window);
         let in_window = |places: std::ops::Range<usize>, id: usize| {
             history.tokens()[places].iter().filter(|&&token| token as usize == id).count()
@@ -53,7 +53,7 @@ mod oracle {
                 *logit -= penalties.frequency * generated as f32 + penalties.presence;
             }
         }
-        if params.dry.multiplier > 0.0 && params.dry.window != 0 {
+        if params.dry_multiplier > 0.0 && params.dry_penalty_last_n != 0 {
             dry(row, history, params);
         }
     }
@@ -70,12 +70,13 @@ mod oracle {
     }
 
     fn dry(row: &mut [f32], history: &TokenHistory, params: &SamplingParams) {
-        let (tokens, settings) = (history.tokens(), &params.dry);
+        let (tokens, settings) = (history.tokens(), params.dry());
         let start = window(history, settings.window);
         let Some(end) = tokens.len().checked_sub(1) else { return };
         let text: Vec<u8> = tokens.iter().map(|id| b'a' + (id % 26) as u8).collect();
-        let completes =
-            |place: usize| settings.breakers.iter().any(|it| text[..=place].ends_with(it.as_bytes()));
+        let completes = |place: usize| {
+            params.dry_sequence_breakers.iter().any(|it| text[..=place].ends_with(it.as_bytes()))
+        };
         let mut longest = vec![0usize; row.len()];
         for earlier in start..end {
             let reach = (0..=earlier - start)
@@ -147,11 +148,12 @@ fn maybe(range: std::ops::Range<f32>) -> impl Strategy<Value = Option<f32>> {
 
 fn settings() -> impl Strategy<Value = SamplingOptions> {
     let penalties = (maybe(0.5..2.0), maybe(-1.0..1.0), maybe(-1.0..1.0), windows()).prop_map(
-        |(repetition, frequency, presence, window)| PenaltyOptions {
-            repetition,
-            frequency,
-            presence,
-            window,
+        |(repetition_penalty, frequency_penalty, presence_penalty, penalty_last_n)| SamplingOptions {
+            repetition_penalty,
+            frequency_penalty,
+            presence_penalty,
+            penalty_last_n,
+            ..SamplingOptions::default()
         },
     );
     let breakers = prop_oneof![
@@ -162,20 +164,19 @@ fn settings() -> impl Strategy<Value = SamplingOptions> {
         Just(Some(vec!["bab".to_owned()])),
     ];
     let dry = (maybe(0.1..3.0), maybe(1.0..4.0), proptest::option::of(1..5u32), windows(), breakers)
-        .prop_map(|(multiplier, base, allowed_length, window, breakers)| DryOptions {
-            multiplier,
-            base,
-            allowed_length,
-            window,
-            breakers,
+        .prop_map(|(multiplier, base, allowed_length, window, breakers)| SamplingOptions {
+            dry_multiplier: multiplier,
+            dry_base: base,
+            dry_allowed_length: allowed_length,
+            dry_penalty_last_n: window,
+            dry_sequence_breakers: breakers,
+            ..SamplingOptions::default()
         });
     let bias = proptest::collection::btree_map(0..VOCABULARY + 3, -5.0..5.0f32, 0..3);
     (penalties, dry, bias).prop_map(|(penalties, dry, bias)| SamplingOptions {
-        penalties,
-        dry,
         logit_bias: bias.into_iter().collect(),
         temperature: Some(0.0),
-        ..SamplingOptions::default()
+        ..penalties.or(&dry)
     })
 }
 
@@ -284,13 +285,11 @@ fn wavy_row(length: usize) -> Vec<f32> {
 fn all_penalties() -> SamplingOptions {
     SamplingOptions {
         temperature: Some(0.0),
-        penalties: PenaltyOptions {
-            repetition: Some(1.2),
-            frequency: Some(0.1),
-            presence: Some(0.3),
-            window: Some(64),
-        },
-        dry: DryOptions { multiplier: Some(0.8), ..DryOptions::default() },
+        repetition_penalty: Some(1.2),
+        frequency_penalty: Some(0.1),
+        presence_penalty: Some(0.3),
+        penalty_last_n: Some(64),
+        dry_multiplier: Some(0.8),
         ..SamplingOptions::default()
     }
 }
@@ -317,19 +316,18 @@ fn two_hundred_greedy_steps_with_all_penalties_are_the_oracles() {
 /// Multi-token and partial breakers, spelled out.
 #[test]
 fn a_breaker_across_tokens_stops_a_repeated_sequence() {
-    let dry = |breakers: &[&str]| DryOptions {
-        multiplier: Some(1.0),
-        base: Some(2.0),
-        breakers: Some(breakers.iter().map(|&text| text.to_owned()).collect()),
-        ..DryOptions::default()
+    let dry = |breakers: &[&str]| SamplingOptions {
+        dry_multiplier: Some(1.0),
+        dry_base: Some(2.0),
+        dry_sequence_breakers: Some(breakers.iter().map(|&text| text.to_owned()).collect()),
+        ..SamplingOptions::default()
     };
     // d e a b f | d e a b: the newest four tokens repeat the first four, so f would go on.
     let history = TokenHistory::new(vec![3, 4, 0, 1, 5, 3, 4, 0, 1]);
     let penalty = |breakers: &[&str]| {
-        let options = SamplingOptions { dry: dry(breakers), ..SamplingOptions::default() };
-        let params = resolve(&options);
+        let params = resolve(&dry(breakers));
         let (mut state, mut row) = (SamplerState::default(), vec![0.0; 12]);
-        state.sync(&history, &params, &Breakers::new(&params.dry.breakers, token_table().text));
+        state.sync(&history, &params, &Breakers::new(&params.dry_sequence_breakers, token_table().text));
         state.apply(&params, &mut row);
         -row[5]
     };

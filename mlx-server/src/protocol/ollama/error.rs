@@ -1,24 +1,11 @@
 //! Errors of Ollama's API.
 
 use axum::http::StatusCode;
+use mlx_core::sampling::PARAMETERS;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-
-/// Where the core's names of fields stand in a request.
-const NAMES: [(&str, &str); 10] = [
-    ("temperature", "options.temperature"),
-    ("top_k", "options.top_k"),
-    ("top_p", "options.top_p"),
-    ("min_p", "options.min_p"),
-    ("typical_p", "options.typical_p"),
-    ("repetition_penalty", "options.repeat_penalty"),
-    ("penalty_last_n", "options.repeat_last_n"),
-    ("frequency_penalty", "options.frequency_penalty"),
-    ("presence_penalty", "options.presence_penalty"),
-    ("stop", "options.stop"),
-];
 
 /// A response that is an error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,7 +16,11 @@ pub(crate) struct OllamaError {
 
 /// The status and the body of a response that is an error.
 pub(crate) fn write(error: &ApiError, _request_id: &str) -> (StatusCode, Vec<u8>) {
-    let named = NAMES.iter().fold(error.clone(), |error, (core, public)| error.renamed(core, public));
+    let stop = error.clone().renamed("stop", "options.stop");
+    let named = PARAMETERS.iter().fold(stop, |error, parameter| match parameter.ollama {
+        Some(name) => error.renamed(parameter.name, &format!("options.{name}")),
+        None => error,
+    });
     // A text always has a form in JSON.
     (error.status(), serde_json::to_vec(&OllamaError { error: named.message() }).unwrap_or_default())
 }

@@ -1,13 +1,13 @@
 //! The options of a request in Ollama's API.
 
-use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
+use mlx_core::sampling::{PARAMETERS, SamplingOptions};
 use mlx_json::{Number, Value};
 use serde_json::json;
 
 use crate::error::ApiError;
 use crate::field_value::whole;
 use crate::fields::Fields;
-use crate::protocol::openai::OneOrMany;
+use crate::protocol::openai::{OneOrMany, sampling};
 
 /// Options that say how a model is loaded: the server's flags say that here, and no answer depends on it.
 const OF_LOADING: [&str; 10] = [
@@ -57,21 +57,12 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     for (option, allowed, why) in fixed() {
         fields.only(option, &allowed, why)?;
     }
-    let sampling = SamplingOptions {
-        temperature: fields.take("temperature")?,
-        top_k: fields.take("top_k")?,
-        top_p: fields.take("top_p")?,
-        min_p: fields.take("min_p")?,
-        typical_p: fields.take("typical_p")?,
-        penalties: PenaltyOptions {
-            repetition: fields.take("repeat_penalty")?,
-            frequency: fields.take("frequency_penalty")?,
-            presence: fields.take("presence_penalty")?,
-            window: fields.take("repeat_last_n")?,
-        },
-        seed: seed(&mut fields)?,
-        ..SamplingOptions::default()
-    };
+    let mut sampling = SamplingOptions { seed: seed(&mut fields)?, ..SamplingOptions::default() };
+    for parameter in PARAMETERS {
+        if let Some(name) = parameter.ollama {
+            sampling::take(&mut fields, parameter, name, &mut sampling)?;
+        }
+    }
     let max_tokens = max_tokens(&mut fields)?;
     let stop: Option<OneOrMany> = fields.take("stop")?;
     let unused = fields.into_unused();
@@ -99,6 +90,16 @@ fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
 mod tests {
     use super::*;
     use crate::fields::value as json;
+
+    #[test]
+    fn every_parameter_with_a_name_here_is_an_option() {
+        for parameter in PARAMETERS {
+            let Some(name) = parameter.ollama else { continue };
+            let options = read(Some(json!({name: sampling::example(parameter)}))).expect("valid");
+            let value = parameter.get(&options.sampling).expect("it was given");
+            assert!((value - parameter.example).abs() < 1e-6, "{name}");
+        }
+    }
 
     #[test]
     fn options_are_honored_neutral_named_or_refused() {

@@ -11,7 +11,7 @@ use super::OneOrMany;
 use super::constraint::ConstraintFields;
 use super::message::{self, Message, ToolCallObject, ToolFunction};
 use super::options::{self, OutputFields, StreamOptions};
-use super::sampling::{PenaltyFields, SamplingFields};
+use super::sampling::SamplingFields;
 use super::schema::{Fixed, merged, register};
 use super::tools::{self, FunctionObject, ToolFields, ToolObject};
 use super::writer::OutputOptions;
@@ -149,7 +149,6 @@ fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
         HintFields::schema(),
         ConstraintFields::schema(),
         SamplingFields::schema(),
-        PenaltyFields::schema(),
     ];
     let object = merged(groups.into_iter().chain(more), &fixed());
     object.list::<Message>("messages", "The conversation so far.").build(&["messages"])

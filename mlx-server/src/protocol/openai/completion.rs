@@ -8,7 +8,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::OneOrMany;
 use super::constraint::ConstraintFields;
 use super::options::{self, OutputFields, StreamOptions};
-use super::sampling::{PenaltyFields, SamplingFields};
+use super::sampling::SamplingFields;
 use super::schema::{merged, register};
 use super::writer::OutputOptions;
 use crate::chat_request::GenerationSpec;
@@ -95,7 +95,6 @@ impl PartialSchema for CompletionRequest {
             CompletionFields::schema(),
             ConstraintFields::schema(),
             SamplingFields::schema(),
-            PenaltyFields::schema(),
         ];
         merged(groups, &[]).build(&["prompt"])
     }

@@ -2,73 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+use mlx_core::sampling::{Kind, PARAMETERS, Parameter, SamplingOptions};
 use mlx_json::Number;
+use serde_json::{Value, json};
+use utoipa::PartialSchema;
+use utoipa::openapi::schema::{KnownFormat, Object, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{RefOr, Schema};
 
 use crate::error::ApiError;
 use crate::field_value;
 use crate::fields::{Fields, field_group};
 
+/// The sampling fields: those of the table of parameters, and [`OtherFields`].
+pub(crate) struct SamplingFields;
+
 field_group! {
-    /// How tokens are sampled.
-    pub(crate) struct SamplingFields {
-        /// Randomness; 0 always takes the likeliest token.
-        #[schema(minimum = 0, example = 0.5)]
-        pub(crate) temperature: f32,
-        /// Draw from the fewest tokens that are this likely together.
-        #[schema(minimum = 0, maximum = 1, example = 0.9)]
-        pub(crate) top_p: f32,
-        /// Draw from this many of the likeliest tokens; 0 is off.
-        #[schema(example = 40)]
-        pub(crate) top_k: u32,
-        /// Never draw a token less likely than this share of the likeliest.
-        #[schema(minimum = 0, maximum = 1, example = 0.05)]
-        pub(crate) min_p: f32,
-        /// Draw from the most typical tokens that are this likely together.
-        #[schema(minimum = 0, maximum = 1, example = 0.9)]
-        pub(crate) typical_p: f32,
-        /// How often the likeliest tokens are excluded.
-        #[schema(minimum = 0, maximum = 1, example = 0.5)]
-        pub(crate) xtc_probability: f32,
-        /// How likely a token must be to be excluded.
-        #[schema(minimum = 0, maximum = 1, example = 0.2)]
-        pub(crate) xtc_threshold: f32,
+    /// Sampling fields that are no single numbers, and the seed.
+    pub(crate) struct OtherFields {
         /// The same seed gives the same tokens. A negative one counts from 2^64 down.
         #[schema(value_type = i64, example = 7)]
         pub(crate) seed: Number,
         /// Added to the logits of tokens, by token id.
         #[schema(example = json!({"5": -1.5}))]
         pub(crate) logit_bias: BTreeMap<String, f32>,
-    }
-}
-
-field_group! {
-    /// Penalties on repetition.
-    pub(crate) struct PenaltyFields {
-        /// Subtracted from a token's logit for each time it was generated.
-        #[schema(minimum = -100, maximum = 100, example = 0.5)]
-        pub(crate) frequency_penalty: f32,
-        /// Subtracted from a token's logit if it was generated.
-        #[schema(minimum = -100, maximum = 100, example = 0.5)]
-        pub(crate) presence_penalty: f32,
-        /// Divides positive and multiplies negative logits of tokens of prompt and answer; 1 is off.
-        #[schema(minimum = 0.001, maximum = 1000, example = 1.1)]
-        pub(crate) repetition_penalty: f32,
-        /// How many of the last tokens the three penalties count; -1 is all, 0 none.
-        #[schema(minimum = -1, example = 64)]
-        pub(crate) penalty_last_n: i64,
-        /// Scale of the penalty on repeated sequences; 0 is off.
-        #[schema(minimum = 0, maximum = 100, example = 0.8)]
-        pub(crate) dry_multiplier: f32,
-        /// Growth of that penalty with each repeated token.
-        #[schema(minimum = 1, maximum = 100, example = 1.5)]
-        pub(crate) dry_base: f32,
-        /// Sequences shorter than this repeat freely.
-        #[schema(minimum = 1, example = 3)]
-        pub(crate) dry_allowed_length: u32,
-        /// How many of the last tokens that penalty counts; -1 is all, 0 none.
-        #[schema(minimum = -1, example = 64)]
-        pub(crate) dry_penalty_last_n: i64,
         /// Texts that no repeated sequence reaches across.
         #[schema(example = json!(["\n"]))]
         pub(crate) dry_sequence_breakers: Vec<String>,
@@ -77,31 +33,71 @@ field_group! {
 
 /// Takes all sampling fields of a request.
 pub(crate) fn read(fields: &mut Fields) -> Result<SamplingOptions, ApiError> {
-    let sampling = SamplingFields::read(fields)?;
-    let penalties = PenaltyFields::read(fields)?;
-    Ok(SamplingOptions {
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        typical_p: sampling.typical_p,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        xtc: XtcOptions { probability: sampling.xtc_probability, threshold: sampling.xtc_threshold },
-        penalties: PenaltyOptions {
-            repetition: penalties.repetition_penalty,
-            frequency: penalties.frequency_penalty,
-            presence: penalties.presence_penalty,
-            window: penalties.penalty_last_n,
-        },
-        dry: DryOptions {
-            multiplier: penalties.dry_multiplier,
-            base: penalties.dry_base,
-            allowed_length: penalties.dry_allowed_length,
-            window: penalties.dry_penalty_last_n,
-            breakers: penalties.dry_sequence_breakers,
-        },
-        logit_bias: bias(sampling.logit_bias.unwrap_or_default())?,
-        seed: sampling.seed.map(|seed| whole(&seed)).transpose()?,
-    })
+    let other = OtherFields::read(fields)?;
+    let mut options = SamplingOptions {
+        dry_sequence_breakers: other.dry_sequence_breakers,
+        logit_bias: bias(other.logit_bias.unwrap_or_default())?,
+        seed: other.seed.map(|seed| whole(&seed)).transpose()?,
+        ..SamplingOptions::default()
+    };
+    for parameter in PARAMETERS {
+        take(fields, parameter, parameter.name, &mut options)?;
+    }
+    Ok(options)
+}
+
+/// Takes the field `name` as the value of a parameter.
+pub(crate) fn take(
+    fields: &mut Fields,
+    parameter: &Parameter,
+    name: &str,
+    options: &mut SamplingOptions,
+) -> Result<(), ApiError> {
+    let value = match parameter.kind {
+        Kind::Float => fields.take::<f32>(name)?.map(f64::from),
+        Kind::Count => fields.take::<u32>(name)?.map(f64::from),
+        Kind::Whole => fields.take::<i64>(name)?.map(|number| number as f64),
+    };
+    parameter.set(options, value);
+    Ok(())
+}
+
+impl PartialSchema for SamplingFields {
+    fn schema() -> RefOr<Schema> {
+        let mut object = Object::new();
+        for parameter in PARAMETERS {
+            object.properties.insert(parameter.name.to_owned(), property(parameter).into());
+        }
+        if let RefOr::T(Schema::Object(other)) = OtherFields::schema() {
+            object.properties.extend(other.properties);
+        }
+        object.into()
+    }
+}
+
+/// The schema of a parameter's field.
+pub(crate) fn property(parameter: &Parameter) -> Object {
+    let (kind, format) = match parameter.kind {
+        Kind::Float => (Type::Number, KnownFormat::Float),
+        Kind::Count => (Type::Integer, KnownFormat::Int32),
+        Kind::Whole => (Type::Integer, KnownFormat::Int64),
+    };
+    ObjectBuilder::new()
+        .schema_type(kind)
+        .format(Some(SchemaFormat::KnownFormat(format)))
+        .description(Some(format!("{}.", parameter.help)))
+        .minimum(Some(parameter.range.min()))
+        .maximum(parameter.range.max())
+        .examples([example(parameter)])
+        .build()
+}
+
+/// A value of a parameter for documentation and tests.
+pub(crate) fn example(parameter: &Parameter) -> Value {
+    match parameter.kind {
+        Kind::Float => json!(parameter.example),
+        Kind::Count | Kind::Whole => json!(parameter.example as i64),
+    }
 }
 
 fn bias(given: BTreeMap<String, f32>) -> Result<Vec<(u32, f32)>, ApiError> {
@@ -119,4 +115,23 @@ fn whole(seed: &Number) -> Result<u64, ApiError> {
     whole
         .and_then(seed_of)
         .ok_or_else(|| ApiError::field("seed", format!("is {seed}; it must be a 64-bit whole number")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_a_field_with_a_schema() {
+        let RefOr::T(Schema::Object(schema)) = SamplingFields::schema() else { panic!("it is an object") };
+        for parameter in PARAMETERS {
+            let body = json!({parameter.name: example(parameter)}).to_string();
+            let mut fields = Fields::parse(body.as_bytes()).expect("an object");
+            let options = read(&mut fields).expect("valid");
+            let value = parameter.get(&options).expect("it was given");
+            assert!((value - parameter.example).abs() < 1e-6, "{}", parameter.name);
+            fields.end().expect("it was taken");
+            assert!(schema.properties.contains_key(parameter.name), "{}", parameter.name);
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::chat_request::{GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::options::{priority, speculate};
-use crate::protocol::openai::sampling::{self, PenaltyFields, SamplingFields};
+use crate::protocol::openai::sampling::{self, SamplingFields};
 use crate::protocol::openai::schema::merged;
 use crate::request_log::RequestId;
 
@@ -200,7 +200,7 @@ impl ResponseRequest {
 
 impl PartialSchema for ResponseRequest {
     fn schema() -> RefOr<Schema> {
-        let groups = [ResponseFields::schema(), SamplingFields::schema(), PenaltyFields::schema()];
+        let groups = [ResponseFields::schema(), SamplingFields::schema()];
         merged(
             groups,
             &[("background", vec![json!(false)], "A response is computed while the client waits.")],

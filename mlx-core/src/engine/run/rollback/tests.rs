@@ -16,8 +16,7 @@ use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::model::{self, LogitRows};
 use crate::sampling::{
-    Constraint, Cursor, DrawRequest, DryOptions, PenaltyOptions, Sampler, SamplingOptions, Scratch, Since,
-    TokenHistory, TokenMask,
+    Constraint, Cursor, DrawRequest, Sampler, SamplingOptions, Scratch, Since, TokenHistory, TokenMask,
 };
 use crate::weights::WeightPolicy;
 
@@ -68,13 +67,11 @@ impl Bench {
         let options = RequestOptions {
             sampling: SamplingOptions {
                 temperature: Some(0.9),
-                penalties: PenaltyOptions {
-                    repetition: Some(1.2),
-                    frequency: Some(0.3),
-                    window: Some(12),
-                    ..PenaltyOptions::default()
-                },
-                dry: DryOptions { multiplier: Some(0.8), allowed_length: Some(1), ..DryOptions::default() },
+                repetition_penalty: Some(1.2),
+                frequency_penalty: Some(0.3),
+                penalty_last_n: Some(12),
+                dry_multiplier: Some(0.8),
+                dry_allowed_length: Some(1),
                 seed: Some(7),
                 ..SamplingOptions::default()
             },
