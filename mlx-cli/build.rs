@@ -1,4 +1,4 @@
-//! Says from which commit the program is built, so that figures can name it.
+//! Puts the commit into optimized builds, so that their figures can name it. Debug builds leave it out: each commit would link them again.
 
 use std::io::Write;
 use std::process::Command;
@@ -9,11 +9,15 @@ fn main() -> std::io::Result<()> {
             Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // From an archive there is none.
-    let commit = git(&["rev-parse", "--short=9", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
+    let is_optimized = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let (commit, watched) = if is_optimized {
+        // An archive has no commit. The log moves with every commit.
+        let commit = git(&["rev-parse", "--short=9", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
+        (commit, git(&["rev-parse", "--git-path", "logs/HEAD"]))
+    } else {
+        ("debug build".to_owned(), None)
+    };
     let mut out = std::io::stdout();
     writeln!(out, "cargo::rustc-env=MLX_COMMIT={commit}")?;
-    // It moves with every commit.
-    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).unwrap_or_else(|| "build.rs".to_owned());
-    writeln!(out, "cargo::rerun-if-changed={log}")
+    writeln!(out, "cargo::rerun-if-changed={}", watched.as_deref().unwrap_or("build.rs"))
 }
