@@ -1,0 +1,18 @@
+//! The tests of the program `mlx`, one file each. They are one binary, so that MLX is linked once.
+
+mod chat_tools;
+mod cli;
+mod cli_pictures;
+mod hostile_models;
+mod http_bombs;
+mod hub;
+mod launch;
+mod offers;
+mod one_path;
+mod replay;
+mod structured_output;
+mod terminal;
+mod text_paths;
+mod tools;
+mod worker_parts;
+mod workers;

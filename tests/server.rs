@@ -1,0 +1,13 @@
+//! The tests of the program `mlx-server`, one file each. They are one binary, so that MLX is linked once.
+
+mod embeddings;
+mod greedy;
+mod http;
+mod http_clients;
+mod http_load;
+mod http_pictures;
+mod image_urls;
+mod messages;
+mod rerank;
+mod responses;
+mod tool_calls;
