@@ -5,10 +5,12 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use expectrl::session::OsSession;
-use expectrl::{Eof, Expect, Regex, Session};
+use expectrl::{Expect, Regex, Session};
 use mlx_tests::successors::{self, Successors};
 use mlx_tests::{model_folder, piped};
 use serde_json::Value;
+
+use crate::terminal::{PATIENCE, quit, type_line};
 
 /// A template whose prompt ends in another token when the last message is the result that the command gives, and in a third one for
 /// other results; so the answer shows what was in the prompt.
@@ -177,17 +179,10 @@ fn terminal(model: &Path, folder: &Path) -> OsSession {
     let mut command = command(model, folder, &[]);
     command.env("HOME", folder).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
     let mut session = Session::spawn(command).expect("the program starts");
-    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.set_expect_timeout(Some(PATIENCE));
     session.expect("is ready").expect("a greeting");
     session.expect("> ").expect("a prompt");
     session
-}
-
-/// Types a line, slower than any typist, and waits for the expected output.
-fn type_line(session: &mut OsSession, line: &str, expected: &str) {
-    std::thread::sleep(Duration::from_millis(200));
-    session.send_line(line).expect("it can be typed");
-    session.expect(Regex(expected)).unwrap_or_else(|error| panic!("{line}: {expected}: {error}"));
 }
 
 #[test]
@@ -206,8 +201,7 @@ fn the_user_is_asked_for_each_call() {
     type_line(&mut session, "/tools", "without a question");
     type_line(&mut session, "/retry", "I have seen it");
     assert_eq!(runs(work.path()), 3);
-    type_line(&mut session, "/quit", "");
-    session.expect(Eof).expect("the program ends");
+    quit(&mut session);
 }
 
 #[test]
@@ -217,12 +211,11 @@ fn an_interrupt_ends_a_command_and_not_the_chat() {
     type_line(&mut session, "Tide?", r"run it\?");
     type_line(&mut session, "y", "");
     let begun = Instant::now();
-    while runs(work.path()) == 0 && begun.elapsed() < Duration::from_mins(1) {
+    while runs(work.path()) == 0 && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(20));
     }
     session.send("\x03").expect("it can be typed");
     session.expect(Regex("stopped by the user(.|\r\n)*I know nothing")).expect("the chat goes on");
     type_line(&mut session, "/context", "tokens");
-    type_line(&mut session, "/quit", "");
-    session.expect(Eof).expect("the program ends");
+    quit(&mut session);
 }

@@ -38,6 +38,16 @@ fn wait_for(engine: &Engine) {
     }
 }
 
+/// Waits until the engine has noticed what was done to its connection, and has another one.
+fn wait_for_another(engine: &Engine, proxy: &Proxy) {
+    let begun = Instant::now();
+    while !proxy.is_whole() {
+        assert!(begun.elapsed() < SOON, "a harmed connection is still used: {:?}", engine.outage());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    wait_for(engine);
+}
+
 #[test]
 fn every_stream_ends_and_the_engine_goes_on() {
     let _turn = cpu();
@@ -104,13 +114,7 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
         let is_in_time = fault == Fault::Slow || begun.elapsed() < ENDS;
         assert!(is_in_time, "round {round}, {fault:?}: {:?}", begun.elapsed());
         proxy.set(Fault::None);
-        // What was cut or stalled is noticed within a second or two, if it was not in the middle of an answer.
-        std::thread::sleep(if fault == Fault::Slow {
-            Duration::ZERO
-        } else {
-            SILENCE + Duration::from_secs(2)
-        });
-        wait_for(&engine);
+        wait_for_another(&engine, &proxy);
         let after = run(&engine, &prompts[0], &greedy(tokens));
         let found = (&after.finished.reason, after.ids());
         assert_eq!(found, (&FinishReason::Length, expected[0].clone()), "round {round}: after it");
@@ -208,7 +212,6 @@ fn connections_that_say_nothing_keep_no_rank_0_out() {
     let worker = ThreadWorker::start_heard(folder.path(), Key::default(), None, hear);
     let idle: Vec<TcpStream> =
         (0..3).map(|_| TcpStream::connect(worker.address).expect("it listens")).collect();
-    std::thread::sleep(Duration::from_millis(200));
     let workers = Workers { patience: Duration::from_secs(1), ..workers([&worker.address]) };
     let options = EngineOptions { workers: Some(workers), ..EngineOptions::default() };
     let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");

@@ -4,11 +4,15 @@ mod escapes;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use expectrl::session::OsSession;
 use expectrl::{Eof, Expect, Regex, Session};
 use mlx_tests::{golden_folder, harmony, model_folder};
+use rustix::termios::{LocalModes, tcgetattr};
+
+/// A busy machine takes its time to load a model.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A chat with the tiny model in a terminal of its own.
 fn chat(home: &Path, arguments: &[&str]) -> OsSession {
@@ -28,26 +32,32 @@ fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&
     command.env_remove("MLX_LOG").current_dir(home);
     command.env_remove("TERM_PROGRAM").env_remove("LC_TERMINAL").envs(variables.iter().copied());
     let mut session = Session::spawn(command).expect("the program starts");
-    // A busy machine takes its time to load a model.
-    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.set_expect_timeout(Some(PATIENCE));
     session.expect("is ready").expect("a greeting");
     session.expect("> ").expect("a prompt");
     session
 }
 
-/// Faster than any typist; keys that arrive within a millisecond before the prompt can be lost.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Waits until the chat reads keys: its line editor has Ctrl-C as a key. Keys that come just before that can be lost.
+fn await_keys(session: &OsSession) {
+    let terminal = session.get_process().get_raw_handle().expect("a terminal");
+    let begun = Instant::now();
+    while tcgetattr(&terminal).is_ok_and(|modes| modes.local_modes.contains(LocalModes::ISIG)) {
+        assert!(begun.elapsed() < PATIENCE, "the chat reads no keys");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
-/// Types a line and waits for the expected output.
-fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
-    std::thread::sleep(PAUSE);
+/// Types a line when the chat reads one, and waits for the expected output.
+pub(crate) fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
+    await_keys(session);
     session.send_line(line).expect("it can be typed");
     let found = session.expect(Regex(expected)).unwrap_or_else(|error| panic!("{line}: {expected}: {error}"));
     String::from_utf8_lossy(found.get(0).expect("a match")).into_owned()
 }
 
-fn quit(session: &mut OsSession) {
-    std::thread::sleep(PAUSE);
+pub(crate) fn quit(session: &mut OsSession) {
+    await_keys(session);
     session.send_line("/quit").expect("it can be typed");
     session.expect(Eof).expect("the program ends");
 }
@@ -165,9 +175,10 @@ fn an_answer_that_is_stopped_says_so() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let options = ["--ignore-eos", "--temperature", "0", "--context-policy", "slide"];
     let mut session = chat_with(&model_folder("llama-f32"), home.path(), &options);
-    session.send_line("Go on for ever").expect("it can be typed");
-    std::thread::sleep(5 * PAUSE);
-    type_line(&mut session, "\x03", r"\(stopped\)");
+    // The line is read, and the answer has begun.
+    type_line(&mut session, "Go on for ever", r"\x1b\[\?2004l\r\n.");
+    session.send("\x03").expect("it can be typed");
+    session.expect("(stopped)").expect("the answer ends");
     quit(&mut session);
 }
 
@@ -191,7 +202,7 @@ fn both_ways(arguments: &[&str]) -> (String, String) {
     shell.args(["-c", "exec \"$@\" 2>/dev/null", "sh", env!("CARGO_BIN_EXE_mlx")]).args(arguments);
     shell.env("TERM", "xterm").env("NO_COLOR", "1").env_remove("MLX_LOG");
     let mut session = Session::spawn(shell).expect("the program starts");
-    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.set_expect_timeout(Some(PATIENCE));
     let shown = session.expect(Eof).expect("the program ends");
     let mut piped = Command::new(env!("CARGO_BIN_EXE_mlx"));
     piped.args(arguments);

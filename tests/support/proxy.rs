@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// What a connection does to the bytes.
@@ -29,6 +29,8 @@ pub struct Proxy {
     worker: Arc<Mutex<SocketAddr>>,
     /// Bytes to the worker and from it.
     passed: Arc<[AtomicUsize; 2]>,
+    /// The connections that are open: true if bytes of theirs were changed or lost, or they are being closed.
+    open: Arc<Mutex<Vec<Weak<AtomicBool>>>>,
 }
 
 impl Proxy {
@@ -42,18 +44,23 @@ impl Proxy {
         let fault = Arc::new(Mutex::new(Fault::None));
         let worker = Arc::new(Mutex::new(worker));
         let passed: Arc<[AtomicUsize; 2]> = Arc::default();
+        let open: Arc<Mutex<Vec<Weak<AtomicBool>>>> = Arc::default();
         let (shared, place, sums) = (Arc::clone(&fault), Arc::clone(&worker), Arc::clone(&passed));
+        let connections = Arc::clone(&open);
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(*place.lock().expect("no panic")) else { continue };
+                let harmed = Arc::new(AtomicBool::new(false));
+                connections.lock().expect("no panic").push(Arc::downgrade(&harmed));
                 for (way, (from, to)) in [(&near, &far), (&far, &near)].into_iter().enumerate() {
                     let ends = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let (fault, sums) = (Arc::clone(&shared), Arc::clone(&sums));
-                    std::thread::spawn(move || pump(ends.0, ends.1, &fault, &sums[way]));
+                    let harmed = Arc::clone(&harmed);
+                    std::thread::spawn(move || pump(ends.0, ends.1, &fault, &harmed, &sums[way]));
                 }
             }
         });
-        Self { address, fault, worker, passed }
+        Self { address, fault, worker, passed, open }
     }
 
     /// From now on.
@@ -72,13 +79,31 @@ impl Proxy {
         *self.worker.lock().expect("no panic") = worker;
     }
 
+    /// Returns true if a connection is open and all open ones have passed every byte. A connection that a fault has harmed is not whole until
+    /// its ends have closed it.
+    ///
+    /// # Panics
+    /// When one of its threads did.
+    pub fn is_whole(&self) -> bool {
+        let mut open = self.open.lock().expect("no panic");
+        open.retain(|connection| connection.strong_count() > 0);
+        let is_harmed = |it: &Weak<AtomicBool>| it.upgrade().is_none_or(|it| it.load(Ordering::Relaxed));
+        !open.is_empty() && !open.iter().any(is_harmed)
+    }
+
     /// Bytes that have passed to the worker, and from it.
     pub fn passed(&self) -> [usize; 2] {
         [0, 1].map(|way| self.passed[way].load(Ordering::Relaxed))
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>, passed: &AtomicUsize) {
+fn pump(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    fault: &Mutex<Fault>,
+    harmed: &AtomicBool,
+    passed: &AtomicUsize,
+) {
     let present = || *fault.lock().expect("no panic");
     // macOS refuses it for a closed connection. The first read reports the end.
     from.set_read_timeout(Some(Duration::from_millis(10))).ok();
@@ -94,13 +119,17 @@ fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>, passed: &A
         match present() {
             Fault::Cut => break,
             Fault::Stall => {
+                harmed.store(true, Ordering::Relaxed);
                 while present() == Fault::Stall {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 break;
             }
             Fault::Slow => std::thread::sleep(Duration::from_millis(20)),
-            Fault::Garbage => buffer[count / 2] ^= 0x55,
+            Fault::Garbage => {
+                harmed.store(true, Ordering::Relaxed);
+                buffer[count / 2] ^= 0x55;
+            }
             Fault::None => {}
         }
         passed.fetch_add(count, Ordering::Relaxed);
@@ -108,6 +137,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>, passed: &A
             break;
         }
     }
+    harmed.store(true, Ordering::Relaxed);
     from.shutdown(Shutdown::Both).ok();
     to.shutdown(Shutdown::Both).ok();
 }

@@ -119,10 +119,10 @@ fn the_notes_of_a_chat_are_plain_in_a_file() {
     shell.args(["-c", "exec \"$0\" chat \"$1\" --temperature 0 --max-tokens 6 --ignore-eos 2>notes"]);
     shell.arg(env!("CARGO_BIN_EXE_mlx")).arg(&model);
     let mut session = Session::spawn(in_home(shell, home.path())).expect("the program starts");
-    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.set_expect_timeout(Some(super::PATIENCE));
     for line in ["Hello", "/tokens", "/why 2", "/help", "/params", "/quit"] {
         session.expect("> ").expect("a prompt");
-        std::thread::sleep(super::PAUSE);
+        super::await_keys(&session);
         session.send_line(line).expect("it can be typed");
     }
     session.expect(Eof).expect("the program ends");
