@@ -17,6 +17,7 @@ mod product;
 mod proxies;
 mod python;
 mod setup;
+mod suite;
 mod tidy;
 mod workspace;
 
@@ -51,7 +52,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Set up and run `cargo test` with these arguments
+    /// Set up and run all tests, more cases of each with `--full`; with other arguments, run `cargo test` with them
     #[command(disable_help_flag = true)]
     Test {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, os::unix::process::CommandExt, process::Com
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{setup, workspace};
+use crate::{setup, suite, workspace};
 
 /// Runs `mlx chat` with these arguments, built with optimization.
 pub(crate) fn chat(arguments: &[String]) -> Result<()> {
@@ -15,24 +15,45 @@ pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, and prints the checks that this machine could not make. With arguments, which go to
-/// the product's tests, only those run.
+/// Runs the tests of this tool, then those of the product, and prints the checks that this machine could not make. `--full` multiplies the
+/// cases of tests that have many. With other arguments, which go to `cargo test`, only those tests run.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
-    if arguments.is_empty() {
-        let mut own = cargo_at_root()?;
-        own.args(["test", "--quiet", "--profile", "xtask", "--package", "xtask"]);
-        ensure!(own.status()?.success(), "the tests of xtask fail");
-    }
-    let list = workspace::root()?.join("target/skipped-checks");
+    let root = workspace::root()?;
+    let cargo = || {
+        let mut command = workspace::cargo();
+        command.current_dir(&root);
+        command
+    };
+    let list = root.join("target/skipped-checks");
     fs::write(&list, "")?;
-    let mut command = cargo_at_root()?;
-    command.arg("test").args(arguments).env(SKIPPED, &list);
-    let status = command.status().context("cargo does not start")?;
+    let skipped = (SKIPPED, list.display().to_string());
+    let done = match arguments {
+        [] => own(cargo()).and_then(|()| suite::run(cargo, &[skipped])),
+        [full] if full == "--full" => {
+            own(cargo()).and_then(|()| suite::run(cargo, &[skipped, (SCALE, FULL.to_string())]))
+        }
+        some => {
+            let status = cargo().arg("test").args(some).env(skipped.0, skipped.1).status();
+            status
+                .context("cargo does not start")
+                .and_then(|status| Ok(ensure!(status.success(), "tests fail")))
+        }
+    };
     print!("{}", summary(&fs::read_to_string(&list)?));
-    ensure!(status.success(), "the tests fail");
+    done
+}
+
+/// Runs the tests of this tool.
+fn own(mut cargo: Command) -> Result<()> {
+    cargo.args(["test", "--quiet", "--profile", "xtask", "--package", "xtask"]);
+    ensure!(cargo.status()?.success(), "the tests of xtask fail");
     Ok(())
 }
+
+/// The variable that multiplies the cases of tests that have many, and its value for a full run.
+const SCALE: &str = "MLX_TEST_SCALE";
+const FULL: usize = 4;
 
 /// The variable with the file in which tests list the checks that they skip.
 const SKIPPED: &str = "MLX_SKIPPED_CHECKS";
@@ -46,12 +67,6 @@ fn summary(list: &str) -> String {
     let total = format!("\nchecks that were skipped: {}\n", needs.values().sum::<usize>());
     let lines = needs.iter().map(|(need, count)| format!("  {count} need {need}\n"));
     std::iter::once(total).chain(lines).collect::<Vec<_>>().concat()
-}
-
-fn cargo_at_root() -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.current_dir(workspace::root()?);
-    Ok(command)
 }
 
 /// Replaces this process by the other program, which gets the terminal, the signals and the exit code.
