@@ -1,18 +1,17 @@
-//! Steps that begin before the tokens of the step before are drawn change speed and nothing else. `AHEAD_REQUESTS=100` makes the full run of
-//! 2 000 requests.
+//! Steps that begin before the tokens of the step before are drawn change speed and nothing else. `MLX_TEST_SCALE=17` makes a long run.
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{EngineOptions, FinishReason, Pipeline, RequestOptions, Speculate};
 use mlx_core::sampling::SamplingOptions;
+use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
 
 const BACKEND: Backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
 
-fn count() -> usize {
-    std::env::var("AHEAD_REQUESTS").map_or(6, |text| text.parse().expect("AHEAD_REQUESTS is a number"))
-}
+/// Random requests to each model.
+const REQUESTS: usize = 6;
 
 #[test]
 fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() {
@@ -24,7 +23,7 @@ fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() 
         let single = start(&folder, &plain);
         let name = format!("{} in {}", folder.display(), single.spec().dtype);
         let mut dice = Dice::new(21);
-        let requests: Vec<Request> = (0..count()).map(|_| request(&mut dice, &single)).collect();
+        let requests: Vec<Request> = (0..cases(REQUESTS)).map(|_| request(&mut dice, &single)).collect();
         let expected: Vec<Outcome> =
             requests.iter().map(|it| run(&single, &it.prompt, &it.options)).collect();
         assert_eq!(single.stats().steps_ahead, 0, "{name}: a CPU gains nothing by it");

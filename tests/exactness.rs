@@ -1,6 +1,6 @@
 //! Exactness: one request gives one answer, bit for bit, alone or under any load. docs/exactness.md says what is claimed.
 //!
-//! `EXACTNESS_REQUESTS=500` makes the full run, `EXACTNESS_MODEL=FOLDER` adds a model of your own, `EXACTNESS_ONLY=NAME,NAME` leaves the others out.
+//! `MLX_TEST_SCALE=40` makes a long run, `EXACTNESS_MODEL=FOLDER` adds a model of your own, `EXACTNESS_ONLY=NAME,NAME` leaves the others out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -10,9 +10,13 @@ use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{Client, Engine, EngineOptions, Priority, RequestOptions, Speculate, Task};
 use mlx_core::sampling::{SamplingDefaults, SamplingOptions, TokenLogprob};
 use mlx_core::weights::FloatPolicy;
+use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, collect, cpu, keeps_bits, model_folder, run};
 
 use crate::halves::in_bf16;
+
+/// Random requests to each model.
+const REQUESTS: usize = 16;
 
 /// A random request of every kind there is.
 #[derive(Clone)]
@@ -185,11 +189,6 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     asked
 }
 
-fn count() -> usize {
-    std::env::var("EXACTNESS_REQUESTS")
-        .map_or(40, |text| text.parse().expect("EXACTNESS_REQUESTS is a number"))
-}
-
 #[test]
 fn a_request_gives_the_same_bits_alone_and_under_load() {
     let _turn = cpu();
@@ -206,7 +205,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
             continue;
         }
         let mut dice = Dice::new(5);
-        let requests: Vec<Request> = (0..count()).map(|_| request(&mut dice, &single)).collect();
+        let requests: Vec<Request> = (0..cases(REQUESTS)).map(|_| request(&mut dice, &single)).collect();
         let alone: Vec<Outcome> =
             requests.iter().map(|request| run(&single, &request.prompt, &request.options)).collect();
         let disk = tempfile::tempdir().expect("a temporary folder");

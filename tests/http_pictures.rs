@@ -1,6 +1,6 @@
 //! Pictures over HTTP: each API gives the model the same prompt, and what cannot be seen is an error with a reason.
 //!
-//! `PICTURES_MUTATED=10000` sends more damaged files, and says what memory they took.
+//! `MLX_TEST_SCALE=25` sends 10 000 damaged files, with bombs among them.
 
 mod http_picture_bytes;
 
@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
+use mlx_tests::scale::{cases, is_full};
 use mlx_tests::server::Server;
 use mlx_tests::{Dice, golden_folder};
 use serde_json::{Value, json};
@@ -339,8 +340,8 @@ fn damaged_files_end_in_an_answer_or_an_error_and_hurt_no_other_request() {
     let whole = file("41x30");
     assert_eq!(server.post("/v1/chat/render", &chat_of(&whole)).status, 200);
     let before = server.peak_memory();
-    let count = std::env::var("PICTURES_MUTATED").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
-    let bomb = (count >= 10_000).then(bomb);
+    let count = cases(400);
+    let bomb = is_full().then(bomb);
     let send = &|client| {
         let answer = bomb.as_ref().map(|bomb| server.post("/v1/chat/render", &chat_of(bomb)));
         assert!(answer.is_none_or(|answer| answer.status == 200));

@@ -1,5 +1,5 @@
 //! Machines that fail: whatever a connection does in the middle of answers, every stream ends soon, no token is wrong, nothing stays reserved,
-//! and the engine goes on when the machine is back. `FAULT_ROUNDS=50` makes the full run.
+//! and the engine goes on when the machine is back. `MLX_TEST_SCALE=13` makes a long run.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use mlx_core::distributed::{Key, Parallel, WorkerEvent, Workers};
 use mlx_core::engine::{Engine, EngineOptions, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
+use mlx_tests::scale::cases;
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
 use mlx_tests::{Dice, at_rest, collect, copied, cpu, exact_level, greedy, model_folder, run, tensors};
 
@@ -63,7 +64,7 @@ fn so_it_is_where_a_machine_fails_in_the_middle_of_layers() {
 
 /// Does to the last of `count` workers what a network can, in the middle of answers.
 fn endure(folder: &Path, parallel: Parallel, count: usize) {
-    let rounds = std::env::var("FAULT_ROUNDS").map_or(8, |text| text.parse().expect("a number"));
+    let rounds = cases(FAULTS.len());
     let there: Vec<ThreadWorker> = (0..count).map(|_| ThreadWorker::start(folder)).collect();
     let proxy = Proxy::start(there[count - 1].address);
     let mut addresses: Vec<SocketAddr> = there.iter().map(|worker| worker.address).collect();

@@ -1,4 +1,4 @@
-//! Speculation: drafts change speed and nothing else. `SPECULATION_REQUESTS=100` makes the full run of 2 000 requests.
+//! Speculation: drafts change speed and nothing else. `MLX_TEST_SCALE=17` makes a long run.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use chat_format::Grammar;
 use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, RequestOptions, Speculate};
 use mlx_core::sampling::{SamplingOptions, TokenHistory};
+use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, cpu, greedy, model_copy, model_folder, run, tensors};
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
@@ -49,10 +50,8 @@ fn liar(texts: &Texts) -> CustomDrafter {
     CustomDrafter::new(make)
 }
 
-fn count() -> usize {
-    std::env::var("SPECULATION_REQUESTS")
-        .map_or(6, |text| text.parse().expect("SPECULATION_REQUESTS is a number"))
-}
+/// Random requests to each model.
+const REQUESTS: usize = 6;
 
 /// One in five texts follows a grammar.
 fn constrained(dice: &mut Dice, mut request: Request) -> Request {
@@ -97,7 +96,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
         let single = start(&folder, &plain);
         let name = format!("{} in {}", folder.display(), single.spec().dtype);
         let mut dice = Dice::new(8);
-        let requests: Vec<Request> = (0..count())
+        let requests: Vec<Request> = (0..cases(REQUESTS))
             .map(|_| {
                 let request = request(&mut dice, &single);
                 constrained(&mut dice, request)

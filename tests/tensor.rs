@@ -1,5 +1,5 @@
 //! One model on several machines that each have a part of every layer: it answers as on one, but for the order of sums. Workers are threads
-//! here; they are reached over TCP as others are. `TENSOR_MODELS=all` runs every checkpoint that can be shared out.
+//! here; they are reached over TCP as others are. A full run tries every checkpoint that can be shared out.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use mlx_core::distributed::{Parallel, Workers};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::inspect::divide;
 use mlx_tests::pictures;
+use mlx_tests::scale::is_full;
 use mlx_tests::workers::{ThreadWorker, wide_mixture, with_key_heads, workers};
 use mlx_tests::{Dice, collect, cpu, golden_folder, greedy, keeps_bits, model_copy, model_folder, run};
 
@@ -122,7 +123,7 @@ fn compare(one: &Engine, other: &Engine, what: &str) -> usize {
 
 /// Those of the list, or all that can be shared out.
 fn models(options: &EngineOptions) -> Vec<String> {
-    if std::env::var("TENSOR_MODELS").is_ok_and(|all| all == "all") {
+    if is_full() {
         let folders = std::fs::read_dir(golden_folder().join("models")).expect("they are there");
         let folders = folders.map(|entry| entry.expect("it can be listed").path());
         let divided = folders.filter(|folder| divide(folder, options, 2, Parallel::Tensor).is_ok());

@@ -1,5 +1,5 @@
 //! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed and stopped at random moments of answers.
-//! `FAULT_ROUNDS=50` makes the full run.
+//! `MLX_TEST_SCALE=25` makes a long run.
 
 mod workers_over_ssh;
 
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mlx_tests::scale::cases;
 use mlx_tests::server::{Server, events};
 use mlx_tests::worker_process::WorkerProcess;
 use mlx_tests::workers::with_layers;
@@ -21,6 +22,9 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// Within this time an answer ends, and a worker that is back is used again.
 const SOON: Duration = Duration::from_secs(30);
+
+/// What is done to a worker.
+const SIGNALS: [&str; 2] = ["KILL", "STOP"];
 
 /// Tokens of the answers that faults are in the middle of.
 const LONG: usize = 300;
@@ -143,11 +147,11 @@ fn endure(how: &str) {
     let (whole, error) = stream_during(&server, || ());
     assert_eq!(error, None);
     let duration = begun.elapsed();
-    let rounds = std::env::var("FAULT_ROUNDS").map_or(2, |text| text.parse().expect("a number"));
+    let rounds = cases(SIGNALS.len());
     let mut dice = Dice::new(how.len() as u64);
     let mut broken = 0;
     for round in 0..rounds {
-        let signal = ["KILL", "STOP"][round % 2];
+        let signal = SIGNALS[round % SIGNALS.len()];
         let pause = duration.mul_f64(dice.below(800) as f64 / 1000.0);
         let what = format!("{how}, round {round}, {signal} after {pause:?}");
         let begun = Instant::now();

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use chat_format::{ConstraintSpec, Grammar, Marker, Scope};
 use mlx_core::sampling::{TokenHistory, TokenMask};
+use mlx_tests::scale::cases;
 use mlx_tests::{Dice, schemas};
 use serde_json::json;
 
@@ -57,7 +58,7 @@ fn drafts_learn_what_masks_say_and_change_none() {
 
 #[test]
 fn every_walk_through_a_schema_validates() {
-    let schemas: u64 = std::env::var("SCHEMAS").ok().and_then(|count| count.parse().ok()).unwrap_or(80);
+    let schemas = cases(80) as u64;
     // For other validators.
     let mut kept = std::env::var("WALKS").ok().map(|path| std::fs::File::create(path).expect("a file"));
     let (mut refused, mut ended) = (0, 0);

@@ -6,6 +6,7 @@ pub mod harmony;
 pub mod hub;
 pub mod pictures;
 pub mod proxy;
+pub mod scale;
 pub mod schemas;
 pub mod scripted;
 pub mod server;
