@@ -115,9 +115,9 @@ impl Share<'_> {
         for line in BufReader::new(child.stdout.take().context("a pipe")?).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
             unfinished.retain(|test| !line.starts_with(&format!("test {test} ... ")));
-            let of =
-                if line.starts_with("test result: ") { format!(" ({})", self.title) } else { String::new() };
-            print(&format!("{line}{of}\n"));
+            let title =
+                if line.starts_with("test result: ") { format!("{}:\n", self.title) } else { String::new() };
+            print(&format!("{title}{line}\n"));
             if !report.is_empty() || line == "failures:" {
                 report += &(line + "\n");
             }
