@@ -35,9 +35,10 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
         }
         some => {
             let status = cargo().arg("test").args(some).env(skipped.0, skipped.1).status();
-            status
-                .context("cargo does not start")
-                .and_then(|status| Ok(ensure!(status.success(), "tests fail")))
+            status.context("cargo does not start").and_then(|status| {
+                ensure!(status.success(), "tests fail");
+                Ok(())
+            })
         }
     };
     print!("{}", summary(&fs::read_to_string(&list)?));

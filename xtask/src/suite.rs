@@ -33,11 +33,13 @@ struct Share<'a> {
 
 /// Builds the tests with `cargo`, runs all of them with these variables, and repeats what failed at the end.
 pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> Result<()> {
-    let mut build = cargo();
-    build.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let built = build.output().context("cargo does not start")?;
-    ensure!(built.status.success(), "the tests do not build");
-    let programs = programs(&String::from_utf8_lossy(&built.stdout))?;
+    let mut command = cargo();
+    command
+        .args(["test", "--no-run", "--message-format", "json-render-diagnostics"])
+        .stderr(Stdio::inherit());
+    let output = command.output().context("cargo does not start")?;
+    ensure!(output.status.success(), "the tests do not build");
+    let programs = programs(&String::from_utf8_lossy(&output.stdout))?;
     let mut queue = VecDeque::new();
     for program in &programs {
         queue.extend(shares(program, &tests(program)?));
