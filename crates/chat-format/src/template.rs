@@ -46,7 +46,7 @@ pub struct TemplateInput {
     pub add_generation_prompt: bool,
     /// Whether a model without a chat template continues the conversation's own text; otherwise that is an error.
     pub continue_text: bool,
-    /// Whether the answer continues the last message; [`crate::chat::chat_prompt`] then ends the prompt within it.
+    /// Whether the answer continues the last message; the prompt then ends within it.
     pub continue_final_message: bool,
     /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
     pub extra: mlx_json::Map,
