@@ -178,7 +178,8 @@ pub fn at_rest(engine: &Engine) -> EngineStats {
     loop {
         let stats = engine.stats();
         if stats.running + stats.waiting == 0 {
-            return stats;
+            // The figures of `stats` are older than its number of running requests.
+            return engine.stats();
         }
         assert!(begun.elapsed() < Duration::from_mins(1), "requests still run: {stats:?}");
         std::thread::yield_now();

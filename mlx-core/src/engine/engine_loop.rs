@@ -209,9 +209,9 @@ impl EngineLoop {
         self.runner.shrink_features(self.admission.free())
     }
 
-    /// Records memory, and how many sequences run and wait.
+    /// Records memory, and how many sequences run and wait. An idle engine shows all of it: the number of running sequences is last.
     fn record_memory(&mut self) {
-        self.admission.record(&self.sequences);
         self.prefixes.record(&self.sequences);
+        self.admission.record(&self.sequences);
     }
 }
