@@ -192,7 +192,7 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
 #[test]
 fn a_request_gives_the_same_bits_alone_and_under_load() {
     let _turn = cpu();
-    let (mut runs, mut preemptions, mut restores) = (0, 0, 0);
+    let (mut runs, mut hits, mut evictions, mut preemptions, mut restores) = (0, 0, 0, 0, 0);
     // Most mixtures are published so.
     let mixture = in_bf16("qwen3_moe-f32");
     for (folder, dtype) in models().into_iter().chain([(mixture.path().to_owned(), None)]) {
@@ -227,14 +227,16 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
                 assert_equal(alone, loaded, &format!("{name}, {round}, request {index}"));
             }
             let stats = engine.stats();
-            assert!(stats.prefix_hits > 0, "{name}: nothing known was taken over: {stats:?}");
-            assert!(stats.prefix_evictions > 0, "{name}: nothing known had to go: {stats:?}");
             runs += 1;
+            hits += stats.prefix_hits;
+            evictions += stats.prefix_evictions;
             preemptions += stats.preemptions;
             restores += stats.prefix_restores;
         }
     }
     // How often depends on the moment, and one model alone may see none.
+    assert!(runs == 0 || hits > 0, "no prefix was taken over");
+    assert!(runs == 0 || evictions > 0, "no prefix was evicted");
     assert!(runs == 0 || preemptions > 0, "no request was preempted, so preemption was not tested");
     assert!(runs == 0 || restores > 0, "nothing was restored from disk, so restoring was not tested");
 }
