@@ -31,7 +31,7 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     }
     let helpers = build.join("helpers");
     fs::create_dir_all(&helpers)?;
-    fs::write(helpers.join("portability.h"), include_str!("../../native/portability.h"))?;
+    fs::write(helpers.join("portability.h"), include_str!("../../../crates/cpu-kernels/portability.h"))?;
     let mut words = vec![python.display().to_string()];
     words.extend(["-m", "ziglang", "c++", "-target", TARGET].map(str::to_owned));
     words.extend(MISSING.map(str::to_owned));

@@ -1,4 +1,4 @@
-//! Compiles mlx-c, and on Linux the kernels of xtask/native, into the library that programs are linked with.
+//! Compiles mlx-c, and on Linux the kernels of crates/cpu-kernels, into the library that programs are linked with.
 
 use std::{
     env, fs,
