@@ -102,7 +102,7 @@ fn a_text_that_outgrows_the_context_slides_on_all_machines() {
     let there = several(folder.path(), 2);
     let answer = |options: &EngineOptions| {
         let engine = Engine::start(folder.path(), options, |_, _| {}).expect("the model loads");
-        let request = RequestOptions { slide: Some(10), ignore_eos: true, ..greedy(200) };
+        let request = RequestOptions { n_keep: Some(10), ignore_eos: true, ..greedy(200) };
         run(&engine, &prompt(30, 1), &request).ids()
     };
     let alone = answer(&plain);

@@ -76,7 +76,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
         task: Task::Generate,
         client: Client(dice.below(3) as u64),
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
-        slide: None,
+        n_keep: None,
         exact: None,
         speculate: None,
         constraint: None,

@@ -70,7 +70,7 @@ fn the_same_request_gives_the_same_answer() {
         assert_eq!(one.id, other.id);
         assert!((one_logprob - other_logprob).abs() < 0.05, "{one_logprob} and {other_logprob}");
     }
-    let sliding = RequestOptions { logprobs: Some(2), slide: Some(6), ..greedy(300) };
+    let sliding = RequestOptions { logprobs: Some(2), n_keep: Some(6), ..greedy(300) };
     let alone = || run(&start(Some(8)), &prompt(), &sliding).tokens;
     let shifted = alone();
     assert!(prompt().len() + shifted.len() > engine.spec().context_length, "the context shifts");

@@ -147,7 +147,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let _turn = device();
     let engine = cold(true);
     let context = engine.spec().context_length;
-    let options = RequestOptions { slide: Some(10), logprobs: Some(0), ..drawn(20 * context) };
+    let options = RequestOptions { n_keep: Some(10), logprobs: Some(0), ..drawn(20 * context) };
     let prompt: Vec<u32> = (0..30).map(|index| index * 7 % 80 + 5).collect();
     let generation = engine.submit(engine.request(prompt.clone(), &options).expect("valid")).expect("room");
     let before = active_memory().expect("a figure");
@@ -194,7 +194,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
 fn an_error_of_context_shift_names_the_policy() {
     let _turn = device();
     for (name, keep) in [("llama-f32", 200), ("gemma3_text-f32", 4)] {
-        let options = RequestOptions { slide: Some(keep), ..drawn(1) };
+        let options = RequestOptions { n_keep: Some(keep), ..drawn(1) };
         let error = mlx_tests::engine(name).request(vec![1, 2], &options).expect_err("it cannot slide");
         assert!(error.to_string().starts_with("context_policy: slide "), "{error}");
     }

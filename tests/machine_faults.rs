@@ -10,17 +10,17 @@ use mlx_core::distributed::{Key, Parallel, WorkerEvent, Workers};
 use mlx_core::engine::{Engine, EngineOptions, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::scale::cases;
-use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
+use mlx_tests::workers::{HEARTBEAT_TIMEOUT, ThreadWorker, with_key_heads, with_layers, workers};
 use mlx_tests::{Dice, at_rest, collect, copied, cpu, exact_level, greedy, model_folder, run, tensors};
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
-/// A silent machine counts as lost after `SILENCE`. Every stream through it ends within this time, which is three times as long for a busy
+/// A silent machine counts as lost after `HEARTBEAT_TIMEOUT`. Every stream through it ends within this time, which is three times as long for a busy
 /// computer.
-const ENDS: Duration = SILENCE.saturating_mul(3);
+const ENDS: Duration = HEARTBEAT_TIMEOUT.saturating_mul(3);
 
 /// The time within which a returned machine is found, and a model is loaded.
-const SOON: Duration = SILENCE.saturating_mul(5);
+const SOON: Duration = HEARTBEAT_TIMEOUT.saturating_mul(5);
 
 fn options(addresses: &[SocketAddr]) -> EngineOptions {
     EngineOptions { workers: Some(workers(addresses)), ..EngineOptions::default() }
@@ -176,8 +176,8 @@ fn mismatched_workers_are_refused() {
         Engine::start(folder, &options, |_, _| {}).map(drop).expect_err("it does not fit").to_string()
     };
     let worker = ThreadWorker::start(folder.path());
-    let patience = Duration::from_millis(500);
-    let of = |address: &SocketAddr| Workers { patience, ..workers([address]) };
+    let connect_timeout = Duration::from_millis(500);
+    let of = |address: &SocketAddr| Workers { connect_timeout, ..workers([address]) };
     let model = refusal(other.path(), of(&worker.address));
     assert!(model.contains("is not the model that rank 0 has"), "{model}");
     let key_file = folder.path().join("key");
@@ -194,7 +194,7 @@ fn mismatched_workers_are_refused() {
     let unused_address =
         TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
     assert!(refusal(folder.path(), of(&unused_address)).contains("cannot be reached"));
-    let many = Workers { patience, ..workers(&[worker.address; 4]) };
+    let many = Workers { connect_timeout, ..workers(&[worker.address; 4]) };
     assert!(refusal(&model_folder("llama-f32"), many).contains("works for another rank 0"));
     let small = ThreadWorker::start_with(folder.path(), Key::default(), Some(1000));
     assert!(refusal(folder.path(), of(&small.address)).contains("memory_budget"));
@@ -213,7 +213,7 @@ fn connections_that_say_nothing_keep_no_rank_0_out() {
     let worker = ThreadWorker::start_heard(folder.path(), Key::default(), None, hear);
     let idle: Vec<TcpStream> =
         (0..3).map(|_| TcpStream::connect(worker.address).expect("it listens")).collect();
-    let workers = Workers { patience: Duration::from_secs(1), ..workers([&worker.address]) };
+    let workers = Workers { connect_timeout: Duration::from_secs(1), ..workers([&worker.address]) };
     let options = EngineOptions { workers: Some(workers), ..EngineOptions::default() };
     let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");
     assert_eq!(run(&engine, &prompts()[0], &greedy(4)).ids().len(), 4);

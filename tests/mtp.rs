@@ -45,7 +45,7 @@ fn the_logits_of_a_head_equal_the_reference() {
                 let before =
                     hidden.take_axis(Array::from_slice(&rows, &[rows.len() as i32]), 0).expect("rows");
                 let behind = array::from_tokens(&tokens[range.start + 1..=range.end]);
-                let input = Input::Behind { tokens: behind, hidden: before };
+                let input = Input::Mtp { tokens: behind, hidden: before };
                 let batch = Batch::new(input, span(range.start, range.len()));
                 let rows = head.forward(batch, &mut [&mut state]).expect("it runs");
                 logits.extend(values(&head.logits(&rows).expect("it has the head of the model")));

@@ -77,7 +77,7 @@ const OF_FOUR: [(&str, usize); 14] = [
 
 fn workers_of(addresses: &[SocketAddr]) -> Workers {
     // No machine fails here, but all may be stopped together.
-    Workers { parallel: Parallel::Tensor, silence: Duration::from_mins(10), ..workers(addresses) }
+    Workers { parallel: Parallel::Tensor, heartbeat_timeout: Duration::from_mins(10), ..workers(addresses) }
 }
 
 pub(crate) fn options(of: &[ThreadWorker]) -> EngineOptions {
@@ -234,7 +234,7 @@ fn drafts_are_verified_and_texts_slide_on_all_machines() {
     let there = several(folder.path(), 3);
     let plain = EngineOptions { context: Some(64), kv_bits: None, ..options(&there) };
     let text = prompt(30, 1);
-    let request = RequestOptions { slide: Some(10), ignore_eos: true, ..greedy(120) };
+    let request = RequestOptions { n_keep: Some(10), ignore_eos: true, ..greedy(120) };
     let engine = Engine::start(folder.path(), &plain, |_, _| {}).expect("all are there");
     let long = run(&engine, &text, &request).ids();
     assert_eq!(long.len(), 120);

@@ -66,7 +66,7 @@ fn generate(
         sampling: SamplingOptions { temperature: Some(0.8), seed: Some(seed), ..SamplingOptions::default() },
         max_tokens: Some(tokens),
         ignore_eos: true,
-        slide,
+        n_keep: slide,
         ..RequestOptions::default()
     };
     let events = engine.submit(engine.request(prompt.to_vec(), &options)?)?;

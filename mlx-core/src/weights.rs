@@ -29,7 +29,7 @@ pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub(crate) use cut::Places;
 pub use floats::{FloatPolicy, WeightPolicy};
-pub(crate) use shard::{Exchange, Shard};
+pub(crate) use shard::{AllReduce, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
 pub(crate) use tensor::Taken;

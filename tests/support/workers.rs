@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{Dice, model_copy, tensors};
 
 /// After how long without a word machines of tests give each other up.
-pub const SILENCE: Duration = Duration::from_secs(2);
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A worker on a thread. It ends with this value.
 pub struct ThreadWorker {
@@ -74,7 +74,11 @@ impl Drop for ThreadWorker {
 /// These workers as an engine's option.
 pub fn workers<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> Workers {
     let addresses = addresses.into_iter().map(SocketAddr::to_string).collect();
-    Workers { silence: SILENCE, patience: Duration::from_secs(10), ..Workers::new(addresses, Key::default()) }
+    Workers {
+        heartbeat_timeout: HEARTBEAT_TIMEOUT,
+        connect_timeout: Duration::from_secs(10),
+        ..Workers::new(addresses, Key::default())
+    }
 }
 
 /// A copy of a tiny checkpoint with so many layers: its own ones, again and again.

@@ -11,7 +11,7 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::mlx_sys::slice_update;
 
-/// `[1, 2 H, room, D]`, keys before values: one write a step instead of two. A clone is a second handle of the same memory.
+/// `[1, 2 H, capacity, D]`, keys before values: one write a step instead of two. A clone is a second handle of the same memory.
 #[derive(Clone)]
 pub(super) struct Buffer {
     array: Array,
@@ -19,9 +19,9 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty one with `room` places for positions like those of `added`, `[1, 2 H, T, D]`.
-    pub(super) fn new(added: &Array, room: usize) -> Result<Self> {
-        let shape = [added.dim(0), added.dim(1), room as i32, added.dim(3)];
+    /// An empty one with `capacity` places for positions like those of `added`, `[1, 2 H, T, D]`.
+    pub(super) fn new(added: &Array, capacity: usize) -> Result<Self> {
+        let shape = [added.dim(0), added.dim(1), capacity as i32, added.dim(3)];
         Ok(Self::from_array(zeros_dtype(&shape, added.dtype())?))
     }
 
@@ -31,7 +31,7 @@ impl Buffer {
     }
 
     /// How many positions there are places for.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.array.dim(2) as usize
     }
 
@@ -56,9 +56,9 @@ impl Buffer {
         slice_axis(&self.array, 2, places.start as i32, places.end as i32)
     }
 
-    /// What is in `kept` at the beginning of a new buffer with `room` places, at least as many.
-    pub(super) fn moved(&self, kept: Range<usize>, room: usize) -> Result<Self> {
-        let spare = room.saturating_sub(kept.len()) as i32;
+    /// What is in `kept` at the beginning of a new buffer with `capacity` places, at least as many.
+    pub(super) fn moved(&self, kept: Range<usize>, capacity: usize) -> Result<Self> {
+        let spare = capacity.saturating_sub(kept.len()) as i32;
         let kept = self.part(kept)?;
         if spare == 0 {
             return Ok(Self::from_array(kept.contiguous()?));

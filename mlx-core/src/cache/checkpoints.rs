@@ -49,12 +49,12 @@ impl Checkpoints {
             }
         }
         if self.all.len() > MOST {
-            self.thin();
+            self.evict_one();
         }
     }
 
     /// Drops the checkpoint whose loss makes the smallest gap, but for the newest. Returns its length and bytes.
-    pub(super) fn thin(&mut self) -> Option<(usize, usize)> {
+    pub(super) fn evict_one(&mut self) -> Option<(usize, usize)> {
         let gap = |place: usize| {
             let before = place.checked_sub(1).map_or(0, |before| self.all[before].length);
             self.all[place + 1].length - before
@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn the_smallest_gap_closes_first_and_the_newest_goes_last() {
         let mut all = prompt();
-        assert_eq!(all.thin().map(|gone| gone.0), Some(19_968));
-        assert_eq!(all.thin().map(|gone| gone.0), Some(18_944));
-        assert_eq!(all.thin().map(|gone| gone.0), Some(8192));
-        while all.thin().is_some() {}
+        assert_eq!(all.evict_one().map(|gone| gone.0), Some(19_968));
+        assert_eq!(all.evict_one().map(|gone| gone.0), Some(18_944));
+        assert_eq!(all.evict_one().map(|gone| gone.0), Some(8192));
+        while all.evict_one().is_some() {}
         assert_eq!(lengths(&all), [20_480]);
     }
 

@@ -41,7 +41,7 @@ impl FullCache {
             Some(Storage::Own(buffer)) => Some(buffer),
             Some(Storage::Slot(slot)) => {
                 let buffer = slot.buffer()?;
-                Some(buffer.moved(0..buffer.room(), buffer.room())?)
+                Some(buffer.moved(0..buffer.capacity(), buffer.capacity())?)
             }
             None => None,
         })
@@ -61,7 +61,7 @@ impl FullCache {
     fn extend<T>(&mut self, added: &Array, view: impl Fn(&Buffer, usize) -> Result<T>) -> Result<T> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         let mut buffer = match self.take_buffer()? {
-            Some(buffer) if end <= buffer.room() => buffer,
+            Some(buffer) if end <= buffer.capacity() => buffer,
             Some(buffer) => buffer.moved(0..start, capacity(end))?,
             None => Buffer::new(added, capacity(end))?,
         };
@@ -85,14 +85,14 @@ impl FullCache {
         }
     }
 
-    /// Its positions in a buffer with `room` places, to become a slot with [`FullCache::put`]. `like` is `[1, 2 H, 1, D]`.
-    pub(super) fn with_room(&self, room: usize, like: &Array) -> Result<Array> {
+    /// Its positions in a buffer with `capacity` places, to become a slot with [`FullCache::put`]. `like` is `[1, 2 H, 1, D]`.
+    pub(super) fn with_capacity(&self, capacity: usize, like: &Array) -> Result<Array> {
         let buffer = match &self.storage {
             Some(storage) => {
                 let buffer = storage.buffer()?;
-                if buffer.room() == room { buffer } else { buffer.moved(0..self.length, room)? }
+                if buffer.capacity() == capacity { buffer } else { buffer.moved(0..self.length, capacity)? }
             }
-            None => Buffer::new(like, room)?,
+            None => Buffer::new(like, capacity)?,
         };
         Ok(buffer.array().clone())
     }

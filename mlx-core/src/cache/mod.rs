@@ -28,7 +28,7 @@ pub use layer::{LayerState, layer_capacity};
 pub(crate) use pool::{Bucket, append_rows};
 #[cfg(test)]
 pub(crate) use prefix::visited_tokens;
-pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};
+pub(crate) use prefix::{Clock, Entry, Match, PrefixTree, SearchResult};
 pub(crate) use quantized::GROUP;
 pub(crate) use recurrent::RecurrentState;
 pub use sequence::{Rollback, SequenceState};

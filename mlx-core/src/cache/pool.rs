@@ -40,7 +40,7 @@ pub(crate) fn append_rows(
         buckets.entry(capacity(cache.len() + 1)).or_default().push(row);
     }
     let whole = buckets.len() == 1;
-    let append = |(room, rows): (usize, Vec<usize>)| {
+    let append = |(capacity, rows): (usize, Vec<usize>)| {
         let indices: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
         let of_bucket = Array::from_slice(&indices, &[indices.len() as i32]);
         let added = if whole { added.clone() } else { added.take_axis(of_bucket, 0)? };
@@ -52,15 +52,20 @@ pub(crate) fn append_rows(
                 members[place] = Some(cache);
             }
         }
-        append(room, rows, members.into_iter().flatten().collect(), &added)
+        append(capacity, rows, members.into_iter().flatten().collect(), &added)
     };
     buckets.into_iter().map(append).collect::<Result<_>>().map(Some)
 }
 
-fn append(room: usize, rows: Vec<usize>, mut members: Vec<&mut FullCache>, added: &Array) -> Result<Bucket> {
-    let pool = match pool_of(&members, room) {
+fn append(
+    capacity: usize,
+    rows: Vec<usize>,
+    mut members: Vec<&mut FullCache>,
+    added: &Array,
+) -> Result<Bucket> {
+    let pool = match pool_of(&members, capacity) {
         Some(pool) => pool,
-        None => new_pool(&mut members, room, added)?,
+        None => new_pool(&mut members, capacity, added)?,
     };
     let starts: Vec<i32> = members.iter().map(|member| member.len() as i32).collect();
     for member in &mut members {
@@ -78,10 +83,10 @@ fn append(room: usize, rows: Vec<usize>, mut members: Vec<&mut FullCache>, added
 }
 
 /// The pool whose slots are these members, in this order and no others.
-fn pool_of(members: &[&mut FullCache], room: usize) -> Option<Pool> {
+fn pool_of(members: &[&mut FullCache], capacity: usize) -> Option<Pool> {
     let pool = &members.first()?.slot()?.pool;
     let array = pool.lock().unwrap_or_else(PoisonError::into_inner);
-    let fits = array.dim(0) as usize == members.len() && array.dim(2) as usize == room;
+    let fits = array.dim(0) as usize == members.len() && array.dim(2) as usize == capacity;
     drop(array);
     let is_next = |(index, member): (usize, &&mut FullCache)| {
         member.slot().is_some_and(|slot| slot.index == index && Arc::ptr_eq(&slot.pool, pool))
@@ -90,10 +95,10 @@ fn pool_of(members: &[&mut FullCache], room: usize) -> Option<Pool> {
 }
 
 /// Moves these members into a pool of their own.
-fn new_pool(members: &mut [&mut FullCache], room: usize, added: &Array) -> Result<Pool> {
+fn new_pool(members: &mut [&mut FullCache], capacity: usize, added: &Array) -> Result<Pool> {
     let like = slice_axis(added, 0, 0, 1)?;
     let parts: Vec<Array> =
-        members.iter().map(|member| member.with_room(room, &like)).collect::<Result<_>>()?;
+        members.iter().map(|member| member.with_capacity(capacity, &like)).collect::<Result<_>>()?;
     let array = concatenate(&parts, 0)?;
     let bytes = measure([&array]) / members.len();
     let pool = Arc::new(Mutex::new(array));

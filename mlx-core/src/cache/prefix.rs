@@ -1,7 +1,7 @@
 //! A radix tree of token sequences with a value for each, which finds the longest common prefix and evicts the least recently used
 //! value. Invariant: pure; it sees ids, lengths and bytes, and values are opaque.
 
-mod stops;
+mod restore_points;
 mod walk;
 
 use std::cell::Cell;
@@ -52,16 +52,16 @@ struct Node<T> {
     children: BTreeMap<u32, usize>,
     /// The number of tokens from the root.
     depth: usize,
-    entry: Option<Entry<T>>,
+    stored: Option<Stored<T>>,
     /// The shortest length that a value at or below this node can be truncated to.
     shortest: usize,
-    /// Shorter lengths on the edge that values at or below this node can go back to, with their nodes.
-    stops: BTreeMap<usize, Vec<usize>>,
+    /// Restore points on the edge: shorter lengths that values at or below this node can go back to, with their nodes.
+    restore_points: BTreeMap<usize, Vec<usize>>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    kept: Kept<T>,
+struct Stored<T> {
+    entry: Entry<T>,
     /// Nothing else ever has it.
     id: u64,
     used: u64,
@@ -69,39 +69,39 @@ struct Entry<T> {
 
 /// A value and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept<T> {
+pub(crate) struct Entry<T> {
     /// The value.
     pub(crate) value: T,
     /// Its bytes.
     pub(crate) bytes: u64,
     /// The shortest length that it can be truncated to: 0 for a cache of every position, its own length if it cannot be truncated.
     pub(crate) shortest: usize,
-    /// Shorter lengths that it can go back to, rising.
-    pub(crate) stops: Vec<usize>,
+    /// Restore points: shorter lengths that it can go back to, rising.
+    pub(crate) restore_points: Vec<usize>,
 }
 
-impl<T> Kept<T> {
+impl<T> Entry<T> {
     fn goes_back_to(&self, length: usize) -> bool {
-        length >= self.shortest || self.stops.contains(&length)
+        length >= self.shortest || self.restore_points.contains(&length)
     }
 }
 
 /// The result of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     /// The entry and the length to truncate it to.
-    pub(crate) hit: Option<Hit>,
+    pub(crate) matched: Option<Match>,
     /// The length of the longest common prefix with any entry.
     pub(crate) common: usize,
     /// Where the prompt diverges from the tree before its end: the tree's token there, and the length of an entry with this token.
     pub(crate) differs: Option<(u32, usize)>,
     /// Nodes and tokens visited.
-    pub(crate) looked_at: usize,
+    pub(crate) visited: usize,
 }
 
 /// An entry that shares a prefix with a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hit {
+pub(crate) struct Match {
     node: usize,
     id: u64,
     /// The positions to reuse; at least 1.
@@ -127,9 +127,9 @@ impl<T> Node<T> {
             parent,
             children: BTreeMap::new(),
             depth,
-            entry: None,
+            stored: None,
             shortest: usize::MAX,
-            stops: BTreeMap::new(),
+            restore_points: BTreeMap::new(),
         }
     }
 }
@@ -158,12 +158,12 @@ impl<T> PrefixTree<T> {
 
     /// Finds the longest reusable prefix of `prompt` and counts as a use of its entry. `allowed` maps the length of a common prefix to the
     /// reusable length; it must be monotonic and never exceed its argument.
-    pub(crate) fn find(&mut self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Found {
-        let (place, looked_at) = self.walk(prompt);
+    pub(crate) fn find(&mut self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> SearchResult {
+        let (place, visited) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
-        let mut found = Found { hit: None, common: place.depth, differs, looked_at };
-        if let Some((entry, length)) = self.usable(&place, allowed) {
-            found.hit = self.touch(entry, length);
+        let mut found = SearchResult { matched: None, common: place.depth, differs, visited };
+        if let Some((stored, length)) = self.usable(&place, allowed) {
+            found.matched = self.touch(stored, length);
         }
         found
     }
@@ -181,9 +181,9 @@ impl<T> PrefixTree<T> {
             if here.shortest <= length {
                 return Some((self.cuttable_below(node), length));
             }
-            let mut stops = here.stops.range(..=length).rev();
-            if let Some((&stop, entries)) = stops.find(|(stop, _)| allowed(**stop) == **stop) {
-                return Some((*entries.last()?, stop));
+            let mut restore_points = here.restore_points.range(..=length).rev();
+            if let Some((&point, entries)) = restore_points.find(|(point, _)| allowed(**point) == **point) {
+                return Some((*entries.last()?, point));
             }
             if node == ROOT {
                 return None;
@@ -194,39 +194,39 @@ impl<T> PrefixTree<T> {
     }
 
     /// The value of a hit, if it still exists.
-    pub(crate) fn get(&self, hit: &Hit) -> Option<&T> {
-        let entry = self.nodes.get(hit.node)?.entry.as_ref()?;
-        (entry.id == hit.id).then_some(&entry.kept.value)
+    pub(crate) fn get(&self, matched: &Match) -> Option<&T> {
+        let stored = self.nodes.get(matched.node)?.stored.as_ref()?;
+        (stored.id == matched.id).then_some(&stored.entry.value)
     }
 
     /// An entry whose tokens start with `tokens`. Does not count as a use.
-    pub(crate) fn locate(&self, tokens: &[u32]) -> Option<Hit> {
+    pub(crate) fn locate(&self, tokens: &[u32]) -> Option<Match> {
         let (place, _) = self.walk(tokens);
         let node = self.cuttable_below(place.node);
-        let entry = self.nodes[node].entry.as_ref().filter(|_| place.depth == tokens.len())?;
-        Some(Hit { node, id: entry.id, length: tokens.len() })
+        let stored = self.nodes[node].stored.as_ref().filter(|_| place.depth == tokens.len())?;
+        Some(Match { node, id: stored.id, length: tokens.len() })
     }
 
     /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
     /// existing entry can be truncated to it.
-    pub(crate) fn insert(&mut self, tokens: &[u32], mut kept: Kept<T>) -> Vec<T> {
+    pub(crate) fn insert(&mut self, tokens: &[u32], mut entry: Entry<T>) -> Vec<T> {
         let (place, _) = self.walk(tokens);
         if tokens.is_empty() || self.covers(&place, tokens) {
-            return vec![kept.value];
+            return vec![entry.value];
         }
-        kept.shortest = kept.shortest.min(tokens.len());
-        kept.stops.retain(|&stop| stop > 0 && stop < kept.shortest);
+        entry.shortest = entry.shortest.min(tokens.len());
+        entry.restore_points.retain(|&point| point > 0 && point < entry.shortest);
         let at = self.branch(&place);
         let node = self.grow(at, &tokens[place.depth..]);
-        let superseded = self.superseded(node, &kept);
-        for &stop in &kept.stops {
-            self.note(node, stop);
+        let superseded = self.superseded(node, &entry);
+        for &point in &entry.restore_points {
+            self.add_restore_point(node, point);
         }
         let now = self.clock.tick();
         self.order.insert(now, node);
-        self.bytes += kept.bytes;
-        self.nodes[node].entry = Some(Entry { kept, id: now, used: now });
-        self.settle(node);
+        self.bytes += entry.bytes;
+        self.nodes[node].stored = Some(Stored { entry, id: now, used: now });
+        self.update_shortest(node);
         superseded.into_iter().filter_map(|node| self.remove(node)).collect()
     }
 
@@ -255,7 +255,7 @@ impl<T> PrefixTree<T> {
     fn cuttable_below(&self, mut node: usize) -> usize {
         loop {
             let here = &self.nodes[node];
-            if here.entry.as_ref().is_some_and(|entry| entry.kept.shortest == here.shortest) {
+            if here.stored.as_ref().is_some_and(|stored| stored.entry.shortest == here.shortest) {
                 return node;
             }
             let fits = |child: &&usize| self.nodes[**child].shortest == here.shortest;
@@ -266,13 +266,13 @@ impl<T> PrefixTree<T> {
         }
     }
 
-    fn touch(&mut self, node: usize, length: usize) -> Option<Hit> {
+    fn touch(&mut self, node: usize, length: usize) -> Option<Match> {
         let now = self.clock.tick();
-        let entry = self.nodes[node].entry.as_mut()?;
-        self.order.remove(&entry.used);
-        entry.used = now;
+        let stored = self.nodes[node].stored.as_mut()?;
+        self.order.remove(&stored.used);
+        stored.used = now;
         self.order.insert(now, node);
-        Some(Hit { node, id: entry.id, length })
+        Some(Match { node, id: stored.id, length })
     }
 
     /// The node at a place; splits an edge if needed.
@@ -286,8 +286,9 @@ impl<T> PrefixTree<T> {
         let head = std::mem::replace(&mut self.nodes[place.node].edge, tail);
         let middle = self.add(head, parent);
         let (first, below) = (self.nodes[place.node].edge[0], self.nodes[place.node].shortest);
-        let behind = self.nodes[place.node].stops.split_off(&(place.depth + 1));
-        self.nodes[middle].stops = std::mem::replace(&mut self.nodes[place.node].stops, behind);
+        let behind = self.nodes[place.node].restore_points.split_off(&(place.depth + 1));
+        self.nodes[middle].restore_points =
+            std::mem::replace(&mut self.nodes[place.node].restore_points, behind);
         self.nodes[middle].children.insert(first, place.node);
         self.nodes[middle].shortest = below;
         self.nodes[place.node].parent = middle;
@@ -315,14 +316,14 @@ impl<T> PrefixTree<T> {
 
     /// Removes an entry and the nodes that become unused.
     fn remove(&mut self, node: usize) -> Option<T> {
-        let Entry { kept, used, .. } = self.nodes[node].entry.take()?;
+        let Stored { entry, used, .. } = self.nodes[node].stored.take()?;
         self.order.remove(&used);
-        self.bytes -= kept.bytes;
-        for &stop in &kept.stops {
-            self.forget(node, stop);
+        self.bytes -= entry.bytes;
+        for &point in &entry.restore_points {
+            self.remove_restore_point(node, point);
         }
         let mut node = node;
-        while node != ROOT && self.nodes[node].entry.is_none() && self.nodes[node].children.is_empty() {
+        while node != ROOT && self.nodes[node].stored.is_none() && self.nodes[node].children.is_empty() {
             let parent = self.nodes[node].parent;
             let first = self.nodes[node].edge[0];
             self.nodes[parent].children.remove(&first);
@@ -330,8 +331,8 @@ impl<T> PrefixTree<T> {
             node = parent;
         }
         let node = self.join(node);
-        self.settle(node);
-        Some(kept.value)
+        self.update_shortest(node);
+        Some(entry.value)
     }
 
     fn clear(&mut self, node: usize) {
@@ -341,12 +342,12 @@ impl<T> PrefixTree<T> {
 
     /// Merges a node without an entry and with one child into the child's edge. Returns the lowest changed node.
     fn join(&mut self, node: usize) -> usize {
-        let Node { children, parent, entry, .. } = &self.nodes[node];
-        let only = children.values().next().filter(|_| children.len() == 1 && entry.is_none());
+        let Node { children, parent, stored, .. } = &self.nodes[node];
+        let only = children.values().next().filter(|_| children.len() == 1 && stored.is_none());
         let (Some(&child), parent, true) = (only, *parent, node != ROOT) else { return node };
         let mut edge = std::mem::take(&mut self.nodes[node].edge);
-        let mut stops = std::mem::take(&mut self.nodes[node].stops);
-        self.nodes[child].stops.append(&mut stops);
+        let mut restore_points = std::mem::take(&mut self.nodes[node].restore_points);
+        self.nodes[child].restore_points.append(&mut restore_points);
         self.nodes[parent].children.insert(edge[0], child);
         edge.append(&mut self.nodes[child].edge);
         (self.nodes[child].edge, self.nodes[child].parent) = (edge, parent);
@@ -355,10 +356,10 @@ impl<T> PrefixTree<T> {
     }
 
     /// Updates `shortest` from `node` upwards as far as it changes.
-    fn settle(&mut self, mut node: usize) {
+    fn update_shortest(&mut self, mut node: usize) {
         loop {
             let here = &self.nodes[node];
-            let own = here.entry.as_ref().map_or(usize::MAX, |entry| entry.kept.shortest);
+            let own = here.stored.as_ref().map_or(usize::MAX, |stored| stored.entry.shortest);
             let below = here.children.values().map(|&child| self.nodes[child].shortest);
             let shortest = below.fold(own, usize::min);
             if node == ROOT || here.shortest == shortest {

@@ -37,7 +37,7 @@ impl QuantizedCache {
         let mut buffers = match old {
             Some(old) if end <= old[0].dim(1) as usize => old,
             old => {
-                let buffers = with_room(old.as_ref(), &parts, start, end)?;
+                let buffers = with_capacity(old.as_ref(), &parts, start, end)?;
                 self.bytes = measure(&buffers);
                 buffers
             }
@@ -84,7 +84,7 @@ impl QuantizedCache {
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let buffers = match &self.buffers {
-            Some(buffers) if length > 0 => Some(with_room(Some(buffers), buffers, length, length)?),
+            Some(buffers) if length > 0 => Some(with_capacity(Some(buffers), buffers, length, length)?),
             _ => None,
         };
         let bytes = measure(buffers.iter().flatten());
@@ -131,7 +131,12 @@ impl QuantizedCache {
 }
 
 /// Buffers like `like` with room for `needed` positions, the first `used` of them from `old`.
-fn with_room(old: Option<&[Array; 3]>, like: &[Array; 3], used: usize, needed: usize) -> Result<[Array; 3]> {
+fn with_capacity(
+    old: Option<&[Array; 3]>,
+    like: &[Array; 3],
+    used: usize,
+    needed: usize,
+) -> Result<[Array; 3]> {
     let moved = |index: usize| -> Result<Array> {
         let width = like[index].dim(2);
         let room = capacity(needed) - if old.is_some() { used } else { 0 };

@@ -150,15 +150,15 @@ impl SequenceState {
         self.layers.iter().any(|layer| !layer.keeps_all()) || self.store_info().needs_checkpoints
     }
 
-    /// From now on keeps what recurrent layers replace, so that it can be cut to each length in between; or drops that.
-    pub(crate) fn trace(&mut self, on: bool) {
+    /// Lets recurrent layers snapshot their state at each row, so that it can be cut to each length in between; or drops the snapshots.
+    pub(crate) fn record_snapshots(&mut self, on: bool) {
         for layer in &mut self.layers {
             if let LayerState::Recurrent(state) = layer {
-                state.trace(on);
+                state.record_snapshots(on);
             }
         }
         if let Some(store) = &mut self.store {
-            store.trace(on);
+            store.record_snapshots(on);
         }
     }
 
@@ -169,7 +169,7 @@ impl SequenceState {
     }
 
     /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
-    /// checkpoint stays where others are thinned. It costs nothing in layers that can be cut, and a copy of the window in layers with one.
+    /// checkpoint stays when others are evicted. It costs nothing in layers that can be cut, and a copy of the window in layers with one.
     pub fn checkpoint(&mut self, marked: bool) -> Result<()> {
         if self.dropped == 0 && self.offset() > 0 && self.needs_checkpoints() {
             let layers = self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>()?;
@@ -209,10 +209,10 @@ impl SequenceState {
         bytes
     }
 
-    /// Drops the checkpoint that is missed the least; gives its length and bytes.
-    pub fn thin(&mut self) -> Option<(usize, usize)> {
+    /// Drops the checkpoint whose loss makes the smallest gap; returns its length and bytes.
+    pub fn evict_checkpoint(&mut self) -> Option<(usize, usize)> {
         let before = self.checkpoint_bytes();
-        let (length, _) = self.checkpoints.thin()?;
+        let (length, _) = self.checkpoints.evict_one()?;
         if let Some(store) = &mut self.store {
             store.evict_checkpoint();
         }

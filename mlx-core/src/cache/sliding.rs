@@ -42,16 +42,16 @@ impl SlidingCache {
         let count = added.dim(2) as usize;
         let (start, end) = (self.length, self.length + count);
         let oldest = self.oldest(start);
-        let room = sliding_capacity(self.window, end - oldest, count);
+        let capacity = sliding_capacity(self.window, end - oldest, count);
         // Moved out: a second handle would make the write copy the buffer.
         let mut buffer = match self.buffer.take() {
-            Some(buffer) if end - self.first <= buffer.room() => buffer,
+            Some(buffer) if end - self.first <= buffer.capacity() => buffer,
             Some(buffer) => {
                 let kept = oldest - self.first..start - self.first;
                 self.first = oldest;
-                buffer.moved(kept, room)?
+                buffer.moved(kept, capacity)?
             }
-            None => Buffer::new(added, room)?,
+            None => Buffer::new(added, capacity)?,
         };
         buffer.write(start - self.first, added)?;
         let view = buffer.view(oldest - self.first..end - self.first)?;
@@ -100,8 +100,8 @@ impl SlidingCache {
         let buffer = match &self.buffer {
             Some(buffer) if length > first => {
                 let kept = first - self.first..length - self.first;
-                let room = sliding_capacity(self.window, kept.len() + 1, 1);
-                Some(buffer.moved(kept, room)?)
+                let capacity = sliding_capacity(self.window, kept.len() + 1, 1);
+                Some(buffer.moved(kept, capacity)?)
             }
             _ => None,
         };

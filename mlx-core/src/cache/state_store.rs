@@ -46,7 +46,7 @@ pub(crate) trait StateStore: Send {
     fn drop_checkpoints(&mut self);
 
     /// Lets recurrent layers snapshot their state at each row, or drops the snapshots.
-    fn trace(&mut self, on: bool);
+    fn record_snapshots(&mut self, on: bool);
 
     /// Copies the first `length` positions into the layers of another state.
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>>;

@@ -59,13 +59,13 @@ pub struct ChatPrompt {
     pub images: Vec<Pixels>,
     /// The messages that the model does not see, by index.
     pub dropped: Range<usize>,
-    /// The value for [`crate::engine::RequestOptions::slide`].
-    pub slide: Option<usize>,
+    /// The value for [`crate::engine::RequestOptions::n_keep`].
+    pub n_keep: Option<usize>,
 }
 
 impl ChatPrompt {
     fn whole(Rendered { text, tokens, images }: Rendered) -> Self {
-        Self { text, tokens, images, dropped: 0..0, slide: None }
+        Self { text, tokens, images, dropped: 0..0, n_keep: None }
     }
 }
 
@@ -90,14 +90,14 @@ pub fn chat_prompt_within(
     let limit = context - reserved_for_answer(context, max_tokens);
     let fitted = fit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
     let Rendered { text, tokens, images } = fitted.prompt;
-    let slide = match policy {
+    let n_keep = match policy {
         ContextPolicy::Slide => {
             let all = |messages: &[Message]| Ok(prompts.whole(&of(messages))?.tokens);
             Some(head_tokens(&input.messages, &tokens, all)?)
         }
         _ => None,
     };
-    Ok(ChatPrompt { text, tokens, images, dropped: fitted.dropped, slide })
+    Ok(ChatPrompt { text, tokens, images, dropped: fitted.dropped, n_keep })
 }
 
 /// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.

@@ -56,7 +56,7 @@ impl AnswerRequest<'_> {
         let of_tools = tools.constraint(engine, options.constraint.as_ref())?;
         let tools_constrain = of_tools.is_some();
         options.constraint = of_tools.or(options.constraint);
-        (options.images, options.slide) = (std::mem::take(&mut prompt.images), prompt.slide);
+        (options.images, options.n_keep) = (std::mem::take(&mut prompt.images), prompt.n_keep);
         options.is_message = true;
         let parser = if input.continue_final_message { parser.continuing() } else { parser };
         Ok(AnswerStart { prompt, options, tools_constrain, parser })

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::key::Key;
-use super::link::Link;
 use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 use super::parallel::Parallel;
+use super::worker_client::WorkerClient;
 use crate::weights::FloatPolicy;
 
 /// After how long without a word it and rank 0 give each other up.
-pub(super) const SILENCE: Duration = Duration::from_millis(500);
+pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Within this time everything here happens.
 pub(super) const SOON: Duration = Duration::from_secs(10);
@@ -33,21 +33,21 @@ impl FakeWorker {
     pub(super) fn start<T: Send + 'static>(
         rank: usize,
         mut work: impl FnMut(Connection, &Sender<T>) + Send + 'static,
-    ) -> (Link, Receiver<T>) {
+    ) -> (WorkerClient, Receiver<T>) {
         let (worker, (found, all)) = (Self::listen(), channel());
-        let link = worker.link(rank);
+        let client = worker.client(rank);
         thread::spawn(move || {
             loop {
                 work(worker.welcome(), &found);
             }
         });
-        (link, all)
+        (client, all)
     }
 
     /// Rank 0's end of it.
-    pub(super) fn link(&self, rank: usize) -> Link {
+    pub(super) fn client(&self, rank: usize) -> WorkerClient {
         let address = self.0.local_addr().expect("it is bound").to_string();
-        Link::new(&address, rank, &Key::default(), SILENCE)
+        WorkerClient::new(&address, rank, &Key::default(), HEARTBEAT_TIMEOUT)
     }
 
     /// Says of which version it is.

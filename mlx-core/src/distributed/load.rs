@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::divided::{Divided, widest};
-use super::fleet::Fleet;
-use super::link::{Link, Refusal};
 use super::loading::{Loading, failed};
 use super::message::Part;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
-use super::tensor::{Sums, TensorModel};
+use super::tensor::{PoolAllReduce, TensorModel};
+use super::worker_client::{Refusal, WorkerClient};
+use super::worker_pool::WorkerPool;
 use super::workers::Workers;
 use crate::error::Result;
 use crate::model::Model;
-use crate::weights::{Exchange, Progress, Shard, WeightPolicy};
+use crate::weights::{AllReduce, Progress, Shard, WeightPolicy};
 
 /// How often a worker that is not there yet is tried.
 const RETRY: Duration = Duration::from_millis(250);
@@ -30,13 +30,15 @@ pub(crate) fn load(
     progress: Progress,
 ) -> Result<Box<dyn Model>> {
     let divided = Divided::open(folder, policy)?;
-    let mut links: Vec<Link> = (workers.addresses.iter().enumerate())
-        .map(|(place, address)| Link::new(address, place + 1, &workers.key, workers.silence))
+    let mut clients: Vec<WorkerClient> = (workers.addresses.iter().enumerate())
+        .map(|(place, address)| {
+            WorkerClient::new(address, place + 1, &workers.key, workers.heartbeat_timeout)
+        })
         .collect();
-    let until = Instant::now() + workers.patience;
+    let until = Instant::now() + workers.connect_timeout;
     let mut budgets = vec![budget];
-    for link in &mut links {
-        budgets.push(greet(link, until)?);
+    for client in &mut clients {
+        budgets.push(greet(client, until)?);
     }
     let shares = plan::shares(&divided, workers.parallel, &budgets)?;
     let identity = format!("{:032x}", divided.identity()?);
@@ -50,9 +52,10 @@ pub(crate) fn load(
         keep_packed: policy.keep_packed,
     });
     let parts: Vec<Part> = parts.collect();
-    let mut loading = Loading::begin(&mut links, &parts)?;
-    let sums = Arc::new(Sums::default());
-    let shard = || Shard { rank: 0, ranks: shares.len(), exchange: Arc::clone(&sums) as Arc<dyn Exchange> };
+    let mut loading = Loading::begin(&mut clients, &parts)?;
+    let sums = Arc::new(PoolAllReduce::default());
+    let shard =
+        || Shard { rank: 0, ranks: shares.len(), all_reduce: Arc::clone(&sums) as Arc<dyn AllReduce> };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
     let watch = &mut |read, total| {
         progress(read, total);
@@ -60,30 +63,30 @@ pub(crate) fn load(
     };
     let local = divided.load(&shares[0].part, shard, watch)?;
     let ready = loading.wait()?;
-    let (fleet, footprint) = (Fleet::new(links), widest(&shares).unwrap_or(divided.spec().footprint));
+    let (pool, footprint) = (WorkerPool::new(clients), widest(&shares).unwrap_or(divided.spec().footprint));
     Ok(match workers.parallel {
-        Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, fleet, &ready)),
+        Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, pool, &ready)),
         Parallel::Pipeline => {
             let ranges = shares.into_iter().map(|share| share.part.layers).collect();
-            Box::new(PipelineModel::new(divided, local, ranges, footprint, fleet, &ready))
+            Box::new(PipelineModel::new(divided, local, ranges, footprint, pool, &ready))
         }
     })
 }
 
 /// Greets a worker, which may come up only now.
-fn greet(link: &mut Link, until: Instant) -> Result<u64> {
+fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
     let mut was_reported = false;
     loop {
-        match link.greet() {
+        match client.greet() {
             Ok(budget) => return Ok(budget),
             Err(Refusal { is_passing: true, message }) if Instant::now() < until => {
                 if !std::mem::replace(&mut was_reported, true) {
                     let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
-                    tracing::warn!("{} {message}; it is waited for up to {seconds:.0} s", link.name());
+                    tracing::warn!("{} {message}; it is waited for up to {seconds:.0} s", client.name());
                 }
                 std::thread::sleep(RETRY);
             }
-            Err(refusal) => return Err(failed(link, &refusal.message)),
+            Err(refusal) => return Err(failed(client, &refusal.message)),
         }
     }
 }

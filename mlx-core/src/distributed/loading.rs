@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mlx_files::size;
 
-use super::link::{Link, Refusal};
 use super::message::{Loaded, Part};
+use super::worker_client::{Refusal, WorkerClient};
 use crate::error::{Error, Result};
 
 /// How often each worker is looked at while this machine has other work.
@@ -19,7 +19,7 @@ const REPORT: Duration = Duration::from_secs(10);
 
 /// Workers that were asked to load these parts.
 pub(super) struct Loading<'a> {
-    links: &'a mut [Link],
+    clients: &'a mut [WorkerClient],
     parts: &'a [Part],
     /// What those said that are ready.
     loaded: Vec<Option<Loaded>>,
@@ -28,12 +28,12 @@ pub(super) struct Loading<'a> {
 
 impl<'a> Loading<'a> {
     /// Has workers that were greeted load their parts.
-    pub(super) fn begin(links: &'a mut [Link], parts: &'a [Part]) -> Result<Self> {
-        for (link, part) in links.iter_mut().zip(parts) {
-            link.load(part).map_err(|message| failed(link, &message))?;
+    pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &'a [Part]) -> Result<Self> {
+        for (client, part) in clients.iter_mut().zip(parts) {
+            client.load(part).map_err(|message| failed(client, &message))?;
         }
-        let loaded = vec![None; links.len()];
-        let mut loading = Self { links, parts, loaded, looked: Instant::now() };
+        let loaded = vec![None; clients.len()];
+        let mut loading = Self { clients, parts, loaded, looked: Instant::now() };
         // A refusal comes at once.
         loading.look(WAIT)?;
         Ok(loading)
@@ -62,12 +62,12 @@ impl<'a> Loading<'a> {
 
     /// Looks at each worker, for so long at those that are not ready.
     fn look(&mut self, wait: Duration) -> Result<()> {
-        for ((link, part), loaded) in self.links.iter_mut().zip(self.parts).zip(&mut self.loaded) {
+        for ((client, part), loaded) in self.clients.iter_mut().zip(self.parts).zip(&mut self.loaded) {
             let outcome = match loaded {
-                Some(_) => link.look_idle().map_err(Refusal::from),
-                None => link.wait(part, Instant::now() + wait).map(|found| *loaded = found),
+                Some(_) => client.look_idle().map_err(Refusal::from),
+                None => client.wait(part, Instant::now() + wait).map(|found| *loaded = found),
             };
-            outcome.map_err(|refusal| failed(link, &refusal.message))?;
+            outcome.map_err(|refusal| failed(client, &refusal.message))?;
         }
         self.looked = Instant::now();
         Ok(())
@@ -75,15 +75,15 @@ impl<'a> Loading<'a> {
 
     /// Writes who is not ready into the log.
     fn report(&self) {
-        for (link, _) in self.links.iter().zip(&self.loaded).filter(|(_, loaded)| loaded.is_none()) {
-            let [read, total] = link.read().unwrap_or_default().map(size);
-            tracing::info!(worker = link.name(), read, total, "a worker that reads its part is waited for");
+        for (client, _) in self.clients.iter().zip(&self.loaded).filter(|(_, loaded)| loaded.is_none()) {
+            let [read, total] = client.read().unwrap_or_default().map(size);
+            tracing::info!(worker = client.name(), read, total, "a worker that reads its part is waited for");
         }
     }
 }
 
-pub(super) fn failed(link: &Link, message: &str) -> Error {
-    Error::Distributed(format!("{} {message}", link.name()))
+pub(super) fn failed(client: &WorkerClient, message: &str) -> Error {
+    Error::Distributed(format!("{} {message}", client.name()))
 }
 
 #[cfg(test)]
@@ -92,21 +92,21 @@ mod tests {
 
     use super::*;
     use crate::distributed::connection::Connection;
-    use crate::distributed::fake_worker::{FakeWorker, SILENCE, SOON, asked_to_load, part, ready};
+    use crate::distributed::fake_worker::{FakeWorker, HEARTBEAT_TIMEOUT, SOON, asked_to_load, part, ready};
     use crate::distributed::message::Reply;
 
     /// How loading ends while this machine is still at work, and after how long, if the worker does this once it was asked.
     fn end(work: impl Fn(Connection) + Send + 'static) -> (String, Duration) {
-        let (link, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
+        let (client, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
             asked_to_load(&mut connection);
             // Not at once.
             thread::sleep(2 * WAIT);
             work(connection);
         });
-        let (mut links, parts) = ([link], [part()]);
-        links[0].greet().expect("it is there");
+        let (mut clients, parts) = ([client], [part()]);
+        clients[0].greet().expect("it is there");
         let begun = Instant::now();
-        let mut loading = Loading::begin(&mut links, &parts).expect("it is asked");
+        let mut loading = Loading::begin(&mut clients, &parts).expect("it is asked");
         loop {
             assert!(begun.elapsed() < SOON, "it goes on");
             if let Err(error) = loading.look_sometimes() {
@@ -121,7 +121,7 @@ mod tests {
         let (error, time) = end(|connection| {
             let refused = Reply::Refused { message: "cannot load its part: why".into(), busy: false };
             connection.send(&refused, &[]).expect("rank 0 reads");
-            thread::sleep(SILENCE / 2);
+            thread::sleep(HEARTBEAT_TIMEOUT / 2);
         });
         assert!(error.contains("rank 1 (") && error.contains("cannot load its part: why"), "{error}");
         assert!(time < 3 * LOOK, "after {time:?}");
@@ -134,16 +134,16 @@ mod tests {
         // One that is ready has to stay.
         let (error, _) = end(|connection| {
             connection.send(&ready(), &[]).expect("rank 0 reads");
-            thread::sleep(SILENCE / 2);
+            thread::sleep(HEARTBEAT_TIMEOUT / 2);
         });
         assert!(error.contains("closed the connection"), "{error}");
     }
 
     #[test]
     fn what_is_ready_stays_so() {
-        let (link, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
+        let (client, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
             asked_to_load(&mut connection);
-            connection.trust(SILENCE).expect("a thread");
+            connection.trust(HEARTBEAT_TIMEOUT).expect("a thread");
             for read in 1..=3 {
                 connection.send(&Reply::Loading { read, total: 3 }, &[]).expect("rank 0 reads");
                 thread::sleep(WAIT);
@@ -151,10 +151,10 @@ mod tests {
             connection.send(&ready(), &[]).expect("rank 0 reads");
             thread::sleep(SOON);
         });
-        let (mut links, parts) = ([link], [part()]);
-        links[0].greet().expect("it is there");
-        let mut loading = Loading::begin(&mut links, &parts).expect("it is asked");
-        assert_eq!(loading.links[0].read().map(|it| it[1]), Some(3));
+        let (mut clients, parts) = ([client], [part()]);
+        clients[0].greet().expect("it is there");
+        let mut loading = Loading::begin(&mut clients, &parts).expect("it is asked");
+        assert_eq!(loading.clients[0].read().map(|it| it[1]), Some(3));
         let begun = Instant::now();
         while begun.elapsed() < 2 * LOOK {
             loading.look_sometimes().expect("it is there");

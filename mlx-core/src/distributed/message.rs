@@ -11,7 +11,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 6;
+pub(super) const PROTOCOL: u32 = 7;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -30,8 +30,8 @@ pub(crate) enum Request {
         nonce: String,
         /// That it has the key.
         proof: String,
-        /// After how long without a word each side gives the other up, in milliseconds.
-        silence: u64,
+        /// The time without a message after which each side counts the other as lost, in milliseconds.
+        heartbeat_timeout: u64,
     },
     /// To load some layers.
     Load(Part),
@@ -155,7 +155,7 @@ pub(crate) enum StateChange {
     /// Drops all checkpoints.
     DropCheckpoints,
     /// Lets recurrent layers snapshot their state at each row, or drops the snapshots.
-    Trace(bool),
+    RecordSnapshots(bool),
     /// Removes positions after the first `kept`.
     Shift {
         /// The number of positions that stay in front.

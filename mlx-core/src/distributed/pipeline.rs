@@ -8,10 +8,10 @@ use mlx_rs::Array;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
-use super::fleet::Fleet;
 use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
 use super::remote_state::RemoteState;
+use super::worker_pool::WorkerPool;
 use crate::array;
 use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub(super) struct PipelineModel {
     local: Decoder,
     /// The layers of each machine, this one first.
     ranges: Vec<Range<usize>>,
-    fleet: Arc<Fleet>,
+    pool: Arc<WorkerPool>,
 }
 
 impl PipelineModel {
@@ -34,7 +34,7 @@ impl PipelineModel {
         local: Decoder,
         ranges: Vec<Range<usize>>,
         footprint: Footprint,
-        fleet: Fleet,
+        pool: WorkerPool,
         loaded: &[Loaded],
     ) -> Self {
         let mut spec = divided.spec().clone();
@@ -46,7 +46,7 @@ impl PipelineModel {
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} {ranges:?} {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
-        Self { spec, divided, local, ranges, fleet: Arc::new(fleet) }
+        Self { spec, divided, local, ranges, pool: Arc::new(pool) }
     }
 
     /// Has the worker at this place run the layers of a pass up to `end`.
@@ -59,10 +59,10 @@ impl PipelineModel {
     ) -> Result<()> {
         let needs_hidden = end < self.spec.num_layers || pass.batch().needs_hidden();
         let (mut advance, rows) = advance(pass, pass.layer()..end, needs_hidden, states)?;
-        advance.released = self.fleet.take_released(place);
+        advance.released = self.pool.take_released(place);
         let (dtype, shape) = (advance.dtype, advance.shape.clone());
         let expected = if needs_hidden { rows.len() } else { 0 };
-        let (reply, rows) = self.fleet.call(place, &Request::Advance(advance), &rows)?;
+        let (reply, rows) = self.pool.call(place, &Request::Advance(advance), &rows)?;
         match reply {
             Reply::Advanced { layer, states: infos }
                 if infos.len() == states.len()
@@ -77,7 +77,7 @@ impl PipelineModel {
                 Ok(())
             }
             Reply::Failed { message } => Err(Error::Distributed(format!("rank {}: {message}", place + 1))),
-            _ => Err(self.fleet.senseless(place)),
+            _ => Err(self.pool.malformed(place)),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Model for PipelineModel {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let remote = RemoteState::new(Arc::clone(&self.fleet), self.divided.kinds(), variant);
+        let remote = RemoteState::new(Arc::clone(&self.pool), self.divided.kinds(), variant);
         self.local.new_state(variant).with_store(Box::new(remote))
     }
 
@@ -131,10 +131,10 @@ impl Model for PipelineModel {
     }
 
     fn outage(&self) -> Option<String> {
-        self.fleet.outage()
+        self.pool.outage()
     }
 
     fn check_workers(&self, ask: bool) -> Result<()> {
-        self.fleet.check_workers(ask)
+        self.pool.check_workers(ask)
     }
 }

@@ -4,8 +4,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::fleet::Fleet;
 use super::message::{RemoteStateInfo, StateChange};
+use super::worker_pool::WorkerPool;
 use crate::cache::{SequenceState, StateStore, StoreInfo, Variant};
 use crate::error::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(super) struct LayerKinds {
 
 /// The layers of one state that workers hold.
 pub(super) struct RemoteState {
-    fleet: Arc<Fleet>,
+    pool: Arc<WorkerPool>,
     id: u64,
     variant: Variant,
     kv_bits: Option<u8>,
@@ -31,9 +31,9 @@ pub(super) struct RemoteState {
 
 impl RemoteState {
     /// An empty state of a model with layers of these kinds. Workers make it at its first pass.
-    pub(super) fn new(fleet: Arc<Fleet>, kinds: LayerKinds, variant: Variant) -> Self {
-        let id = fleet.next_id();
-        Self { fleet, id, variant, kv_bits: None, kinds, infos: Vec::new() }
+    pub(super) fn new(pool: Arc<WorkerPool>, kinds: LayerKinds, variant: Variant) -> Self {
+        let id = pool.next_id();
+        Self { pool, id, variant, kv_bits: None, kinds, infos: Vec::new() }
     }
 
     /// Returns the workers' part of a state.
@@ -46,7 +46,7 @@ impl RemoteState {
     pub(super) fn id(&mut self) -> Result<u64> {
         if self.infos.is_empty() {
             let new = StateChange::New { variant: self.variant, kv_bits: self.kv_bits };
-            self.infos = self.fleet.change(self.id, new)?;
+            self.infos = self.pool.change(self.id, new)?;
         }
         Ok(self.id)
     }
@@ -59,7 +59,7 @@ impl RemoteState {
     /// Changes it on the workers, if they have made it.
     fn change(&mut self, change: StateChange) -> Result<()> {
         if !self.infos.is_empty() {
-            self.infos = self.fleet.change(self.id, change)?;
+            self.infos = self.pool.change(self.id, change)?;
         }
         Ok(())
     }
@@ -116,20 +116,20 @@ impl StateStore for RemoteState {
         }
     }
 
-    fn trace(&mut self, on: bool) {
+    fn record_snapshots(&mut self, on: bool) {
         if self.kinds.are_recurrent {
-            self.change_or_log(StateChange::Trace(on));
+            self.change_or_log(StateChange::RecordSnapshots(on));
         }
     }
 
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>> {
-        let id = self.fleet.next_id();
+        let id = self.pool.next_id();
         let infos = if self.infos.is_empty() {
             Vec::new()
         } else {
-            self.fleet.change(id, StateChange::Fork { from: self.id, length })?
+            self.pool.change(id, StateChange::Fork { from: self.id, length })?
         };
-        Ok(Box::new(Self { fleet: Arc::clone(&self.fleet), id, infos, ..*self }))
+        Ok(Box::new(Self { pool: Arc::clone(&self.pool), id, infos, ..*self }))
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
@@ -140,7 +140,7 @@ impl StateStore for RemoteState {
 impl Drop for RemoteState {
     fn drop(&mut self) {
         if !self.infos.is_empty() {
-            self.fleet.release(self.id);
+            self.pool.release(self.id);
         }
     }
 }

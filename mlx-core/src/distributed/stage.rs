@@ -143,9 +143,9 @@ impl Stage {
                 }
             }
             StateChange::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
-            StateChange::EvictCheckpoint => drop(self.state(id)?.thin()),
+            StateChange::EvictCheckpoint => drop(self.state(id)?.evict_checkpoint()),
             StateChange::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
-            StateChange::Trace(on) => self.state(id)?.trace(on),
+            StateChange::RecordSnapshots(on) => self.state(id)?.record_snapshots(on),
             StateChange::Shift { kept, dropped } => {
                 let state = self.states.get_mut(&id).ok_or_else(|| unexpected("a state that is not here"))?;
                 self.decoder.shift(state, kept, dropped)?;

@@ -8,31 +8,31 @@ use safetensors::Dtype;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
-use super::fleet::Fleet;
 use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
 use super::remote_state::RemoteState;
+use super::worker_pool::WorkerPool;
 use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
-use crate::weights::Exchange;
+use crate::weights::AllReduce;
 
 /// A model on several machines that all compute at the same time.
 pub(super) struct TensorModel {
     spec: ModelSpec,
     divided: Divided,
     local: Decoder,
-    fleet: Arc<Fleet>,
+    pool: Arc<WorkerPool>,
 }
 
-/// Rank 0's side of sums: the workers, once they are ready.
+/// Rank 0's side of sums in the middle of layers: the workers, once they are ready.
 #[derive(Default)]
-pub(super) struct Sums(OnceLock<Arc<Fleet>>);
+pub(super) struct PoolAllReduce(OnceLock<Arc<WorkerPool>>);
 
-impl Exchange for Sums {
+impl AllReduce for PoolAllReduce {
     fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
-        let fleet = self.0.get().ok_or_else(|| Error::Distributed("the workers are not ready".into()))?;
-        fleet.sum(dtype, part)
+        let pool = self.0.get().ok_or_else(|| Error::Distributed("the workers are not ready".into()))?;
+        pool.sum(dtype, part)
     }
 }
 
@@ -40,13 +40,13 @@ impl TensorModel {
     /// Of this machine's part, whose sums are these, and workers that are ready.
     pub(super) fn new(
         divided: Divided,
-        (local, sums): (Decoder, &Sums),
+        (local, sums): (Decoder, &PoolAllReduce),
         footprint: Footprint,
-        fleet: Fleet,
+        pool: WorkerPool,
         loaded: &[Loaded],
     ) -> Self {
-        let fleet = Arc::new(fleet);
-        sums.0.set(Arc::clone(&fleet)).ok();
+        let pool = Arc::new(pool);
+        sums.0.set(Arc::clone(&pool)).ok();
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
         spec.footprint = footprint;
@@ -56,24 +56,24 @@ impl TensorModel {
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} tensor {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
-        Self { spec, divided, local, fleet }
+        Self { spec, divided, local, pool }
     }
 
     /// Has all machines run the layers of a pass up to `end`.
     fn advance_all(&self, pass: &mut Pass, end: usize, states: &mut [&mut SequenceState]) -> Result<()> {
         let (mut request, rows) = advance(pass, pass.layer()..end, false, states)?;
-        for place in 0..self.fleet.count() {
-            request.released = self.fleet.take_released(place);
-            self.fleet.send(place, &Request::Advance(request.clone()), &rows)?;
+        for place in 0..self.pool.count() {
+            request.released = self.pool.take_released(place);
+            self.pool.send(place, &Request::Advance(request.clone()), &rows)?;
         }
         let layers = end - pass.layer();
         if let Err(error) = self.local.advance(pass, layers, states) {
             // The others wait for a sum that does not come.
             let message = format!("rank 0 could not compute its part: {error}");
-            return Err(if self.fleet.outage().is_some() { error } else { self.fleet.lose(message) });
+            return Err(if self.pool.outage().is_some() { error } else { self.pool.mark_lost(message) });
         }
-        for place in 0..self.fleet.count() {
-            match self.fleet.receive(place)?.0 {
+        for place in 0..self.pool.count() {
+            match self.pool.receive(place)?.0 {
                 Reply::Advanced { layer, states: infos }
                     if layer == pass.layer() && infos.len() == states.len() =>
                 {
@@ -81,8 +81,8 @@ impl TensorModel {
                         RemoteState::of(state)?.record(place, info);
                     }
                 }
-                Reply::Failed { message } => return Err(self.fleet.lose_by(place, &message)),
-                _ => return Err(self.fleet.senseless(place)),
+                Reply::Failed { message } => return Err(self.pool.mark_failed(place, &message)),
+                _ => return Err(self.pool.malformed(place)),
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Model for TensorModel {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let remote = RemoteState::new(Arc::clone(&self.fleet), self.divided.kinds(), variant);
+        let remote = RemoteState::new(Arc::clone(&self.pool), self.divided.kinds(), variant);
         self.local.new_state(variant).with_store(Box::new(remote))
     }
 
@@ -134,10 +134,10 @@ impl Model for TensorModel {
     }
 
     fn outage(&self) -> Option<String> {
-        self.fleet.outage()
+        self.pool.outage()
     }
 
     fn check_workers(&self, ask: bool) -> Result<()> {
-        self.fleet.check_workers(ask)
+        self.pool.check_workers(ask)
     }
 }

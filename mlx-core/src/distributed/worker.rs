@@ -12,11 +12,11 @@ use mlx_files::size;
 
 use super::connection::Outcome;
 use super::divided::{Divided, Share};
-use super::greeting::{Caller, Greeter};
+use super::handshake::{Handshake, HandshakeOutcome};
 use super::key::Key;
-use super::line::Line;
 use super::message::{Loaded, Part, Reply, Request};
 use super::parallel::Parallel;
+use super::server_connection::ServerConnection;
 use super::stage::Stage;
 use crate::array;
 use crate::backend::{Backend, default_memory_budget};
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::freed::freed;
 use crate::model::Model;
-use crate::weights::{Exchange, Shard, WeightPolicy};
+use crate::weights::{AllReduce, Shard, WeightPolicy};
 use crate::wired::Wired;
 
 /// How long a worker listens before it looks whether it is to end.
@@ -76,12 +76,12 @@ pub enum WorkerEvent {
 /// A worker of a model in a folder.
 pub struct Worker {
     folder: PathBuf,
-    greeter: Arc<Greeter>,
+    handshake: Arc<Handshake>,
     budget: u64,
     backend: Backend,
     /// What was loaded, and the layers.
     loaded: Option<(Part, Loaded, Stage)>,
-    line: Arc<Line>,
+    server: Arc<ServerConnection>,
     _wired: Wired,
 }
 
@@ -104,11 +104,11 @@ impl Worker {
         let wired = Wired::hold(budget - freed(budget));
         Ok(Self {
             folder: folder.to_path_buf(),
-            greeter: Arc::new(Greeter::new(key, budget)),
+            handshake: Arc::new(Handshake::new(key, budget)),
             budget,
             backend,
             loaded: None,
-            line: Arc::default(),
+            server: Arc::default(),
             _wired: wired,
         })
     }
@@ -122,25 +122,25 @@ impl Worker {
     ) -> Result<()> {
         let cannot =
             |error: std::io::Error| Error::Distributed(format!("connections cannot be taken: {error}"));
-        let (found, callers) = channel();
-        let (greeter, is_over) = (Arc::clone(&self.greeter), Arc::clone(end));
+        let (found, outcomes) = channel();
+        let (handshake, is_over) = (Arc::clone(&self.handshake), Arc::clone(end));
         listener.set_nonblocking(true).map_err(cannot)?;
-        let accept = move || greeter.serve(&listener, &found, &is_over);
+        let accept = move || handshake.serve(&listener, &found, &is_over);
         std::thread::Builder::new().name("accept".into()).spawn(accept).map_err(cannot)?;
         while !end.load(Ordering::Relaxed) {
-            match callers.recv_timeout(TURN) {
-                Ok(Caller::RankZero(connection, from)) => {
+            match outcomes.recv_timeout(TURN) {
+                Ok(HandshakeOutcome::RankZero(connection, from)) => {
                     tell(WorkerEvent::Joined { from: from.clone() });
-                    self.line.connect(connection);
-                    let reason = self.work_for(&from, &callers, end, &mut tell);
-                    self.line.hang_up();
+                    self.server.connect(connection);
+                    let reason = self.work_for(&from, &outcomes, end, &mut tell);
+                    self.server.hang_up();
                     if let Some((.., stage)) = &mut self.loaded {
                         stage.clear();
                     }
                     tell(WorkerEvent::Left { reason });
-                    self.greeter.let_next_in();
+                    self.handshake.let_next_in();
                 }
-                Ok(Caller::Refused(reason)) => tell(WorkerEvent::Refused { reason }),
+                Ok(HandshakeOutcome::Refused(reason)) => tell(WorkerEvent::Refused { reason }),
                 Err(_) => {}
             }
         }
@@ -151,7 +151,7 @@ impl Worker {
     fn work_for(
         &mut self,
         from: &str,
-        callers: &Receiver<Caller>,
+        outcomes: &Receiver<HandshakeOutcome>,
         end: &AtomicBool,
         tell: &mut impl FnMut(WorkerEvent),
     ) -> String {
@@ -160,10 +160,10 @@ impl Worker {
                 return "this worker ends".into();
             }
             // None is let in beside this one.
-            while let Ok(Caller::Refused(reason)) = callers.try_recv() {
+            while let Ok(HandshakeOutcome::Refused(reason)) = outcomes.try_recv() {
                 tell(WorkerEvent::Refused { reason });
             }
-            let outcome = match self.line.receive(Instant::now() + TURN) {
+            let outcome = match self.server.receive(Instant::now() + TURN) {
                 Ok(None) => continue,
                 Ok(Some((Request::Load(part), _))) => self.load(&part, tell),
                 Ok(Some((request, payload))) => self.answer(&request, &payload),
@@ -187,7 +187,7 @@ impl Worker {
                 Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
                 Err(error) => {
                     // It may be that rank 0 has gone.
-                    self.line.look()?;
+                    self.server.look()?;
                     return self.refuse(&format!("cannot load its part: {error}"));
                 }
             }
@@ -196,7 +196,7 @@ impl Worker {
         let layers = [part.layers.start, part.layers.end];
         let Part { rank, ranks, parallel, .. } = *part;
         tell(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
-        self.line.send(&Reply::Ready(loaded.clone()), &[])
+        self.server.send(&Reply::Ready(loaded.clone()), &[])
     }
 
     /// What a part is, if it is of the model that is here and fits.
@@ -238,11 +238,11 @@ impl Worker {
             tell(WorkerEvent::Loading { read, total });
             // A rank 0 that has gone would keep this worker from the next one.
             let is_there =
-                self.line.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.line.look());
+                self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());
             is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
         };
-        let exchange = Arc::clone(&self.line) as Arc<dyn Exchange>;
-        let shard = || Shard { rank: part.rank, ranks: part.ranks, exchange };
+        let all_reduce = Arc::clone(&self.server) as Arc<dyn AllReduce>;
+        let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce };
         let shard = (part.parallel == Parallel::Tensor).then(shard);
         let decoder = divided.load(&own.part, shard, watch)?;
         let spec = decoder.spec();
@@ -256,12 +256,12 @@ impl Worker {
     fn answer(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
         let Some((.., stage)) = &mut self.loaded else { return self.refuse("has loaded nothing yet") };
         let (reply, rows) = stage.answer(request, payload);
-        self.line.send(&reply, &rows)
+        self.server.send(&reply, &rows)
     }
 
     /// Sends rank 0 away.
     fn refuse<T>(&self, message: &str) -> Outcome<T> {
-        self.line.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
+        self.server.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
         Err(format!("was sent away: {message}"))
     }
 }

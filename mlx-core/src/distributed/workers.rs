@@ -1,4 +1,4 @@
-//! Which other machines hold a part of a model, which, and how they are spoken to.
+//! The workers of a model: their addresses, how the model is divided, the key and the timeouts.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -9,13 +9,13 @@ use super::key::Key;
 use super::parallel::Parallel;
 use crate::error::{Error, Result};
 
-/// After how long without a word a machine is given up.
-pub const SILENCE: Duration = Duration::from_secs(10);
+/// The default time without a message after which a machine counts as lost.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The timeouts that machines may have.
+/// The allowed heartbeat timeouts.
 pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 
-/// The other machines of a model, and how they are spoken to.
+/// The workers of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workers {
     /// Their addresses, `HOST:PORT`, in the order of their layers.
@@ -24,31 +24,31 @@ pub struct Workers {
     pub parallel: Parallel,
     /// The key that all machines share; empty if there is none.
     pub key: Key,
-    /// After how long without a word a machine is given up.
-    pub silence: Duration,
-    /// How long a machine that is not there yet is waited for when the engine starts.
-    pub patience: Duration,
+    /// The time without a message after which a machine counts as lost.
+    pub heartbeat_timeout: Duration,
+    /// The time that a starting engine waits for a machine to accept a connection.
+    pub connect_timeout: Duration,
 }
 
 impl Workers {
-    /// Those at these addresses, with some layers each and the usual patience.
+    /// The workers at these addresses, with some layers each and the default timeouts.
     pub fn new(addresses: Vec<String>, key: Key) -> Self {
         Self {
             addresses,
             parallel: Parallel::default(),
             key,
-            silence: SILENCE,
-            patience: Duration::from_mins(1),
+            heartbeat_timeout: HEARTBEAT_TIMEOUT,
+            connect_timeout: Duration::from_mins(1),
         }
     }
 
-    /// The same with another timeout.
+    /// Sets the heartbeat timeout.
     ///
     /// # Errors
     /// It is outside of [`TIMEOUT_RANGE`].
     pub fn with_timeout(self, timeout: Duration) -> Result<Self> {
         if TIMEOUT_RANGE.contains(&timeout) {
-            return Ok(Self { silence: timeout, ..self });
+            return Ok(Self { heartbeat_timeout: timeout, ..self });
         }
         let [given, least, most] =
             [timeout, *TIMEOUT_RANGE.start(), *TIMEOUT_RANGE.end()].map(|it| it.as_secs_f64());
@@ -56,7 +56,7 @@ impl Workers {
         Err(Error::option("worker_timeout", message))
     }
 
-    /// Those of the [hosts](Host::read) of a file.
+    /// The workers of the [hosts](Host::read) of a file.
     pub fn read(path: &Path, key: Key) -> Result<Self> {
         let addresses = Host::read(path)?.iter().map(Host::address).collect();
         Ok(Self::new(addresses, key))
@@ -75,6 +75,6 @@ mod tests {
             let error = with(wrong).expect_err("it is refused").to_string();
             assert_eq!(error, format!("worker_timeout: is {wrong} s; it must be from 0.1 to 600 s"));
         }
-        assert_eq!(with(600.0).expect("it is allowed").silence, Duration::from_mins(10));
+        assert_eq!(with(600.0).expect("it is allowed").heartbeat_timeout, Duration::from_mins(10));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::cache::SequenceState;
 
-/// Where a sequence takes checkpoints besides the borders of its chunks: at multiples of a block of saved prefixes, so that they can be saved.
+/// Where a sequence takes checkpoints besides the boundaries of its chunks: at multiples of a block of saved prefixes, so that they can be saved.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointPlan {
     is_on: bool,
@@ -12,7 +12,7 @@ pub(super) struct CheckpointPlan {
 }
 
 impl CheckpointPlan {
-    /// Takes a checkpoint at `length`, which stays where others are thinned.
+    /// Takes a checkpoint at `length`, which stays when others are evicted.
     pub(super) fn mark(&mut self, length: usize) {
         self.is_on = true;
         self.marks.insert(length);
@@ -23,7 +23,7 @@ impl CheckpointPlan {
         self.is_on = true;
     }
 
-    /// Whether the checkpoint at `length` stays where others are thinned.
+    /// Whether the checkpoint at `length` stays when others are evicted.
     pub(super) fn is_marked(&self, length: usize) -> bool {
         self.marks.contains(&length)
     }

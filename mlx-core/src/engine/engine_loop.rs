@@ -172,8 +172,8 @@ impl EngineLoop {
         let unclaimed = free.saturating_sub(self.prefixes.bytes(&self.sequences));
         let force = self.speculation.is_forced();
         let draws = self.runner.pending_draws(plan, &mut self.sequences, unclaimed, force);
-        let room = self.prefixes.checkpoint_room(plan, &mut self.sequences, free);
-        let mut work = self.runner.begin(room, draws.is_some());
+        let budget = self.prefixes.checkpoint_budget(plan, &mut self.sequences, free);
+        let mut work = self.runner.begin(budget, draws.is_some());
         self.runner.start_prefill(plan, &mut self.sequences, &mut work);
         if self.runner.device().pipelined() {
             self.runner.start_decode(plan, &mut self.sequences, &mut work);

@@ -19,7 +19,7 @@ use super::pictures::EncoderCache;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
 use super::run::divided::load_divided;
-use super::run::room;
+use super::run::memory_budget;
 use super::sequence::Outlet;
 use super::speculation::draft_model::DraftModel;
 use super::speculation::draft_source::{EngineModels, choose, wants_head};
@@ -132,7 +132,8 @@ impl Engine {
             let vision = loaded.vision.take();
             let EngineModels { models, draft } = choose(loaded, options, &for_engine)?;
             let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
-            let (vision, capacity) = room::with_vision(capacity, vision, room::budget(options)?);
+            let (vision, capacity) =
+                memory_budget::with_vision(capacity, vision, memory_budget::budget(options)?);
             let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
             let draft = draft.map(new).transpose()?;
             let disk = device.saved_prefixes(options, &for_engine)?;
@@ -296,7 +297,7 @@ impl Engine {
         if let Some(message) = missing.filter(|_| !is_there) {
             return Err(Error::request("speculate", message));
         }
-        request.exactness = match request.limits.keep {
+        request.exactness = match request.limits.n_keep {
             Some(_) => Exactness::Approximate,
             None => self.exactness_of(request.limits.exact)?,
         };

@@ -3,7 +3,7 @@
 use super::capacity::last_that_fits;
 use super::drafters::Speculate;
 use super::options::EngineOptions;
-use super::run::room;
+use super::run::memory_budget;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::model::{ModelSpec, VisionFootprint};
@@ -43,7 +43,7 @@ impl MemoryFit {
         options: &EngineOptions,
     ) -> Result<u64> {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
-        let capacity = room::capacity(spec, draft, &options)?;
+        let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
         Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length))))
     }
@@ -56,10 +56,10 @@ impl MemoryFit {
         vision: Option<VisionFootprint>,
         options: &EngineOptions,
     ) -> Result<Self> {
-        let budget = room::budget(options)?;
-        let mut capacity = room::capacity(spec, draft, options);
+        let budget = memory_budget::budget(options)?;
+        let mut capacity = memory_budget::capacity(spec, draft, options);
         if capacity.is_err() && options.draft_model.is_none() && options.speculate == Speculate::Auto {
-            capacity = room::capacity(spec, None, options);
+            capacity = memory_budget::capacity(spec, None, options);
         }
         let capacity = match capacity {
             Ok(capacity) => capacity,

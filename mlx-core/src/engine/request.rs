@@ -60,9 +60,9 @@ pub struct RequestOptions {
     pub priority: Priority,
     /// The client; running sequences are shared between clients.
     pub client: Client,
-    /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
-    /// then is no longer what it would say with all of the text before it.
-    pub slide: Option<usize>,
+    /// Allow context shifts: when the text outgrows the model's context, this many of its first tokens stay, and with them the latest ones.
+    /// The answer then no longer depends on all of the text before it. `None`: the text ends with the context.
+    pub n_keep: Option<usize>,
     /// Whether the result must be the same bits whatever runs beside it. `None`: the engine's default.
     pub exact: Option<bool>,
     /// Where drafts of its answer come from: they change its speed and nothing else. `None`: the engine's default.
@@ -130,8 +130,8 @@ pub struct GenerationRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Limits {
     pub(super) max_tokens: usize,
-    /// Set if the text may outgrow the context: the number of first tokens that stay.
-    pub(super) keep: Option<usize>,
+    /// The number of first tokens that stay in a context shift; `None` if the text ends with the context.
+    pub(super) n_keep: Option<usize>,
     /// Tokens that end the text; empty when they are to be ignored.
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
@@ -163,9 +163,9 @@ impl GenerationRequest {
                 "has no head (lm_head.weight) in its files; it can embed texts but not generate them";
             return Err(Error::request("model", message));
         }
-        check_prompt(&prompt, max_tokens, options.slide, spec)?;
+        check_prompt(&prompt, max_tokens, options.n_keep, spec)?;
         options.check_form()?;
-        let pictures = Pictures::of(&prompt, &options.images, options.slide.is_some(), folder)?;
+        let pictures = Pictures::of(&prompt, &options.images, options.n_keep.is_some(), folder)?;
         check_bias(&options.sampling.logit_bias, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
         let compile = |constraint: &ConstraintSpec| {
@@ -174,7 +174,7 @@ impl GenerationRequest {
         };
         let constraint = options.constraint.as_ref().map(compile).transpose()?;
         // The context is a hard end of the text, never an error of a request that could start.
-        let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
+        let room = if options.n_keep.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         let detokenizer = if options.is_message || options.task != Task::Generate {
             folder.tokenizer.detokenizer(true)
         } else {
@@ -186,7 +186,7 @@ impl GenerationRequest {
             params: SamplingParams::resolve(&options.sampling, &defaults)?,
             limits: Limits {
                 max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
-                keep: options.slide,
+                n_keep: options.n_keep,
                 end_tokens,
                 stop: options.stop.clone(),
                 exact: options.exact.unwrap_or(false),
@@ -250,7 +250,7 @@ fn check_count(field: &'static str, count: Option<usize>) -> Result<()> {
 fn check_prompt(
     prompt: &[u32],
     max_tokens: Option<usize>,
-    slide: Option<usize>,
+    n_keep: Option<usize>,
     spec: &ModelSpec,
 ) -> Result<()> {
     if prompt.is_empty() {
@@ -258,10 +258,10 @@ fn check_prompt(
     }
     // A prompt that is only scored needs no room for an answer.
     let answer = usize::from(max_tokens != Some(0));
-    if let Some(kept) = slide {
-        check_slide(kept, spec)?;
+    if let Some(kept) = n_keep {
+        check_n_keep(kept, spec)?;
     }
-    if slide.is_none() && prompt.len() + answer > spec.context_length {
+    if n_keep.is_none() && prompt.len() + answer > spec.context_length {
         let (tokens, limit) = (prompt.len(), spec.context_length);
         let message = format!("has {tokens} tokens; the model's context holds {limit}");
         return Err(Error::context_length("prompt", tokens, limit - answer, message));
@@ -275,7 +275,7 @@ fn check_prompt(
     }
 }
 
-fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
+fn check_n_keep(kept: usize, spec: &ModelSpec) -> Result<()> {
     if !spec.supports_context_shift {
         let message = "slide cannot be done with this model, which has sliding windows or positions of its own; evict-turns can";
         return Err(Error::request("context_policy", message));

@@ -116,7 +116,7 @@ pub(super) struct Source {
     pub(super) id: u64,
     /// The positions to copy.
     pub(super) length: usize,
-    /// The positions that both have in common, up to a chunk border.
+    /// The positions that both have in common, up to a chunk boundary.
     pub(super) parting: usize,
 }
 
@@ -238,7 +238,7 @@ impl Sequence {
             seen: run.state.seen(),
             offset: run.state.offset(),
             layers: run.pass.as_ref().map_or(0, Pass::layer),
-            keep: self.limits.keep,
+            n_keep: self.limits.n_keep,
         });
         SequenceView {
             id,

@@ -90,8 +90,8 @@ pub(super) struct Gauges {
     service: AtomicU64,
     /// How long those that run have run, on average, in microseconds.
     elapsed: AtomicU64,
-    /// How many sequences will start until a request leaves the queue.
-    turns: AtomicUsize,
+    /// The number of sequences that start until a request leaves the queue.
+    starts_left: AtomicUsize,
 }
 
 impl Gauges {
@@ -120,10 +120,10 @@ impl Gauges {
     }
 
     /// Records how many sequences will start until a request leaves the queue, and how long those that run have run.
-    pub(super) fn record_queue(&self, turns: usize, running: impl Iterator<Item = Duration>) {
+    pub(super) fn record_queue(&self, starts_left: usize, running: impl Iterator<Item = Duration>) {
         let (sum, count) =
             running.fold((Duration::ZERO, 0), |(sum, count), seconds| (sum + seconds, count + 1));
-        self.turns.store(turns, Ordering::Relaxed);
+        self.starts_left.store(starts_left, Ordering::Relaxed);
         self.elapsed.store((sum / count.max(1)).as_micros() as u64, Ordering::Relaxed);
     }
 
@@ -132,8 +132,8 @@ impl Gauges {
         let running = self.running.load(Ordering::Relaxed).max(1) as u64;
         // What runs may be longer than what has ended.
         let each = self.service.load(Ordering::Relaxed).max(self.elapsed.load(Ordering::Relaxed));
-        let turns = self.turns.load(Ordering::Relaxed).max(1) as u64;
-        (each * turns / running).div_ceil(1_000_000).clamp(1, LONGEST_RETRY)
+        let starts_left = self.starts_left.load(Ordering::Relaxed).max(1) as u64;
+        (each * starts_left / running).div_ceil(1_000_000).clamp(1, LONGEST_RETRY)
     }
 
     /// The current numbers, for an engine with this budget.

@@ -16,7 +16,7 @@ pub enum Input {
     Tokens(Array),
     /// Token ids, `[T]`, and the states `[T, hidden]` of the positions before them after the last norm, as heads read them that predict
     /// the token after the next one.
-    Behind {
+    Mtp {
         /// `[T]`
         tokens: Array,
         /// `[T, hidden]`
@@ -147,7 +147,7 @@ impl Batch {
         };
         let input = match &self.input {
             Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
-            Input::Behind { tokens, hidden } => Input::Behind { tokens: pad(tokens)?, hidden: pad(hidden)? },
+            Input::Mtp { tokens, hidden } => Input::Mtp { tokens: pad(tokens)?, hidden: pad(hidden)? },
             Input::Pictured { tokens, rows, places, positions } => Input::Pictured {
                 tokens: pad(tokens)?,
                 rows: rows.clone(),

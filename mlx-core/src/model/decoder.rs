@@ -11,7 +11,7 @@ use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
 use super::ends::Ends;
 use super::layer_range::{ModelPart, keep_part};
-use super::mtp::{self, MtpNames, READ_BEHIND};
+use super::mtp::{self, MTP_HISTORY, MtpNames};
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
 use super::rope::Ropes;
@@ -70,7 +70,7 @@ impl Decoder {
     }
 
     /// The head of the same weights that predicts the token after the next one, if they have one. It reads
-    /// [`Input::Behind`].
+    /// [`Input::Mtp`].
     pub(crate) fn load_mtp(
         family: &str,
         mut config: DecoderConfig,
@@ -108,7 +108,7 @@ impl Decoder {
         let is_adapted = weights.is_adapted();
         let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
         if matches!(parts, Parts::Head(_)) {
-            spec.footprint = spec.footprint.reading_behind(config.hidden_size, READ_BEHIND);
+            spec.footprint = spec.footprint.with_mtp_history(config.hidden_size, MTP_HISTORY);
         }
         if is_adapted {
             spec.footprint = spec.footprint.adapted();

@@ -82,7 +82,7 @@ impl Ends {
                 }
                 (hidden, Some(tokens))
             }
-            Input::Behind { tokens, hidden } => match &self.fusion {
+            Input::Mtp { tokens, hidden } => match &self.fusion {
                 Some(fusion) => (fusion.forward(&self.embedded(tokens)?, hidden)?, None),
                 None => return Err(Error::Internal("hidden states are for heads that draft".into())),
             },

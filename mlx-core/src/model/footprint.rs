@@ -160,7 +160,7 @@ impl Footprint {
 
     /// The same for a head that reads the hidden states, of this width, of up to `rows` positions that another model computed: they lie in
     /// the rows of its passes.
-    pub(super) fn reading_behind(self, hidden: usize, rows: usize) -> Self {
+    pub(super) fn with_mtp_history(self, hidden: usize, rows: usize) -> Self {
         let kept = (rows + LONGEST_PASS) as u64 * hidden as u64 * self.size;
         let row = 4 * hidden as u64 * self.size;
         Self { fixed: self.fixed + kept, bytes_per_row: self.bytes_per_row + row, ..self }

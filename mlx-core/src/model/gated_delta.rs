@@ -114,7 +114,7 @@ impl GatedDelta {
         let (keys, size) = (config.num_key_heads as i32, config.key_head_dim as i32);
         let (group, value_size) =
             ((config.num_value_heads / config.num_key_heads) as i32, config.value_head_dim as i32);
-        let (sums, window) = self.conv.forward(qkv, state.window())?;
+        let (sums, window) = self.conv.forward(qkv, state.conv_state())?;
         let active = multiply(&sums, sigmoid(&sums)?)?;
         let width = keys * size;
         let unit = |start| -> Result<Array> {
@@ -131,7 +131,7 @@ impl GatedDelta {
             log_decay: log_decay.reshape(&[count, keys, group, 1])?,
             correction: correction.reshape(&[count, keys, group])?,
         };
-        let (mixed, memory) = rows.through(state.memory())?;
+        let (mixed, memory) = rows.through(state.ssm_state())?;
         state.replace(window, Some(memory), count as usize);
         Ok(mixed.reshape(&[count, keys * group, value_size])?)
     }

@@ -158,7 +158,7 @@ impl KimiDelta {
         state: &mut RecurrentState,
     ) -> Result<Array> {
         let (heads, size, count) = (self.config.num_heads as i32, self.config.head_dim as i32, qkv.dim(0));
-        let (sums, window) = self.conv.forward(qkv, state.window())?;
+        let (sums, window) = self.conv.forward(qkv, state.conv_state())?;
         let active = multiply(&sums, sigmoid(&sums)?)?;
         let by_head = |place: i32| -> Result<Array> {
             let rows = slice_axis(&active, 1, place * heads * size, (place + 1) * heads * size)?;
@@ -177,7 +177,7 @@ impl KimiDelta {
             log_decay: log_decay.reshape(&[count, heads, 1, size])?,
             correction: correction.reshape(&[count, heads, 1])?,
         };
-        let (mixed, memory) = rows.through(state.memory())?;
+        let (mixed, memory) = rows.through(state.ssm_state())?;
         state.replace(window, Some(memory), count as usize);
         Ok(mixed.reshape(&[count, heads, size])?)
     }

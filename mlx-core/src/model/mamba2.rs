@@ -133,7 +133,7 @@ impl Mamba2 {
         let (inner, heads, size) =
             (config.intermediate_size() as i32, config.num_heads as i32, config.head_dim as i32);
         let width = groups * config.state_size as i32;
-        let (sums, window) = self.conv.forward(rows, state.window())?;
+        let (sums, window) = self.conv.forward(rows, state.conv_state())?;
         let active = self.activation.forward(&sums)?;
         let shared = |start: i32| -> Result<Array> {
             Ok(slice_axis(&active, 1, start, start + width)?.reshape(&[count, groups, 1, -1])?)
@@ -147,7 +147,7 @@ impl Mamba2 {
             read: shared(inner + width)?,
             log_decay: by_group(multiply(step, &self.rate)?)?,
         };
-        let (output, memory) = rows.through(state.memory())?;
+        let (output, memory) = rows.through(state.ssm_state())?;
         state.replace(window, Some(memory), count as usize);
         let output = add(output.reshape(&[count, heads, size])?, multiply(input, &self.skip)?)?;
         Ok(output.reshape(&[count, inner])?)

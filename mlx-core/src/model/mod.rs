@@ -72,7 +72,7 @@ pub use moe::{
     CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, LatentExpertsConfig,
     MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
 };
-pub(crate) use mtp::READ_BEHIND;
+pub(crate) use mtp::MTP_HISTORY;
 pub use norm::{NormConfig, NormKind};
 pub(crate) use pass::Issued;
 pub use pass::Pass;
@@ -359,6 +359,6 @@ pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpe
     let unused: BTreeSet<String> = unused.collect();
     weights.skip_all(|name| unused.contains(name));
     let mut spec = ModelSpec::new(&family, &config, &weights.survey().0);
-    spec.footprint = spec.footprint.reading_behind(config.hidden_size, mtp::READ_BEHIND);
+    spec.footprint = spec.footprint.with_mtp_history(config.hidden_size, mtp::MTP_HISTORY);
     Ok(Some(spec))
 }

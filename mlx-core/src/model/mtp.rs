@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::weights::Weights;
 
 /// The most positions before a draft that a head reads.
-pub(crate) const READ_BEHIND: usize = 128;
+pub(crate) const MTP_HISTORY: usize = 128;
 
 /// The names in the files under which Qwen's checkpoints keep the head, the longest first, and what the decoder calls it.
 const PLACES: [(&str, &str); 4] = [

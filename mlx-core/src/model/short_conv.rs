@@ -63,7 +63,7 @@ impl ShortConv {
         for span in batch.spans() {
             let end = start + span.len as i32;
             let state = states[span.state].as_recurrent()?;
-            let (row, window) = self.conv.forward(&slice_axis(&gated, 0, start, end)?, state.window())?;
+            let (row, window) = self.conv.forward(&slice_axis(&gated, 0, start, end)?, state.conv_state())?;
             state.replace(window, None, span.len);
             mixed.push(row.as_dtype(gated.dtype())?);
             start = end;

@@ -8,9 +8,9 @@ use safetensors::Dtype;
 use crate::array;
 use crate::error::Result;
 
-/// Adds up what all machines computed of the same numbers.
-pub(crate) trait Exchange: Send + Sync {
-    /// The sum of the parts of all machines, in the order of their ranks, in place of this machine's part: floats of this type.
+/// Sums partial results over all machines.
+pub(crate) trait AllReduce: Send + Sync {
+    /// Returns the sum of the partial results of all machines in the order of their ranks, floats of this type.
     fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>>;
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Shard {
     pub(crate) rank: usize,
     /// The number of machines.
     pub(crate) ranks: usize,
-    pub(crate) exchange: Arc<dyn Exchange>,
+    pub(crate) all_reduce: Arc<dyn AllReduce>,
 }
 
 impl Shard {
@@ -28,6 +28,6 @@ impl Shard {
     pub(crate) fn sum(&self, part: &Array) -> Result<Array> {
         let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
         let (dtype, bytes) = array::to_bytes(part)?;
-        array::of_file(&self.exchange.sum(dtype, bytes)?, dtype, &shape)
+        array::of_file(&self.all_reduce.sum(dtype, bytes)?, dtype, &shape)
     }
 }

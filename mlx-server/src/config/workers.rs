@@ -39,7 +39,7 @@ impl Config {
         }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
-        Ok(Some(Workers { patience: CONNECT_TIMEOUT, ..workers }))
+        Ok(Some(Workers { connect_timeout: CONNECT_TIMEOUT, ..workers }))
     }
 }
 

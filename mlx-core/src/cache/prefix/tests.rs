@@ -8,8 +8,8 @@ impl<T> PrefixTree<T> {
     /// The values with their tokens, the one used last first.
     fn iter(&self) -> impl Iterator<Item = (Vec<u32>, &T)> {
         self.order.values().rev().filter_map(|&node| {
-            let entry = self.nodes[node].entry.as_ref()?;
-            Some((self.tokens(node), &entry.kept.value))
+            let stored = self.nodes[node].stored.as_ref()?;
+            Some((self.tokens(node), &stored.entry.value))
         })
     }
 
@@ -25,13 +25,13 @@ impl<T> PrefixTree<T> {
 
 /// What is kept, the one used last at the end.
 #[derive(Default)]
-struct Naive(Vec<(Vec<u32>, Kept<u64>)>);
+struct Naive(Vec<(Vec<u32>, Entry<u64>)>);
 
 impl Naive {
-    fn insert(&mut self, tokens: &[u32], kept: &Kept<u64>) -> Vec<u64> {
+    fn insert(&mut self, tokens: &[u32], kept: &Entry<u64>) -> Vec<u64> {
         let length = tokens.len();
         let covers =
-            |(other, it): &(Vec<u32>, Kept<u64>)| other.starts_with(tokens) && it.goes_back_to(length);
+            |(other, it): &(Vec<u32>, Entry<u64>)| other.starts_with(tokens) && it.goes_back_to(length);
         if length == 0 || self.0.iter().any(covers) {
             return vec![kept.value];
         }
@@ -45,10 +45,11 @@ impl Naive {
 
     /// For each entry what it has in common with the prompt, and what can be taken of it.
     fn candidates(&self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Vec<(u64, usize, usize)> {
-        let look = |(tokens, kept): &(Vec<u32>, Kept<u64>)| {
+        let look = |(tokens, kept): &(Vec<u32>, Entry<u64>)| {
             let common = tokens.iter().zip(prompt).take_while(|(one, other)| one == other).count();
             let length = allowed(common);
-            let stop = kept.stops.iter().copied().rfind(|&stop| stop <= common && allowed(stop) == stop);
+            let stop =
+                kept.restore_points.iter().copied().rfind(|&stop| stop <= common && allowed(stop) == stop);
             (kept.value, common, if length >= kept.shortest { length } else { stop.unwrap_or(0) })
         };
         self.0.iter().map(look).collect()
@@ -56,16 +57,16 @@ impl Naive {
 
     fn touch(&mut self, value: u64) {
         let place = self.0.iter().position(|it| it.1.value == value).expect("it is kept");
-        let entry = self.0.remove(place);
-        self.0.push(entry);
+        let stored = self.0.remove(place);
+        self.0.push(stored);
     }
 }
 
 /// As a tree keeps it for a text of so many tokens.
-fn limited(kept: &Kept<u64>, length: usize) -> Kept<u64> {
+fn limited(kept: &Entry<u64>, length: usize) -> Entry<u64> {
     let shortest = kept.shortest.min(length);
-    let stops = kept.stops.iter().copied().filter(|&stop| stop > 0 && stop < shortest);
-    Kept { shortest, stops: stops.collect(), ..kept.clone() }
+    let restore_points = kept.restore_points.iter().copied().filter(|&stop| stop > 0 && stop < shortest);
+    Entry { shortest, restore_points: restore_points.collect(), ..kept.clone() }
 }
 
 #[derive(Debug, Clone)]
@@ -84,11 +85,11 @@ fn tokens() -> impl Strategy<Value = Vec<u32>> {
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let shortest = prop_oneof![3 => Just(0), 1 => 0..16usize, 1 => Just(usize::MAX)];
-    let stops =
-        proptest::collection::btree_set(0..20usize, 0..4).prop_map(|stops| stops.into_iter().collect());
+    let restore_points = proptest::collection::btree_set(0..20usize, 0..4)
+        .prop_map(|restore_points| restore_points.into_iter().collect());
     let action = prop_oneof![
-        4 => (tokens(), shortest, stops, 1..50u64)
-            .prop_map(|(tokens, shortest, stops, bytes)| Action::Insert(tokens, shortest, stops, bytes)),
+        4 => (tokens(), shortest, restore_points, 1..50u64)
+            .prop_map(|(tokens, shortest, restore_points, bytes)| Action::Insert(tokens, shortest, restore_points, bytes)),
         1 => Just(Action::Thin),
         4 => (tokens(), 1..5usize).prop_map(|(tokens, step)| Action::Find(tokens, step)),
         1 => Just(Action::Pop),
@@ -116,8 +117,8 @@ proptest! {
         let (mut tree, mut naive) = (PrefixTree::default(), Naive::default());
         for (value, action) in (0u64..).zip(actions) {
             match action {
-                Action::Insert(tokens, shortest, stops, bytes) => {
-                    let kept = Kept { value, bytes, shortest, stops };
+                Action::Insert(tokens, shortest, restore_points, bytes) => {
+                    let kept = Entry { value, bytes, shortest, restore_points };
                     let (mut gone, mut expected) = (tree.insert(&tokens, kept.clone()), naive.insert(&tokens, &kept));
                     gone.sort_unstable();
                     expected.sort_unstable();
@@ -129,10 +130,10 @@ proptest! {
                     let found = tree.find(&prompt, allowed);
                     let candidates = naive.candidates(&prompt, allowed);
                     let best = candidates.iter().map(|it| it.2).max().unwrap_or(0);
-                    prop_assert_eq!(found.hit.map_or(0, |hit| hit.length), best);
+                    prop_assert_eq!(found.matched.map_or(0, |matched| matched.length), best);
                     prop_assert_eq!(found.common, candidates.iter().map(|it| it.1).max().unwrap_or(0));
-                    let next = |(tokens, _): &(Vec<u32>, Kept<u64>)| Some((*tokens.get(found.common)?, tokens.len()));
-                    let begin = |it: &&(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt[..found.common]);
+                    let next = |(tokens, _): &(Vec<u32>, Entry<u64>)| Some((*tokens.get(found.common)?, tokens.len()));
+                    let begin = |it: &&(Vec<u32>, Entry<u64>)| it.0.starts_with(&prompt[..found.common]);
                     let mut nexts = naive.0.iter().filter(begin).filter_map(next);
                     match found.differs {
                         Some((token, length)) => {
@@ -141,22 +142,22 @@ proptest! {
                         }
                         None => prop_assert!(found.common == prompt.len() || nexts.next().is_none()),
                     }
-                    let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt);
-                    match tree.locate(&prompt).and_then(|hit| tree.get(&hit)) {
+                    let covers = |it: &(Vec<u32>, Entry<u64>)| it.0.starts_with(&prompt);
+                    match tree.locate(&prompt).and_then(|matched| tree.get(&matched)) {
                         Some(value) => prop_assert!(naive.0.iter().any(|it| covers(it) && it.1.value == *value)),
                         None => prop_assert!(!naive.0.iter().any(covers)),
                     }
-                    if let Some(hit) = found.hit {
-                        let value = *tree.get(&hit).expect("it was just found");
+                    if let Some(matched) = found.matched {
+                        let value = *tree.get(&matched).expect("it was just found");
                         prop_assert!(candidates.iter().any(|it| it.0 == value && it.2 == best));
                         naive.touch(value);
                     }
                 }
                 Action::Thin => {
-                    let stop = naive.0.first().and_then(|it| it.1.stops.first().copied());
-                    prop_assert_eq!(tree.thin_oldest(|_| Some((stop?, 0))), stop.is_some());
+                    let stop = naive.0.first().and_then(|it| it.1.restore_points.first().copied());
+                    prop_assert_eq!(tree.evict_restore_point(|_| Some((stop?, 0))), stop.is_some());
                     if let Some((_, kept)) = naive.0.first_mut().filter(|_| stop.is_some()) {
-                        kept.stops.remove(0);
+                        kept.restore_points.remove(0);
                     }
                 }
                 Action::Pop => {
@@ -175,13 +176,13 @@ proptest! {
 #[test]
 fn what_was_evicted_is_not_given_out() {
     let mut tree = PrefixTree::default();
-    let kept = |value| Kept { value, bytes: 1, shortest: 0, stops: Vec::new() };
+    let kept = |value| Entry { value, bytes: 1, shortest: 0, restore_points: Vec::new() };
     tree.insert(&[1, 2, 3], kept(1));
-    let hit = tree.find(&[1, 2, 3, 4], |common| common).hit.expect("it is kept");
-    assert_eq!(tree.get(&hit), Some(&1));
+    let matched = tree.find(&[1, 2, 3, 4], |common| common).matched.expect("it is kept");
+    assert_eq!(tree.get(&matched), Some(&1));
     assert_eq!(tree.pop_oldest(), Some(1));
     tree.insert(&[5, 6, 7], kept(2));
-    assert_eq!(tree.get(&hit), None);
+    assert_eq!(tree.get(&matched), None);
 }
 
 /// The cost of a search is that of reading the prompt once, whatever is kept.
@@ -193,15 +194,15 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
         (0..1000).chain(turns).chain([user]).collect()
     };
     for user in 0..5000 {
-        tree.insert(&prompt(user), Kept { value: user, bytes: 1, shortest: 0, stops: Vec::new() });
+        tree.insert(&prompt(user), Entry { value: user, bytes: 1, shortest: 0, restore_points: Vec::new() });
     }
     assert_eq!(tree.len(), 5000);
     for user in (0..5000).step_by(97) {
         let prompt = prompt(user);
         let found = tree.find(&prompt, |common| common);
-        assert_eq!(found.hit.map(|hit| *tree.get(&hit).expect("it is kept")), Some(user));
+        assert_eq!(found.matched.map(|matched| *tree.get(&matched).expect("it is kept")), Some(user));
         // Each token, and each node on the way, of which there are at most as many.
-        assert!(found.looked_at <= 2 * prompt.len() + 1, "{} for {}", found.looked_at, prompt.len());
+        assert!(found.visited <= 2 * prompt.len() + 1, "{} for {}", found.visited, prompt.len());
     }
 }
 
@@ -209,7 +210,7 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
 #[test]
 fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
     let mut tree = PrefixTree::default();
-    let kept = |value| Kept { value, bytes: 1, shortest: 0, stops: Vec::new() };
+    let kept = |value| Entry { value, bytes: 1, shortest: 0, restore_points: Vec::new() };
     tree.insert(&[1, 1], kept(1));
     tree.insert(&[2, 2], kept(2));
     let others = 3 * STALE_AFTER as u32;
@@ -218,7 +219,7 @@ fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
         let gone: Vec<u32> = std::iter::from_fn(|| tree.pop_stale()).collect();
         assert!(!gone.contains(&2), "it is used again and again");
         if other.is_multiple_of(100) {
-            assert!(tree.find(&[2, 2, 7], |length| length).hit.is_some());
+            assert!(tree.find(&[2, 2, 7], |length| length).matched.is_some());
         }
     }
     assert!(tree.locate(&[1, 1]).is_none() && tree.locate(&[2, 2]).is_some());

@@ -15,18 +15,18 @@ impl<T> PrefixTree<T> {
     }
 
     fn follow(&self, tokens: &[u32]) -> (Place, usize) {
-        let (mut place, mut looked_at) = (Place { node: ROOT, depth: 0 }, 0);
+        let (mut place, mut visited) = (Place { node: ROOT, depth: 0 }, 0);
         loop {
-            looked_at += 1;
+            visited += 1;
             let next = tokens.get(place.depth);
             let child = next.and_then(|token| self.nodes[place.node].children.get(token));
-            let Some(&node) = child else { return (place, looked_at) };
+            let Some(&node) = child else { return (place, visited) };
             let edge = &self.nodes[node].edge;
             let pairs = edge.iter().zip(&tokens[place.depth..]);
-            let common = pairs.inspect(|_| looked_at += 1).take_while(|(one, other)| one == other).count();
+            let common = pairs.inspect(|_| visited += 1).take_while(|(one, other)| one == other).count();
             place = Place { node, depth: place.depth + common };
             if common < edge.len() {
-                return (place, looked_at);
+                return (place, visited);
             }
         }
     }

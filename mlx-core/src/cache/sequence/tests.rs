@@ -63,7 +63,7 @@ fn walked(state: &SequenceState) -> (usize, usize) {
 enum Change {
     Extend(usize),
     Checkpoint(bool),
-    Thin,
+    Evict,
     Drop,
     Rollback(usize),
     Fork(usize),
@@ -73,7 +73,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => (1..90usize).prop_map(Change::Extend),
         4 => any::<bool>().prop_map(Change::Checkpoint),
-        1 => Just(Change::Thin),
+        1 => Just(Change::Evict),
         1 => Just(Change::Drop),
         3 => (0..500usize).prop_map(Change::Rollback),
         2 => (0..500usize).prop_map(Change::Fork),
@@ -90,7 +90,7 @@ proptest! {
             match change {
                 Change::Extend(count) => extend(&mut state, count),
                 Change::Checkpoint(marked) => state.checkpoint(marked).expect("it is taken"),
-                Change::Thin => drop(state.thin()),
+                Change::Evict => drop(state.evict_checkpoint()),
                 Change::Drop => assert!(state.drop_checkpoints() < usize::MAX),
                 Change::Rollback(length) => assert_ne!(
                     state.rollback(length.min(state.offset())),
@@ -142,15 +142,15 @@ impl StateStore for Stored {
     }
 
     fn evict_checkpoint(&mut self) {
-        self.0.thin();
+        self.0.evict_checkpoint();
     }
 
     fn drop_checkpoints(&mut self) {
         self.0.drop_checkpoints();
     }
 
-    fn trace(&mut self, on: bool) {
-        self.0.trace(on);
+    fn record_snapshots(&mut self, on: bool) {
+        self.0.record_snapshots(on);
     }
 
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>> {
@@ -189,8 +189,8 @@ proptest! {
                     whole.checkpoint(marked).expect("it is taken");
                     split.checkpoint(marked).expect("it is taken");
                 }
-                Change::Thin => {
-                    let lengths = [whole.thin(), split.thin()].map(|gone| gone.map(|it| it.0));
+                Change::Evict => {
+                    let lengths = [whole.evict_checkpoint(), split.evict_checkpoint()].map(|gone| gone.map(|it| it.0));
                     prop_assert_eq!(lengths[0], lengths[1]);
                 }
                 Change::Drop => drop((whole.drop_checkpoints(), split.drop_checkpoints())),

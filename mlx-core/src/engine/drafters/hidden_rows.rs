@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::model::{Hidden, READ_BEHIND};
+use crate::model::{Hidden, MTP_HISTORY};
 
 /// States of consecutive positions, after the last norm.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl HiddenRows {
         }
         self.parts.push_back(part);
         while self.parts.len() > 1
-            && self.range().len() - self.parts.front().map_or(0, Hidden::len) >= READ_BEHIND
+            && self.range().len() - self.parts.front().map_or(0, Hidden::len) >= MTP_HISTORY
         {
             self.start += self.parts.pop_front().as_ref().map_or(0, Hidden::len);
         }
@@ -88,6 +88,6 @@ mod tests {
         for position in 31..500 {
             rows.add(position, part(0..1)).expect("it follows");
         }
-        assert_eq!(rows.range(), 500 - READ_BEHIND..500);
+        assert_eq!(rows.range(), 500 - MTP_HISTORY..500);
     }
 }

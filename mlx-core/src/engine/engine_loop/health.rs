@@ -20,7 +20,7 @@ impl EngineLoop {
         let bytes = self.prefixes.bytes(&self.sequences) + self.runner.feature_bytes();
         if bytes > 0 {
             self.drop_lookahead();
-            self.prefixes.make_room(&mut self.sequences, 0);
+            self.prefixes.shrink_to_fit(&mut self.sequences, 0);
             self.runner.shrink_features(0);
             tracing::info!(
                 ?pressure,

@@ -85,7 +85,7 @@ impl EncoderCache {
     }
 
     /// Drops the features that were used longest ago until they take no more than their share of `free` bytes.
-    pub(in crate::engine) fn make_room(&mut self, free: u64) {
+    pub(in crate::engine) fn shrink_to_fit(&mut self, free: u64) {
         self.features.shrink_to(free / SHARE);
     }
 }

@@ -17,7 +17,7 @@ impl Sequence {
         let last = self.history.prompt_length() - 1;
         self.mark_behind(common.min(last), known, device);
         if !self.exact() {
-            // Exact requests have the borders of their chunks.
+            // Exact requests have the boundaries of their chunks.
             self.mark_behind(last.saturating_sub(TAIL), known, device);
         }
     }
@@ -39,12 +39,12 @@ pub(super) fn bytes(sequences: &Sequences) -> u64 {
 
 /// Drops checkpoints of running sequences until all of them take at most `most` bytes, those of the sequence with the most first. Returns
 /// what they take.
-pub(super) fn thin(sequences: &mut Sequences, most: u64) -> u64 {
+pub(super) fn evict_until(sequences: &mut Sequences, most: u64) -> u64 {
     let mut held = self::bytes(sequences);
     while held > most {
         let running = sequences.iter_mut().filter_map(|sequence| sequence.run.as_mut());
         let Some(run) = running.max_by_key(|run| run.state.checkpoint_bytes()) else { break };
-        let gone = run.state.thin().map_or_else(|| run.state.drop_checkpoints(), |gone| gone.1);
+        let gone = run.state.evict_checkpoint().map_or_else(|| run.state.drop_checkpoints(), |gone| gone.1);
         if gone == 0 {
             break;
         }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::store::{Known, PrefixStore};
+use super::store::{PrefixMatch, PrefixStore};
 use crate::cache::{BLOCK, Block, DiskCache, Missing, Part, Saved, SequenceState, Snapshot, Tier, Variant};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::undivided::Undivided;
@@ -42,7 +42,7 @@ struct Pending {
     tokens: Arc<[u32]>,
     progress: Progress,
     /// The state in memory that holds its values.
-    source: Option<Known>,
+    source: Option<PrefixMatch>,
 }
 
 /// The progress of saving a text.
@@ -60,7 +60,7 @@ pub(super) struct Request {
     pub(super) prompt: Vec<u32>,
     /// The tiers to look in.
     pub(super) tiers: Vec<Tier>,
-    /// The chunks whose borders a reused prefix must respect, for an exact request.
+    /// The chunks whose boundaries a reused prefix must respect, for an exact request.
     pub(super) exact: Option<Chunks>,
     /// The positions that can be had from memory.
     pub(super) known: usize,
@@ -200,7 +200,7 @@ impl Pending {
         while let Some(part) = missing.take_next() {
             let (Part::Block(end) | Part::State(end)) = part;
             // The state may have been evicted or replaced by a longer one. Then the tree is searched again.
-            let is_there = |known: &Known| store.get(*known).is_some();
+            let is_there = |known: &PrefixMatch| store.get(*known).is_some();
             self.source =
                 self.source.filter(is_there).or_else(|| store.locate(self.tier, &self.tokens[..end]));
             let Some(state) = self.source.and_then(|known| saved_from(store, known)) else {
@@ -223,7 +223,7 @@ impl Pending {
 }
 
 /// Returns a state that is still in memory and has a variant that is saved.
-fn saved_from(store: &PrefixStore, known: Known) -> Option<&SequenceState> {
+fn saved_from(store: &PrefixStore, known: PrefixMatch) -> Option<&SequenceState> {
     store.get(known).filter(|state| state.variant() == Variant::default())
 }
 
@@ -249,7 +249,7 @@ fn read(cache: &DiskCache, request: &Request) -> Restored {
     let Request { id, ref prompt, ref tiers, exact, known, checkpoints } = *request;
     let reusable = |length: usize| {
         let length = length.min(prompt.len() - 1);
-        exact.map_or(length, |chunks| chunks.border(length, &Undivided::default()))
+        exact.map_or(length, |chunks| chunks.chunk_boundary(length, &Undivided::default()))
     };
     let usable = |found: &Saved| {
         let length = reusable(found.length());

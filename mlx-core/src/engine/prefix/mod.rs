@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::disk::{DiskPrefixes, PATIENCE, Request, Restored};
 pub(super) use self::sharing::{share, share_whole_prompt};
-use self::store::{Known, Lookup, PrefixStore};
+use self::store::{PrefixMatch, PrefixQuery, PrefixStore};
 use super::capacity::Capacity;
 use super::run::device::Device;
 use super::schedule::plan::StepPlan;
@@ -61,13 +61,13 @@ impl Prefixes {
     }
 
     /// Evicts prefixes, and drops checkpoints of running sequences, until the others fit into `free` bytes.
-    pub(super) fn make_room(&mut self, sequences: &mut Sequences, free: u64) {
-        let held = checkpoints::thin(sequences, self.store.limit(free));
-        self.store.make_room(free.saturating_sub(held));
+    pub(super) fn shrink_to_fit(&mut self, sequences: &mut Sequences, free: u64) {
+        let held = checkpoints::evict_until(sequences, self.store.limit(free));
+        self.store.shrink_to_fit(free.saturating_sub(held));
     }
 
     /// The bytes that checkpoints of prompts may take of `free` ones in a step, in place of older prefixes.
-    pub(super) fn checkpoint_room(&mut self, plan: &StepPlan, sequences: &mut Sequences, free: u64) -> u64 {
+    pub(super) fn checkpoint_budget(&mut self, plan: &StepPlan, sequences: &mut Sequences, free: u64) -> u64 {
         let chunks: usize = plan.prefill.iter().map(|pass| pass.chunks.len()).sum();
         let checkpoint = self.capacity.checkpoint_bytes();
         if checkpoint == 0 || chunks == 0 || !self.store.is_on() {
@@ -75,34 +75,34 @@ impl Prefixes {
         }
         let wanted = chunks as u64 * checkpoint;
         let limit = self.store.limit(free);
-        let held = checkpoints::thin(sequences, limit.saturating_sub(wanted));
-        self.store.make_room(limit.saturating_sub(wanted + held));
+        let held = checkpoints::evict_until(sequences, limit.saturating_sub(wanted));
+        self.store.shrink_to_fit(limit.saturating_sub(wanted + held));
         limit.saturating_sub(held + self.store.bytes())
     }
 
     /// Starts admitted sequences with the prefixes that they can reuse; the others give way to reservations, which leave `free` bytes.
     pub(super) fn start(&mut self, ids: &[u64], free: u64, sequences: &mut Sequences, device: &Device) {
         let known: Vec<_> = ids.iter().map(|id| self.find(*id, sequences.get_mut(*id), device)).collect();
-        self.make_room(sequences, free);
+        self.shrink_to_fit(sequences, free);
         for (id, known) in ids.iter().zip(known) {
             self.start_one(*id, known, sequences, device);
         }
     }
 
     /// The longest prefix in memory that a waiting sequence can reuse. Looking counts as a use, so that it is the last to be evicted.
-    fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<Known> {
+    fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<PrefixMatch> {
         // Scores and embeddings need the hidden state of every position.
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
         }
         let reusable = |length| device.reusable(length, sequence.exact(), sequence.pictures.undivided());
         let keys = sequence.prompt_keys()?;
-        let lookup = Lookup { prompt: &keys, tiers: sequence.readable_tiers(), reusable: &reusable };
+        let lookup = PrefixQuery { prompt: &keys, tiers: sequence.readable_tiers(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
         let record = |miss| self.store.record_miss(id, &keys, &miss, &self.folder);
         let recorded = miss.filter(|_| sequence.awaits_first_token()).and_then(record);
         let common = miss.map_or(0, |miss| miss.common);
-        sequence.plan_checkpoints(known.map_or(0, Known::length), common, device);
+        sequence.plan_checkpoints(known.map_or(0, PrefixMatch::length), common, device);
         if sequence.awaits_first_token() && miss.is_some() {
             sequence.miss = recorded;
         }
@@ -111,8 +111,8 @@ impl Prefixes {
 
     /// Starts an admitted sequence: behind another one that computes a longer prefix than `known`, or while its prefix is read from disk, or
     /// with a copy of the known one. Nothing may be pending on the device.
-    fn start_one(&mut self, id: u64, known: Option<Known>, sequences: &mut Sequences, device: &Device) {
-        let length = known.map_or(0, Known::length);
+    fn start_one(&mut self, id: u64, known: Option<PrefixMatch>, sequences: &mut Sequences, device: &Device) {
+        let length = known.map_or(0, PrefixMatch::length);
         let source = sharing::source_for(id, sequences, device).filter(|source| source.length > length);
         let source = source.map(|source| sharing::follow(id, source, sequences, device));
         let sequence = sequences.get_mut(id);
@@ -144,7 +144,7 @@ impl Prefixes {
         })
     }
 
-    fn copy(&self, known: Known, sequence: &Sequence, device: &Device) -> Option<SequenceState> {
+    fn copy(&self, known: PrefixMatch, sequence: &Sequence, device: &Device) -> Option<SequenceState> {
         self.store.copy(known, |state| device.fits(state, sequence.history.len()))
     }
 
@@ -223,14 +223,16 @@ impl Prefixes {
         let length = state.offset();
         let Some(keys) = sequence.keys(length) else { return };
         let held = state.bytes() as u64;
-        while state.checkpoint_bytes() as u64 + held > self.store.limit(free) && state.thin().is_some() {}
+        while state.checkpoint_bytes() as u64 + held > self.store.limit(free)
+            && state.evict_checkpoint().is_some()
+        {}
         let beside = state.checkpoint_bytes() as u64;
         let least = self.capacity.state_bytes(length);
         // While it is copied to where it takes no more than it needs, there are two.
         // In a buffer with other sequences' it would keep them in memory, too.
         let copy = least < held || state.is_pooled();
         let (bytes, at_once) = if copy { (least.min(held), least.min(held) + held) } else { (held, held) };
-        if length == 0 || !self.store.make_room_for(bytes + beside, at_once + beside, free) {
+        if length == 0 || !self.store.fit_with(bytes + beside, at_once + beside, free) {
             return;
         }
         match store::compact(state, copy) {
@@ -246,7 +248,7 @@ impl Prefixes {
             Err(error) => tracing::warn!(%error, "a prefix could not be kept"),
         }
         // A state may take more than was estimated.
-        self.store.make_room(free);
+        self.store.shrink_to_fit(free);
     }
 
     /// Queues the next block of a prefix for the disk. Returns whether more is to be saved. Nothing may be pending on the device.

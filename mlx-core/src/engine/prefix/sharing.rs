@@ -111,7 +111,7 @@ fn copy_of(source: Source, sequences: &Sequences) -> Result<Option<SequenceState
     Ok(copy)
 }
 
-/// Positions that `own` may copy from `other`: up to a chunk border, so that its own chunks have the shapes that they have alone; or all of
+/// Positions that `own` may copy from `other`: up to a chunk boundary, so that its own chunks have the shapes that they have alone; or all of
 /// an equal prompt whose end is still to come.
 fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     let (Some(mine), Some(theirs)) = (own.prompt_keys(), other.prompt_keys()) else { return 0 };
@@ -132,7 +132,7 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     if device.needs_checkpoints() {
         device.reusable_blocks(common, true, undivided)
     } else {
-        device.border(common, undivided)
+        device.chunk_boundary(common, undivided)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
+use crate::cache::{Clock, Entry, Match, PrefixTree, SearchResult, SequenceState, Tier};
 use crate::engine::miss::{Miss, PrefixMiss};
 use crate::engine::stats::Gauges;
 use crate::error::Result;
@@ -22,22 +22,22 @@ pub(super) struct PrefixStore {
     gauges: Arc<Gauges>,
 }
 
-/// A prefix that was found.
+/// A cached prefix that a prompt can reuse.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Known {
+pub(in crate::engine) struct PrefixMatch {
     tier: Tier,
-    hit: Hit,
+    matched: Match,
 }
 
-impl Known {
+impl PrefixMatch {
     /// The positions to reuse.
     pub(super) fn length(self) -> usize {
-        self.hit.length
+        self.matched.length
     }
 }
 
 /// A prompt in search of a prefix.
-pub(super) struct Lookup<'a> {
+pub(super) struct PrefixQuery<'a> {
     pub(super) prompt: &'a [u32],
     /// The tiers to look in.
     pub(super) tiers: Vec<Tier>,
@@ -45,7 +45,7 @@ pub(super) struct Lookup<'a> {
     pub(super) reusable: &'a dyn Fn(usize) -> usize,
 }
 
-impl Lookup<'_> {
+impl PrefixQuery<'_> {
     /// At least the prompt's last token is computed.
     fn allowed(&self, common: usize) -> usize {
         (self.reusable)(common.min(self.prompt.len() - 1))
@@ -77,22 +77,30 @@ impl PrefixStore {
     }
 
     /// The longest prefix that a prompt can reuse, and where it leaves a known text. Counts as a use.
-    pub(super) fn find(&mut self, lookup: &Lookup) -> (Option<Known>, Option<Found>) {
-        let (mut known, mut miss): (Option<Known>, Option<Found>) = (None, None);
+    pub(super) fn find(&mut self, lookup: &PrefixQuery) -> (Option<PrefixMatch>, Option<SearchResult>) {
+        let (mut known, mut miss): (Option<PrefixMatch>, Option<SearchResult>) = (None, None);
         for &tier in &lookup.tiers {
             let Some(tree) = self.trees.get_mut(&tier) else { continue };
             let found = tree.find(lookup.prompt, |common| lookup.allowed(common));
             if miss.is_none_or(|miss| found.common > miss.common) {
                 miss = Some(found);
             }
-            let longest = known.map_or(0, Known::length);
-            known = found.hit.filter(|hit| hit.length > longest).map(|hit| Known { tier, hit }).or(known);
+            let longest = known.map_or(0, PrefixMatch::length);
+            known = found
+                .matched
+                .filter(|matched| matched.length > longest)
+                .map(|matched| PrefixMatch { tier, matched })
+                .or(known);
         }
         (known, miss)
     }
 
     /// A copy of a known prefix, if it is still there and `fits` accepts its state. Nothing may be pending on the device.
-    pub(super) fn copy(&self, known: Known, fits: impl Fn(&SequenceState) -> bool) -> Option<SequenceState> {
+    pub(super) fn copy(
+        &self,
+        known: PrefixMatch,
+        fits: impl Fn(&SequenceState) -> bool,
+    ) -> Option<SequenceState> {
         let state = self.get(known).filter(|state| fits(state))?;
         let copy = || -> Result<Option<SequenceState>> {
             let copy = state.fork(known.length())?;
@@ -116,7 +124,7 @@ impl PrefixStore {
         &self,
         id: u64,
         prompt: &[u32],
-        found: &Found,
+        found: &SearchResult,
         folder: &ModelFolder,
     ) -> Option<Miss> {
         let ((kept_token, kept_length), &token) = found.differs.zip(prompt.get(found.common))?;
@@ -141,7 +149,7 @@ impl PrefixStore {
     }
 
     /// Evicts what was used longest ago until the prefixes fit into `free` bytes and their limit.
-    pub(super) fn make_room(&mut self, free: u64) {
+    pub(super) fn shrink_to_fit(&mut self, free: u64) {
         self.shrink_to(self.limit.min(free));
     }
 
@@ -154,7 +162,9 @@ impl PrefixStore {
     fn shrink_to(&mut self, bytes: u64) {
         while self.bytes() > bytes {
             let Some(tree) = self.trees.values_mut().min_by_key(|tree| tree.oldest_use()) else { return };
-            if !tree.thin_oldest(|state| state.thin().map(|(length, bytes)| (length, bytes as u64))) {
+            if !tree.evict_restore_point(|state| {
+                state.evict_checkpoint().map(|(length, bytes)| (length, bytes as u64))
+            }) {
                 tree.pop_oldest();
                 Gauges::add(&self.gauges.prefix_evictions, 1);
                 self.trees.retain(|_, tree| tree.len() > 0);
@@ -163,7 +173,7 @@ impl PrefixStore {
     }
 
     /// Makes room for a prefix of `bytes` bytes, of which `at_once` are needed while it is stored; false if there cannot be enough.
-    pub(super) fn make_room_for(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
+    pub(super) fn fit_with(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
         if bytes > self.limit || at_once > free {
             return false;
         }
@@ -173,14 +183,14 @@ impl PrefixStore {
 
     /// Keeps a state with nothing pending for `tokens`, and evicts those that were not used for long.
     pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
-        let kept = Kept {
+        let entry = Entry {
             bytes: (state.bytes() + state.checkpoint_bytes()) as u64,
             shortest: state.shortest_cut(),
-            stops: state.checkpoints().collect(),
+            restore_points: state.checkpoints().collect(),
             value: state,
         };
         let new = || PrefixTree::new(self.clock.clone());
-        self.trees.entry(tier).or_insert_with(new).insert(tokens, kept);
+        self.trees.entry(tier).or_insert_with(new).insert(tokens, entry);
         for tree in self.trees.values_mut() {
             let evicted = std::iter::from_fn(|| tree.pop_stale()).count();
             Gauges::add(&self.gauges.prefix_evictions, evicted);
@@ -189,13 +199,13 @@ impl PrefixStore {
     }
 
     /// A state whose tokens begin with `tokens`, for [`get`](Self::get). Does not count as a use.
-    pub(super) fn locate(&self, tier: Tier, tokens: &[u32]) -> Option<Known> {
-        self.trees.get(&tier)?.locate(tokens).map(|hit| Known { tier, hit })
+    pub(super) fn locate(&self, tier: Tier, tokens: &[u32]) -> Option<PrefixMatch> {
+        self.trees.get(&tier)?.locate(tokens).map(|matched| PrefixMatch { tier, matched })
     }
 
     /// A state that was found, if it is still there.
-    pub(super) fn get(&self, known: Known) -> Option<&SequenceState> {
-        self.trees.get(&known.tier)?.get(&known.hit)
+    pub(super) fn get(&self, known: PrefixMatch) -> Option<&SequenceState> {
+        self.trees.get(&known.tier)?.get(&known.matched)
     }
 }
 

@@ -7,14 +7,14 @@ use crate::cache::SequenceState;
 use crate::error::Result;
 
 impl Device {
-    /// Makes room in a full state whose first `keep` positions stay; without `keep` there is always room. The shift is evaluated at once.
+    /// Makes room in a full state whose first `n_keep` positions stay; without `n_keep` there is always room. The shift is evaluated at once.
     pub(in crate::engine) fn shift_if_full(
         &self,
         state: &mut SequenceState,
-        keep: Option<usize>,
+        n_keep: Option<usize>,
     ) -> Result<()> {
-        match (keep, self.shapes().to_drop(state.offset(), keep)) {
-            (Some(keep), dropped @ 1..) => self.model(0).shift(state, keep, dropped),
+        match (n_keep, self.shapes().to_drop(state.offset(), n_keep)) {
+            (Some(n_keep), dropped @ 1..) => self.model(0).shift(state, n_keep, dropped),
             _ => Ok(()),
         }
     }

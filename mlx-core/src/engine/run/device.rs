@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use super::room::{self, budget, step_rows};
+use super::memory_budget::{self, budget, step_rows};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
 use crate::backend::Backend;
@@ -56,7 +56,7 @@ impl Device {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
-        let capacity = room::of_models(&models, draft, options)?;
+        let capacity = memory_budget::of_models(&models, draft, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
         let mut device = Self::of(models, specs, rows, options.kv_bits, backend);

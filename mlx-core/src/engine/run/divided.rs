@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::device::Device;
-use super::room::budget;
+use super::memory_budget::budget;
 use crate::distributed::{self, Workers};
 use crate::engine::drafters::Speculate;
 use crate::engine::options::EngineOptions;

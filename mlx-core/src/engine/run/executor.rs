@@ -13,12 +13,12 @@ use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
 use crate::engine::sequence::{Run, Sequence, Sequences};
 use crate::error::Result;
-use crate::model::{LogitRows, Pass, READ_BEHIND};
+use crate::model::{LogitRows, MTP_HISTORY, Pass};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
     /// Bytes that checkpoints of prompts may still take.
-    checkpoint_room: u64,
+    checkpoint_budget: u64,
     /// Whether the first layers of a decode pass are waited for on their own.
     in_halves: bool,
     prefill: Vec<PrefillPass>,
@@ -65,9 +65,9 @@ pub(in crate::engine) struct PrefillPass {
 impl Work {
     /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` keeps the first layers of a decode pass to be waited for; the
     /// device has worked on the passes since `started`.
-    pub(super) fn new(checkpoint_room: u64, in_halves: bool, started: Instant) -> Self {
+    pub(super) fn new(checkpoint_budget: u64, in_halves: bool, started: Instant) -> Self {
         Self {
-            checkpoint_room,
+            checkpoint_budget,
             in_halves,
             prefill: Vec::new(),
             prefill_cost: 0.0,
@@ -210,7 +210,7 @@ impl Device {
             let state = &mut sequence.running().state;
             state.set_position_shift(shift);
             if drafted > 0 {
-                state.trace(true);
+                state.record_snapshots(true);
             }
             tokens.push((rows, state.offset()));
             states.push(state);
@@ -259,7 +259,7 @@ impl Device {
             self.keep_hidden(adapter, &pass, chunks, &mut running)?;
         }
         for sequence in running {
-            work.checkpoint_room = sequence.take_checkpoint(self, work.checkpoint_room)?;
+            work.checkpoint_budget = sequence.take_checkpoint(self, work.checkpoint_budget)?;
         }
         work.prefill.push(PrefillPass { chunks: chunks.clone(), pass, logits });
         Ok(())
@@ -288,8 +288,8 @@ impl Device {
     /// Begins a pass over the chunks of some sequences, in the same order.
     fn begin(&self, adapter: usize, chunks: &[Chunk], running: &mut [&mut Sequence]) -> Result<Pass> {
         for sequence in running.iter_mut() {
-            let keep = sequence.limits.keep;
-            self.shift_if_full(&mut sequence.running().state, keep)?;
+            let n_keep = sequence.limits.n_keep;
+            self.shift_if_full(&mut sequence.running().state, n_keep)?;
         }
         for (chunk, sequence) in chunks.iter().zip(running.iter_mut()) {
             let shift = sequence.pictures.shift_at(chunk.range.start);
@@ -315,5 +315,5 @@ impl Device {
 
 /// Whether the hidden states of a chunk of a prompt are kept for a head that drafts.
 fn keeps_hidden(sequence: &Sequence, chunk: &Chunk) -> bool {
-    sequence.is_drafted_by_head() && chunk.range.end + READ_BEHIND > sequence.history.len()
+    sequence.is_drafted_by_head() && chunk.range.end + MTP_HISTORY > sequence.history.len()
 }

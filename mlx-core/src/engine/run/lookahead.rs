@@ -79,7 +79,7 @@ impl Device {
             running.iter_mut().map(|it| &mut it.running().state).collect();
         // A recurrent layer keeps what the guess replaces.
         for state in &mut states {
-            state.trace(true);
+            state.record_snapshots(true);
         }
         let mut pass = self.begin_guessed(adapter, &guess, &states, exact)?;
         let front = self.issue_front(adapter, &mut pass, &mut states)?;
@@ -93,7 +93,7 @@ impl Device {
         let mut states: Vec<&mut SequenceState> =
             running.iter_mut().map(|it| &mut it.running().state).collect();
         for state in &mut states {
-            state.trace(false);
+            state.record_snapshots(false);
         }
         self.model(adapter).advance(&mut pass, self.layers(), &mut states)?;
         let logits = self.logits(adapter, &pass)?;

@@ -1,7 +1,7 @@
 //! Running a plan: passes on the device, and the ways back.
 
-mod borders;
 mod checkpoint;
+mod chunk_boundaries;
 mod context_shift;
 pub(super) mod decode_pass;
 pub(super) mod device;
@@ -10,8 +10,8 @@ pub(super) mod executor;
 mod fingerprint;
 mod guess;
 mod lookahead;
+pub(super) mod memory_budget;
 pub(super) mod prefill_chunk;
 mod rollback;
-pub(super) mod room;
 pub(super) mod row_check;
 pub(super) mod runner;

@@ -40,14 +40,14 @@ impl Device {
     }
 
     /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
-    pub(in crate::engine) fn forward_behind(
+    pub(in crate::engine) fn forward_mtp(
         &self,
         chunks: &[PrefillChunk],
         hidden: Hidden,
         states: &mut [&mut SequenceState],
     ) -> Result<Pass> {
         let input =
-            Input::Behind { tokens: array::from_tokens(&tokens_of(chunks)), hidden: hidden.into_array() };
+            Input::Mtp { tokens: array::from_tokens(&tokens_of(chunks)), hidden: hidden.into_array() };
         let mut pass = self.model(0).begin(Batch::new(input, spans_of(chunks)))?;
         self.model(0).advance(&mut pass, self.layers(), states)?;
         Ok(pass)

@@ -7,7 +7,7 @@ use crate::engine::sequence::Sequence;
 
 impl Sequence {
     /// Goes back to the first `length` tokens, at least 1, as if the others had never been. At least the last token is left to be
-    /// computed; inside the prompt of an exact request the state is cut back to a chunk border, so that what follows gets the same bits. A
+    /// computed; inside the prompt of an exact request the state is cut back to a chunk boundary, so that what follows gets the same bits. A
     /// state that cannot be cut there goes back to a checkpoint or starts over. An open pass is dropped.
     pub(in crate::engine) fn rollback(&mut self, length: usize, device: &Device) {
         self.history.truncate(length.max(1));
@@ -39,7 +39,7 @@ impl Sequence {
         if state.rollback((length - 1).min(state.offset())) == Rollback::StartOver {
             *state = device.new_state(length);
         }
-        state.trace(false);
+        state.record_snapshots(false);
     }
 }
 

@@ -89,8 +89,8 @@ impl Runner {
         let mut failed = Vec::new();
         for &id in &plan.decode {
             let sequence = sequences.get_mut(id);
-            let keep = sequence.limits.keep;
-            if let Err(error) = self.device.shift_if_full(&mut sequence.running().state, keep) {
+            let n_keep = sequence.limits.n_keep;
+            if let Err(error) = self.device.shift_if_full(&mut sequence.running().state, n_keep) {
                 failed.push(Failure { id, error });
             }
         }

@@ -38,7 +38,7 @@ impl Chunks {
         length
     }
 
-    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed. A border that would lie in an undivided
+    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed. A boundary that would lie in an undivided
     /// part lies behind it.
     pub(in crate::engine) fn next(self, offset: usize, length: usize, undivided: &Undivided) -> Range<usize> {
         let chunk = self.length_at(offset);
@@ -58,20 +58,24 @@ impl Chunks {
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.
     pub(in crate::engine) fn rows_by_depth(self, length: usize) -> usize {
-        // The product grows up to the border where chunks become shorter.
+        // The product grows up to the boundary where chunks become shorter.
         let product = |end: usize| self.length_at(end.saturating_sub(1)) * end;
-        let borders = std::iter::successors(Some(SHALLOW), |border| Some(2 * border));
-        borders.take_while(|&border| border < length).map(product).fold(product(length), usize::max)
+        let chunk_boundaries =
+            std::iter::successors(Some(SHALLOW), |chunk_boundary| Some(2 * chunk_boundary));
+        chunk_boundaries
+            .take_while(|&chunk_boundary| chunk_boundary < length)
+            .map(product)
+            .fold(product(length), usize::max)
     }
 
-    /// The last chunk border at or before `position`: what a cached prefix may be reused up to.
-    pub(in crate::engine) fn border(self, position: usize, undivided: &Undivided) -> usize {
+    /// The last chunk boundary at or before `position`: what a cached prefix may be reused up to.
+    pub(in crate::engine) fn chunk_boundary(self, position: usize, undivided: &Undivided) -> usize {
         let chunk = self.length_at(position);
-        let border = position / chunk * chunk;
-        match undivided.around(border) {
-            None => border,
+        let chunk_boundary = position / chunk * chunk;
+        match undivided.around(chunk_boundary) {
+            None => chunk_boundary,
             Some(part) if part.end <= position => part.end,
-            Some(part) => self.border(part.start, undivided),
+            Some(part) => self.chunk_boundary(part.start, undivided),
         }
     }
 }
@@ -103,29 +107,29 @@ mod tests {
             };
             let (length, other) = (whole(length), whole(other));
             let of = |length: usize| Undivided::new(parts.iter().filter(|part| part.end <= length).cloned().collect());
-            let borders = |length: usize| {
-                let (mut offset, mut borders, undivided) = (0, vec![], of(length));
+            let chunk_boundaries = |length: usize| {
+                let (mut offset, mut chunk_boundaries, undivided) = (0, vec![], of(length));
                 while offset < length {
                     let range = chunks.next(offset, length, &undivided);
                     assert!(range.start == offset && range.end > offset);
                     assert!(range.len() <= chunks.longest + undivided.longest());
                     assert_eq!(undivided.around(range.end), None);
                     offset = range.end;
-                    borders.push(offset);
+                    chunk_boundaries.push(offset);
                 }
-                borders
+                chunk_boundaries
             };
-            let (one, two) = (borders(length), borders(other));
+            let (one, two) = (chunk_boundaries(length), chunk_boundaries(other));
             prop_assert_eq!(*one.last().expect("at least one"), length);
             let shared = length.min(other);
-            let common = |borders: &[usize]| borders.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
+            let common = |chunk_boundaries: &[usize]| chunk_boundaries.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
             prop_assert_eq!(common(&one), common(&two));
-            // A prefix cut at a border is a whole number of chunks, and there is no longer one.
+            // A prefix cut at a boundary is a whole number of chunks, and there is no longer one.
             for position in (0..=shared).rev().step_by(97) {
-                let border = chunks.border(position, &of(length));
-                prop_assert!(border <= position && of(length).around(border).is_none());
-                prop_assert!(border == 0 || border == shared || one.contains(&border));
-                prop_assert!(!common(&one).iter().any(|it| (border + 1..=position).contains(it)));
+                let chunk_boundary = chunks.chunk_boundary(position, &of(length));
+                prop_assert!(chunk_boundary <= position && of(length).around(chunk_boundary).is_none());
+                prop_assert!(chunk_boundary == 0 || chunk_boundary == shared || one.contains(&chunk_boundary));
+                prop_assert!(!common(&one).iter().any(|it| (chunk_boundary + 1..=position).contains(it)));
             }
         }
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plan::{Changes, Next, SequenceView, StepPlan};
-use prefill::{PrefillPlanner, Turns};
+use prefill::{PrefillPlanner, RoundRobin};
 use prefill_budget::PrefillBudget;
 use run_queue::{Change, RunQueue};
 use shapes::Shapes;
@@ -40,7 +40,7 @@ pub(super) struct Scheduler {
     run_queue: RunQueue,
     shapes: Shapes,
     budget: PrefillBudget,
-    turns: Turns,
+    round_robin: RoundRobin,
     /// Whether the last step ran a quarantined sequence alone; then the next one is for the others.
     isolated: bool,
 }
@@ -52,7 +52,7 @@ impl Scheduler {
             run_queue: RunQueue::new(max_running, budget),
             shapes,
             budget: PrefillBudget::default(),
-            turns: Turns::default(),
+            round_robin: RoundRobin::default(),
             isolated: false,
         }
     }
@@ -90,13 +90,13 @@ impl Scheduler {
     /// Puts a running sequence back into the queue, as after a failed pass.
     pub(super) fn requeue(&mut self, id: u64) {
         self.run_queue.requeue(id);
-        self.turns.remove(id);
+        self.round_robin.remove(id);
     }
 
     /// Removes a sequence that has ended, wherever it was.
     pub(super) fn remove(&mut self, id: u64) {
         self.run_queue.remove(id);
-        self.turns.remove(id);
+        self.round_robin.remove(id);
     }
 
     /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
@@ -121,17 +121,17 @@ impl Scheduler {
             self.grow(sequence, &mut changes);
         }
         for id in &changes.preempt {
-            self.turns.remove(*id);
+            self.round_robin.remove(*id);
         }
         for change in self.run_queue.admit(now) {
             match change {
                 Change::Preempt(id) => {
                     // It may start again at once, in what another one leaves.
-                    self.turns.remove(id);
+                    self.round_robin.remove(id);
                     changes.preempt.push(id);
                 }
                 Change::Start(id) => {
-                    self.turns.push_back(id);
+                    self.round_robin.push_back(id);
                     changes.admit.push(id);
                 }
             }
@@ -159,8 +159,8 @@ impl Scheduler {
         let decoding: Vec<SequenceView> =
             running.values().filter(|it| it.next() == Next::Decode).cloned().collect();
         let drafts = self.verify(&decoding, speculation);
-        let Self { shapes, budget, turns, .. } = self;
-        let prefill = PrefillPlanner { shapes, budget, turns, running }.plan(streams);
+        let Self { shapes, budget, round_robin, .. } = self;
+        let prefill = PrefillPlanner { shapes, budget, round_robin, running }.plan(streams);
         StepPlan { decode: decoding.iter().map(|it| it.id).collect(), drafts, prefill }
     }
 

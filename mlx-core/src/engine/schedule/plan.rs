@@ -135,8 +135,8 @@ pub(in crate::engine) struct StateView {
     pub(in crate::engine) offset: usize,
     /// Layers of an open pass that were issued.
     pub(in crate::engine) layers: usize,
-    /// First positions that stay in a context shift, if the text may outgrow the context.
-    pub(in crate::engine) keep: Option<usize>,
+    /// The number of first positions that stay in a context shift; `None` if the text ends with the context.
+    pub(in crate::engine) n_keep: Option<usize>,
 }
 
 /// The next piece of a sequence's work.

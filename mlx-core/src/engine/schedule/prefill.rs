@@ -7,26 +7,26 @@ use super::plan::{Chunk, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
 
-/// The order in which running sequences get chunks: by the turn that each has, the lowest first.
+/// The order in which running sequences get chunks: the one that waits longest first.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    turns: BTreeMap<u64, u64>,
+pub(super) struct RoundRobin {
+    positions: BTreeMap<u64, u64>,
     last: u64,
 }
 
-impl Turns {
+impl RoundRobin {
     /// Puts a sequence behind all others.
     pub(super) fn push_back(&mut self, id: u64) {
         self.last += 1;
-        self.turns.insert(id, self.last);
+        self.positions.insert(id, self.last);
     }
 
     pub(super) fn remove(&mut self, id: u64) {
-        self.turns.remove(&id);
+        self.positions.remove(&id);
     }
 
     fn of(&self, id: u64) -> u64 {
-        self.turns.get(&id).copied().unwrap_or(u64::MAX)
+        self.positions.get(&id).copied().unwrap_or(u64::MAX)
     }
 }
 
@@ -34,7 +34,7 @@ impl Turns {
 pub(super) struct PrefillPlanner<'a> {
     pub(super) shapes: &'a Shapes,
     pub(super) budget: &'a PrefillBudget,
-    pub(super) turns: &'a mut Turns,
+    pub(super) round_robin: &'a mut RoundRobin,
     pub(super) running: BTreeMap<u64, SequenceView>,
 }
 
@@ -56,11 +56,11 @@ impl PrefillPlanner<'_> {
         passes
     }
 
-    /// The sequence in the middle of a pass, then the others by their turns.
+    /// The sequence in the middle of a pass, then the others in their order.
     fn order(&self) -> Vec<u64> {
         let prefills = self.running.values().filter(|it| it.prefills());
         let mut order: Vec<_> =
-            prefills.map(|it| (it.state.layers == 0, self.turns.of(it.id), it.id)).collect();
+            prefills.map(|it| (it.state.layers == 0, self.round_robin.of(it.id), it.id)).collect();
         order.sort_unstable();
         order.into_iter().map(|it| it.2).collect()
     }
@@ -149,7 +149,7 @@ impl PrefillPlanner<'_> {
             sequence.phase = super::plan::Phase::Blocked;
         }
         if !self.budget.is_short(self.remaining(id)) {
-            self.turns.push_back(id);
+            self.round_robin.push_back(id);
         }
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct RunQueue {
     /// By rank.
     waiting: Vec<Entry>,
     running: Vec<Entry>,
-    /// When each client that runs or waits last took a place.
-    turns: BTreeMap<Client, Duration>,
+    /// The time at which each client with sequences last started one.
+    last_served: BTreeMap<Client, Duration>,
 }
 
 /// The client, request and priority of a sequence.
@@ -40,14 +40,14 @@ struct Entry {
     bytes: u64,
 }
 
-/// What a sequence needs to start.
+/// The free slots and bytes for a sequence to start.
 #[derive(Debug, Clone, Copy, Default)]
-struct Room {
+struct Available {
     places: usize,
     bytes: u64,
 }
 
-impl Room {
+impl Available {
     fn holds(self, entry: &Entry) -> bool {
         self.places > 0 && self.bytes >= entry.bytes
     }
@@ -91,7 +91,7 @@ impl RunQueue {
             max_running: max_running.max(1),
             waiting: Vec::new(),
             running: Vec::new(),
-            turns: BTreeMap::new(),
+            last_served: BTreeMap::new(),
         }
     }
 
@@ -143,13 +143,13 @@ impl RunQueue {
         let next = self.next()?;
         let shares = Shares::new(self.running.iter().map(|it| it.ticket));
         let mut short = self.waiting.iter().filter(|it| shares.is_short(it.ticket)).copied();
-        let free = Room { places: self.max_running - self.running.len(), bytes: self.ledger.free() };
+        let free = Available { places: self.max_running - self.running.len(), bytes: self.ledger.free() };
         if free.holds(&next) {
             let fits = |it: &Entry| it.ticket.priority >= next.ticket.priority && free.holds(it);
             return Some((short.find(fits).unwrap_or(next), Vec::new()));
         }
-        let mut entries = std::iter::once((next, free)).chain(short.map(|it| (it, Room::default())));
-        entries.find_map(|(it, room)| Some((it, self.victims(&it, room, shares.clone(), changes)?)))
+        let mut entries = std::iter::once((next, free)).chain(short.map(|it| (it, Available::default())));
+        entries.find_map(|(it, available)| Some((it, self.victims(&it, available, shares.clone(), changes)?)))
     }
 
     /// Of the first of each client, the one whose turn it is: the clients take turns, so that many sequences of one do not go before the
@@ -160,7 +160,7 @@ impl RunQueue {
             first.entry(entry.ticket.client).or_insert(entry);
         }
         let turn = |entry: &&Entry| {
-            let last = self.turns.get(&entry.ticket.client);
+            let last = self.last_served.get(&entry.ticket.client);
             last.map_or(entry.due, |last| entry.due.max(*last + handicap(entry.ticket.priority)))
         };
         first.into_values().min_by_key(|entry| (turn(entry), entry.rank())).copied()
@@ -170,18 +170,18 @@ impl RunQueue {
         self.waiting.retain(|it| it.id != entry.id);
         self.ledger.reserve(entry.id, entry.bytes);
         self.running.push(entry);
-        self.turns.insert(entry.ticket.client, now);
+        self.last_served.insert(entry.ticket.client, now);
         // What comes later is due later anyway.
-        let Self { waiting, running, turns, .. } = self;
-        turns.retain(|client, _| waiting.iter().chain(&*running).any(|it| it.ticket.client == *client));
+        let Self { waiting, running, last_served, .. } = self;
+        last_served.retain(|client, _| waiting.iter().chain(&*running).any(|it| it.ticket.client == *client));
     }
 
-    /// The running entries that must be preempted for `entry` to start, beside the `room` that it has, lowest rank first: those of a lower priority, then those of others
-    /// that have more than their share. `None` if all of them are too few.
+    /// The running entries that must be preempted for `entry` to start, in addition to what is `available`, lowest rank first: those of a
+    /// lower priority, then those of others that have more than their share. `None` if all of them are too few.
     fn victims(
         &self,
         entry: &Entry,
-        mut room: Room,
+        mut available: Available,
         mut shares: Shares,
         changes: &[Change],
     ) -> Option<Vec<u64>> {
@@ -190,17 +190,17 @@ impl RunQueue {
         candidates.sort_by_key(|it| (!entry.displaces(it), std::cmp::Reverse(it.rank())));
         let mut victims = Vec::new();
         for candidate in candidates {
-            if room.holds(entry) {
+            if available.holds(entry) {
                 break;
             }
             if entry.displaces(candidate) || shares.yields(candidate.ticket, entry.ticket) {
                 shares.remove(candidate.ticket);
-                room.places += 1;
-                room.bytes += self.ledger.reserved_by(candidate.id);
+                available.places += 1;
+                available.bytes += self.ledger.reserved_by(candidate.id);
                 victims.push(candidate.id);
             }
         }
-        room.holds(entry).then_some(victims)
+        available.holds(entry).then_some(victims)
     }
 
     /// Puts a running sequence back into the queue, where it keeps its rank; it needs `bytes` to start again, or what it held.

@@ -24,9 +24,9 @@ pub(in crate::engine) struct Shapes {
 
 impl Shapes {
     /// The positions that a state of `offset` positions drops to make room for one more.
-    pub(in crate::engine) fn to_drop(self, offset: usize, keep: Option<usize>) -> usize {
-        match keep {
-            Some(keep) if offset >= self.context => (offset - keep) / DROPPED,
+    pub(in crate::engine) fn to_drop(self, offset: usize, n_keep: Option<usize>) -> usize {
+        match n_keep {
+            Some(n_keep) if offset >= self.context => (offset - n_keep) / DROPPED,
             _ => 0,
         }
     }
@@ -34,8 +34,8 @@ impl Shapes {
     /// The tokens of the next prefill chunk, as indices into the history; `None` if the sequence has no prefill to do. No pass goes
     /// beyond the context.
     pub(in crate::engine) fn next_chunk(&self, sequence: &SequenceView) -> Option<Range<usize>> {
-        let StateView { seen, offset, keep, .. } = sequence.state;
-        let offset = offset - self.to_drop(offset, keep);
+        let StateView { seen, offset, n_keep, .. } = sequence.state;
+        let offset = offset - self.to_drop(offset, n_keep);
         let end = |length: usize| self.context.min(offset + length - seen);
         let range = match sequence.next() {
             // The same rows as the decode steps that made the tokens, so that they get the same bits.
@@ -52,7 +52,7 @@ impl Shapes {
 
     /// The state after `range` was computed.
     pub(in crate::engine) fn after(&self, state: StateView, range: &Range<usize>) -> StateView {
-        let offset = state.offset - self.to_drop(state.offset, state.keep) + range.len();
+        let offset = state.offset - self.to_drop(state.offset, state.n_keep) + range.len();
         StateView { seen: range.end, offset, layers: 0, ..state }
     }
 }

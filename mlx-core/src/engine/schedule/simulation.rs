@@ -40,7 +40,7 @@ struct Simulation {
     sequences: BTreeMap<u64, Sequence>,
     ended: Vec<Sequence>,
     /// When each client last took a place.
-    turns: BTreeMap<Client, Duration>,
+    last_served: BTreeMap<Client, Duration>,
     steps: Vec<f64>,
     /// The most seconds that this step's prefill may take.
     prefill_limit: f64,
@@ -73,7 +73,7 @@ impl Simulation {
             now: 0.0,
             sequences: BTreeMap::new(),
             ended: Vec::new(),
-            turns: BTreeMap::new(),
+            last_served: BTreeMap::new(),
             steps: Vec::new(),
             prefill_limit: 0.0,
             trace: Vec::new(),
@@ -195,7 +195,7 @@ impl Simulation {
         self.check(is_next || self.sequences.values().any(takes), "it was not its turn");
         self.check(self.has_room(own, &[]), "started without room");
         self.trace.push((self.now.to_bits(), "start", id));
-        self.turns.insert(own.ticket.client, Duration::from_secs_f64(self.now));
+        self.last_served.insert(own.ticket.client, Duration::from_secs_f64(self.now));
         let (now, own) = (self.now, self.sequences.get_mut(&id).expect("it was looked at above"));
         (own.started, own.runs, own.progress) = (own.started.or(Some(now)), true, Progress::default());
     }

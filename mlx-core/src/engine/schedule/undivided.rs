@@ -12,7 +12,7 @@ impl Undivided {
         Self((!parts.is_empty()).then(|| parts.into()))
     }
 
-    /// The part that a border at `place` would divide.
+    /// The part that a boundary at `place` would divide.
     pub(in crate::engine) fn around(&self, place: usize) -> Option<&Range<usize>> {
         let parts = self.0.as_deref()?;
         let next = parts.partition_point(|part| part.end <= place);

@@ -14,7 +14,7 @@ use crate::engine::run::prefill_chunk::PrefillChunk;
 use crate::engine::schedule::undivided::Undivided;
 use crate::engine::sequence::{Run, Sequence};
 use crate::error::Result;
-use crate::model::{Hidden, LogitRows, Model, READ_BEHIND};
+use crate::model::{Hidden, LogitRows, MTP_HISTORY, Model};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 
 /// The time that a step spends on a state that is behind: the other streams wait for that.
@@ -129,7 +129,7 @@ impl DraftModel {
             && state.state.rollback(length) != Rollback::StartOver
             && state.next() > known.start;
         if !keeps {
-            let base = (known.start + 1).max(history.len().saturating_sub(READ_BEHIND));
+            let base = (known.start + 1).max(history.len().saturating_sub(MTP_HISTORY));
             *state = self.new_state(history, base);
         }
         Ok(known.end == newest && state.next() <= newest)
@@ -171,8 +171,7 @@ impl DraftModel {
                     let chunks = rows.iter().map(|(token, start)| {
                         PrefillChunk::of_text(std::slice::from_ref(token), *start, LogitRows::All)
                     });
-                    let pass =
-                        self.device.forward_behind(&chunks.collect::<Vec<_>>(), before, &mut states)?;
+                    let pass = self.device.forward_mtp(&chunks.collect::<Vec<_>>(), before, &mut states)?;
                     hidden = Some(self.device.hidden(0, &pass)?);
                     self.device.logits(0, &pass)?
                 }
@@ -203,7 +202,7 @@ impl DraftModel {
                 (pass, None)
             }
             Some(before) => {
-                let pass = self.device.forward_behind(&chunks, before, &mut states)?;
+                let pass = self.device.forward_mtp(&chunks, before, &mut states)?;
                 let hidden = self.device.logit_hidden(&pass)?;
                 (pass, Some(hidden))
             }

@@ -4,7 +4,7 @@ use chat_format::text::Tokenizer;
 
 use crate::engine::drafters::{ModelDrafter, Speculate};
 use crate::engine::options::EngineOptions;
-use crate::engine::run::room;
+use crate::engine::run::memory_budget;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Loaded, Model};
@@ -60,7 +60,7 @@ fn head_if_it_fits(
     options: &EngineOptions,
 ) -> Option<Box<dyn Model>> {
     let fits = |head: Box<dyn Model>| {
-        room::of_models(models, Some(head.spec()), options)?;
+        memory_budget::of_models(models, Some(head.spec()), options)?;
         Ok(head)
     };
     match mtp?.and_then(fits) {

@@ -80,7 +80,7 @@ impl Runner {
 
     /// Evicts features of pictures that exceed their share of `free` bytes. Returns the bytes that the others leave.
     pub(in crate::engine) fn shrink_features(&mut self, free: u64) -> u64 {
-        self.encoder_cache.make_room(free);
+        self.encoder_cache.shrink_to_fit(free);
         free.saturating_sub(self.encoder_cache.bytes())
     }
 }

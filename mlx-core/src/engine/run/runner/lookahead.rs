@@ -63,7 +63,7 @@ impl Runner {
         sequence.history.generated().len() + 1 < sequence.limits.max_tokens
             && length + 1 < sequence.reservation.tokens
             && run.state.seen() == run.state.offset()
-            && self.device.shapes().to_drop(run.state.offset() + 1, sequence.limits.keep) == 0
+            && self.device.shapes().to_drop(run.state.offset() + 1, sequence.limits.n_keep) == 0
             && self.device.variant(length) == self.device.variant(length + 2)
             && sequence.drafts.as_ref().is_none_or(|drafts| drafts.model.is_none())
             && !sequence.quarantined

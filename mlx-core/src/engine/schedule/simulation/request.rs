@@ -93,8 +93,8 @@ impl Sequence {
             phase: if self.runs { Phase::Running } else { Phase::Waiting },
             prompt: self.prompt,
             length: self.history.len(),
-            state: StateView { seen, offset: seen, layers, keep: None },
-            // As hybrid models have them; exact prompts are cut at the borders of chunks alone.
+            state: StateView { seen, offset: seen, layers, n_keep: None },
+            // As hybrid models have them; exact prompts are cut at chunk boundaries alone.
             cuts: if self.exact || !self.id.is_multiple_of(4) {
                 [0; 2]
             } else {

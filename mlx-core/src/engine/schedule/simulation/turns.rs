@@ -26,7 +26,7 @@ impl Simulation {
             let first = firsts.entry(one.ticket.client).or_insert(one);
             *first = if one.rank < first.rank { one } else { first };
         }
-        let last = |it: &Sequence| self.turns.get(&it.ticket.client).map(|last| *last + handicap(it));
+        let last = |it: &Sequence| self.last_served.get(&it.ticket.client).map(|last| *last + handicap(it));
         firsts.into_values().min_by_key(|it| (last(it).unwrap_or_default().max(it.rank.0), it.rank))
     }
 }

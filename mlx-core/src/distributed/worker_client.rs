@@ -1,4 +1,4 @@
-//! Rank 0's end of the connection to a worker.
+//! Rank 0's client of a worker: its connection, the handshake, and requests with their replies.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::key::{Key, are_equal, nonce};
 use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 
-/// How long a connection and each step of the greeting may take.
-const GREETING: Duration = Duration::from_secs(3);
+/// How long a connection and each step of the handshake may take.
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long rank 0 looks whether a worker that has come back is ready.
 const LOOK: Duration = Duration::from_millis(200);
@@ -34,13 +34,13 @@ impl Refusal {
 }
 
 /// A worker, by its address.
-pub(super) struct Link {
+pub(super) struct WorkerClient {
     address: String,
     /// What the address was resolved to.
     resolved: Vec<SocketAddr>,
     rank: usize,
     key: Key,
-    silence: Duration,
+    heartbeat_timeout: Duration,
     /// What it is to load, once that is known, and what it said when it had done so for the first time.
     part: Option<(Part, Loaded)>,
     state: State,
@@ -59,11 +59,11 @@ enum State {
     Ready(Connection),
 }
 
-impl Link {
+impl WorkerClient {
     /// A worker that was not asked for anything yet.
-    pub(super) fn new(address: &str, rank: usize, key: &Key, silence: Duration) -> Self {
+    pub(super) fn new(address: &str, rank: usize, key: &Key, heartbeat_timeout: Duration) -> Self {
         let (address, key) = (address.to_owned(), key.clone());
-        Self { address, resolved: Vec::new(), rank, key, silence, part: None, state: State::Away }
+        Self { address, resolved: Vec::new(), rank, key, heartbeat_timeout, part: None, state: State::Away }
     }
 
     /// Connects to the first of its addresses that can be reached. They are looked up until it was ready once: that may take long, and
@@ -75,7 +75,7 @@ impl Link {
         }
         let mut error = "has no address".to_owned();
         for address in &self.resolved {
-            match TcpStream::connect_timeout(address, GREETING) {
+            match TcpStream::connect_timeout(address, STEP_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(why) => error = format!("cannot be reached: {why}; is `mlx worker` running there?"),
             }
@@ -85,8 +85,8 @@ impl Link {
 
     /// Greets it; gives the bytes that it may take.
     pub(super) fn greet(&mut self) -> Result<u64, Refusal> {
-        let mut connection = Connection::new(self.connect()?, self.silence.max(GREETING))?;
-        let theirs = match connection.expect(GREETING)?.0 {
+        let mut connection = Connection::new(self.connect()?, self.heartbeat_timeout.max(STEP_TIMEOUT))?;
+        let theirs = match connection.expect(STEP_TIMEOUT)?.0 {
             Reply::Hello { protocol: PROTOCOL, version, nonce } if version == VERSION => nonce,
             Reply::Hello { version, protocol, .. } => {
                 let message = format!(
@@ -98,21 +98,21 @@ impl Link {
         };
         let ours = nonce()?;
         let proof = self.key.proof("rank 0", [&theirs, &ours]);
-        let silence = self.silence.as_millis() as u64;
+        let heartbeat_timeout = self.heartbeat_timeout.as_millis() as u64;
         let join = Request::Join {
             protocol: PROTOCOL,
             version: VERSION.to_owned(),
             nonce: ours.clone(),
             proof,
-            silence,
+            heartbeat_timeout,
         };
         connection.send(&join, &[])?;
-        match connection.expect(GREETING)?.0 {
+        match connection.expect(STEP_TIMEOUT)?.0 {
             Reply::Welcome { proof, budget } => {
                 if !are_equal(&proof, &self.key.proof("worker", [&theirs, &ours])) {
                     return Err(Refusal::lasting("has another key".into()));
                 }
-                connection.trust(self.silence)?;
+                connection.trust(self.heartbeat_timeout)?;
                 self.state = State::Loading { connection, heard: Instant::now(), read: None };
                 Ok(budget)
             }
@@ -235,7 +235,7 @@ impl Link {
     }
 
     /// Looks for it after it was away; false if it is still loading. Each of its addresses may take 3 s, and so may each of two steps of the
-    /// greeting.
+    /// handshake.
     pub(super) fn join(&mut self) -> Outcome<bool> {
         if let State::Ready(_) = self.state {
             return Ok(true);
@@ -274,9 +274,9 @@ mod tests {
     fn a_worker_of_another_version_is_refused_for_good() {
         for (protocol, version) in [(PROTOCOL, "0.0.0"), (PROTOCOL + 1, VERSION)] {
             let worker = FakeWorker::listen();
-            let mut link = worker.link(1);
+            let mut client = worker.client(1);
             let hello = thread::spawn(move || worker.hello(protocol, version));
-            let refusal = link.greet().expect_err("it is another version");
+            let refusal = client.greet().expect_err("it is another version");
             assert!(!refusal.is_passing);
             let message = refusal.message;
             assert!(message.contains(&format!("runs version {version} (protocol {protocol})")), "{message}");

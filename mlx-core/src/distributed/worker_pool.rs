@@ -1,4 +1,4 @@
-//! The workers of a model as rank 0 sees them: what is asked of all of them, and whether all of them are there.
+//! The workers of a model: requests to all of them, and whether all of them are present.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 use safetensors::Dtype;
 
 use super::connection::Outcome;
-use super::link::Link;
 use super::message::{RemoteStateInfo, Reply, Request, StateChange};
 use super::sum::sum;
+use super::worker_client::WorkerClient;
 use crate::error::{Error, Result};
 
-/// How long rank 0 waits before it looks again for workers that are away.
+/// The time between two attempts to reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// All workers, in the order of their layers.
-pub(super) struct Fleet {
-    links: Mutex<Vec<Link>>,
+pub(super) struct WorkerPool {
+    clients: Mutex<Vec<WorkerClient>>,
     presence: Mutex<Presence>,
     last_id: AtomicU64,
-    /// States that the workers may drop: those that each does not know of.
+    /// The states that each worker can drop and has not dropped.
     released: Mutex<Vec<Vec<u64>>>,
 }
 
-/// Whether all workers are there.
+/// Whether all workers are present.
 enum Presence {
     All,
-    /// One is not: why, and whether the engine knows.
+    /// One is missing: the reason, and whether the engine knows.
     Lost {
         message: String,
         is_known: bool,
@@ -35,12 +35,12 @@ enum Presence {
     },
 }
 
-impl Fleet {
+impl WorkerPool {
     /// Workers that are ready.
-    pub(super) fn new(links: Vec<Link>) -> Self {
-        let released = Mutex::new(vec![Vec::new(); links.len()]);
+    pub(super) fn new(clients: Vec<WorkerClient>) -> Self {
+        let released = Mutex::new(vec![Vec::new(); clients.len()]);
         Self {
-            links: Mutex::new(links),
+            clients: Mutex::new(clients),
             presence: Mutex::new(Presence::All),
             last_id: AtomicU64::new(0),
             released,
@@ -55,36 +55,36 @@ impl Fleet {
         }
     }
 
-    /// What the worker at this place answers. After an answer that makes no sense, too, it is taken for lost.
+    /// Returns the reply of the worker at this place. After a malformed reply the worker counts as lost.
     pub(super) fn call(&self, place: usize, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
-        self.with(place, |link| link.call(request, payload))
+        self.with(place, |client| client.call(request, payload))
     }
 
-    /// Asks the worker at this place something, as all others.
+    /// Sends a request to the worker at this place.
     pub(super) fn send(&self, place: usize, request: &Request, payload: &[u8]) -> Result<()> {
-        self.with(place, |link| link.send(request, payload))
+        self.with(place, |client| client.send(request, payload))
     }
 
-    /// What the worker at this place answers next.
+    /// Returns the next reply of the worker at this place.
     pub(super) fn receive(&self, place: usize) -> Result<(Reply, Vec<u8>)> {
-        self.with(place, Link::receive)
+        self.with(place, WorkerClient::receive)
     }
 
-    fn with<T>(&self, place: usize, speak: impl FnOnce(&mut Link) -> Outcome<T>) -> Result<T> {
+    fn with<T>(&self, place: usize, speak: impl FnOnce(&mut WorkerClient) -> Outcome<T>) -> Result<T> {
         if let Some(message) = self.outage() {
             return Err(Error::Distributed(message));
         }
         let outcome = {
-            let mut links = lock(&self.links);
-            let outcome = speak(&mut links[place]);
-            outcome.map_err(|message| format!("{} {message}", links[place].name()))
+            let mut clients = lock(&self.clients);
+            let outcome = speak(&mut clients[place]);
+            outcome.map_err(|message| format!("{} {message}", clients[place].name()))
         };
-        outcome.map_err(|message| self.lose(message))
+        outcome.map_err(|message| self.mark_lost(message))
     }
 
     /// The number of workers.
     pub(super) fn count(&self) -> usize {
-        lock(&self.links).len()
+        lock(&self.clients).len()
     }
 
     /// Adds the parts of all workers to `part`, in the order of their ranks, and tells them the sum.
@@ -93,11 +93,11 @@ impl Fleet {
         for place in 0..self.count() {
             match self.receive(place)? {
                 (Reply::Partial, other) if other.len() == parts[0].len() => parts.push(other),
-                (Reply::Failed { message }, _) => return Err(self.lose_by(place, &message)),
-                _ => return Err(self.senseless(place)),
+                (Reply::Failed { message }, _) => return Err(self.mark_failed(place, &message)),
+                _ => return Err(self.malformed(place)),
             }
         }
-        let unknown = || self.lose(format!("rank 0 has {dtype:?} to be added up"));
+        let unknown = || self.mark_lost(format!("rank 0 has {dtype:?} to be added up"));
         let sum = sum(dtype, &parts).ok_or_else(unknown)?;
         for place in 0..self.count() {
             self.send(place, &Request::Sum, &sum)?;
@@ -105,9 +105,9 @@ impl Fleet {
         Ok(sum)
     }
 
-    /// Takes all workers for lost: none of them holds a state any more.
-    pub(super) fn lose(&self, message: String) -> Error {
-        lock(&self.links).iter_mut().for_each(Link::leave);
+    /// Marks all workers as lost: none of them holds a state any more.
+    pub(super) fn mark_lost(&self, message: String) -> Error {
+        lock(&self.clients).iter_mut().for_each(WorkerClient::leave);
         lock(&self.released).iter_mut().for_each(Vec::clear);
         let mut presence = lock(&self.presence);
         if let Presence::All = *presence {
@@ -117,29 +117,29 @@ impl Fleet {
         Error::Distributed(message)
     }
 
-    /// The same where a worker could not go on in the middle of what all do together.
-    pub(super) fn lose_by(&self, place: usize, message: &str) -> Error {
-        let name = lock(&self.links)[place].name();
-        self.lose(format!("{name} could not go on: {message}"))
+    /// Marks all workers as lost after one failed in the middle of a common pass.
+    pub(super) fn mark_failed(&self, place: usize, message: &str) -> Error {
+        let name = lock(&self.clients)[place].name();
+        self.mark_lost(format!("{name} could not go on: {message}"))
     }
 
-    /// The same for an answer that makes no sense.
-    pub(super) fn senseless(&self, place: usize) -> Error {
-        let name = lock(&self.links)[place].name();
-        self.lose(format!("{name} sent an answer that makes no sense"))
+    /// Marks all workers as lost after a malformed reply.
+    pub(super) fn malformed(&self, place: usize) -> Error {
+        let name = lock(&self.clients)[place].name();
+        self.mark_lost(format!("{name} sent an answer that makes no sense"))
     }
 
-    /// Whether all workers are there, after a look at each if `ask`. Once the engine knows that one is not, and holds no states any
-    /// more, looks for them.
+    /// Checks that all workers are present; with `ask`, after a message to each. Once the engine knows that one is missing, and holds no
+    /// states any more, tries to reconnect.
     pub(super) fn check_workers(&self, ask: bool) -> Result<()> {
-        let count = lock(&self.links).len();
+        let count = lock(&self.clients).len();
         let is_here = matches!(*lock(&self.presence), Presence::All);
         if is_here && ask {
             for place in 0..count {
                 let released = self.take_released(place);
                 let outcome = self.call(place, &Request::Ping { released }, &[]);
                 if !matches!(outcome?.0, Reply::Pong) {
-                    return Err(self.senseless(place));
+                    return Err(self.malformed(place));
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Fleet {
         if !std::mem::replace(is_known, true) || looked.elapsed() < PAUSE {
             return Err(Error::Distributed(message.clone()));
         }
-        if let Err(error) = join_all(&mut lock(&self.links)) {
+        if let Err(error) = join_all(&mut lock(&self.clients)) {
             *message = error;
             *looked = Instant::now();
             return Err(Error::Distributed(message.clone()));
@@ -171,16 +171,16 @@ impl Fleet {
     /// Changes a state on all workers; returns their reports, in the order of their layers. After an error the workers hold no states any
     /// more, and every later pass fails.
     pub(super) fn change(&self, id: u64, change: StateChange) -> Result<Vec<RemoteStateInfo>> {
-        let count = lock(&self.links).len();
+        let count = lock(&self.clients).len();
         let of_worker = |place| {
             let released = self.take_released(place);
             match self.call(place, &Request::Change { id, change, released }, &[])?.0 {
                 Reply::Changed(info) => Ok(info),
                 Reply::Failed { message } => {
-                    let name = lock(&self.links)[place].name();
-                    Err(self.lose(format!("{name} could not change a state: {message}")))
+                    let name = lock(&self.clients)[place].name();
+                    Err(self.mark_lost(format!("{name} could not change a state: {message}")))
                 }
-                _ => Err(self.senseless(place)),
+                _ => Err(self.malformed(place)),
             }
         };
         (0..count).map(of_worker).collect()
@@ -194,19 +194,19 @@ impl Fleet {
 
 /// Looks for all workers that are away, so that all load at the same time; gives the first error. Then asks all of them: those that were
 /// there first may have gone meanwhile.
-fn join_all(links: &mut [Link]) -> Result<(), String> {
+fn join_all(clients: &mut [WorkerClient]) -> Result<(), String> {
     let mut all = Ok(());
-    for link in &mut *links {
-        let one = match link.join() {
+    for client in &mut *clients {
+        let one = match client.join() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(format!("{} is loading its part of the model", link.name())),
-            Err(error) => Err(format!("{} {error}", link.name())),
+            Ok(false) => Err(format!("{} is loading its part of the model", client.name())),
+            Err(error) => Err(format!("{} {error}", client.name())),
         };
         all = all.and(one);
     }
     all?;
-    for link in links {
-        link.ping().map_err(|error| format!("{} {error}", link.name()))?;
+    for client in clients {
+        client.ping().map_err(|error| format!("{} {error}", client.name()))?;
     }
     Ok(())
 }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn workers_that_come_back_load_at_the_same_time() {
-        let (mut links, asked): (Vec<Link>, Vec<_>) = (1..=3)
+        let (mut clients, asked): (Vec<WorkerClient>, Vec<_>) = (1..=3)
             .map(|rank| {
                 let mut is_first = true;
                 FakeWorker::start(rank, move |mut connection, found| {
@@ -237,13 +237,13 @@ mod tests {
                 })
             })
             .unzip();
-        for link in &mut links {
-            link.greet().expect("it is there");
-            link.load(&part()).expect("it reads");
-            link.wait(&part(), Instant::now() + SOON).expect("it is there").expect("it is ready");
-            link.leave();
+        for client in &mut clients {
+            client.greet().expect("it is there");
+            client.load(&part()).expect("it reads");
+            client.wait(&part(), Instant::now() + SOON).expect("it is there").expect("it is ready");
+            client.leave();
         }
-        let first = join_all(&mut links).expect_err("none is ready");
+        let first = join_all(&mut clients).expect_err("none is ready");
         assert!(
             first.starts_with("rank 1 ") && first.ends_with("is loading its part of the model"),
             "{first}"

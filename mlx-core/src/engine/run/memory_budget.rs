@@ -1,4 +1,4 @@
-//! What an engine has room for, from what its options and its models say.
+//! The capacity of an engine within its memory budget, from its options and its models.
 
 use mlx_files::size;
 
@@ -13,7 +13,7 @@ use crate::freed::budget_for;
 use crate::model::{Model, ModelSpec, Vision};
 use crate::processor::NoImages;
 
-/// What there is room for beside these models, of which all but the first are adapters of it, and beside one that drafts.
+/// Returns the capacity beside these models, of which all but the first are adapters of it, and beside one that drafts.
 pub(in crate::engine) fn of_models(
     models: &[Box<dyn Model>],
     draft: Option<&ModelSpec>,
@@ -80,7 +80,7 @@ pub(super) fn step_rows(sequences: usize) -> usize {
     sequences.next_power_of_two().max(8)
 }
 
-/// What there is room for beside a model, and beside one that drafts.
+/// Returns the capacity beside a model, and beside one that drafts.
 pub(in crate::engine) fn capacity(
     spec: &ModelSpec,
     draft: Option<&ModelSpec>,

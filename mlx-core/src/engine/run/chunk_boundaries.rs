@@ -5,16 +5,16 @@ use crate::cache::BLOCK;
 use crate::engine::schedule::undivided::Undivided;
 
 impl Device {
-    /// The last chunk border at or before a position of a prompt with such parts.
-    pub(in crate::engine) fn border(&self, position: usize, undivided: &Undivided) -> usize {
-        self.chunks.border(position, undivided)
+    /// The last chunk boundary at or before a position of a prompt with such parts.
+    pub(in crate::engine) fn chunk_boundary(&self, position: usize, undivided: &Undivided) -> usize {
+        self.chunks.chunk_boundary(position, undivided)
     }
 
     /// How much of a prefix of `length` tokens a prompt with such parts may reuse: all of it but a divided part, or whole chunks in an exact
     /// request.
     pub(in crate::engine) fn reusable(&self, length: usize, exact: bool, undivided: &Undivided) -> usize {
         if exact {
-            return self.border(length, undivided);
+            return self.chunk_boundary(length, undivided);
         }
         undivided.around(length).map_or(length, |part| part.start)
     }

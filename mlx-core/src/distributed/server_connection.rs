@@ -1,4 +1,4 @@
-//! A worker's line to rank 0, which its layers use in the middle of a pass, too.
+//! A worker's connection to rank 0. Its layers use it in the middle of a pass, too.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -8,19 +8,19 @@ use safetensors::Dtype;
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::message::{Reply, Request};
 use crate::error::{Error, Result};
-use crate::weights::Exchange;
+use crate::weights::AllReduce;
 
 /// The connection to the rank 0 that this worker works for, while there is one.
 #[derive(Default)]
-pub(super) struct Line(Mutex<Option<Connection>>);
+pub(super) struct ServerConnection(Mutex<Option<Connection>>);
 
-impl Line {
-    /// A rank 0 has come.
+impl ServerConnection {
+    /// Sets the connection of a rank 0 that was let in.
     pub(super) fn connect(&self, connection: Connection) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 
-    /// It was sent away, or has left.
+    /// Drops the connection: rank 0 was refused or has left.
     pub(super) fn hang_up(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -30,23 +30,23 @@ impl Line {
         connection.as_mut().map_or_else(|| Err("is not connected".into()), use_it)
     }
 
-    /// The next question, or `None` if none has come until then.
+    /// Returns the next request, or `None` if none has come until then.
     pub(super) fn receive(&self, until: Instant) -> Outcome<Option<(Request, Vec<u8>)>> {
         self.with(|connection| connection.receive(until))
     }
 
-    /// Looks whether rank 0, which waits for an answer, is still there.
+    /// Checks that rank 0, which waits for a reply, is still connected.
     pub(super) fn look(&self) -> Outcome<()> {
         self.with(Connection::look)
     }
 
-    /// Answers with numbers behind the message.
+    /// Sends a reply and its payload.
     pub(super) fn send(&self, reply: &Reply, payload: &[u8]) -> Outcome<()> {
         self.with(|connection| connection.send(reply, payload))
     }
 }
 
-impl Exchange for Line {
+impl AllReduce for ServerConnection {
     fn sum(&self, _dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
         let sum = self.with(|connection| {
             connection.send_late(&Reply::Partial, &part)?;
