@@ -45,17 +45,11 @@ pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> 
         queue.extend(shares(program, &tests(program)?));
     }
     let total: usize = queue.iter().map(|share: &Share| share.tests.len()).sum();
-    let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));
+    let failures = Mutex::new(Vec::new());
     let count = thread::available_parallelism().map_or(1, usize::from).min(MAX_PROCESSES);
-    thread::scope(|scope| {
-        for _ in 0..count {
-            scope.spawn(|| {
-                while let Some(share) = lock(&queue).pop_front() {
-                    if let Err(error) = share.run(variables) {
-                        lock(&failures).push(format!("\n{}: {error:#}\n", share.title));
-                    }
-                }
-            });
+    side_by_side(count, queue, |share| {
+        if let Err(error) = share.run(variables) {
+            lock(&failures).push(format!("\n{}: {error:#}\n", share.title));
         }
     });
     // Examples in the docs are no executables.
@@ -66,6 +60,22 @@ pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> 
     ensure!(failures.is_empty() && are_docs_right, "tests fail");
     print(&format!("\nall {total} tests pass\n"));
     Ok(())
+}
+
+/// Does `work` with everything in the queue, `count` at once.
+fn side_by_side<T: Send>(count: usize, queue: VecDeque<T>, work: impl Fn(T) + Sync) {
+    let queue = Mutex::new(queue);
+    // In the condition of the loop, the guard would keep the queue locked during the work.
+    let next = || lock(&queue).pop_front();
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    work(item);
+                }
+            });
+        }
+    });
 }
 
 /// The executables of tests in Cargo's messages. The one with the longest tests is first, so that no long test is left for the end.
@@ -141,6 +151,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_done_side_by_side() {
+        let both = std::sync::Barrier::new(2);
+        // Alone, either would wait for ever.
+        side_by_side(2, VecDeque::from([1, 2]), |_| {
+            both.wait();
+        });
+    }
 
     #[test]
     fn every_test_is_in_one_share() {
