@@ -25,7 +25,8 @@ pub(crate) fn run() -> Result<()> {
     let node = root.join("target/clients-node");
     install_npm(&clients, &node)?;
     let mut build = workspace::cargo();
-    build.args(["build", "--package", "mlx-server"]).current_dir(&root);
+    // Without a package, all features are those that the tests are built with, so nothing is compiled twice.
+    build.args(["build", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let program = root.join("target/debug/mlx-server");
     let mut server = Command::new(&program);

@@ -37,7 +37,8 @@ pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     let folder = root.join("target/page");
     install(&root.join("tests/page"), &folder)?;
     let mut build = workspace::cargo();
-    build.args(["build", "--locked", "--package", "mlx-server"]).current_dir(&root);
+    // Without a package, all features are those that the tests are built with, so nothing is compiled twice.
+    build.args(["build", "--locked", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let script = if measures { "tests/page/speed.mjs" } else { "tests/page/flow.mjs" };
     let mut flow = Command::new("node");

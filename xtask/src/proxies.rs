@@ -14,7 +14,8 @@ pub(crate) fn run() -> Result<()> {
     let scripts = root.join("tests/proxies");
     let python = python::with_packages(&root.join("target/proxies-venv"), &scripts.join("requirements.txt"))?;
     let mut build = workspace::cargo();
-    build.args(["build", "--locked", "--package", "mlx-server"]).current_dir(&root);
+    // Without a package, all features are those that the tests are built with, so nothing is compiled twice.
+    build.args(["build", "--locked", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     for script in ["service_files.py", "lost_requests.py"] {
         let mut test = Command::new(&python);
