@@ -6,6 +6,7 @@ use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::chat::{ChatSession, ContextPolicy, StreamEvent, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
+use mlx_tests::scale::cases;
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -37,15 +38,15 @@ struct Memory {
     kept: usize,
 }
 
-/// Runs a chat of 200 turns. Returns the memory of each quarter, and the visible messages and the outcome of each turn.
-fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<Memory>, Vec<(Vec<Message>, Outcome)>) {
+/// Runs a chat of so many turns. Returns the memory of each quarter, and the visible messages and the outcome of each turn.
+fn chat(policy: ContextPolicy, tokens: usize, count: usize) -> (Vec<Memory>, Vec<(Vec<Message>, Outcome)>) {
     let engine =
         start(&EngineOptions { exact: true, prefix_cache: Some(400_000), ..EngineOptions::default() });
     let mut session = ChatSession::new(engine, drawn(tokens)).with_policy(policy);
     session.set_system("Be brief.");
     let (mut quarters, mut turns, mut kept) = (Vec::new(), Vec::new(), usize::MAX);
-    for turn in 0..200 {
-        if turn % 50 == 0 {
+    for turn in 0..count {
+        if turn % (count / 4) == 0 {
             reset_peak_memory().expect("a device");
             kept = usize::MAX;
         }
@@ -72,7 +73,7 @@ fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<Memory>, Vec<(Vec<Message>
             }
         }
         kept = kept.min(active_memory().expect("a figure"));
-        if turn % 50 == 49 {
+        if turn % (count / 4) == count / 4 - 1 {
             quarters.push(Memory { peak: peak_memory().expect("a figure"), kept });
         }
     }
@@ -92,7 +93,7 @@ fn assert_flat(quarters: &[Memory]) {
 #[test]
 fn evicted_turns_leave_an_exact_chat_of_200_turns() {
     let _turn = device();
-    let (quarters, turns) = chat(ContextPolicy::EvictTurns, 12);
+    let (quarters, turns) = chat(ContextPolicy::EvictTurns, 12, 200);
     assert_flat(&quarters);
     assert_eq!(turns.len(), 200);
     let engine = cold(true);
@@ -121,22 +122,25 @@ fn evicted_turns_leave_an_exact_chat_of_200_turns() {
 #[test]
 fn a_sliding_chat_gives_answers_longer_than_the_context() {
     let _turn = device();
-    let (quarters, turns) = chat(ContextPolicy::Slide, 240);
+    let (quarters, turns) = chat(ContextPolicy::Slide, 240, cases(80));
     assert_flat(&quarters);
-    assert_eq!(turns.len(), 200);
+    assert_eq!(turns.len(), cases(80));
     let slid = |outcome: &&Outcome| outcome.finished.exactness == Exactness::Approximate;
     for outcome in turns.iter().map(|turn| &turn.1) {
         let usage = outcome.finished.usage;
         assert_eq!(usage.completion_tokens, 240);
         assert_eq!(slid(&outcome), usage.prompt_tokens + usage.completion_tokens > 256);
     }
-    assert!(turns.iter().map(|turn| &turn.1).filter(slid).count() > 150, "few answers outgrew the context");
+    assert!(
+        turns.iter().map(|turn| &turn.1).filter(slid).count() > turns.len() * 3 / 4,
+        "few answers outgrew the context"
+    );
 }
 
 #[test]
 fn the_stop_policy_refuses_and_leaves_the_chat_unchanged() {
     let _turn = device();
-    let (quarters, turns) = chat(ContextPolicy::Stop, 12);
+    let (quarters, turns) = chat(ContextPolicy::Stop, 12, 200);
     assert_flat(&quarters);
     assert!(turns.len() > 3 && turns.len() < 200, "{} turns fitted", turns.len());
 }

@@ -362,13 +362,13 @@ fn a_paused_rendering_waits() {
     let paused = Mutex::new(Duration::ZERO);
     let pause = || {
         let begun = Instant::now();
-        std::thread::sleep(TIME / 4);
+        std::thread::sleep(TIME / 2);
         *paused.lock().expect("no panic") += begun.elapsed();
         Ok(())
     };
     let error = render_pausing(&looped("", "{{ 1 }}"), &limits, &pause).expect_err("it is endless");
     assert!(error.to_string().contains("took longer than 0.1 s"), "{error}");
-    // It runs for about 5 ms between two pauses. If they counted, they would end it.
+    // It runs for about 5 ms between two pauses. If they counted, the second one would end it.
     let paused = *paused.lock().expect("no panic");
     assert!(paused > 2 * TIME, "{paused:?} of pauses");
 }
