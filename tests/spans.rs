@@ -173,11 +173,32 @@ fn embeddings_are_refused_where_layers_read_tokens() {
     assert!(message.starts_with("embeddings: ") && message.contains("gemma4_text"), "{message}");
 }
 
-/// Sequences that join, leave, go back and outgrow their buffers get the logits that they get one by one.
+/// Families with every kind of layer state.
+const KINDS: [&str; 17] = [
+    "llama-rope3-f32",
+    "gemma2-f32",
+    "gemma3_text-f32",
+    "gemma4_text-f32",
+    "gpt_oss-f32",
+    "mistral-f32",
+    "qwen3_moe-f32",
+    "qwen3_5-f32",
+    "qwen3_next-f32",
+    "lfm2-f32",
+    "nemotron_h-f32",
+    "mamba2-f32",
+    "falcon_h1-f32",
+    "kimi_linear-f32",
+    "granitemoehybrid-f32",
+    "deepseek_v3-f32",
+    "glm4_moe_lite-q4-f32",
+];
+
+/// Sequences that join, leave, go back, verify drafts and outgrow their buffers get the logits that they get one by one.
 #[test]
 fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
     let _turn = device();
-    for name in ["llama-rope3-f32", "gemma2-f32", "gemma3_text-f32", "gpt_oss-f32", "qwen3_moe-f32"] {
+    for name in KINDS {
         for fused in [false, true] {
             let backend = Backend { fused_attention: fused, fused_rope: fused, ..Backend::CPU };
             let model = load(name, Backend { batched_decode: true, ..backend });
@@ -201,24 +222,32 @@ fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
                     states[copied] = copy.expect("a state reaches its own length");
                     assert!(!states[copied].is_pooled());
                 }
-                let rows: Vec<(u32, usize)> =
-                    going.iter().map(|&index| (dice.below(300) as u32 + 8, ours[index].offset())).collect();
-                if rows.is_empty() {
+                if going.is_empty() {
                     continue;
                 }
+                // Some have a draft: a span of all its rows, or a span for each.
+                let (mut tokens, mut spans) = (Vec::new(), Vec::new());
+                for (state, &index) in going.iter().enumerate() {
+                    let (count, start) = (1 + dice.below(3) * dice.below(2), ours[index].offset());
+                    let len = [1, count][usize::from(dice.below(2) > 0 && !ours[index].is_recurrent())];
+                    let of_span = |row| Span { state, start: start + row, len, logits: LogitRows::All };
+                    spans.extend((0..count).step_by(len).map(of_span));
+                    tokens.extend((0..count).map(|_| dice.below(60) as u32 + 8));
+                }
+                let batch = || Batch::new(Input::Tokens(from_tokens(&tokens)), spans.clone());
                 let of = |states: &mut [SequenceState], batch: Batch| {
                     let chosen = states.iter_mut().enumerate().filter(|it| going.contains(&it.0));
                     logits(model.as_ref(), batch, &mut chosen.map(|it| it.1).collect::<Vec<_>>())
                 };
-                let together = of(&mut ours, Batch::decode(&rows));
-                let alone = of(&mut theirs, Batch::decode(&rows).per_span());
-                assert!(rows.len() < 2 || ours.iter().any(SequenceState::is_pooled), "{name}");
+                let together = of(&mut ours, batch());
+                let alone = of(&mut theirs, batch().per_span());
+                assert!(going.len() < 2 || ours.iter().any(SequenceState::is_pooled), "{name}");
                 assert!(!theirs.iter().any(SequenceState::is_pooled), "{name}");
                 let worst = worst_difference(&together, &alone, width);
                 assert!(worst < 1e-4, "{name}, fused: {fused}, step {step}: {worst:e} of the spread");
             }
             for (ours, theirs) in ours.iter().zip(&theirs) {
-                assert_eq!(ours.bytes(), theirs.bytes(), "{name}: a slot takes what a buffer takes");
+                assert!(ours.bytes() <= theirs.bytes(), "{name}: a slot takes what a buffer takes");
             }
         }
     }

@@ -1,82 +1,100 @@
-//! How many operations the device is given for each layer: `graph FOLDER...`. The host's overhead grows with their number.
+//! How many operations the device is given for each layer: `graph [--backend gpu|cpu] [--json] FOLDER...`. The host's overhead grows with
+//! their number.
 
 use std::path::Path;
 
-use mlx_core::Result;
-use mlx_core::array::write_graph;
-use mlx_core::backend::Backend;
-use mlx_core::cache::{SequenceState, Variant};
-use mlx_core::model::{self, Batch, Model, Pass};
+use mlx_core::backend::{Backend, DeviceKind};
+use mlx_core::model;
+use mlx_core::operations::{of_chunk, of_step};
 use mlx_core::weights::WeightPolicy;
+use mlx_core::{Error, Result};
+use serde_json::json;
 
 use crate::figures::Figures;
 
+/// Positions before the step.
 const PROMPT: usize = 40;
 
 /// Rows of a decode step.
 const ROWS: [usize; 3] = [1, 8, 32];
 
-/// The operations that the rows of a pass wait for.
-fn operations(pass: &Pass) -> usize {
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    write_graph(pass.hidden(), file.path()).expect("the graph can be written");
-    let text = std::fs::read_to_string(file.path()).expect("the graph is there");
-    text.lines().filter(|line| line.contains("shape=rectangle")).count()
+/// Positions before the rows of a step whose sequences differ.
+const MIXED: [usize; 8] = [40, 60, 90, 130, 200, 290, 330, 700];
+
+/// What the arguments ask for.
+struct Question<'a> {
+    backend: Backend,
+    json: bool,
+    folders: Vec<&'a str>,
 }
 
-fn prompt() -> Vec<u32> {
-    (5..).take(PROMPT).collect()
-}
-
-/// Operations of all layers of a pass, which is computed after they were counted.
-fn of_layers(model: &dyn Model, batch: Batch, states: &mut [SequenceState]) -> usize {
-    let mut states: Vec<&mut SequenceState> = states.iter_mut().collect();
-    let mut pass = model.begin(batch).expect("a pass");
-    let embedded = operations(&pass);
-    model.advance(&mut pass, model.spec().num_layers, &mut states).expect("the layers run");
-    let all = operations(&pass);
-    pass.wait().expect("it computes");
-    for state in states {
-        state.eval().expect("it computes");
-    }
-    all - embedded
-}
-
-/// Operations of all layers of the second decode step of `rows` sequences.
-fn of_step(model: &dyn Model, rows: usize) -> usize {
-    let mut states: Vec<SequenceState> = (0..rows)
-        .map(|_| {
-            let mut state = model.new_state(Variant::default());
-            model.forward(Batch::prompt(&prompt(), 0), &mut [&mut state]).expect("a pass");
-            state.eval().expect("it computes");
-            state
-        })
-        .collect();
-    let step = |position: usize| Batch::decode(&vec![(7, position); rows]);
-    of_layers(model, step(PROMPT), &mut states);
-    of_layers(model, step(PROMPT + 1), &mut states)
-}
-
-pub(crate) fn measure(folders: &[String]) -> Result<Figures> {
-    let mut figures = Figures::default();
-    let detected = Backend::detect()?;
-    for folder in folders {
-        for (body, batched_decode) in [("row by row", false), ("rows at once", true)] {
-            let policy = WeightPolicy::new(Backend { batched_decode, ..detected }, false);
-            let model = model::load(Path::new(folder), policy, &mut |_, _| {})?;
-            let (family, layers) = (&model.spec().family, model.spec().num_layers as f64);
-            let of_layer = |count: usize| (count as f64 / layers).round();
-            for rows in ROWS {
-                let name = format!("{family}, a layer of a step of {rows}, {body}");
-                figures.add(name, of_layer(of_step(model.as_ref(), rows)));
-            }
-            if !batched_decode {
-                let chunk = Batch::prompt(&prompt(), 0);
-                let mut states = [model.new_state(Variant::default())];
-                let count = of_layers(model.as_ref(), chunk, &mut states);
-                figures.add(format!("{family}, a layer of a chunk"), of_layer(count));
+impl<'a> Question<'a> {
+    fn read(arguments: &'a [String]) -> Result<Self> {
+        let mut question = Self { backend: Backend::detect()?, json: false, folders: Vec::new() };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--json" => question.json = true,
+                "--backend" => {
+                    let kind = arguments.next().map_or("", String::as_str);
+                    let wrong = |why| Error::option("backend", format!("is {kind:?}; {why}"));
+                    question.backend = match kind.parse().map_err(wrong)? {
+                        DeviceKind::Gpu => Backend::GPU,
+                        DeviceKind::Cpu => Backend::CPU,
+                    };
+                }
+                folder => question.folders.push(folder),
             }
         }
+        Ok(question)
     }
-    Ok(figures)
+}
+
+/// The operations of one model: its family, a layer of steps of [`ROWS`] rows, of a mixed step of the most rows, and of a chunk.
+struct Counts {
+    family: String,
+    rows: [f64; 3],
+    mixed: f64,
+    chunk: f64,
+}
+
+fn count(folder: &str, backend: Backend) -> Result<Counts> {
+    let model = model::load(Path::new(folder), WeightPolicy::new(backend, false), &mut |_, _| {})?;
+    let model = model.as_ref();
+    let mut rows = [0.0; 3];
+    for (place, count) in ROWS.into_iter().enumerate() {
+        rows[place] = of_step(model, &vec![PROMPT; count])?;
+    }
+    let mixed: Vec<usize> = MIXED.into_iter().cycle().take(ROWS[2]).collect();
+    Ok(Counts {
+        family: model.spec().family.clone(),
+        rows,
+        mixed: of_step(model, &mixed)?,
+        chunk: of_chunk(model, PROMPT)?,
+    })
+}
+
+/// With `--json` a line for each model; otherwise figures for run.py.
+pub(crate) fn measure(arguments: &[String]) -> Result<String> {
+    let question = Question::read(arguments)?;
+    let (mut figures, mut lines) = (Figures::default(), Vec::new());
+    for folder in question.folders {
+        let Counts { family, rows, mixed, chunk } = count(folder, question.backend)?;
+        let [one, eight, most] = rows;
+        lines.push(
+            json!({
+                "model": folder,
+                "family": family,
+                "rows": { "1": one, "8": eight, "32": most },
+                "mixed": { "32": mixed },
+            })
+            .to_string(),
+        );
+        for (rows, count) in ROWS.into_iter().zip(rows) {
+            figures.add(format!("{family}, a layer of a step of {rows}"), count.round());
+        }
+        figures.add(format!("{family}, a layer of a step of {} of several lengths", ROWS[2]), mixed.round());
+        figures.add(format!("{family}, a layer of a chunk"), chunk.round());
+    }
+    Ok(if question.json { lines.join("\n") } else { figures.to_string() })
 }

@@ -207,7 +207,7 @@ pub fn scalar_like(value: f32, like: &Array) -> Result<Array> {
 
 /// Writes the graph of operations that `array` is still to be computed by to a file, in Graphviz' language.
 #[cfg(feature = "graph")]
-pub fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
+pub(crate) fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
     crate::mlx_sys::write_graph(array, path)
 }
 

@@ -46,8 +46,8 @@ pub struct Backend {
     /// The first layers of the next decode step are issued before the tokens of the last one are drawn, with tokens that the device
     /// guesses, so that it has work meanwhile.
     pub runs_ahead: bool,
-    /// The rows of a decode step attend at once where their layers keep every position, instead of one by one: fewer operations, but
-    /// over as many positions as the longest has. Exact steps do not. No device was measured to gain.
+    /// The rows of a decode step attend at once, over pools of their keys and values, instead of one by one: as few operations for many
+    /// rows as for one. Exact steps do not.
     pub batched_decode: bool,
 }
 
@@ -81,7 +81,7 @@ impl Backend {
         half_experts: true,
         pipelined: true,
         runs_ahead: true,
-        batched_decode: false,
+        batched_decode: true,
     };
 
     /// What suits an NVIDIA GPU.

@@ -47,6 +47,8 @@ pub mod memory_pressure;
 mod mlx_sys;
 #[doc(hidden)]
 pub mod model;
+#[cfg(feature = "graph")]
+pub mod operations;
 mod processor;
 pub mod quantization;
 pub mod sampling;

@@ -12,9 +12,10 @@ use ::mlx_sys::{
     mlx_array, mlx_array_new, mlx_dequantize, mlx_device_count, mlx_device_free, mlx_device_info,
     mlx_device_info_free, mlx_device_info_get, mlx_device_info_get_size, mlx_device_info_get_string,
     mlx_device_info_new, mlx_device_new, mlx_device_type__MLX_GPU, mlx_gather_qmm, mlx_get_default_device,
-    mlx_optional_dtype, mlx_optional_int, mlx_quantize, mlx_quantized_matmul, mlx_slice_update,
+    mlx_optional_dtype, mlx_optional_int, mlx_quantize, mlx_quantized_matmul, mlx_scatter, mlx_slice_update,
     mlx_slice_update_add, mlx_stream, mlx_string_data, mlx_string_free, mlx_string_new,
-    mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new, mlx_vector_array_size, mlx_version,
+    mlx_vector_array_append_value, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
+    mlx_vector_array_size, mlx_version,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
@@ -261,6 +262,32 @@ fn updated<const N: usize>(
     // each pointer.
     let call = |result| unsafe { function(result, array, update, from, N, to, N, by, N, stream.as_ptr()) };
     new_array(call, || format!("nothing can be written from {start:?} to {stop:?}"))
+}
+
+/// Returns `array` with `updates` at these `indices`, `[n]` each, of these axes. The shape of `updates` is `[n]`, then the shape of `array`
+/// with 1 for each of the axes. Copies nothing if nothing else holds `array` by the time this is computed.
+pub(crate) fn scatter(array: &Array, indices: &[&Array], updates: &Array, axes: &[i32]) -> Result<Array> {
+    let stream = Stream::thread_local_or_default();
+    // SAFETY: it only makes an empty list, which is ours and freed below.
+    let list = unsafe { mlx_vector_array_new() };
+    let listed = indices.iter().all(|index| {
+        // SAFETY: the list and the array are alive; the list takes a handle of its own.
+        unsafe { mlx_vector_array_append_value(list, index.as_ptr()) == 0 }
+    });
+    let (old, new) = (array.as_ptr(), updates.as_ptr());
+    let message = || format!("{:?} cannot be written into {:?} at {axes:?}", updates.shape(), array.shape());
+    let call = |result| {
+        if !listed {
+            return 1;
+        }
+        // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and as many axes as are
+        // said are behind the pointer.
+        unsafe { mlx_scatter(result, old, list, new, axes.as_ptr(), axes.len(), stream.as_ptr()) }
+    };
+    let result = new_array(call, message);
+    // SAFETY: the list has no other owner and is not used after this.
+    unsafe { mlx_vector_array_free(list) };
+    result
 }
 
 /// Writes the graph that `array` is still to be computed by to a file, in Graphviz' language.

@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: measures the figures of docs/benchmarks.md, beside other programs.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -11,13 +13,19 @@ use crate::{charts, python, setup, workspace};
 const COMPILER: &[(&str, &str)] =
     if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse"), ("PIP_NO_CACHE_DIR", "1")] } else { &[] };
 
-/// With `--svg` draws the charts of that page. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
+/// With `--svg` draws the charts of that page. `graph` with options counts operations. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments == ["--svg"] {
         return charts::draw();
     }
     setup::run()?;
     let root = workspace::root()?;
+    if let [topic, options @ ..] = arguments
+        && topic == "graph"
+        && !options.is_empty()
+    {
+        return count_operations(&root, options);
+    }
     let bench = root.join("bench");
     let environment = root.join("target/bench-venv");
     let python = python::with_compiled_packages(&environment, &bench.join("requirements.txt"), COMPILER)?;
@@ -34,5 +42,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         .envs(COMPILER.iter().copied())
         .status()?;
     ensure!(status.success(), "not everything was measured");
+    Ok(())
+}
+
+/// Runs the measurement `graph` with these options, for all models of the tests if they name none.
+fn count_operations(root: &Path, options: &[String]) -> Result<()> {
+    let mut count = workspace::cargo();
+    count.args(["run", "--quiet", "--release", "--package", "mlx-bench", "--", "graph"]).args(options);
+    let is_value = |place: usize| place > 0 && options[place - 1] == "--backend";
+    let names_one = (0..options.len()).any(|place| !options[place].starts_with("--") && !is_value(place));
+    if !names_one {
+        let mut models: Vec<PathBuf> = fs::read_dir(root.join("tests/golden/models"))?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        models.sort();
+        count.args(models);
+    }
+    ensure!(count.status()?.success(), "not every model was counted");
     Ok(())
 }

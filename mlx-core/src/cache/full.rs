@@ -7,7 +7,8 @@ use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
 use super::capacity::capacity;
-use super::slot::Slot;
+use super::pool::{Pooled, Slot};
+use super::seen::Seen;
 use crate::error::Result;
 
 /// All positions from the first on.
@@ -25,11 +26,11 @@ enum Storage {
 }
 
 impl Storage {
-    /// The places of the state alone. Nothing may be written to it while a slot has it.
-    fn buffer(&self) -> Result<Buffer> {
+    /// Positions of `range`, `[1, 2 H, T, D]`. Nothing may be written to a pool while they are used.
+    fn part(&self, range: Range<usize>) -> Result<Array> {
         match self {
-            Self::Own(buffer) => Ok(buffer.clone()),
-            Self::Slot(slot) => slot.buffer(),
+            Self::Own(buffer) => buffer.part(range),
+            Self::Slot(slot) => joined(&slot.positions(range)?),
         }
     }
 }
@@ -40,8 +41,8 @@ impl FullCache {
         Ok(match self.storage.take() {
             Some(Storage::Own(buffer)) => Some(buffer),
             Some(Storage::Slot(slot)) => {
-                let buffer = slot.buffer()?;
-                Some(buffer.moved(0..buffer.capacity(), buffer.capacity())?)
+                let own = Buffer::from_array(joined(&slot.positions(0..self.length)?)?);
+                Some(own.moved(0..self.length, capacity(self.length))?)
             }
             None => None,
         })
@@ -74,7 +75,13 @@ impl FullCache {
 
     /// All keys and all values, `[1, H, length, D]` each; `None` before the first.
     pub(super) fn seen(&self) -> Result<Option<(Array, Array)>> {
-        self.storage.as_ref().map(|storage| storage.buffer()?.view(0..self.length)).transpose()
+        let view = |storage: &Storage| match storage {
+            Storage::Own(buffer) => buffer.view(0..self.length),
+            Storage::Slot(slot) => {
+                Buffer::from_array(joined(&slot.positions(0..self.length)?)?).view(0..self.length)
+            }
+        };
+        self.storage.as_ref().map(view).transpose()
     }
 
     /// Its slot, if it has one.
@@ -85,26 +92,19 @@ impl FullCache {
         }
     }
 
-    /// Its positions in a buffer with `capacity` places, to become a slot with [`FullCache::put`]. `like` is `[1, 2 H, 1, D]`.
-    pub(super) fn with_capacity(&self, capacity: usize, like: &Array) -> Result<Array> {
-        let buffer = match &self.storage {
-            Some(storage) => {
-                let buffer = storage.buffer()?;
-                if buffer.capacity() == capacity { buffer } else { buffer.moved(0..self.length, capacity)? }
-            }
-            None => Buffer::new(like, capacity)?,
-        };
-        Ok(buffer.array().clone())
-    }
-
-    /// Its positions are in `slot` from now on.
+    /// Stores that its positions are in `slot`.
     pub(super) fn put(&mut self, slot: Slot) {
         self.storage = Some(Storage::Slot(slot));
     }
 
-    /// One position was written to its slot.
-    pub(super) fn grow(&mut self) {
-        self.length += 1;
+    /// Stores that `count` positions were written to its slot.
+    pub(super) fn grow(&mut self, count: usize) {
+        self.length += count;
+    }
+
+    /// Returns all positions as they were appended, `[1, 2 H, length, D]`; `None` before the first.
+    pub(super) fn whole(&self) -> Result<Option<Array>> {
+        self.part(0..self.length)
     }
 
     /// The first `length` positions in a buffer of their own.
@@ -112,7 +112,8 @@ impl FullCache {
         let length = length.min(self.length);
         let storage = match &self.storage {
             Some(storage) if length > 0 => {
-                Some(Storage::Own(storage.buffer()?.moved(0..length, capacity(length))?))
+                let own = Buffer::from_array(storage.part(0..length)?);
+                Some(Storage::Own(own.moved(0..length, capacity(length))?))
             }
             _ => None,
         };
@@ -122,7 +123,7 @@ impl FullCache {
     /// Positions of `range`, `[1, 2 H, T, D]`.
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
         let storage = self.storage.as_ref().filter(|_| range.end <= self.length);
-        storage.map(|storage| storage.buffer()?.part(range)).transpose()
+        storage.map(|storage| storage.part(range)).transpose()
     }
 
     /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
@@ -151,12 +152,13 @@ impl FullCache {
         self.length
     }
 
-    /// What holds its positions: its own buffer, or that of all slots.
-    pub(super) fn array(&self) -> Option<Array> {
-        Some(match self.storage.as_ref()? {
-            Storage::Own(buffer) => buffer.array().clone(),
-            Storage::Slot(slot) => slot.pool_array(),
-        })
+    /// Returns handles of its buffer, or of the arrays of its pool.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        match &self.storage {
+            None => Vec::new(),
+            Some(Storage::Own(buffer)) => vec![buffer.array().clone()],
+            Some(Storage::Slot(slot)) => slot.arrays(),
+        }
     }
 
     /// The bytes of its own positions.
@@ -164,8 +166,50 @@ impl FullCache {
         match &self.storage {
             None => 0,
             Some(Storage::Own(buffer)) => buffer.bytes(),
-            Some(Storage::Slot(slot)) => slot.bytes,
+            Some(Storage::Slot(slot)) => slot.bytes(capacity(self.length)),
         }
+    }
+}
+
+/// Joins the parts of a pool into the form of a buffer: keys before values.
+fn joined(parts: &[Array]) -> Result<Array> {
+    match parts {
+        [only] => Ok(only.clone()),
+        parts => Ok(concatenate(parts, 1)?),
+    }
+}
+
+impl Pooled for FullCache {
+    fn slot(&self) -> Option<&Slot> {
+        self.slot()
+    }
+
+    fn put(&mut self, slot: Slot) {
+        self.put(slot);
+    }
+
+    fn kept(&self) -> Range<usize> {
+        0..self.length
+    }
+
+    fn parts(&self) -> Result<Vec<Array>> {
+        Ok(self.seen()?.map_or_else(Vec::new, |(keys, values)| vec![keys, values]))
+    }
+
+    fn packed(&self, added: &[Array]) -> Result<Vec<Array>> {
+        Ok(added.to_vec())
+    }
+
+    fn columns(&self, length: usize) -> usize {
+        capacity(length)
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.grow(count);
+    }
+
+    fn seen(&self, parts: Vec<Array>) -> Result<Seen> {
+        Seen::pair(parts)
     }
 }
 
@@ -190,7 +234,9 @@ mod tests {
     }
 
     fn settle(cache: &FullCache) {
-        cache.array().expect("it is there").eval().expect("it can be computed");
+        for array in cache.arrays() {
+            array.eval().expect("it can be computed");
+        }
     }
 
     fn bytes(cache: &FullCache) -> usize {

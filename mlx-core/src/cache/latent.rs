@@ -1,8 +1,12 @@
 //! A layer state that keeps one vector of every position, of which keys and values are both made (multi-head latent attention).
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 
 use super::full::FullCache;
+use super::pool::{Pooled, Slot};
+use super::seen::Seen;
 use crate::array::slice_axis;
 use crate::error::Result;
 
@@ -22,6 +26,11 @@ impl LatentCache {
     /// Appends `[1, 1, T, rank + rotated]`; gives all positions in that form, as keys, and their latents alone, as values.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let keys = self.positions.append_whole(added)?;
+        self.view(keys)
+    }
+
+    /// Positions as keys, and their latents alone as values.
+    fn view(&self, keys: Array) -> Result<(Array, Array)> {
         let values = slice_axis(&keys, 3, 0, self.rank as i32)?;
         Ok((keys, values))
     }
@@ -38,5 +47,41 @@ impl LatentCache {
     /// What holds the positions.
     pub(super) fn positions(&self) -> &FullCache {
         &self.positions
+    }
+}
+
+impl Pooled for LatentCache {
+    fn slot(&self) -> Option<&Slot> {
+        self.positions.slot()
+    }
+
+    fn put(&mut self, slot: Slot) {
+        self.positions.put(slot);
+    }
+
+    fn kept(&self) -> Range<usize> {
+        self.positions.kept()
+    }
+
+    fn parts(&self) -> Result<Vec<Array>> {
+        Ok(self.positions.whole()?.into_iter().collect())
+    }
+
+    fn packed(&self, added: &[Array]) -> Result<Vec<Array>> {
+        Ok(added.to_vec())
+    }
+
+    fn columns(&self, length: usize) -> usize {
+        self.positions.columns(length)
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.positions.grow(count);
+    }
+
+    fn seen(&self, parts: Vec<Array>) -> Result<Seen> {
+        let [keys] = Seen::parts(parts)?;
+        let (keys, values) = self.view(keys)?;
+        Ok(Seen::Plain { keys, values })
     }
 }

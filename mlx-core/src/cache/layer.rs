@@ -7,9 +7,11 @@ use mlx_rs::Array;
 use super::capacity::capacity;
 use super::full::FullCache;
 use super::latent::LatentCache;
+use super::pool::Pooled;
 use super::quantized::QuantizedCache;
 use super::recurrent::RecurrentState;
-use super::sliding::{SlidingCache, sliding_capacity};
+use super::seen::Seen;
+use super::sliding::{SlidingBuffer, SlidingCache, sliding_capacity};
 use crate::error::{Error, Result};
 
 /// The positions that the state of a layer with this `window` has room for at most, after `tokens` positions that came in passes
@@ -38,7 +40,7 @@ pub(super) enum LayerCheckpoint {
     /// Nothing: the layer can be cut to any length.
     Length,
     /// What the next row sees, in a buffer of its own.
-    Sliding(SlidingCache),
+    Sliding(SlidingBuffer),
     /// Handles of arrays that the next update replaces.
     Recurrent(RecurrentState),
 }
@@ -62,6 +64,17 @@ impl LayerState {
         Self::Latent(LatentCache::new(rank))
     }
 
+    /// Returns the state as one that a pool can hold, if its kind allows it.
+    pub(super) fn as_pooled(&mut self) -> Option<&mut dyn Pooled> {
+        match self {
+            Self::Full(cache) => Some(cache),
+            Self::Sliding(cache) => Some(cache),
+            Self::Latent(cache) => Some(cache),
+            Self::Quantized(cache) if cache.has_whole_heads() => Some(cache),
+            Self::Quantized(_) | Self::Recurrent(_) => None,
+        }
+    }
+
     /// The state of a recurrent layer.
     pub(crate) fn as_recurrent(&mut self) -> Result<&mut RecurrentState> {
         match self {
@@ -80,22 +93,26 @@ impl LayerState {
 
     /// Appends keys and values, `[1, 2 H, T, D]`; gives the keys and the values, up to the newest, that at least one of the new
     /// rows may attend to. Whatever its window, the layer can be cut back to the length that it had before.
-    pub(crate) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
-        match self {
-            Self::Full(cache) => cache.append(added),
-            Self::Sliding(cache) => cache.append(added),
-            Self::Quantized(cache) => cache.append(added),
-            Self::Latent(cache) => cache.append(added),
-            Self::Recurrent(_) => Err(Error::Cache("a recurrent layer keeps no keys and values".into())),
-        }
+    pub(crate) fn append(&mut self, added: &Array) -> Result<Seen> {
+        let (keys, values) = match self {
+            Self::Full(cache) => cache.append(added)?,
+            Self::Sliding(cache) => cache.append(added)?,
+            Self::Latent(cache) => cache.append(added)?,
+            Self::Quantized(cache) => return cache.append(added),
+            Self::Recurrent(_) => {
+                return Err(Error::Cache("a recurrent layer keeps no keys and values".into()));
+            }
+        };
+        Ok(Seen::Plain { keys, values })
     }
 
     /// What [`append`](Self::append) gave for the newest `count` positions, for layers that borrow it.
-    pub(crate) fn seen(&self, count: usize) -> Result<(Array, Array)> {
+    pub(crate) fn seen(&self, count: usize) -> Result<Seen> {
+        let plain = |(keys, values)| Seen::Plain { keys, values };
         let seen = match self {
-            Self::Full(cache) => cache.seen()?,
-            Self::Sliding(cache) => cache.seen(count)?,
-            Self::Quantized(cache) => cache.seen()?,
+            Self::Full(cache) => cache.seen()?.map(plain),
+            Self::Sliding(cache) => cache.seen(count)?.map(plain),
+            Self::Quantized(cache) => cache.all()?,
             Self::Latent(_) | Self::Recurrent(_) => None,
         };
         seen.ok_or_else(|| Error::Cache("a layer has no keys and values to borrow".into()))
@@ -142,7 +159,7 @@ impl LayerState {
         Ok(match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => LayerCheckpoint::Length,
             Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.fork(cache.len())?),
-            Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.clone()),
+            Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.alone()?),
         })
     }
 
@@ -150,7 +167,7 @@ impl LayerState {
     pub(super) fn restore(&mut self, checkpoint: LayerCheckpoint, length: usize) {
         match checkpoint {
             LayerCheckpoint::Length => self.truncate(length),
-            LayerCheckpoint::Sliding(cache) => *self = Self::Sliding(cache),
+            LayerCheckpoint::Sliding(buffer) => *self = Self::Sliding(buffer.into()),
             LayerCheckpoint::Recurrent(state) => *self = Self::Recurrent(state),
         }
     }
@@ -159,7 +176,7 @@ impl LayerState {
     pub(super) fn fork_at(&self, checkpoint: &LayerCheckpoint, length: usize) -> Result<Self> {
         match checkpoint {
             LayerCheckpoint::Length => self.fork(length),
-            LayerCheckpoint::Sliding(cache) => cache.fork(length).map(Self::Sliding),
+            LayerCheckpoint::Sliding(buffer) => Ok(Self::Sliding(buffer.fork(length)?.into())),
             LayerCheckpoint::Recurrent(state) => Ok(Self::Recurrent(state.clone())),
         }
     }
@@ -168,10 +185,10 @@ impl LayerState {
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         match self {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
-            Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
+            Self::Sliding(cache) => Ok(Self::Sliding(cache.fork(length)?.into())),
             Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
             Self::Latent(cache) => cache.fork(length).map(Self::Latent),
-            Self::Recurrent(state) => Ok(Self::Recurrent(state.clone())),
+            Self::Recurrent(state) => state.alone().map(Self::Recurrent),
         }
     }
 
@@ -204,7 +221,7 @@ impl LayerState {
     /// Fills an empty state that does not keep every position with the [contents](LayerCheckpoint::contents) of a checkpoint at `length`.
     pub(super) fn fill(&mut self, mut arrays: Vec<Array>, length: usize) -> Result<()> {
         match self {
-            Self::Recurrent(state) => *state = RecurrentState::from_arrays(arrays.into_iter(), length),
+            Self::Recurrent(state) => *state = RecurrentState::from_contents(&arrays, length)?,
             Self::Sliding(cache) => cache.fill(arrays.pop(), length)?,
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => {}
         }
@@ -214,11 +231,11 @@ impl LayerState {
     /// Handles of what holds its positions on the device; other sequences may be in it, too.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match self {
-            Self::Full(cache) => cache.array().into_iter().collect(),
-            Self::Latent(cache) => cache.positions().array().into_iter().collect(),
-            Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
-            Self::Quantized(cache) => cache.arrays().into_iter().flatten().cloned().collect(),
-            Self::Recurrent(state) => state.arrays().cloned().collect(),
+            Self::Full(cache) => cache.arrays(),
+            Self::Latent(cache) => cache.positions().arrays(),
+            Self::Sliding(cache) => cache.arrays(),
+            Self::Quantized(cache) => cache.arrays(),
+            Self::Recurrent(state) => state.arrays(),
         }
     }
 
@@ -235,7 +252,13 @@ impl LayerState {
 
     /// Whether its positions are in one buffer with those of other sequences.
     pub(super) fn is_pooled(&self) -> bool {
-        matches!(self, Self::Full(cache) if cache.slot().is_some())
+        match self {
+            Self::Full(cache) => Pooled::slot(cache).is_some(),
+            Self::Sliding(cache) => cache.slot().is_some(),
+            Self::Latent(cache) => cache.slot().is_some(),
+            Self::Quantized(cache) => cache.slot().is_some(),
+            Self::Recurrent(state) => state.is_pooled(),
+        }
     }
 }
 
@@ -254,7 +277,7 @@ impl LayerCheckpoint {
         match self {
             Self::Length => Ok(Vec::new()),
             Self::Sliding(cache) => Ok(cache.newest()?.into_iter().collect()),
-            Self::Recurrent(state) => Ok(state.arrays().cloned().collect()),
+            Self::Recurrent(state) => state.contents(),
         }
     }
 
@@ -263,7 +286,7 @@ impl LayerCheckpoint {
         match self {
             Self::Length => Vec::new(),
             Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
-            Self::Recurrent(state) => state.arrays().cloned().collect(),
+            Self::Recurrent(state) => state.arrays(),
         }
     }
 }

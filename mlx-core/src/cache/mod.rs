@@ -13,10 +13,11 @@ mod pool;
 mod prefix;
 mod quantized;
 mod recurrent;
+mod seen;
 mod sequence;
 mod sliding;
-mod slot;
 mod state_store;
+mod step;
 mod variant;
 
 pub use capacity::capacity;
@@ -25,12 +26,13 @@ pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_sa
 #[cfg(test)]
 pub(crate) use disk::{Storage, hashed_blocks};
 pub use layer::{LayerState, layer_capacity};
-pub(crate) use pool::{Bucket, append_rows};
 #[cfg(test)]
 pub(crate) use prefix::visited_tokens;
 pub(crate) use prefix::{Clock, Entry, Match, PrefixTree, SearchResult};
 pub(crate) use quantized::GROUP;
-pub(crate) use recurrent::RecurrentState;
+pub(crate) use recurrent::{RecurrentArrays, RecurrentState};
+pub(crate) use seen::{PackedRows, Seen};
 pub use sequence::{Rollback, SequenceState};
 pub(crate) use state_store::{StateStore, StoreInfo};
+pub(crate) use step::{Bucket, Columns, StepRows, append_rows, seen_rows};
 pub use variant::Variant;

@@ -1,94 +1,129 @@
 //! A layer state that keeps every position quantized: a scale and a bias for each group of 64 numbers, as in MLX's quantized
 //! weights. What is read differs from what was written.
 
-use mlx_rs::Array;
-use mlx_rs::ops::indexing::TryIndexMutOp;
-use mlx_rs::ops::{concatenate, dequantize, quantize, zeros_dtype};
+use std::ops::Range;
 
+use mlx_rs::Array;
+use mlx_rs::ops::{concatenate, dequantize, quantize};
+
+use super::buffer::Buffer;
 use super::capacity::capacity;
-use super::measure::measure;
+use super::pool::{Pooled, Slot};
+use super::seen::{PackedRows, Seen};
 use crate::array::slice_axis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Numbers that share a scale and a bias.
 pub(crate) const GROUP: usize = 64;
 
-/// Packed numbers, scales and biases, `[1, capacity, …]` each, of which the first `length` positions count.
+/// Packed numbers, scales and biases, of which the first `length` positions count.
 pub struct QuantizedCache {
     bits: i32,
-    buffers: Option<[Array; 3]>,
-    bytes: usize,
+    storage: Option<Storage>,
     length: usize,
-    /// `[2 H, D]` of what was added.
+    /// `2 H` and `D` of what was added.
     shape: [i32; 2],
+}
+
+/// The arrays have `[1, 2 H, capacity, ..]` each, or `[1, 1, capacity, ..]` if a group would span two heads.
+enum Storage {
+    Own([Buffer; 3]),
+    Slot(Slot),
+}
+
+impl Storage {
+    fn positions(&self, range: Range<usize>) -> Result<[Array; 3]> {
+        match self {
+            Self::Own(buffers) => {
+                let [numbers, scales, biases] = buffers.each_ref().map(|buffer| buffer.part(range.clone()));
+                Ok([numbers?, scales?, biases?])
+            }
+            Self::Slot(slot) => Seen::parts(slot.positions(range)?),
+        }
+    }
+
+    /// Copies positions to the beginning of new buffers with this capacity.
+    fn moved(&self, kept: Range<usize>, room: usize) -> Result<[Buffer; 3]> {
+        let [numbers, scales, biases] = self.positions(kept.clone())?;
+        let move_part = |part: Array| Buffer::from_array(part).moved(0..kept.len(), room);
+        Ok([move_part(numbers)?, move_part(scales)?, move_part(biases)?])
+    }
 }
 
 impl QuantizedCache {
     pub(super) fn new(bits: u8) -> Self {
-        Self { bits: i32::from(bits), buffers: None, bytes: 0, length: 0, shape: [0; 2] }
+        Self { bits: i32::from(bits), storage: None, length: 0, shape: [0; 2] }
     }
 
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
-    pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
+    /// Returns true if no group spans two heads, so that products can read the packed numbers of each head.
+    pub(super) fn has_whole_heads(&self) -> bool {
+        self.shape[1] > 0 && (self.shape[1] as usize).is_multiple_of(GROUP)
+    }
+
+    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values.
+    pub(super) fn append(&mut self, added: &Array) -> Result<Seen> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         self.shape = [added.dim(1), added.dim(3)];
-        let parts = self.packed(added)?;
-        let old = self.buffers.take();
-        let mut buffers = match old {
-            Some(old) if end <= old[0].dim(1) as usize => old,
-            old => {
-                let buffers = with_capacity(old.as_ref(), &parts, start, end)?;
-                self.bytes = measure(&buffers);
-                buffers
+        let parts = self.quantized(added)?;
+        let mut buffers = match self.storage.take() {
+            Some(Storage::Own(buffers)) if end <= buffers[0].capacity() => buffers,
+            Some(storage) => storage.moved(0..start, capacity(end))?,
+            None => {
+                let [numbers, scales, biases] = parts.each_ref().map(|part| Buffer::new(part, capacity(end)));
+                [numbers?, scales?, biases?]
             }
         };
         for (buffer, part) in buffers.iter_mut().zip(&parts) {
-            buffer.try_index_mut((.., start as i32..end as i32), part)?;
+            buffer.write(start, part)?;
         }
-        (self.buffers, self.length) = (Some(buffers), end);
-        self.view(&parts[1])
+        (self.storage, self.length) = (Some(Storage::Own(buffers)), end);
+        self.all()?.ok_or_else(|| Error::Internal("a cache is empty behind what was appended".into()))
     }
 
-    /// All keys and all values, `[1, H, length, D]` each; `None` before the first.
-    pub(super) fn seen(&self) -> Result<Option<(Array, Array)>> {
-        self.buffers.as_ref().map(|buffers| self.view(&buffers[1])).transpose()
+    /// Returns all keys and all values; `None` before the first position.
+    pub(super) fn all(&self) -> Result<Option<Seen>> {
+        let Some(storage) = &self.storage else { return Ok(None) };
+        if self.has_whole_heads() {
+            return self.view(storage.positions(0..self.length)?.into()).map(Some);
+        }
+        let (all, heads) = (self.unpacked(storage, 0..self.length)?, self.shape[0] / 2);
+        Seen::pair(vec![slice_axis(&all, 1, 0, heads)?, slice_axis(&all, 1, heads, 2 * heads)?]).map(Some)
     }
 
-    /// The same, in the type of `like`.
-    fn view(&self, like: &Array) -> Result<(Array, Array)> {
-        let all = self.unpacked(like)?;
-        let heads = self.shape[0] / 2;
-        Ok((slice_axis(&all, 1, 0, heads)?, slice_axis(&all, 1, heads, 2 * heads)?))
+    fn view(&self, parts: Vec<Array>) -> Result<Seen> {
+        let rows = PackedRows { arrays: Seen::parts(parts)?, bits: self.bits };
+        let (keys, values) = rows.split_heads(self.shape[0] / 2)?;
+        Ok(Seen::Packed { keys, values })
     }
 
-    /// `[1, 2 H, T, D]` as packed numbers, scales and biases of `[1, T, 2 H D]`.
-    fn packed(&self, plain: &Array) -> Result<[Array; 3]> {
-        let width = self.shape[0] * self.shape[1];
-        let flat = plain.swap_axes(1, 2)?.reshape(&[1, plain.dim(2), width])?;
-        Ok(quantize(flat, GROUP as i32, self.bits)?.into())
+    /// `[S, 2 H, T, D]` as packed numbers, scales and biases, `[S, 2 H, T, ..]`, or `[S, 1, T, ..]`.
+    fn quantized(&self, plain: &Array) -> Result<[Array; 3]> {
+        if self.has_whole_heads() {
+            return Ok(quantize(plain, GROUP as i32, self.bits)?.into());
+        }
+        let shape = [plain.dim(0), 1, plain.dim(2), self.shape[0] * self.shape[1]];
+        Ok(quantize(plain.swap_axes(1, 2)?.reshape(&shape)?, GROUP as i32, self.bits)?.into())
     }
 
-    /// All positions, `[1, 2 H, length, D]`, in the type of `like`.
-    fn unpacked(&self, like: &Array) -> Result<Array> {
-        let [heads, size] = self.shape;
-        let Some(buffers) = &self.buffers else {
-            return Ok(zeros_dtype(&[1, heads, 0, size], like.dtype())?);
-        };
-        let length = self.length as i32;
-        let [packed, scales, biases] = buffers.each_ref().map(|buffer| slice_axis(buffer, 1, 0, length));
-        let flat = dequantize(packed?, scales?, &biases?, GROUP as i32, self.bits)?;
-        Ok(flat.reshape(&[1, length, heads, size])?.swap_axes(1, 2)?)
+    /// Dequantizes these positions, `[1, 2 H, n, D]`.
+    fn unpacked(&self, storage: &Storage, range: Range<usize>) -> Result<Array> {
+        let (count, [heads, size]) = (range.len() as i32, self.shape);
+        let [numbers, scales, biases] = storage.positions(range)?;
+        let plain = dequantize(numbers, scales, &biases, GROUP as i32, self.bits)?;
+        if self.has_whole_heads() {
+            return Ok(plain);
+        }
+        Ok(plain.reshape(&[1, count, heads, size])?.swap_axes(1, 2)?)
     }
 
     /// The first `length` positions in buffers of their own.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
-        let buffers = match &self.buffers {
-            Some(buffers) if length > 0 => Some(with_capacity(Some(buffers), buffers, length, length)?),
+        let storage = match &self.storage {
+            Some(storage) if length > 0 => Some(Storage::Own(storage.moved(0..length, capacity(length))?)),
             _ => None,
         };
-        let bytes = measure(buffers.iter().flatten());
-        Ok(Self { bits: self.bits, buffers, bytes, length, shape: self.shape })
+        Ok(Self { storage, length, ..*self })
     }
 
     /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
@@ -98,14 +133,14 @@ impl QuantizedCache {
         dropped: usize,
         rotate: impl Fn(&Array) -> Result<Array>,
     ) -> Result<()> {
-        let Some(buffers) = &self.buffers else { return Ok(()) };
-        let (first, end, heads) = ((kept + dropped) as i32, self.length as i32, self.shape[0] / 2);
-        let rest = slice_axis(&self.unpacked(&buffers[1])?, 2, first, end)?;
+        let Some(storage) = &self.storage else { return Ok(()) };
+        let heads = self.shape[0] / 2;
+        let rest = self.unpacked(storage, kept + dropped..self.length)?;
         let keys = rotate(&slice_axis(&rest, 1, 0, heads)?)?;
         let moved = concatenate(&[keys, slice_axis(&rest, 1, heads, 2 * heads)?], 1)?;
         let mut shifted = self.fork(kept)?;
         shifted.append(&moved)?;
-        for array in shifted.arrays().into_iter().flatten() {
+        for array in shifted.arrays() {
             array.eval()?;
         }
         *self = shifted;
@@ -122,29 +157,57 @@ impl QuantizedCache {
 
     /// The bytes on the device, with unused positions.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        match &self.storage {
+            None => 0,
+            Some(Storage::Own(buffers)) => buffers.iter().map(Buffer::bytes).sum(),
+            Some(Storage::Slot(slot)) => slot.bytes(capacity(self.length)),
+        }
     }
 
-    pub(super) fn arrays(&self) -> Option<&[Array; 3]> {
-        self.buffers.as_ref()
+    /// Returns handles of its buffers, or of the arrays of its pool.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        match &self.storage {
+            None => Vec::new(),
+            Some(Storage::Own(buffers)) => buffers.iter().map(|buffer| buffer.array().clone()).collect(),
+            Some(Storage::Slot(slot)) => slot.arrays(),
+        }
     }
 }
 
-/// Buffers like `like` with room for `needed` positions, the first `used` of them from `old`.
-fn with_capacity(
-    old: Option<&[Array; 3]>,
-    like: &[Array; 3],
-    used: usize,
-    needed: usize,
-) -> Result<[Array; 3]> {
-    let moved = |index: usize| -> Result<Array> {
-        let width = like[index].dim(2);
-        let room = capacity(needed) - if old.is_some() { used } else { 0 };
-        let spare = zeros_dtype(&[1, room as i32, width], like[index].dtype())?;
-        match old {
-            Some(old) => Ok(concatenate(&[slice_axis(&old[index], 1, 0, used as i32)?, spare], 1)?),
-            None => Ok(spare),
+impl Pooled for QuantizedCache {
+    fn slot(&self) -> Option<&Slot> {
+        match &self.storage {
+            Some(Storage::Slot(slot)) => Some(slot),
+            _ => None,
         }
-    };
-    Ok([moved(0)?, moved(1)?, moved(2)?])
+    }
+
+    fn put(&mut self, slot: Slot) {
+        self.storage = Some(Storage::Slot(slot));
+    }
+
+    fn kept(&self) -> Range<usize> {
+        0..self.length
+    }
+
+    fn parts(&self) -> Result<Vec<Array>> {
+        let parts = self.storage.as_ref().map(|storage| storage.positions(0..self.length));
+        Ok(parts.transpose()?.map_or_else(Vec::new, Vec::from))
+    }
+
+    fn packed(&self, added: &[Array]) -> Result<Vec<Array>> {
+        Ok(self.quantized(&concatenate(added, 1)?)?.into())
+    }
+
+    fn columns(&self, length: usize) -> usize {
+        capacity(length)
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.length += count;
+    }
+
+    fn seen(&self, parts: Vec<Array>) -> Result<Seen> {
+        self.view(parts)
+    }
 }

@@ -1,49 +1,155 @@
-//! A layer state of constant size: the last inputs of a convolution and the state of a recurrence. It cannot be cut.
+//! A layer state of constant size: the last inputs of a convolution and the state of a recurrence. It cannot be cut. The states of a
+//! decode step are rows of shared arrays, so that the step is one update and copies nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
 
 use super::measure::measure;
+use crate::array::slice_axis;
+use crate::error::Result;
 
-/// The state of a recurrent layer. Its arrays never change: an update puts others in their place, so a clone is a checkpoint.
+/// The arrays of the recurrent states of some sequences.
+#[derive(Clone)]
+pub(crate) struct RecurrentArrays {
+    /// The last inputs of the convolution, `[S, rows, channels]`.
+    pub(crate) conv_state: Array,
+    /// The state of the recurrence, `[S, ..]` of f32. Short convolutions have none.
+    pub(crate) ssm_state: Option<Array>,
+}
+
+impl RecurrentArrays {
+    fn arrays(&self) -> impl Iterator<Item = &Array> {
+        std::iter::once(&self.conv_state).chain(&self.ssm_state)
+    }
+
+    fn sequences(&self) -> usize {
+        self.conv_state.dim(0) as usize
+    }
+
+    /// Applies `change` to each array.
+    fn map(&self, change: impl Fn(&Array) -> Result<Array>) -> Result<Self> {
+        let ssm_state = self.ssm_state.as_ref().map(&change).transpose()?;
+        Ok(Self { conv_state: change(&self.conv_state)?, ssm_state })
+    }
+
+    /// Returns the rows of these sequences, in this order.
+    fn of(&self, sequences: &[usize]) -> Result<Self> {
+        if sequences.iter().copied().eq(0..self.sequences()) {
+            return Ok(self.clone());
+        }
+        if let [only] = sequences {
+            let only = *only as i32;
+            return self.map(|array| slice_axis(array, 0, only, only + 1));
+        }
+        let places: Vec<i32> = sequences.iter().map(|&place| place as i32).collect();
+        let places = Array::from_slice(&places, &[places.len() as i32]);
+        self.map(|array| Ok(array.take_axis(&places, 0)?))
+    }
+
+    /// Concatenates the rows. Either all parts have a state of the recurrence, or none has.
+    fn joined(parts: &[Self]) -> Result<Self> {
+        if let [only] = parts {
+            return Ok(only.clone());
+        }
+        let windows: Vec<&Array> = parts.iter().map(|part| &part.conv_state).collect();
+        let ssm_states: Vec<&Array> = parts.iter().filter_map(|part| part.ssm_state.as_ref()).collect();
+        let ssm_state = if ssm_states.is_empty() { None } else { Some(concatenate(&ssm_states, 0)?) };
+        Ok(Self { conv_state: concatenate(&windows, 0)?, ssm_state })
+    }
+}
+
+/// A row of shared arrays. The lock is needed because MLX arrays cannot be shared between threads.
+#[derive(Clone)]
+struct Place {
+    all: Arc<Mutex<RecurrentArrays>>,
+    index: usize,
+    /// The number of rows.
+    count: usize,
+}
+
+impl Place {
+    /// Returns the place of each row of `arrays`.
+    fn of_all(arrays: RecurrentArrays) -> impl Iterator<Item = Self> {
+        let (count, all) = (arrays.sequences(), Arc::new(Mutex::new(arrays)));
+        (0..count).map(move |index| Self { all: Arc::clone(&all), index, count })
+    }
+
+    fn all(&self) -> RecurrentArrays {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The state of a recurrent layer. Updates replace its arrays and never change them, so a clone is a checkpoint. A clone that is
+/// [alone](Self::alone) keeps no other sequences in memory.
 #[derive(Clone, Default)]
 pub struct RecurrentState {
-    conv_state: Option<Array>,
-    ssm_state: Option<Array>,
-    /// The bytes of both arrays. Updates do not change them.
+    place: Option<Place>,
+    /// The bytes of its row. Updates do not change them.
     bytes: usize,
     length: usize,
-    /// The states before each update, while they are [recorded](Self::record_snapshots).
+    /// The states before each update while they are [recorded](Self::record_snapshots).
     snapshots: Option<Vec<Self>>,
 }
 
 impl RecurrentState {
-    /// From what [`arrays`](Self::arrays) gave at this length.
-    pub(super) fn from_arrays(mut arrays: impl Iterator<Item = Array>, length: usize) -> Self {
-        let (conv_state, ssm_state) = (arrays.next(), arrays.next());
+    /// Creates a state from the [contents](Self::contents) of one with this length.
+    pub(super) fn from_contents(arrays: &[Array], length: usize) -> Result<Self> {
+        let mut arrays = arrays.iter().map(|array| array.expand_dims(0));
+        let (conv_state, ssm_state) = (arrays.next().transpose()?, arrays.next().transpose()?);
         let bytes = measure(conv_state.iter().chain(&ssm_state));
-        Self { conv_state, ssm_state, bytes, length, snapshots: None }
+        let place =
+            conv_state.and_then(|conv_state| Place::of_all(RecurrentArrays { conv_state, ssm_state }).next());
+        Ok(Self { place, bytes, length, snapshots: None })
     }
 
-    /// The last inputs of the convolution, `[rows, channels]`; `None` before the first row.
-    pub(crate) fn conv_state(&self) -> Option<&Array> {
-        self.conv_state.as_ref()
+    /// Returns its arrays, with one row; `None` before the first row of the sequence.
+    pub(crate) fn own_arrays(&self) -> Result<Option<RecurrentArrays>> {
+        self.place.as_ref().map(|place| place.all().of(&[place.index])).transpose()
     }
 
-    /// The state of the recurrence, in f32; `None` before the first row.
-    pub(crate) fn ssm_state(&self) -> Option<&Array> {
-        self.ssm_state.as_ref()
+    /// Returns arrays with a row for each of these states, in their order. `empty` makes the row of a state without rows. Copies nothing if
+    /// the states are all rows of one array, in order.
+    pub(crate) fn side_by_side(
+        states: &[&Self],
+        empty: impl Fn() -> Result<RecurrentArrays>,
+    ) -> Result<RecurrentArrays> {
+        let is_beside = |one: &&&Self, next: &&&Self| match (&one.place, &next.place) {
+            (Some(one), Some(next)) => Arc::ptr_eq(&one.all, &next.all),
+            _ => false,
+        };
+        let parts = states.chunk_by(|one, next| is_beside(&one, &next)).map(|run| {
+            let Some(first) = &run[0].place else { return empty() };
+            let places = run.iter().filter_map(|state| Some(state.place.as_ref()?.index));
+            first.all().of(&places.collect::<Vec<_>>())
+        });
+        RecurrentArrays::joined(&parts.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Sets the state after `count` more rows.
-    pub(crate) fn replace(&mut self, conv_state: Array, ssm_state: Option<Array>, count: usize) {
+    /// Moves each of these states to the next length, with its row of `all`.
+    pub(crate) fn replace_all(states: &mut [&mut Self], all: RecurrentArrays) {
+        for (state, place) in states.iter_mut().zip(Place::of_all(all)) {
+            state.put(place, 1);
+        }
+    }
+
+    /// Moves the state `count` positions on, with arrays of one row.
+    pub(crate) fn replace(&mut self, arrays: RecurrentArrays, count: usize) {
+        if let Some(place) = Place::of_all(arrays).next() {
+            self.put(place, count);
+        }
+    }
+
+    fn put(&mut self, place: Place, count: usize) {
         if let Some(mut snapshots) = self.snapshots.take() {
             snapshots.push(self.clone());
             self.snapshots = Some(snapshots);
         }
-        if self.conv_state.is_none() {
-            self.bytes = measure([&conv_state].into_iter().chain(&ssm_state));
+        if self.place.is_none() {
+            self.bytes = measure(place.all().arrays()) / place.count;
         }
-        (self.conv_state, self.ssm_state) = (Some(conv_state), ssm_state);
+        self.place = Some(place);
         self.length += count;
     }
 
@@ -73,8 +179,30 @@ impl RecurrentState {
         self.length
     }
 
-    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.conv_state.iter().chain(&self.ssm_state)
+    /// Returns true if it shares its arrays with other sequences.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.count > 1)
+    }
+
+    /// Returns a copy that shares no arrays with other sequences.
+    pub(super) fn alone(&self) -> Result<Self> {
+        if !self.is_pooled() {
+            return Ok(Self { snapshots: None, ..self.clone() });
+        }
+        let own = self.own_arrays()?.map(|arrays| arrays.map(|array| Ok(array.contiguous()?)));
+        let place = own.transpose()?.and_then(|own| Place::of_all(own).next());
+        Ok(Self { place, snapshots: None, ..self.clone() })
+    }
+
+    /// Its conv_state, `[rows, channels]`, and its ssm_state.
+    pub(super) fn contents(&self) -> Result<Vec<Array>> {
+        let Some(own) = self.own_arrays()? else { return Ok(Vec::new()) };
+        own.arrays().map(|array| Ok(array.squeeze_axes(&[0])?)).collect()
+    }
+
+    /// Returns handles of its arrays, which other sequences may share.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        self.place.iter().flat_map(|place| place.all().arrays().cloned().collect::<Vec<_>>()).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -20,6 +20,8 @@ pub struct SequenceState {
     dropped: usize,
     /// How far the positions of the next rows are behind their places: pictures take fewer positions than rows.
     position_shift: i32,
+    /// The positions that memory was promised for.
+    promised: usize,
     checkpoints: Checkpoints,
     /// The layers after these ones that the model stores itself.
     store: Option<Box<dyn StateStore>>,
@@ -45,6 +47,7 @@ impl SequenceState {
             variant,
             dropped: 0,
             position_shift: 0,
+            promised: 0,
             checkpoints: Checkpoints::default(),
             store: None,
         }
@@ -93,6 +96,17 @@ impl SequenceState {
     /// Sets that for the rows of the next passes.
     pub(crate) fn set_position_shift(&mut self, shift: i32) {
         self.position_shift = shift;
+    }
+
+    /// The positions that memory was promised for; 0 by default.
+    pub(crate) fn promised(&self) -> usize {
+        self.promised
+    }
+
+    /// Stores the number of positions that memory was promised for. The slots of a pool may be longer than a state needs, as long as the
+    /// promises to all states of the pool pay for them.
+    pub fn promise(&mut self, positions: usize) {
+        self.promised = positions;
     }
 
     /// The number of positions that all layers have. In the middle of a pass the first layers have more.
@@ -163,7 +177,7 @@ impl SequenceState {
     }
 
     /// Whether some of its layers are recurrent.
-    pub(crate) fn is_recurrent(&self) -> bool {
+    pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, LayerState::Recurrent(_)))
             || self.store_info().is_recurrent
     }

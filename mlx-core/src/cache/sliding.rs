@@ -1,10 +1,15 @@
 //! A layer state for attention that looks back a fixed number of positions. Older positions are dropped rarely and many at once,
 //! so that the rest stays contiguous and in order.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
 use super::capacity::capacity;
+use super::pool::{Pooled, Slot};
+use super::seen::Seen;
 use crate::error::{Error, Result};
 
 /// A full buffer makes room for at least this many positions, so that it is seldom moved.
@@ -15,9 +20,149 @@ pub(super) fn sliding_capacity(window: usize, tokens: usize, run: usize) -> usiz
     capacity(tokens).min((window + run.max(SPARE)).next_multiple_of(SPARE))
 }
 
-/// The positions from `first` on, of which the next row sees the last `window`, itself included.
-#[derive(Clone)]
+/// Positions of a sliding window, in a buffer of their own or in a slot of a pool.
 pub struct SlidingCache {
+    own: SlidingBuffer,
+    /// The slot of the positions. The buffer is empty then.
+    slot: Option<Slot>,
+}
+
+impl SlidingCache {
+    /// An empty one. A row sees `window` positions, itself included; at least 1.
+    pub(super) fn new(window: usize) -> Self {
+        Self::from(SlidingBuffer::new(window))
+    }
+
+    /// Copies the positions from a slot to a buffer.
+    fn settle(&mut self) -> Result<()> {
+        if self.slot.is_some() {
+            self.own = self.fork(self.own.length)?;
+            self.slot = None;
+        }
+        Ok(())
+    }
+
+    /// Appends `[1, 2 H, T, D]`, keys before values, and gives the keys and the values, `[1, H, seen, D]` each, that at least one
+    /// of the new rows sees.
+    pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
+        self.settle()?;
+        self.own.append(added)
+    }
+
+    /// What [`append`](Self::append) gave for the newest `count` positions; `None` before the first.
+    pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
+        let Some(slot) = &self.slot else { return self.own.seen(count) };
+        let length = self.own.length;
+        let oldest = self.own.oldest(length.saturating_sub(count)).max(self.own.first);
+        let Seen::Plain { keys, values } = Seen::pair(slot.positions(oldest..length)?)? else {
+            return Ok(None);
+        };
+        Ok(Some((keys, values)))
+    }
+
+    /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has
+    /// checked that the state reaches back so far.
+    pub(super) fn fork(&self, length: usize) -> Result<SlidingBuffer> {
+        let Some(slot) = &self.slot else { return self.own.fork(length) };
+        let length = length.min(self.own.length);
+        let first = self.own.oldest(length).max(self.own.first);
+        let mut own = SlidingBuffer { buffer: None, first: length, length, ..self.own.clone() };
+        if length > first {
+            let buffer = Buffer::from_array(concatenate(&slot.positions(first..length)?, 1)?);
+            let capacity = sliding_capacity(own.window, length - first + 1, 1);
+            own.buffer = Some(buffer.moved(0..length - first, capacity)?);
+            own.first = first;
+        }
+        Ok(own)
+    }
+
+    /// Fills an empty state with the newest of the first `length` positions, `[1, 2 H, n, D]`.
+    pub(super) fn fill(&mut self, newest: Option<Array>, length: usize) -> Result<()> {
+        self.own.fill(newest, length)
+    }
+
+    /// The shortest length whose next row has all positions that it sees.
+    pub(super) fn shortest_cut(&self) -> usize {
+        self.own.shortest_cut()
+    }
+
+    /// Removes the positions from `length` on. The caller has checked that the state reaches back so far.
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.own.length = self.own.length.min(length);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.own.length
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match &self.slot {
+            Some(slot) => slot.bytes(self.columns(self.own.length)),
+            None => self.own.bytes(),
+        }
+    }
+
+    /// Returns handles of its buffer, or of the arrays of its pool.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        match &self.slot {
+            Some(slot) => slot.arrays(),
+            None => self.own.array().into_iter().cloned().collect(),
+        }
+    }
+}
+
+impl From<SlidingBuffer> for SlidingCache {
+    fn from(own: SlidingBuffer) -> Self {
+        Self { own, slot: None }
+    }
+}
+
+impl Pooled for SlidingCache {
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.as_ref()
+    }
+
+    fn put(&mut self, slot: Slot) {
+        // Positions that do not fit are older than the window.
+        self.own.first = self.own.first.max(self.own.length.saturating_sub(slot.capacity()));
+        (self.own.buffer, self.slot) = (None, Some(slot));
+    }
+
+    fn kept(&self) -> Range<usize> {
+        self.own.first..self.own.length
+    }
+
+    fn parts(&self) -> Result<Vec<Array>> {
+        if let Some(slot) = &self.slot {
+            return slot.positions(self.kept());
+        }
+        let places = 0..self.own.length - self.own.first;
+        let view = self.own.buffer.as_ref().map(|buffer| buffer.view(places)).transpose()?;
+        Ok(view.map_or_else(Vec::new, |(keys, values)| vec![keys, values]))
+    }
+
+    fn packed(&self, added: &[Array]) -> Result<Vec<Array>> {
+        Ok(added.to_vec())
+    }
+
+    fn columns(&self, length: usize) -> usize {
+        capacity(length).min((self.own.window + SPARE).next_multiple_of(SPARE))
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.own.length += count;
+        let capacity = self.slot.as_ref().map_or(usize::MAX, Slot::capacity);
+        self.own.first = self.own.first.max(self.own.length.saturating_sub(capacity));
+    }
+
+    fn seen(&self, parts: Vec<Array>) -> Result<Seen> {
+        Seen::pair(parts)
+    }
+}
+
+/// The positions from `first` on. The next row sees the last `window` positions, including its own.
+#[derive(Clone)]
+pub(super) struct SlidingBuffer {
     window: usize,
     /// Position `first` is at place 0.
     buffer: Option<Buffer>,
@@ -25,9 +170,9 @@ pub struct SlidingCache {
     length: usize,
 }
 
-impl SlidingCache {
+impl SlidingBuffer {
     /// An empty one. A row sees `window` positions, itself included; at least 1.
-    pub(super) fn new(window: usize) -> Self {
+    fn new(window: usize) -> Self {
         Self { window, buffer: None, first: 0, length: 0 }
     }
 
@@ -108,15 +253,6 @@ impl SlidingCache {
         // Without a buffer the next position is the first that counts.
         let first = if buffer.is_some() { first } else { length };
         Ok(Self { window: self.window, buffer, first, length })
-    }
-
-    /// Removes the positions from `length` on. The caller has checked that the state reaches back so far.
-    pub(super) fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.length
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -173,7 +173,7 @@ impl EngineLoop {
         let force = self.speculation.is_forced();
         let draws = self.runner.pending_draws(plan, &mut self.sequences, unclaimed, force);
         let budget = self.prefixes.checkpoint_budget(plan, &mut self.sequences, free);
-        let mut work = self.runner.begin(budget, draws.is_some());
+        let mut work = self.runner.begin(budget, unclaimed / 2, draws.is_some());
         self.runner.start_prefill(plan, &mut self.sequences, &mut work);
         if self.runner.device().pipelined() {
             self.runner.start_decode(plan, &mut self.sequences, &mut work);

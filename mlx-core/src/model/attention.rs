@@ -4,6 +4,8 @@ mod batched;
 mod config;
 mod core;
 mod heads;
+mod masks;
+mod packed;
 mod per_span;
 mod projections;
 mod qk_norm;
@@ -11,7 +13,7 @@ mod temperature;
 mod weights;
 
 use mlx_rs::Array;
-use mlx_rs::ops::{concatenate, multiply, sigmoid};
+use mlx_rs::ops::{multiply, sigmoid};
 
 use super::batch::Batch;
 use super::linear::{Linear, Part};
@@ -23,6 +25,7 @@ use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{AttentionBiases, AttentionConfig, OutputGate, Projections};
 pub(super) use core::Core;
+pub(super) use masks::Masks;
 use qk_norm::QkNorm;
 pub use qk_norm::{QkNormConfig, QkNormScope};
 pub(super) use temperature::AttentionTemperature;
@@ -128,7 +131,7 @@ impl Attention {
         if let Some(temperature) = &self.temperature {
             query = temperature.forward(&query, &batch.positions().column()?)?;
         }
-        let mixed = self.core.attend(&query, added.as_ref(), batch, states)?;
+        let mixed = self.core.attend(&query, added.as_ref().map(<[Array; 2]>::as_slice), batch, states)?;
         let mut mixed = mixed.reshape(&[rows, queries * size])?;
         if let Some(gate) = gate {
             mixed = multiply(mixed, gate)?;
@@ -136,12 +139,12 @@ impl Attention {
         self.output.forward(&mixed)
     }
 
-    /// Keys and values of the rows, `[T, 2 Hk, 1, D]`.
-    fn added(&self, key: Array, mut value: Array) -> Result<Array> {
+    /// Keys and values of the rows, `[T, Hk, 1, D]` each.
+    fn added(&self, key: Array, mut value: Array) -> Result<[Array; 2]> {
         if let Some(norm) = self.value_norm {
             value = norm.plain(&value)?;
         }
-        Ok(concatenate(&[key, value], 1)?)
+        Ok([key, value])
     }
 
     /// Queries and keys, `[T, H, 1, D]`, normalized and rotated.

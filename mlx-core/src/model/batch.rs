@@ -6,8 +6,10 @@ use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 use serde::{Deserialize, Serialize};
 
+use super::attention::Masks;
 use super::positions::Positions;
 use crate::array::from_tokens;
+use crate::cache::Columns;
 use crate::error::Result;
 
 /// What the rows of a pass are made from.
@@ -84,6 +86,10 @@ pub struct Batch {
     width: usize,
     per_span: bool,
     needs_hidden: bool,
+    /// The positions that memory was promised for, by state.
+    promised: Vec<usize>,
+    masks: Masks,
+    columns: Columns,
 }
 
 impl Batch {
@@ -99,7 +105,18 @@ impl Batch {
             _ => Vec::new(),
         };
         let needs_hidden = spans.iter().any(|span| span.logits != LogitRows::None);
-        Self { input, positions, picture_rows, spans, width, per_span: false, needs_hidden }
+        Self {
+            input,
+            positions,
+            picture_rows,
+            spans,
+            width,
+            per_span: false,
+            needs_hidden,
+            promised: Vec::new(),
+            masks: Masks::default(),
+            columns: Columns::default(),
+        }
     }
 
     /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass with these [axes](Self::axes) and
@@ -118,7 +135,18 @@ impl Batch {
             Positions::of_grid(axes)
         };
         let input = Input::Embeddings(hidden);
-        Self { input, positions, picture_rows, spans, width, per_span, needs_hidden: true }
+        Self {
+            input,
+            positions,
+            picture_rows,
+            spans,
+            width,
+            per_span,
+            needs_hidden: true,
+            promised: Vec::new(),
+            masks: Masks::default(),
+            columns: Columns::default(),
+        }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
@@ -230,6 +258,36 @@ impl Batch {
     /// Whether attention has to go span by span.
     pub(crate) fn is_per_span(&self) -> bool {
         self.per_span
+    }
+
+    /// Returns the state of each row if the pass is a decode step of several sequences, with or without drafts, that need not run span by
+    /// span.
+    pub(super) fn states_of_step(&self) -> Option<Vec<usize>> {
+        let is_step = self.spans.iter().all(|span| span.logits == LogitRows::All);
+        let states: Vec<usize> =
+            self.spans.iter().flat_map(|span| std::iter::repeat_n(span.state, span.len)).collect();
+        let several = states.iter().any(|&state| state != states[0]);
+        (is_step && several && !self.per_span && states.len() == self.width).then_some(states)
+    }
+
+    /// Stores the number of positions that memory was promised for, by state.
+    pub(crate) fn promise(&mut self, promised: Vec<usize>) {
+        self.promised = promised;
+    }
+
+    /// The positions that memory was promised for, by state.
+    pub(super) fn promised(&self) -> &[usize] {
+        &self.promised
+    }
+
+    /// The masks of the layers.
+    pub(super) fn masks(&self) -> &Masks {
+        &self.masks
+    }
+
+    /// The index arrays of the layers.
+    pub(super) fn columns(&self) -> &Columns {
+        &self.columns
     }
 
     /// Whether every span is one row.

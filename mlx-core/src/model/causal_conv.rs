@@ -10,7 +10,9 @@ use crate::weights::Weights;
 
 /// The taps of every channel.
 pub(super) struct CausalConv {
-    /// One `[1, channels]` of f32 for each row that is seen, the oldest first.
+    /// `[taps, channels]` of f32: one for each row that is seen, the oldest first.
+    all: Array,
+    /// One array per tap, `[1, channels]` each.
     taps: Vec<Array>,
     /// `[channels]`
     bias: Option<Array>,
@@ -47,20 +49,35 @@ impl CausalConv {
         let all = concatenate(&parts.collect::<Result<Vec<Array>>>()?, 0)?;
         let by_tap = all.swap_axes(0, 1)?.contiguous()?;
         let taps = (0..taps as i32).map(|tap| slice_axis(&by_tap, 0, tap, tap + 1));
-        Ok(Self { taps: taps.collect::<Result<_>>()?, bias: None })
+        Ok(Self { taps: taps.collect::<Result<_>>()?, all: by_tap, bias: None })
     }
 
-    /// `[n, channels]`, which follow the rows `before`, `[taps - 1, channels]` or nothing. Gives the same shape in f32, and the rows
-    /// before the next one.
-    pub(super) fn forward(&self, rows: &Array, before: Option<&Array>) -> Result<(Array, Array)> {
-        let (count, channels, seen) = (rows.dim(0), rows.dim(1), self.taps.len() as i32 - 1);
-        let nothing = || zeros_dtype(&[seen, channels], rows.dtype());
-        let all = match before {
-            Some(before) => concatenate(&[before, rows], 0)?,
-            None => concatenate(&[&nothing()?, rows], 0)?,
-        };
+    /// Returns the inputs before the first row of a sequence, `[1, taps - 1, channels]` of 0, for rows like these.
+    pub(super) fn nothing(&self, rows: &Array) -> Result<Array> {
+        Ok(zeros_dtype(&[1, self.taps.len() as i32 - 1, rows.dim(1)], rows.dtype())?)
+    }
+
+    /// Returns the output, `[n, channels]` of f32, and the last inputs of each sequence. `before`, `[S, taps - 1, channels]`, has the inputs
+    /// before the rows: of one sequence with all rows, or of `n` sequences with one row each.
+    pub(super) fn forward(&self, rows: &Array, before: &Array) -> Result<(Array, Array)> {
+        let (sum, after) =
+            if before.dim(0) == rows.dim(0) { self.step(rows, before)? } else { self.run(rows, before)? };
+        Ok((self.bias.as_ref().map_or(Ok(sum.clone()), |bias| add(&sum, bias))?, after))
+    }
+
+    fn step(&self, rows: &Array, before: &Array) -> Result<(Array, Array)> {
+        let all = concatenate(&[before, &rows.expand_dims(1)?], 1)?;
+        // A view would keep the oldest row in memory.
+        let after = slice_axis(&all, 1, 1, all.dim(1))?.contiguous()?;
+        let products = multiply(all.as_dtype(Dtype::Float32)?, &self.all)?;
+        Ok((products.sum_axis(1, false)?, after))
+    }
+
+    fn run(&self, rows: &Array, before: &Array) -> Result<(Array, Array)> {
+        let (count, seen) = (rows.dim(0), self.taps.len() as i32 - 1);
+        let all = concatenate(&[&before.squeeze_axes(&[0])?, rows], 0)?;
         // Not a view, which would keep all rows in memory.
-        let after = slice_axis(&all, 0, count, count + seen)?.contiguous()?;
+        let after = slice_axis(&all, 0, count, count + seen)?.contiguous()?.expand_dims(0)?;
         let all = all.as_dtype(Dtype::Float32)?;
         let mut sum: Option<Array> = None;
         for (place, tap) in self.taps.iter().enumerate() {
@@ -70,8 +87,6 @@ impl CausalConv {
                 None => product,
             });
         }
-        let sum = sum.unwrap_or(all);
-        let sum = self.bias.as_ref().map_or(Ok(sum.clone()), |bias| add(&sum, bias))?;
-        Ok((sum, after))
+        Ok((sum.unwrap_or(all), after))
     }
 }

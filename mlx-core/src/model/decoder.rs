@@ -169,6 +169,7 @@ impl Model for Decoder {
             let long = pass.long_rows(states);
             let shifts: Vec<i32> = states.iter().map(|state| state.position_shift()).collect();
             pass.rotary = self.ropes.rotary(&pass.batch.shifted(&shifts)?, &long)?;
+            pass.batch.promise(states.iter().map(|state| state.promised()).collect());
         }
         let mut end = pass.layer.saturating_add(layers);
         // Layers without states of their own follow at once: a state whose layers are done looks like one whose pass is.

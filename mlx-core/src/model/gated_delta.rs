@@ -5,16 +5,15 @@ mod config;
 pub(super) mod rule;
 
 use mlx_rs::fast::rms_norm;
-use mlx_rs::ops::{
-    add, concatenate, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype,
-};
+use mlx_rs::ops::{add, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
 use super::batch::Batch;
 use super::causal_conv::CausalConv;
 use super::linear::{Linear, Part};
+use super::recurrence::{self, Recurrence};
 use crate::array::slice_axis;
-use crate::cache::{LayerState, RecurrentState};
+use crate::cache::{LayerState, RecurrentArrays};
 use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{GatedDeltaConfig, GatedDeltaProjections};
@@ -75,7 +74,7 @@ impl GatedDelta {
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
-        let (heads, size) = (self.config.num_value_heads as i32, self.config.value_head_dim as i32);
+        let heads = self.config.num_value_heads as i32;
         let (convolved, width) = (self.config.conv_width() as i32, self.config.value_width() as i32);
         let projected = self.input.forward(input)?;
         let part = |start, end| slice_axis(&projected, 1, start, end);
@@ -84,37 +83,32 @@ impl GatedDelta {
         let correction = sigmoid(single(convolved + width)?)?;
         let step = add(single(convolved + width + heads)?, &self.dt_bias)?;
         let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
-        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
-        for span in batch.spans() {
-            let end = start + span.len as i32;
-            let rows = |array: &Array| slice_axis(array, 0, start, end);
-            let state = states[span.state].as_recurrent()?;
-            mixed.push(self.span(&rows(&qkv)?, &rows(&log_decay)?, &rows(&correction)?, state)?);
-            start = end;
-        }
-        if start < input.dim(0) {
-            mixed.push(zeros_dtype(&[input.dim(0) - start, heads, size], Dtype::Float32)?);
-        }
-        let normed = rms_norm(concatenate(&mixed, 0)?, Some(&self.norm), self.eps)?;
+        let mixed = recurrence::through(self, &[qkv, log_decay, correction], batch, states)?;
+        let normed = rms_norm(mixed, Some(&self.norm), self.eps)?;
         let gate = gate.as_dtype(Dtype::Float32)?;
         let gated = multiply(normed.reshape(gate.shape())?, multiply(&gate, sigmoid(&gate)?)?)?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
     }
+}
 
-    /// `[n, conv width]` of one sequence to `[n, Hv, Dv]` of f32. `log_decay` and `correction` are `[n, Hv]`.
-    fn span(
-        &self,
-        qkv: &Array,
-        log_decay: &Array,
-        correction: &Array,
-        state: &mut RecurrentState,
-    ) -> Result<Array> {
+impl Recurrence for GatedDelta {
+    fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays> {
+        let GatedDeltaConfig { num_key_heads, num_value_heads, key_head_dim, value_head_dim, .. } =
+            self.config;
+        let shape = [1, num_key_heads, num_value_heads / num_key_heads, value_head_dim, key_head_dim];
+        let memory = zeros_dtype(&shape.map(|size| size as i32), Dtype::Float32)?;
+        Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
+    }
+
+    /// From `[n, conv width]`, and log decays and corrections, `[n, Hv]`, to `[n, Hv, Dv]` of f32.
+    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+        let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let config = &self.config;
         let count = qkv.dim(0);
         let (keys, size) = (config.num_key_heads as i32, config.key_head_dim as i32);
         let (group, value_size) =
             ((config.num_value_heads / config.num_key_heads) as i32, config.value_head_dim as i32);
-        let (sums, window) = self.conv.forward(qkv, state.conv_state())?;
+        let (sums, window) = self.conv.forward(qkv, &before.conv_state)?;
         let active = multiply(&sums, sigmoid(&sums)?)?;
         let width = keys * size;
         let unit = |start| -> Result<Array> {
@@ -131,8 +125,10 @@ impl GatedDelta {
             log_decay: log_decay.reshape(&[count, keys, group, 1])?,
             correction: correction.reshape(&[count, keys, group])?,
         };
-        let (mixed, memory) = rows.through(state.ssm_state())?;
-        state.replace(window, Some(memory), count as usize);
-        Ok(mixed.reshape(&[count, keys * group, value_size])?)
+        let (mixed, memory) = rows.through(before.ssm_state.as_ref())?;
+        Ok((
+            mixed.reshape(&[count, keys * group, value_size])?,
+            RecurrentArrays { conv_state: window, ssm_state: Some(memory) },
+        ))
     }
 }

@@ -2,17 +2,16 @@
 //! memory and decay are f32.
 
 use mlx_rs::fast::rms_norm;
-use mlx_rs::ops::{
-    add, concatenate, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype,
-};
+use mlx_rs::ops::{add, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
 use super::batch::Batch;
 use super::causal_conv::CausalConv;
 use super::gated_delta::rule::{Rows, SMALL};
 use super::linear::{Linear, Part};
+use super::recurrence::{self, Recurrence};
 use crate::array::slice_axis;
-use crate::cache::{LayerState, RecurrentState};
+use crate::cache::{LayerState, RecurrentArrays};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -133,32 +132,25 @@ impl KimiDelta {
         let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
         let gate = by_head(self.gate.forward(&part(narrow + size, narrow + 2 * size)?)?)?;
         let qkv = part(0, 3 * width)?;
-        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
-        for span in batch.spans() {
-            let end = start + span.len as i32;
-            let rows = |array: &Array| slice_axis(array, 0, start, end);
-            let state = states[span.state].as_recurrent()?;
-            mixed.push(self.span(&rows(&qkv)?, &rows(&log_decay)?, &rows(&correction)?, state)?);
-            start = end;
-        }
-        if start < input.dim(0) {
-            mixed.push(zeros_dtype(&[input.dim(0) - start, heads, size], Dtype::Float32)?);
-        }
-        let normed = rms_norm(concatenate(&mixed, 0)?, Some(&self.norm), self.eps)?;
+        let mixed = recurrence::through(self, &[qkv, log_decay, correction], batch, states)?;
+        let normed = rms_norm(mixed, Some(&self.norm), self.eps)?;
         let gated = multiply(normed, sigmoid(gate)?)?.reshape(&[-1, width])?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
     }
+}
 
-    /// `[n, 3 H D]` of one sequence to `[n, H, D]` of f32. `log_decay` is `[n, H, D]`, `correction` `[n, H]`.
-    fn span(
-        &self,
-        qkv: &Array,
-        log_decay: &Array,
-        correction: &Array,
-        state: &mut RecurrentState,
-    ) -> Result<Array> {
+impl Recurrence for KimiDelta {
+    fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays> {
+        let (heads, size) = (self.config.num_heads as i32, self.config.head_dim as i32);
+        let memory = zeros_dtype(&[1, heads, 1, size, size], Dtype::Float32)?;
+        Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
+    }
+
+    /// From `[n, 3 H D]`, log decays, `[n, H, D]`, and corrections, `[n, H]`, to `[n, H, D]` of f32.
+    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+        let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let (heads, size, count) = (self.config.num_heads as i32, self.config.head_dim as i32, qkv.dim(0));
-        let (sums, window) = self.conv.forward(qkv, state.conv_state())?;
+        let (sums, window) = self.conv.forward(qkv, &before.conv_state)?;
         let active = multiply(&sums, sigmoid(&sums)?)?;
         let by_head = |place: i32| -> Result<Array> {
             let rows = slice_axis(&active, 1, place * heads * size, (place + 1) * heads * size)?;
@@ -177,9 +169,11 @@ impl KimiDelta {
             log_decay: log_decay.reshape(&[count, heads, 1, size])?,
             correction: correction.reshape(&[count, heads, 1])?,
         };
-        let (mixed, memory) = rows.through(state.ssm_state())?;
-        state.replace(window, Some(memory), count as usize);
-        Ok(mixed.reshape(&[count, heads, size])?)
+        let (mixed, memory) = rows.through(before.ssm_state.as_ref())?;
+        Ok((
+            mixed.reshape(&[count, heads, size])?,
+            RecurrentArrays { conv_state: window, ssm_state: Some(memory) },
+        ))
     }
 }
 

@@ -104,7 +104,7 @@ impl LatentAttention {
         let query = concatenate(&[embedded, slice_axis(&turning, 1, 0, heads)?], 3)?;
         let key = slice_axis(&turning, 1, heads, heads + 1)?;
         let added = concatenate(&[latent.reshape(&[rows, 1, 1, rank])?, key], 3)?;
-        let mixed = self.core.attend(&query, Some(&added), batch, states)?;
+        let mixed = self.core.attend(&query, Some(&[added]), batch, states)?;
         let values = self.unembed.forward(&mixed, batch.is_decode())?;
         self.output.forward(&values.reshape(&[rows, -1])?)
     }

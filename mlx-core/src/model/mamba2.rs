@@ -4,7 +4,7 @@
 mod config;
 mod scan;
 
-use mlx_rs::ops::{add, clip, concatenate, exp, logaddexp, multiply, negative, sigmoid, zeros_dtype};
+use mlx_rs::ops::{add, clip, exp, logaddexp, multiply, negative, sigmoid, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
 use super::activation::Activated;
@@ -12,8 +12,9 @@ use super::batch::Batch;
 use super::causal_conv::CausalConv;
 use super::linear::{Linear, Part};
 use super::norm::{NormConfig, NormKind};
+use super::recurrence::{self, Recurrence};
 use crate::array::slice_axis;
-use crate::cache::{LayerState, RecurrentState};
+use crate::cache::{LayerState, RecurrentArrays};
 use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{GatedNorm, Mamba2Config};
@@ -99,21 +100,8 @@ impl Mamba2 {
         let part = |start, end| slice_axis(&projected, 1, start, end);
         let (gate, rows) = (part(0, inner)?, part(inner, inner + convolved)?);
         let step = self.time_step(&part(inner + convolved, projected.dim(1))?)?;
-        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
-        for span in batch.spans() {
-            let end = start + span.len as i32;
-            let state = states[span.state].as_recurrent()?;
-            mixed.push(self.span(
-                &slice_axis(&rows, 0, start, end)?,
-                &slice_axis(&step, 0, start, end)?,
-                state,
-            )?);
-            start = end;
-        }
-        if start < input.dim(0) {
-            mixed.push(zeros_dtype(&[input.dim(0) - start, inner], Dtype::Float32)?);
-        }
-        let gated = self.gated(&concatenate(&mixed, 0)?, &gate)?;
+        let mixed = recurrence::through(self, &[rows, step], batch, states)?;
+        let gated = self.gated(&mixed, &gate)?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
     }
 
@@ -124,33 +112,6 @@ impl Mamba2 {
         let step = logaddexp(raw, Array::from_f32(0.0))?;
         let [least, most] = self.config.time_step_limit.map(Array::from_f32);
         Ok(clip(step, (&least, &most))?)
-    }
-
-    /// `[n, conv width]` of one sequence to `[n, H P]` of f32. `step` is `[n, H]`.
-    fn span(&self, rows: &Array, step: &Array, state: &mut RecurrentState) -> Result<Array> {
-        let config = &self.config;
-        let (count, groups) = (rows.dim(0), config.n_groups as i32);
-        let (inner, heads, size) =
-            (config.intermediate_size() as i32, config.num_heads as i32, config.head_dim as i32);
-        let width = groups * config.state_size as i32;
-        let (sums, window) = self.conv.forward(rows, state.conv_state())?;
-        let active = self.activation.forward(&sums)?;
-        let shared = |start: i32| -> Result<Array> {
-            Ok(slice_axis(&active, 1, start, start + width)?.reshape(&[count, groups, 1, -1])?)
-        };
-        let by_group = |array: Array| array.reshape(&[count, groups, heads / groups, -1]);
-        let input = slice_axis(&active, 1, 0, inner)?.reshape(&[count, heads, size])?;
-        let by_head = step.reshape(&[count, heads, 1])?;
-        let rows = Rows {
-            input: by_group(multiply(&input, &by_head)?)?,
-            write: shared(inner)?,
-            read: shared(inner + width)?,
-            log_decay: by_group(multiply(step, &self.rate)?)?,
-        };
-        let (output, memory) = rows.through(state.ssm_state())?;
-        state.replace(window, Some(memory), count as usize);
-        let output = add(output.reshape(&[count, heads, size])?, multiply(input, &self.skip)?)?;
-        Ok(output.reshape(&[count, inner])?)
     }
 
     /// `[T, H P]` of f32 with its gate and its norm, in the order of the family.
@@ -170,6 +131,45 @@ impl Mamba2 {
         let by_group = mixed.reshape(&[mixed.dim(0), self.config.n_groups as i32, -1])?;
         let normed = norm.plain(&by_group)?.reshape(mixed.shape())?;
         Ok(multiply(normed, weight.as_dtype(Dtype::Float32)?)?)
+    }
+}
+
+impl Recurrence for Mamba2 {
+    fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays> {
+        let Mamba2Config { n_groups, num_heads, head_dim, state_size, .. } = self.config;
+        let shape = [1, n_groups, num_heads / n_groups, head_dim, state_size].map(|size| size as i32);
+        let memory = zeros_dtype(&shape, Dtype::Float32)?;
+        Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
+    }
+
+    /// From `[n, conv width]`, and time steps, `[n, H]`, to `[n, H P]` of f32.
+    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+        let (rows, step) = (&inputs[0], &inputs[1]);
+        let config = &self.config;
+        let (count, groups) = (rows.dim(0), config.n_groups as i32);
+        let (inner, heads, size) =
+            (config.intermediate_size() as i32, config.num_heads as i32, config.head_dim as i32);
+        let width = groups * config.state_size as i32;
+        let (sums, window) = self.conv.forward(rows, &before.conv_state)?;
+        let active = self.activation.forward(&sums)?;
+        let shared = |start: i32| -> Result<Array> {
+            Ok(slice_axis(&active, 1, start, start + width)?.reshape(&[count, groups, 1, -1])?)
+        };
+        let by_group = |array: Array| array.reshape(&[count, groups, heads / groups, -1]);
+        let input = slice_axis(&active, 1, 0, inner)?.reshape(&[count, heads, size])?;
+        let by_head = step.reshape(&[count, heads, 1])?;
+        let rows = Rows {
+            input: by_group(multiply(&input, &by_head)?)?,
+            write: shared(inner)?,
+            read: shared(inner + width)?,
+            log_decay: by_group(multiply(step, &self.rate)?)?,
+        };
+        let (output, memory) = rows.through(before.ssm_state.as_ref())?;
+        let output = add(output.reshape(&[count, heads, size])?, multiply(input, &self.skip)?)?;
+        Ok((
+            output.reshape(&[count, inner])?,
+            RecurrentArrays { conv_state: window, ssm_state: Some(memory) },
+        ))
     }
 }
 

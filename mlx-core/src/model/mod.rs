@@ -34,6 +34,7 @@ pub(crate) mod part;
 mod pass;
 mod per_layer_input;
 mod positions;
+mod recurrence;
 mod rope;
 mod segments;
 mod short_conv;

@@ -1,13 +1,13 @@
 //! A gated short convolution (LFM2): `y = C * conv(B * x)`, a state of the last few rows.
 
 use mlx_rs::Array;
-use mlx_rs::ops::{concatenate, multiply, split_equal};
+use mlx_rs::ops::{multiply, split_equal};
 
 use super::batch::Batch;
 use super::causal_conv::CausalConv;
 use super::linear::{Linear, Part};
-use crate::array::slice_axis;
-use crate::cache::LayerState;
+use super::recurrence::{self, Recurrence};
+use crate::cache::{LayerState, RecurrentArrays};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -59,18 +59,18 @@ impl ShortConv {
     ) -> Result<Array> {
         let parts = split_equal(self.input.forward(input)?, 3, -1)?;
         let gated = multiply(&parts[0], &parts[2])?;
-        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
-        for span in batch.spans() {
-            let end = start + span.len as i32;
-            let state = states[span.state].as_recurrent()?;
-            let (row, window) = self.conv.forward(&slice_axis(&gated, 0, start, end)?, state.conv_state())?;
-            state.replace(window, None, span.len);
-            mixed.push(row.as_dtype(gated.dtype())?);
-            start = end;
-        }
-        if start < gated.dim(0) {
-            mixed.push(slice_axis(&gated, 0, start, gated.dim(0))?);
-        }
-        self.output.forward(&multiply(&parts[1], concatenate(&mixed, 0)?)?)
+        let mixed = recurrence::through(self, &[gated], batch, states)?;
+        self.output.forward(&multiply(&parts[1], mixed)?)
+    }
+}
+
+impl Recurrence for ShortConv {
+    fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays> {
+        Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: None })
+    }
+
+    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+        let (rows, window) = self.conv.forward(&inputs[0], &before.conv_state)?;
+        Ok((rows.as_dtype(inputs[0].dtype())?, RecurrentArrays { conv_state: window, ssm_state: None }))
     }
 }

@@ -8,6 +8,7 @@ use mlx_rs::{Array, Dtype};
 use proptest::prelude::*;
 
 use super::super::measure::measured;
+use super::super::recurrent::RecurrentArrays;
 use super::*;
 
 impl SequenceState {
@@ -43,9 +44,9 @@ fn extend(state: &mut SequenceState, count: usize) {
     for layer in &mut state.layers {
         match layer {
             LayerState::Recurrent(state) => {
-                let window = zeros_dtype(&[3, 16], Dtype::Float16).expect("it has a shape");
-                let memory = zeros_dtype(&[2, 8, 8], Dtype::Float32).expect("it has a shape");
-                state.replace(window, Some(memory), count);
+                let window = zeros_dtype(&[1, 3, 16], Dtype::Float16).expect("it has a shape");
+                let memory = zeros_dtype(&[1, 2, 8, 8], Dtype::Float32).expect("it has a shape");
+                state.replace(RecurrentArrays { conv_state: window, ssm_state: Some(memory) }, count);
             }
             LayerState::Latent(latents) => drop(latents.append(&rows(count)).expect("there is room")),
             layer => drop(layer.append(&rows(count)).expect("there is room")),

@@ -192,6 +192,12 @@ impl Device {
         self.base().spec().vocab_size
     }
 
+    /// The positions of states that so many bytes hold.
+    pub(super) fn positions(&self, bytes: u64) -> usize {
+        let per_token = self.specs[0].footprint.per_token;
+        bytes.checked_div(per_token).and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    }
+
     /// The positions that the model attends to.
     pub(in crate::engine) fn context(&self) -> usize {
         self.specs[0].context_length

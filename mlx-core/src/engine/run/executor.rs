@@ -19,6 +19,8 @@ use crate::model::{LogitRows, MTP_HISTORY, Pass};
 pub(in crate::engine) struct Work {
     /// Bytes that checkpoints of prompts may still take.
     checkpoint_budget: u64,
+    /// Bytes that pools may take beside what was reserved.
+    pool_bytes: u64,
     /// Whether the first layers of a decode pass are waited for on their own.
     in_halves: bool,
     prefill: Vec<PrefillPass>,
@@ -63,11 +65,12 @@ pub(in crate::engine) struct PrefillPass {
 }
 
 impl Work {
-    /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` keeps the first layers of a decode pass to be waited for; the
-    /// device has worked on the passes since `started`.
-    pub(super) fn new(checkpoint_budget: u64, in_halves: bool, started: Instant) -> Self {
+    /// No passes yet. Checkpoints of prompts may take `checkpoint_budget` bytes, and pools `pool_bytes` more than was reserved. `in_halves`
+    /// keeps the first layers of a decode pass to be waited for; the device has worked on the passes since `started`.
+    pub(super) fn new(checkpoint_budget: u64, pool_bytes: u64, in_halves: bool, started: Instant) -> Self {
         Self {
             checkpoint_budget,
+            pool_bytes,
             in_halves,
             prefill: Vec::new(),
             prefill_cost: 0.0,
@@ -184,7 +187,7 @@ impl Device {
             // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
             let exact = ids.iter().any(|id| sequences.get(*id).exact());
             for ids in ids.chunks(self.most_rows(adapter, exact)) {
-                match self.decode_pass(adapter, ids, plan, sequences, (exact, work.in_halves)) {
+                match self.decode_pass(adapter, ids, plan, sequences, (exact, work)) {
                     Ok(pass) => work.decode.push(pass),
                     Err(error) => work.check(Err(error)),
                 }
@@ -198,8 +201,9 @@ impl Device {
         ids: &[u64],
         plan: &StepPlan,
         sequences: &mut Sequences,
-        (exact, in_halves): (bool, bool),
+        (exact, work): (bool, &Work),
     ) -> Result<DecodePass> {
+        let spare = self.positions(work.pool_bytes) / ids.len().max(1);
         let (mut tokens, mut states): (Vec<(Vec<u32>, usize)>, Vec<&mut SequenceState>) = Default::default();
         for (id, sequence) in ids.iter().zip(sequences.several_mut(ids)) {
             let newest = *sequence.history.tokens().last().expect("a history is never empty");
@@ -207,15 +211,17 @@ impl Device {
             let draft = sequence.drafts.iter().flat_map(|it| &it.draft.tokens).take(drafted).copied();
             let rows = std::iter::once(newest).chain(draft).collect();
             let shift = sequence.pictures.shift_at(sequence.history.len());
+            let promised = sequence.reservation.tokens.min(self.context()) + spare;
             let state = &mut sequence.running().state;
             state.set_position_shift(shift);
+            state.promise(promised);
             if drafted > 0 {
                 state.record_snapshots(true);
             }
             tokens.push((rows, state.offset()));
             states.push(state);
         }
-        let (logits, pass, front) = self.verify(adapter, &tokens, &mut states, exact, in_halves)?;
+        let (logits, pass, front) = self.verify(adapter, &tokens, &mut states, exact, work.in_halves)?;
         let is_read = ids.iter().any(|id| sequences.get(*id).is_drafted_by_head());
         let hidden = is_read.then(|| self.hidden(adapter, &pass)).transpose()?;
         let rows = tokens.iter().map(|it| it.0.len()).collect();

@@ -54,10 +54,11 @@ impl Runner {
         &self.device
     }
 
-    /// Begins a step whose checkpoints may take so many bytes. `overlaps`: the step after it may begin before its draws.
-    pub(in crate::engine) fn begin(&self, checkpoint_bytes: u64, overlaps: bool) -> Work {
+    /// Begins a step whose checkpoints may take `checkpoint_bytes`, and whose pools may take `pool_bytes` more than was reserved.
+    /// `overlaps`: the step after it may begin before its draws.
+    pub(in crate::engine) fn begin(&self, checkpoint_bytes: u64, pool_bytes: u64, overlaps: bool) -> Work {
         let since = self.lookahead.as_ref().map_or_else(Instant::now, |lookahead| lookahead.since);
-        Work::new(checkpoint_bytes, overlaps, since)
+        Work::new(checkpoint_bytes, pool_bytes, overlaps, since)
     }
 
     /// Issues the prefill passes of a plan.

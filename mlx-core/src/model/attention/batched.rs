@@ -1,67 +1,102 @@
-//! Attention of the rows of a decode step at once, over buffers side by side. It gives what span by span gives but for rounding.
+//! Attention of all rows of a decode step in one call per pool. The result equals that of attention span by span, except for rounding.
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::{arange, concatenate, lt, matmul};
+use mlx_rs::ops::{concatenate, matmul};
 
 use super::Core;
 use super::core::Fused;
-use crate::cache::{Bucket, LayerState, append_rows};
+use super::packed;
+use crate::cache::{Bucket, LayerState, Seen, StepRows, append_rows, seen_rows};
 use crate::error::Result;
 use crate::model::batch::Batch;
 
 impl Core {
-    /// See [`Core::attend`]; `None`, with nothing appended, if the pass is no decode step of several sequences, or layers have windows or
-    /// are quantized.
+    /// Implements [`Core::attend`]. Returns `None`, and appends nothing, if the pass is not a decode step of several sequences, or if pools
+    /// cannot hold their states.
     pub(super) fn batched(
         &self,
         query: &Array,
-        added: &Array,
+        added: Option<&[Array]>,
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Option<Array>> {
-        let of_rows: Vec<usize> = batch.spans().iter().map(|span| span.state).collect();
-        let distinct = of_rows.windows(2).all(|pair| pair[0] < pair[1]);
-        let is_step = batch.is_decode() && distinct && of_rows.len() > 1 && of_rows.len() == batch.width();
-        if !is_step || self.sliding_window.is_some() {
-            return Ok(None);
-        }
-        let Some(buckets) = append_rows(states, &of_rows, added)? else { return Ok(None) };
+        let Some(of_rows) = batch.states_of_step() else { return Ok(None) };
+        let rows = StepRows { states: &of_rows, promised: batch.promised(), columns: batch.columns() };
+        let buckets = match added {
+            Some(added) => append_rows(states, &rows, added)?,
+            None => seen_rows(states, &rows)?,
+        };
+        let Some(buckets) = buckets else { return Ok(None) };
         let query = if self.fused == Fused::All { query } else { &self.scaled(query)? };
-        if let [only] = buckets.as_slice() {
-            return self.attend_bucket(query, only).map(Some);
-        }
-        let mut mixed = Vec::with_capacity(buckets.len());
+        let mixed: Vec<Array> =
+            buckets.iter().map(|bucket| self.attend_bucket(query, bucket, batch)).collect::<Result<_>>()?;
+        // Restores the order of the rows.
+        let (mut places, mut before) = (vec![0; of_rows.len()], 0);
         for bucket in &buckets {
-            mixed.push(self.attend_bucket(&query.take_axis(indices(&bucket.rows), 0)?, bucket)?);
+            for &(row, place) in &bucket.places {
+                places[row] = before + place;
+            }
+            before += bucket.row_of_place.len();
         }
-        // Back to the order of the rows.
-        let rows: Vec<usize> = buckets.into_iter().flat_map(|bucket| bucket.rows).collect();
-        let mut places: Vec<usize> = (0..rows.len()).collect();
-        places.sort_unstable_by_key(|&place| rows[place]);
-        Ok(Some(concatenate(&mixed, 0)?.take_axis(indices(&places), 0)?))
+        let mixed = if let [only] = mixed.as_slice() { only.clone() } else { concatenate(&mixed, 0)? };
+        chosen(&mixed, &places).map(Some)
     }
 
-    /// `[rows, Hq, 1, D]`, the queries of a bucket's rows, over its keys and values.
-    fn attend_bucket(&self, query: &Array, bucket: &Bucket) -> Result<Array> {
-        let Bucket { lengths, keys, values, .. } = bucket;
-        let seen = keys.dim(2);
-        let uneven = lengths.iter().any(|&length| length as i32 != seen);
-        let lengths: Vec<i32> = lengths.iter().map(|&length| length as i32).collect();
-        let lengths = Array::from_slice(&lengths, &[lengths.len() as i32, 1, 1, 1]);
-        let mask = uneven.then(|| arange::<_, i32>(0, seen, 1).and_then(|places| lt(places, lengths)));
-        let mask = mask.transpose()?;
-        if self.fused == Fused::All {
-            let (mask, sinks) = (mask.as_ref().map(Mask::Array), self.weights.sinks());
-            return Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, sinks)?);
+    /// Attends from the queries of all rows, `[T, Hq, 1, D]`, to one bucket; returns `[places, Hq, 1, width of values]`.
+    fn attend_bucket(&self, query: &Array, bucket: &Bucket, batch: &Batch) -> Result<Array> {
+        let query = chosen(query, &bucket.row_of_place)?;
+        let [places, heads, size] = [0, 1, 3].map(|axis| query.dim(axis));
+        let most = bucket.most as i32;
+        let query = match most {
+            1 => query,
+            _ => query.reshape(&[places / most, most, heads, size])?.swap_axes(1, 2)?,
+        };
+        let mixed = match &bucket.seen {
+            Seen::Plain { keys, values } if self.fused == Fused::All => {
+                let mask = batch.masks().of(bucket, self.sliding_window, heads)?;
+                let (mask, sinks) = (mask.as_ref().map(Mask::Array), self.weights.sinks());
+                scaled_dot_product_attention(query, keys, values, self.scale, mask, sinks)?
+            }
+            seen => {
+                let query = if self.fused == Fused::All { self.scaled(&query)? } else { query };
+                self.written_out(&query, seen, bucket, batch)?
+            }
+        };
+        match most {
+            1 => Ok(mixed),
+            _ => Ok(mixed.swap_axes(1, 2)?.reshape(&[places, heads, 1, mixed.dim(3)])?),
         }
-        let scores = matmul(self.grouped(query)?, keys.swap_axes(2, 3)?)?;
-        let mixed = matmul(self.weights.of_bucket(&scores, mask.as_ref())?, values)?;
-        Ok(mixed.reshape(&[query.dim(0), query.dim(1), 1, values.dim(3)])?)
+    }
+
+    /// Attends from scaled queries, `[slots, Hq, most, D]`, with products and a softmax.
+    fn written_out(&self, query: &Array, seen: &Seen, bucket: &Bucket, batch: &Batch) -> Result<Array> {
+        let (slots, most) = (query.dim(0), query.dim(2));
+        let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
+        let group = queries / keys;
+        let mask = batch.masks().of(bucket, self.sliding_window, 1)?;
+        let by_head = query.reshape(&[slots, keys, group * most, query.dim(3)])?;
+        let scores = match seen {
+            Seen::Plain { keys, .. } => matmul(by_head, keys.swap_axes(2, 3)?)?,
+            Seen::Packed { keys, .. } => packed::scores(&by_head, keys)?,
+        };
+        let scores = scores.reshape(&[slots, keys, group, most, -1])?;
+        let mask = mask.map(|mask| mask.expand_dims(1)).transpose()?;
+        let weights =
+            self.weights.of_bucket(&scores, mask.as_ref())?.reshape(&[slots, keys, group * most, -1])?;
+        let mixed = match seen {
+            Seen::Plain { values, .. } => matmul(weights, values)?,
+            Seen::Packed { values, .. } => packed::mixed(&weights, values)?,
+        };
+        Ok(mixed.reshape(&[slots, queries, most, -1])?)
     }
 }
 
-fn indices(places: &[usize]) -> Array {
+/// Returns the rows of these places, in this order.
+fn chosen(rows: &Array, places: &[usize]) -> Result<Array> {
+    if places.iter().copied().eq(0..rows.dim(0) as usize) {
+        return Ok(rows.clone());
+    }
     let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
-    Array::from_slice(&places, &[places.len() as i32])
+    Ok(rows.take_axis(Array::from_slice(&places, &[places.len() as i32]), 0)?)
 }

@@ -59,17 +59,16 @@ impl Core {
         })
     }
 
-    /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states, unless the layer borrows what another has appended, and attends from `query`,
+    /// Appends `added`, keys and values of `[T, Hk, 1, D]` each or latents, to the states, unless the layer borrows what another has appended, and attends from `query`,
     /// `[T, Hq, 1, D]`. The result is `[T, Hq, 1, width of values]`; padding gives anything.
     pub(in crate::model) fn attend(
         &self,
         query: &Array,
-        added: Option<&Array>,
+        added: Option<&[Array]>,
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
-        if let Some(added) = added
-            && self.batched
+        if self.batched
             && !batch.is_per_span()
             && let Some(mixed) = self.batched(query, added, batch, states)?
         {

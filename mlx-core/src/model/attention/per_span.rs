@@ -8,9 +8,10 @@ use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
 use super::Core;
 use super::core::Fused;
+use super::packed;
 use super::weights::band_mask;
 use crate::array::{scalar_like, slice_axis};
-use crate::cache::LayerState;
+use crate::cache::{LayerState, PackedRows, Seen};
 use crate::error::Result;
 use crate::model::batch::{Batch, Span};
 
@@ -28,7 +29,7 @@ impl Core {
     pub(super) fn per_span(
         &self,
         query: &Array,
-        added: Option<&Array>,
+        added: Option<&[Array]>,
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
@@ -44,7 +45,13 @@ impl Core {
         };
         let query = if scaled { &self.scaled(query)? } else { query };
         let queries = split_rows(query, spans.iter().map(|span| span.len), padding)?;
-        let added = added.map(|added| split_rows(added, of_state().map(lengths), padding)).transpose()?;
+        // Keys before values.
+        let added = match added {
+            Some([whole]) => Some(whole.clone()),
+            Some(parts) => Some(concatenate(parts, 1)?),
+            None => None,
+        };
+        let added = added.map(|added| split_rows(&added, of_state().map(lengths), padding)).transpose()?;
         let (mut mixed, mut row) = (Vec::with_capacity(queries.len()), 0);
         for (index, spans) in of_state().enumerate() {
             let state = &mut *states[spans[0].state];
@@ -55,12 +62,12 @@ impl Core {
                 None => state.seen(lengths(spans))?,
             };
             for span in spans {
-                let (keys, values) = self.seen_by(*span, lengths(spans) + spans[0].start, &seen)?;
+                let seen = self.seen_by(*span, lengths(spans) + spans[0].start, &seen)?;
                 let rows = row..row + span.len;
                 row = rows.end;
                 let pictures = if self.two_way_pictures { batch.pictures_in(&rows) } else { Vec::new() };
                 let query = Queries { rows: &queries[mixed.len()], scaled };
-                mixed.push(self.attend_span(query, (&keys, &values), &pictures)?);
+                mixed.push(self.attend_span(query, &seen, &pictures)?);
             }
         }
         // Padding gives anything of that width.
@@ -89,28 +96,26 @@ impl Core {
         Ok(query.reshape(&[query.dim(0), keys, queries / keys, query.dim(3)])?)
     }
 
-    /// What a span sees of the keys and values `[1, Hk, seen, D]` up to position `end`: nothing after its last row, and nothing that its
-    /// first row's window has left.
-    fn seen_by(&self, span: Span, end: usize, (keys, values): &(Array, Array)) -> Result<(Array, Array)> {
-        let seen = keys.dim(2);
-        let last = seen - (end - span.start - span.len) as i32;
+    /// What a span sees of the positions up to `end`: nothing after its last row, and nothing that its first row's window has left.
+    fn seen_by(&self, span: Span, end: usize, seen: &Seen) -> Result<Seen> {
+        let last = seen.len() - (end - span.start - span.len) as i32;
         let first = self.sliding_window.map_or(0, |window| (last - span.len as i32 + 1 - window).max(0));
-        if (first, last) == (0, seen) {
-            return Ok((keys.clone(), values.clone()));
-        }
-        Ok((slice_axis(keys, 2, first, last)?, slice_axis(values, 2, first, last)?))
+        seen.within(first, last)
     }
 
     /// The queries of a span, `[n, Hq, 1, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
     /// of them; those of each of these pictures see each other.
-    fn attend_span(
-        &self,
-        queries: Queries,
-        (keys, values): (&Array, &Array),
-        pictures: &[Range<i32>],
-    ) -> Result<Array> {
+    fn attend_span(&self, queries: Queries, seen: &Seen, pictures: &[Range<i32>]) -> Result<Array> {
         let query = queries.rows;
         let rows = query.dim(0);
+        let (keys, values) = match seen {
+            Seen::Plain { keys, values } => (keys, values),
+            Seen::Packed { keys, values } if rows == 1 && self.fused == Fused::All => {
+                return self.over_packed(queries, keys, values);
+            }
+            // Of many rows, all numbers are unpacked once for all of them.
+            Seen::Packed { keys, values } => (&packed::unpacked(keys)?, &packed::unpacked(values)?),
+        };
         if self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows) {
             let scale = if queries.scaled { 1.0 } else { self.scale };
             if rows == 1 {
@@ -137,6 +142,14 @@ impl Core {
         let weights = self.weights.of_rows(&scores, self.sliding_window, pictures)?;
         let mixed = matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?;
         Ok(mixed.reshape(&[num_kv_heads * group, rows, 1, width])?.swap_axes(0, 1)?)
+    }
+
+    /// The query of one row over keys and values that stay packed.
+    fn over_packed(&self, queries: Queries, keys: &PackedRows, values: &PackedRows) -> Result<Array> {
+        let query = if queries.scaled { queries.rows.clone() } else { self.scaled(queries.rows)? };
+        let scores = packed::scores(&self.grouped(&query)?, keys)?;
+        let mixed = packed::mixed(&self.weights.of_row(&scores)?, values)?;
+        Ok(mixed.reshape(&[1, self.heads.query as i32, 1, -1])?)
     }
 
     /// `[1, Hq, n, D]` by MLX's own operation.

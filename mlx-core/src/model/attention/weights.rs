@@ -45,7 +45,8 @@ impl AttentionWeights {
         slice_axis(&weights, 3, 0, seen)
     }
 
-    /// The weights of the scores `[rows, Hk, group, seen]` of one row each of several sequences, where `mask` lets them see.
+    /// The weights of the scores `[slots, Hk, group, n, seen]` of rows of several sequences, where `mask`, `[slots, 1, 1, n, seen]`, lets
+    /// them see.
     pub(super) fn of_bucket(&self, scores: &Array, mask: Option<&Array>) -> Result<Array> {
         let mut scores = self.capped(scores)?;
         if let Some(mask) = mask {
@@ -53,9 +54,10 @@ impl AttentionWeights {
         }
         let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
         let seen = scores.dim(-1);
-        let sinks = broadcast_to(sinks, &[scores.dim(0), scores.dim(1), scores.dim(2), 1])?;
+        let shape = [scores.dim(0), scores.dim(1), scores.dim(2), scores.dim(3), 1];
+        let sinks = broadcast_to(sinks.expand_dims(4)?, &shape)?;
         let weights = softmax_axis(concatenate(&[&scores, &sinks], -1)?, -1, true)?;
-        slice_axis(&weights, 3, 0, seen)
+        slice_axis(&weights, 4, 0, seen)
     }
 
     /// The weights of the scores `[1, Hk, group, n, seen]` of the last `n` positions, each of which sees itself and what is before it, at

@@ -8,7 +8,7 @@ use mlx_rs::ops::{
 use mlx_rs::{Array, Dtype};
 
 use crate::array::slice_axis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::segments;
 
 /// The most rows of a block.
@@ -33,27 +33,28 @@ pub(in crate::model) struct Rows {
 }
 
 impl Rows {
-    /// What the rows read, `[n, Hk, G, Dv]`, and the memory after them, `[Hk, G, Dv, Dk]`.
+    /// What the rows read, `[n, Hk, G, Dv]`, and the memories after them, `[S, Hk, G, Dv, Dk]`: of one sequence whose rows follow one
+    /// another, or of `n` with a row each.
     pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
-        let [heads, group, size] = [1, 2, 3].map(|axis| self.value.dim(axis));
-        let empty = || zeros_dtype(&[heads, group, size, self.key.dim(3)], Dtype::Float32);
-        let memory = memory.map_or_else(empty, |memory| Ok(memory.clone()))?;
-        if self.key.dim(0) == 1 { self.step(&memory) } else { self.blocks(&memory) }
+        let Some(memory) = memory else {
+            return Err(Error::Internal("a delta rule was given no memory".into()));
+        };
+        if memory.dim(0) == self.key.dim(0) {
+            return self.step(memory);
+        }
+        let (read, memory) = self.blocks(&memory.squeeze_axes(&[0])?)?;
+        Ok((read, memory.expand_dims(0)?))
     }
 
-    /// One row. Products and sums of each head alone, so that they are the same in any company.
+    /// One row of each sequence. Products and sums of each head alone, so that they are the same in any company.
     fn step(&self, memory: &Array) -> Result<(Array, Array)> {
-        let [heads, group] = [1, 2].map(|axis| self.value.dim(axis));
-        let by_head = [heads, group, 1, 1];
-        let [query, key] = [&self.query, &self.key].map(|rows| rows.swap_axes(0, 1));
-        let (query, key) = (query?, key?);
-        let memory = multiply(memory, exp(&self.log_decay)?.reshape(&[heads, group, 1, -1])?)?;
-        let known = multiply(&memory, &key)?.sum_axis(-1, true)?;
-        let value = self.value.reshape(known.shape())?;
-        let change = multiply(subtract(value, known)?, self.correction.reshape(&by_head)?)?;
-        let memory = add(memory, multiply(change, &key)?)?;
-        let read = multiply(&memory, query)?.sum_axis(-1, false)?;
-        Ok((expand_dims_axes(&read, &[0])?, memory))
+        let [query, key] = [&self.query, &self.key].map(|rows| rows.expand_dims(2));
+        let key = key?;
+        let memory = multiply(memory, exp(&self.log_decay)?.expand_dims(3)?)?;
+        let known = multiply(&memory, &key)?.sum_axis(-1, false)?;
+        let change = multiply(subtract(&self.value, known)?, self.correction.expand_dims(3)?)?;
+        let memory = add(memory, multiply(change.expand_dims(4)?, key)?)?;
+        Ok((multiply(&memory, query?)?.sum_axis(-1, false)?, memory))
     }
 
     /// Several rows, block after block, counted from the first of them.

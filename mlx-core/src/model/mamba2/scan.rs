@@ -1,11 +1,11 @@
 //! The recurrence of Mamba-2. With decay `g`, time step `d`, memory `S` `[P, N]` and the rows `x`, `B`, `C`:
 //! `S = g S + d x B'; y = S C`. A prompt takes it in blocks of rows (Dao and Gu, 2024, arXiv:2405.21060).
 
+use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, exp, expand_dims_axes, matmul, multiply, split_equal, zeros_dtype};
-use mlx_rs::{Array, Dtype};
 
 use crate::array::slice_axis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::segments;
 
 /// The most rows of a block.
@@ -27,23 +27,25 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// What the rows read, `[n, G, R, P]`, and the memory after them, `[G, R, P, N]`.
+    /// What the rows read, `[n, G, R, P]`, and the memories after them, `[S, G, R, P, N]`: of one sequence whose rows follow one
+    /// another, or of `n` with a row each.
     pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
-        let [groups, heads, size] = [1, 2, 3].map(|axis| self.input.dim(axis));
-        let empty = || zeros_dtype(&[groups, heads, size, self.write.dim(3)], Dtype::Float32);
-        let memory = memory.map_or_else(empty, |memory| Ok(memory.clone()))?;
-        if self.input.dim(0) == 1 { self.step(&memory) } else { self.blocks(&memory) }
+        let Some(memory) = memory else {
+            return Err(Error::Internal("a layer of Mamba-2 was given no memory".into()));
+        };
+        if memory.dim(0) == self.input.dim(0) {
+            return self.step(memory);
+        }
+        let (output, memory) = self.blocks(&memory.squeeze_axes(&[0])?)?;
+        Ok((output, memory.expand_dims(0)?))
     }
 
-    /// One row. Products and sums of each head alone, so that they are the same in any company.
+    /// One row of each sequence. Products and sums of each head alone, so that they are the same in any company.
     fn step(&self, memory: &Array) -> Result<(Array, Array)> {
-        let [groups, heads, size] = [1, 2, 3].map(|axis| self.input.dim(axis));
-        let decay = exp(&self.log_decay)?.reshape(&[groups, heads, 1, 1])?;
-        let input = self.input.reshape(&[groups, heads, size, 1])?;
-        let [write, read] = [&self.write, &self.read].map(|rows| rows.swap_axes(0, 1));
-        let memory = add(multiply(memory, decay)?, multiply(input, write?)?)?;
-        let output = multiply(&memory, read?)?.sum_axis(-1, false)?;
-        Ok((expand_dims_axes(&output, &[0])?, memory))
+        let decay = exp(&self.log_decay)?.expand_dims(4)?;
+        let [write, read] = [&self.write, &self.read].map(|rows| rows.expand_dims(2));
+        let memory = add(multiply(memory, decay)?, multiply(self.input.expand_dims(4)?, write?)?)?;
+        Ok((multiply(&memory, read?)?.sum_axis(-1, false)?, memory))
     }
 
     /// Several rows, block after block, counted from the first of them.

@@ -1,0 +1,32 @@
+//! A decode step gives the GPU about as many operations for 32 sequences as for one, whatever their lengths: each is a kernel launch.
+
+use mlx_core::backend::Backend;
+use mlx_core::model;
+use mlx_core::operations::of_step;
+use mlx_core::weights::WeightPolicy;
+use mlx_tests::golden::FAMILIES;
+use mlx_tests::{device, model_folder};
+
+/// What a step of many sequences may take for the operations of a step of one.
+fn most(one: f64) -> f64 {
+    1.25 * one + 12.0
+}
+
+#[test]
+fn a_step_of_32_sequences_has_the_operations_of_one() {
+    let _turn = device();
+    let lengths = [40, 60, 130, 260, 300];
+    let mut wrong = Vec::new();
+    for name in FAMILIES {
+        let policy = WeightPolicy::new(Backend::GPU, false);
+        let model = model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads");
+        let count = |lengths: &[usize]| of_step(model.as_ref(), lengths).expect("the steps run");
+        let one = count(&[40]);
+        let many = count(&[40; 32]);
+        let mixed = count(&lengths.into_iter().cycle().take(32).collect::<Vec<_>>());
+        if many > most(one) || mixed > most(one) {
+            wrong.push(format!("{name}: {one} for one, {many} for 32, {mixed} for 32 of several lengths"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
