@@ -248,9 +248,9 @@ array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optiona
 
 array gather_qmm(const array& x, const array& w, const array& scales, const std::optional<array>& biases, std::optional<array> lhs_indices,
                  std::optional<array> rhs_indices, bool transpose, std::optional<int> group_size, std::optional<int> bits,
-                 const std::string& mode, bool sorted_indices, StreamOrDevice s) {
+                 const std::string& mode, const std::optional<array>& global_scale, bool sorted_indices, StreamOrDevice s) {
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
-  if (is_ours(x, s) && transpose && packed && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
+  if (is_ours(x, s) && transpose && packed && !global_scale && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
     const std::size_t most = rows_at_a_time(sorted_indices, rows_of_fixed_bits(packed->packing, packed->bits));
     const Stack stack{w.shape(0), packed->n(), packed->k(), most};
     const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, stack.count, s);
@@ -260,7 +260,7 @@ array gather_qmm(const array& x, const array& w, const array& scales, const std:
                                });
   }
   static const auto others = next(&gather_qmm);
-  return others(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode, sorted_indices, s);
+  return others(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode, global_scale, sorted_indices, s);
 }
 
 array dequantize(const array& w, const array& scales, const std::optional<array>& biases, std::optional<int> group_size, std::optional<int> bits,

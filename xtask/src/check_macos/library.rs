@@ -9,7 +9,12 @@ use anyhow::{Context, Result, ensure};
 use crate::dist::{files, macos};
 use crate::mach_o::Library;
 use crate::process::output;
-use crate::setup::{compile::Compiler, recipe::Recipe, system::System, wheels};
+use crate::setup::{
+    compile::Compiler,
+    recipe::{self, Recipe},
+    system::System,
+    wheels,
+};
 
 /// The oldest macOS that MLX's packages are for.
 const PLATFORM: &str = "macosx_14_0_arm64";
@@ -29,9 +34,7 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
         let wheels = System::MacOs.wheels(&recipe.mlx);
         wheels::unpack(&wheels[..1], &[PLATFORM], &build)?;
     }
-    let helpers = build.join("helpers");
-    fs::create_dir_all(&helpers)?;
-    fs::write(helpers.join("portability.h"), include_str!("../../../crates/cpu-kernels/portability.h"))?;
+    recipe::write_helpers(&build)?;
     let mut words = vec![python.display().to_string()];
     words.extend(["-m", "ziglang", "c++", "-target", TARGET].map(str::to_owned));
     words.extend(MISSING.map(str::to_owned));

@@ -133,7 +133,11 @@ impl<'a> Compiler<'a> {
     fn object(&self, source: &Path, object: &Path) -> Result<()> {
         let mut command = self.command();
         command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(object).arg(source);
-        command.arg("-include").arg(self.build.join("helpers/portability.h"));
+        let helpers = self.build.join("helpers");
+        command.arg("-include").arg(helpers.join("portability.h"));
+        if source.starts_with(self.mlx_c) {
+            command.arg("-include").arg(helpers.join("newer_mlx.h"));
+        }
         command.arg("-I").arg(self.build.join("mlx/include")).arg("-I").arg(self.mlx_c);
         output(&mut command, self.system.install_compiler())
             .with_context(|| format!("{} does not compile", source.display()))?;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{
     registry::{self, Package},
@@ -17,49 +17,62 @@ use crate::workspace;
 /// Raise this when the steps change; changes of the helper sources are noticed without it.
 const VERSION: u32 = 1;
 
-/// Files of crates/cpu-kernels: their names and texts.
-macro_rules! kernels {
-    ($($name:literal,)*) => { &[$(($name, include_str!(concat!("../../../crates/cpu-kernels/", $name)))),*] };
+/// The version of MLX whose packages are linked.
+const MLX: &str = "0.32.4";
+
+/// The version of MLX that mlx-c's sources were written for. crates/mlx-extra/newer_mlx.h closes the gap.
+const MLX_OF_MLX_C: &str = "0.32.2";
+
+/// Files of folders in crates: their names and texts.
+macro_rules! files {
+    ($($folder:literal: [$($name:literal,)*],)*) => {
+        &[$($(($name, include_str!(concat!("../../../crates/", $folder, "/", $name))),)*)*]
+    };
 }
 
 /// The sources that are compiled beside mlx-c's.
-const HELPERS: &[(&str, &str)] = kernels![
-    "portability.h",
-    "registers.h",
-    "lanes.h",
-    "processors.h",
-    "workers.h",
-    "blas.h",
-    "blas.cpp",
-    "ahead.h",
-    "by_columns.h",
-    "few_rows.h",
-    "tiles.h",
-    "formats.h",
-    "packed.h",
-    "packed_formats.h",
-    "products.h",
-    "weights.h",
-    "block_float.h",
-    "block_float_left.h",
-    "block_float_right.h",
-    "block_float.cpp",
-    "halves.cpp",
-    "packed.cpp",
-    "pointwise.h",
-    "pointwise.cpp",
-    "operands.h",
-    "operations.h",
-    "operations.cpp",
-    "moves.h",
-    "moves.cpp",
-    "rotation.cpp",
-    "row_attention.cpp",
-    "weight_operations.cpp",
-    "clock.cpp",
-    "self_check_operations.h",
-    "self_check_moves.h",
-    "self_check.cpp",
+const HELPERS: &[(&str, &str)] = files![
+    "cpu-kernels": [
+        "portability.h",
+        "registers.h",
+        "lanes.h",
+        "processors.h",
+        "workers.h",
+        "blas.h",
+        "blas.cpp",
+        "ahead.h",
+        "by_columns.h",
+        "few_rows.h",
+        "tiles.h",
+        "formats.h",
+        "packed.h",
+        "packed_formats.h",
+        "products.h",
+        "weights.h",
+        "block_float.h",
+        "block_float_left.h",
+        "block_float_right.h",
+        "block_float.cpp",
+        "halves.cpp",
+        "packed.cpp",
+        "pointwise.h",
+        "pointwise.cpp",
+        "operands.h",
+        "operations.h",
+        "operations.cpp",
+        "moves.h",
+        "moves.cpp",
+        "rotation.cpp",
+        "row_attention.cpp",
+        "weight_operations.cpp",
+        "clock.cpp",
+        "self_check_operations.h",
+        "self_check_moves.h",
+        "self_check.cpp",
+    ],
+    "mlx-extra": [
+        "newer_mlx.h",
+    ],
 ];
 
 pub(crate) struct Recipe {
@@ -107,7 +120,8 @@ impl Recipe {
         let host = registry::host()?;
         let package = registry::package(&root, "mlx-sys", &host)?;
         let mlx_c = package.folder.join("src/mlx-c");
-        let mlx = pinned_mlx(&mlx_c)?;
+        check_mlx_c(&mlx_c)?;
+        let mlx = MLX.to_owned();
         let native = root.join("target/native");
         let system = choose(System::of(&host)?)?;
         let folder = native.join(format!("mlx-{mlx}-{:016x}", fingerprint(&root, &package, &host, system)));
@@ -147,11 +161,18 @@ fn fingerprint(root: &Path, package: &Package, host: &str, system: System) -> u6
     hasher.finish()
 }
 
-/// The version of MLX that this mlx-c was written for.
-fn pinned_mlx(mlx_c: &Path) -> Result<String> {
+/// Fails if this mlx-c was written for another version of MLX than the one that newer_mlx.h knows.
+fn check_mlx_c(mlx_c: &Path) -> Result<()> {
     let path = mlx_c.join("CMakeLists.txt");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    find_tag(&text).with_context(|| format!("{} names no `GIT_TAG v…` of MLX", path.display()))
+    let tag = find_tag(&text).with_context(|| format!("{} names no `GIT_TAG v…` of MLX", path.display()))?;
+    ensure!(
+        tag == MLX_OF_MLX_C,
+        "{} is for MLX {tag}; MLX {MLX} is linked with an mlx-c for {MLX_OF_MLX_C}. Change the versions in \
+         xtask/src/setup/recipe.rs and check crates/mlx-extra/newer_mlx.h",
+        path.display()
+    );
+    Ok(())
 }
 
 fn find_tag(cmake: &str) -> Option<String> {

@@ -17,13 +17,17 @@ pub(crate) enum System {
 const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 /// What MLX's wheel for NVIDIA GPUs requires. libmlx.so looks for them beside itself, as pip lays them; linking needs none of them.
-const NVIDIA: [&str; 6] = [
+const NVIDIA: [&str; 9] = [
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-nvrtc==13.5.37",
     "nvidia-cublas==13.10.0.20",
     "nvidia-cudnn-cu13==9.28.1.4",
     "nvidia-cufft==12.5.0.14",
+    "nvidia-cusolver==12.4.1.2",
     "nvidia-nccl-cu13==2.32.3",
+    // cuSOLVER requires them.
+    "nvidia-cusparse==12.9.4.2",
+    "nvidia-nvjitlink==13.5.37",
 ];
 
 impl System {
