@@ -32,6 +32,9 @@ pub struct Backend {
     pub fused_narrow_rope: bool,
     /// Several steps at once are multiplied by a stack of packed matrices. MLX 0.32.2 for NVIDIA GPUs takes its first matrix for all of it.
     pub broadcast_stacks: bool,
+    /// A step of the gated delta rule is one operation, after a check at load. MLX has kernels for it only on Metal; a CPU uses the rule
+    /// written out, which is the reference.
+    pub fused_gated_delta: bool,
     /// Packed weights stay packed.
     pub keeps_packed: bool,
     /// A model computes in the checkpoint's type. On a CPU MLX has no fast kernels for halves: models compute in f32 there.
@@ -59,6 +62,7 @@ impl Backend {
         fused_rope: HAS_KERNELS,
         fused_narrow_rope: true,
         broadcast_stacks: true,
+        fused_gated_delta: false,
         keeps_packed: true,
         keeps_floats: false,
         keeps_halves: HAS_KERNELS,
@@ -75,6 +79,7 @@ impl Backend {
         fused_rope: true,
         fused_narrow_rope: true,
         broadcast_stacks: true,
+        fused_gated_delta: true,
         keeps_packed: true,
         keeps_floats: true,
         keeps_halves: false,
@@ -85,7 +90,8 @@ impl Backend {
     };
 
     /// What suits an NVIDIA GPU.
-    pub const CUDA: Self = Self { fused_narrow_rope: false, broadcast_stacks: false, ..Self::GPU };
+    pub const CUDA: Self =
+        Self { fused_narrow_rope: false, broadcast_stacks: false, fused_gated_delta: false, ..Self::GPU };
 
     /// Returns the choices for the default device. The first call selects the device and starts MLX's scheduler.
     pub fn detect() -> Result<Self> {

@@ -4,9 +4,10 @@
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 mod filled;
+mod gated_delta;
+mod results;
 
 use std::ffi::CStr;
-use std::sync::Once;
 
 use ::mlx_sys::{
     mlx_array, mlx_array_new, mlx_dequantize, mlx_device_count, mlx_device_free, mlx_device_info,
@@ -21,6 +22,8 @@ use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
 pub(crate) use filled::filled;
+pub(crate) use gated_delta::{DeltaRows, gated_delta_update};
+use results::{catch_errors, new_array};
 
 /// What mlx-c answers where a device has no such value.
 const NOT_THERE: i32 = 2;
@@ -358,23 +361,6 @@ fn about(name: &str, packed: Operand) -> String {
     format!(
         "{name} failed in mode {mode:?} with {bits} bits, groups of {group}, weights {weight:?} and scales {scales:?}"
     )
-}
-
-/// Owns what `call` makes in the place that it is given; `message` says what failed.
-fn new_array(call: impl FnOnce(*mut mlx_array) -> i32, message: impl FnOnce() -> String) -> Result<Array> {
-    catch_errors();
-    // SAFETY: it only makes an empty handle, which owns nothing.
-    let mut result = unsafe { mlx_array_new() };
-    let status = call(&raw mut result);
-    // SAFETY: the handle has no other owner; the value made here frees it once.
-    let array = unsafe { Array::from_ptr(result) };
-    if status == 0 { Ok(array) } else { Err(Error::Mlx(message())) }
-}
-
-/// Installs mlx-rs' error handler, which its first operation does. Without a handler MLX ends the process on an error.
-fn catch_errors() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| drop(Array::from_f32(0.0).reshape(&[1])));
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use ::mlx_sys::{
 use mlx_rs::{Array, Stream};
 use safetensors::Dtype;
 
-use super::{catch_errors, new_array};
+use super::results::{catch_errors, new_array};
 use crate::error::{Error, Result};
 use crate::stream_errors::report_to_waits_only;
 

@@ -14,6 +14,7 @@ mod ends;
 pub mod family;
 mod feed_forward;
 mod footprint;
+mod fused_delta;
 mod gated_delta;
 #[cfg(test)]
 mod halves;

@@ -72,6 +72,7 @@ const HELPERS: &[(&str, &str)] = files![
     ],
     "mlx-extra": [
         "newer_mlx.h",
+        "gated_delta.cpp",
     ],
 ];
 

@@ -115,9 +115,10 @@ impl System {
                 "rotation.cpp",
                 "row_attention.cpp",
                 "clock.cpp",
+                "gated_delta.cpp",
             ],
-            Self::Plain | Self::Cuda => &["clock.cpp"],
-            Self::MacOs => &[],
+            Self::Plain | Self::Cuda => &["clock.cpp", "gated_delta.cpp"],
+            Self::MacOs => &["gated_delta.cpp"],
         }
     }
 
