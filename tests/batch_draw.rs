@@ -129,6 +129,39 @@ fn a_row_draws_the_same_token_alone_and_in_a_batch() {
     }
 }
 
+/// So many logits that several threads draw, where the machine has them.
+#[test]
+fn rows_that_threads_share_give_the_tokens_of_one() {
+    let _turn = device();
+    let width = 1 << 15;
+    let many = || (0..4).flat_map(|_| samplers()).collect::<Vec<_>>();
+    let (mut together, mut alone) = (many(), many());
+    let value = |index: usize| ((index * 7919 % 100_003) as f32 / 1000.0).sin() * 6.0;
+    let mut values: Vec<f32> = (0..together.len() * width).map(value).collect();
+    values[5 * width + 9] = f32::NAN;
+    let array = Array::from_slice(&values, &[together.len() as i32, width as i32]);
+    let (batch, mut scratch) = (Rows::new(&array).expect("a cast"), Scratch::default());
+    for step in 0..3 {
+        let request = |(row, (sampler, history))| DrawRequest { row, sampler, history };
+        let mut company: Vec<_> = together
+            .iter_mut()
+            .map(|(sampler, history)| (sampler, &*history))
+            .enumerate()
+            .map(request)
+            .collect();
+        let drawn = Sampler::draw(&batch, &mut company, &mut scratch).expect("the rows can be read");
+        for (row, of_batch) in drawn.iter().enumerate() {
+            let (sampler, history) = &mut alone[row];
+            let values = &values[row * width..(row + 1) * width];
+            let of_one = sampler.draw_row(values, history, &mut Scratch::default());
+            assert!(same(of_batch, &of_one), "step {step}, row {row}: {of_batch:?} and {of_one:?}");
+            let token = of_batch.as_ref().map_or(1, |draw| draw.token);
+            history.push(token);
+            together[row].1.push(token);
+        }
+    }
+}
+
 /// A step with log-probabilities keeps only the requested numbers, not the row.
 #[test]
 fn log_probabilities_keep_no_row() {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mlx_core::Result;
+use mlx_core::array::Rows;
 use mlx_core::sampling::{
-    Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, TokenTable, uniform,
+    DrawRequest, Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, TokenTable, uniform,
 };
+use mlx_rs::Array;
 
 use crate::figures::{Figures, median};
 
@@ -20,6 +22,9 @@ pub(crate) fn measure(_: &[String]) -> Result<Figures> {
         for (name, options) in filters() {
             figures.add(format!("{name}, {width}, µs"), draws(width, &options)?);
         }
+    }
+    for (name, options) in filters() {
+        figures.add(format!("{name}, 32 rows of 151936, µs"), draws_of_rows(32, &options)?);
     }
     figures.add("sixteen rows with three penalties each, 32000, µs", sixteen_rows()?);
     Ok(figures)
@@ -89,6 +94,21 @@ pub(crate) fn draws(width: usize, options: &SamplingOptions) -> Result<f64> {
     let history = history(100, width);
     microseconds(DRAWS, || {
         black_box(sampler.draw_row(black_box(&row), &history, &mut scratch)?);
+        Ok(())
+    })
+}
+
+/// Draws from so many rows at once, as a step does.
+fn draws_of_rows(count: usize, options: &SamplingOptions) -> Result<f64> {
+    let width = VOCABULARIES[1];
+    let rows = Rows::new(&Array::from_slice(&row(width).repeat(count), &[count as i32, width as i32]))?;
+    rows.wait()?;
+    let mut samplers = (0..count).map(|_| sampler(options)).collect::<Result<Vec<_>>>()?;
+    let (history, mut scratch) = (history(100, width), Scratch::default());
+    microseconds(DRAWS / 10, || {
+        let request = |(row, sampler)| DrawRequest { row, sampler, history: &history };
+        let mut requests: Vec<DrawRequest> = samplers.iter_mut().enumerate().map(request).collect();
+        black_box(Sampler::draw(&rows, &mut requests, &mut scratch)?);
         Ok(())
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::filters::{Candidates, min_p_floor};
 use super::parameters::SamplingParams;
 use super::params::Xtc;
+use super::scan::Scan;
 
 /// A filter that is on, with its setting.
 #[derive(Debug, Clone, Copy)]
@@ -39,33 +40,42 @@ impl Chain {
         Self { filters: filters.into_iter().flatten().collect(), protected }
     }
 
-    /// Leaves in `pool` what the filters leave of the row; false if none of them runs. `gate` is the uniform number that
+    /// Leaves in `pool` what the filters leave of the row that `scan` has read; false if none of them runs. `gate` is the uniform number that
     /// decides whether XTC runs.
-    pub(super) fn filter(&self, row: &[f32], gate: f64, pool: &mut Candidates) -> bool {
+    pub(super) fn filter(&self, row: &[f32], scan: &Scan, gate: f64, pool: &mut Candidates) -> bool {
         let runs = |filter: &&Filter| match filter {
             Filter::Xtc(xtc) => gate < f64::from(xtc.probability),
             _ => true,
         };
         let mut filters = self.filters.iter().filter(runs);
         let Some(&first) = filters.next() else { return false };
-        self.start(first, row, pool);
+        self.start(first, row, scan, pool);
         for &filter in filters {
             self.apply(filter, pool);
         }
         true
     }
 
+    /// About how often a draw reads the row, in passes that only compare.
+    pub(super) fn cost(&self) -> usize {
+        match self.filters.first() {
+            Some(Filter::TopK(_) | Filter::MinP(_)) => 2,
+            None => 8,
+            Some(Filter::TopP(_) | Filter::TypicalP(_) | Filter::Xtc(_)) => 32,
+        }
+    }
+
     /// Applies the first filter, which takes no more of the row than it needs.
-    fn start(&self, filter: Filter, row: &[f32], pool: &mut Candidates) {
+    fn start(&self, filter: Filter, row: &[f32], scan: &Scan, pool: &mut Candidates) {
         match filter {
-            Filter::TopK(count) => pool.top_k_of_row(row, count),
-            Filter::TopP(p) => pool.top_p_of_row(row, p),
+            Filter::TopK(count) => pool.top_k_of_row(row, scan, count),
+            Filter::TopP(p) => pool.top_p_of_row(row, scan, p),
             Filter::MinP(p) => {
-                pool.at_least(row, min_p_floor(row, p));
+                pool.at_least(row, scan, min_p_floor(scan.top(), p));
                 pool.min_p(p);
             }
             Filter::TypicalP(_) | Filter::Xtc(_) => {
-                pool.at_least(row, f32::NEG_INFINITY);
+                pool.at_least(row, scan, f32::NEG_INFINITY);
                 self.apply(filter, pool);
             }
         }

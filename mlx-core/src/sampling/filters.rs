@@ -3,8 +3,9 @@
 
 use std::cmp::Ordering;
 
-use super::math::{exp, largest, mass};
+use super::math::{exp, mass_by_value};
 use super::params::Xtc;
+use super::scan::{BLOCK, Scan};
 
 /// A token that may still be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,9 +24,6 @@ pub(super) struct Candidates {
     peaks: Vec<f32>,
 }
 
-/// Values that are represented by their largest one in the search for the top k of a row.
-const BLOCK: usize = 64;
-
 /// Falling logit, then rising id: the one order of candidates, so that ties have one answer.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that sorting asks for")]
 fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
@@ -34,29 +32,32 @@ fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
 
 impl Candidates {
     /// Takes all tokens whose logit is at least `floor` and above minus infinity.
-    pub(super) fn at_least(&mut self, row: &[f32], floor: f32) {
+    pub(super) fn at_least(&mut self, row: &[f32], scan: &Scan, floor: f32) {
         self.kept.clear();
-        for (block, first) in row.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
-            if largest(block) >= floor {
-                let kept = |&(_, &logit): &(u32, &f32)| logit >= floor && logit > f32::NEG_INFINITY;
-                let kept = (first..).zip(block).filter(kept);
-                self.kept.extend(kept.map(|(id, &logit)| Candidate { id, logit }));
+        let blocks = row.chunks(BLOCK).zip(scan.peaks()).zip((0..).step_by(BLOCK));
+        for ((block, _), first) in blocks.filter(|((_, peak), _)| **peak >= floor) {
+            // Every value is written, and the next one overwrites it unless it is kept: a branch would be guessed wrong too often.
+            let (mut kept, mut count) = ([Candidate { id: 0, logit: 0.0 }; BLOCK], 0);
+            for (id, &logit) in (first..).zip(block) {
+                kept[count] = Candidate { id, logit };
+                count += usize::from(logit >= floor && logit > f32::NEG_INFINITY);
             }
+            self.kept.extend_from_slice(&kept[..count]);
         }
     }
 
     /// Takes the `count` likeliest tokens of a row, exactly that many on ties (top-k: Fan et al., 2018,
     /// arXiv:1805.04833).
-    pub(super) fn top_k_of_row(&mut self, row: &[f32], count: usize) {
+    pub(super) fn top_k_of_row(&mut self, row: &[f32], scan: &Scan, count: usize) {
         self.peaks.clear();
-        self.peaks.extend(row.chunks(BLOCK).map(largest));
+        self.peaks.extend_from_slice(scan.peaks());
         let floor = if (1..self.peaks.len()).contains(&count) {
             // `count` blocks reach this peak, so at least as many tokens do.
             *self.peaks.select_nth_unstable_by(count - 1, |left, right| right.total_cmp(left)).1
         } else {
             f32::NEG_INFINITY
         };
-        self.at_least(row, floor);
+        self.at_least(row, scan, floor);
         self.top_k(count);
     }
 
@@ -79,10 +80,12 @@ impl Candidates {
 
     /// top-p (Holtzman et al., 2019, arXiv:1904.09751) of a whole row: the fewest likeliest tokens whose share of
     /// the mass reaches `p`.
-    pub(super) fn top_p_of_row(&mut self, row: &[f32], p: f32) {
-        let top = largest(row);
-        let target = share_of(mass(row, top), p);
-        self.at_least(row, mass_floor(row, top, target));
+    pub(super) fn top_p_of_row(&mut self, row: &[f32], scan: &Scan, p: f32) {
+        let top = scan.top();
+        let mut by_distance = MassByDistance::default();
+        let total = mass_by_value(row, top, |values, masses| by_distance.add(values, masses, top));
+        let target = share_of(total, p);
+        self.at_least(row, scan, by_distance.floor(top, target));
         self.cut_at_mass(target, by_rank, |it| it.logit - top);
     }
 
@@ -176,28 +179,41 @@ fn share_of(total: f64, p: f32) -> f64 {
     f64::from(p) * (1.0 - f64::from(f32::EPSILON) / 2.0) * total
 }
 
-/// A floor above which the mass reaches `target`, and not much higher than it has to be.
-fn mass_floor(row: &[f32], top: f32, target: f64) -> f32 {
-    // The mass by distance from the top, in quarters of a logit; what is beyond all of them is in the last.
-    const PER_LOGIT: f32 = 4.0;
-    let mut buckets = [0.0f64; 128];
-    for &logit in row {
-        let distance = top - logit;
-        buckets[((distance * PER_LOGIT) as usize).min(127)] += f64::from(exp(-distance));
+/// The mass of a row by distance from its top, in quarters of a logit; what is beyond all of them is in the last.
+struct MassByDistance([f64; 128]);
+
+impl Default for MassByDistance {
+    fn default() -> Self {
+        Self([0.0; 128])
     }
-    let mut mass = 0.0;
-    let reached = buckets[..127].iter().position(|bucket| {
-        mass += bucket;
-        mass >= target
-    });
-    // Half a bucket more than needed, so that no rounding can matter.
-    reached.map_or(f32::NEG_INFINITY, |bucket| top - (bucket as f32 + 1.5) / PER_LOGIT)
+}
+
+impl MassByDistance {
+    const PER_LOGIT: f32 = 4.0;
+
+    fn add(&mut self, values: &[f32], masses: &[f32], top: f32) {
+        for (&value, &mass) in values.iter().zip(masses) {
+            let bucket = ((top - value) * Self::PER_LOGIT) as usize;
+            self.0[bucket.min(127)] += f64::from(mass);
+        }
+    }
+
+    /// A floor above which the mass reaches `target`, and not much higher than it has to be.
+    fn floor(&self, top: f32, target: f64) -> f32 {
+        let mut mass = 0.0;
+        let reached = self.0[..127].iter().position(|bucket| {
+            mass += bucket;
+            mass >= target
+        });
+        // Half a bucket more than needed, so that no rounding can matter.
+        reached.map_or(f32::NEG_INFINITY, |bucket| top - (bucket as f32 + 1.5) / Self::PER_LOGIT)
+    }
 }
 
 /// A floor below which no token survives [`Candidates::min_p`].
-pub(super) fn min_p_floor(row: &[f32], p: f32) -> f32 {
+pub(super) fn min_p_floor(top: f32, p: f32) -> f32 {
     // A little lower than the bound, which `min_p` then decides with its own arithmetic.
-    largest(row) + p.ln() - 1e-3
+    top + p.ln() - 1e-3
 }
 
 #[cfg(test)]
@@ -211,9 +227,15 @@ mod tests {
     fn left(shares: &[f32], filter: impl FnOnce(&mut Candidates)) -> Vec<u32> {
         let row: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
         let mut pool = Candidates::default();
-        pool.at_least(&row, f32::NEG_INFINITY);
+        pool.at_least(&row, &scan(&row), f32::NEG_INFINITY);
         filter(&mut pool);
         ids(&pool.kept)
+    }
+
+    fn scan(row: &[f32]) -> Scan {
+        let mut scan = Scan::default();
+        scan.read(row);
+        scan
     }
 
     fn scattered(length: u32) -> Vec<f32> {
@@ -223,7 +245,8 @@ mod tests {
     #[test]
     fn the_head_is_exact_and_ties_go_to_the_lower_id() {
         let mut pool = Candidates::default();
-        pool.top_k_of_row(&[2.0, 5.0, 2.0, 2.0], 2);
+        let ties = [2.0, 5.0, 2.0, 2.0];
+        pool.top_k_of_row(&ties, &scan(&ties), 2);
         assert_eq!(ids(pool.ranked()), [1, 0]);
         let row = scattered(9000);
         let mut sorted: Vec<u32> = (0..9000).collect();
@@ -231,7 +254,7 @@ mod tests {
             row[right as usize].total_cmp(&row[left as usize]).then(left.cmp(&right))
         });
         for count in [0, 1, 7, 64, 140, 141, 500, 9000] {
-            pool.top_k_of_row(&row, count);
+            pool.top_k_of_row(&row, &scan(&row), count);
             assert_eq!(ids(pool.ranked()), sorted[..count], "{count}");
         }
     }
@@ -264,7 +287,7 @@ mod tests {
                 });
                 let mut expected: Vec<u32> = kept.map(|it| it.id).collect();
                 expected.sort_unstable();
-                pool.top_p_of_row(&row, p);
+                pool.top_p_of_row(&row, &scan(&row), p);
                 assert_eq!(ids(&pool.kept), expected, "p = {p}, scale {scale}");
             }
         }

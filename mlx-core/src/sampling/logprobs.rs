@@ -1,6 +1,7 @@
 //! Log-probabilities under the model's raw row.
 
-use super::math::{is_broken, largest, log_sum_exp};
+use super::math::log_sum_exp;
+use super::scan::Scan;
 use super::scratch::Scratch;
 use crate::error::{Error, Result};
 
@@ -18,22 +19,29 @@ pub struct TokenLogprob {
 /// # Errors
 /// When the row holds a NaN or plus infinity, or no finite logit.
 pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Result<TokenLogprob> {
-    check_row(row)?;
-    let normalizer = log_sum_exp(row);
+    scratch.raw.read(row);
+    check_row(&scratch.raw)?;
+    Ok(score_read(row, token, count, scratch))
+}
+
+/// The same for a row that is checked, and that `scratch.raw` has read.
+pub(super) fn score_read(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> TokenLogprob {
+    let (scan, pool) = (&scratch.raw, &mut scratch.choice.pool);
+    let normalizer = log_sum_exp(row, scan.top());
     let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
-    scratch.pool.top_k_of_row(row, count);
-    Ok(TokenLogprob {
+    pool.top_k_of_row(row, scan, count);
+    TokenLogprob {
         logprob: logprob(row[token as usize]),
-        top: scratch.pool.ranked().iter().map(|it| (it.id, logprob(it.logit))).collect(),
-    })
+        top: pool.ranked().iter().map(|it| (it.id, logprob(it.logit))).collect(),
+    }
 }
 
 /// A row that holds no distribution is an error, never a random token.
-pub(super) fn check_row(row: &[f32]) -> Result<()> {
-    if is_broken(row) {
+pub(super) fn check_row(scan: &Scan) -> Result<()> {
+    if scan.is_broken() {
         return Err(Error::NotFinite("a logit"));
     }
-    if largest(row) == f32::NEG_INFINITY {
+    if scan.top() == f32::NEG_INFINITY {
         return Err(Error::Sampling("the model gave no token any probability".into()));
     }
     Ok(())

@@ -45,43 +45,22 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, |best, value| if value > best { value } else { best })
 }
 
-/// The first place of the largest value.
-pub(crate) fn argmax(row: &[f32]) -> usize {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (block, values) in row.chunks(BLOCK).enumerate() {
-        let top = largest(values);
-        if top > best.1 {
-            best = (block, top);
-        }
-    }
-    let (block, top) = best;
-    let start = block * BLOCK;
-    start + row[start..].iter().position(|&value| value >= top).unwrap_or(0)
-}
-
-/// Whether the row has a NaN or plus infinity.
-pub(crate) fn is_broken(row: &[f32]) -> bool {
-    // Both have all exponent bits set; of those, only minus infinity is allowed.
-    const INFINITY: u32 = 0x7f80_0000;
-    const MINUS_INFINITY: u32 = 0xff80_0000;
-    let broken = row.iter().fold(0, |broken, value| {
-        let bits = value.to_bits();
-        broken | (u32::from(bits & INFINITY == INFINITY) & u32::from(bits != MINUS_INFINITY))
-    });
-    broken != 0
-}
-
 /// The sum of `exp((x - top) * scale)` over one block of at most [`BLOCK`] values.
 fn block_mass(block: &[f32], top: f32, scale: f32) -> f64 {
+    sum_of_block(block, |value| exp((value - top) * scale))
+}
+
+/// The sum of a function of the values of a block. Each lane adds up by itself.
+fn sum_of_block(block: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let (chunks, rest) = block.as_chunks::<LANES>();
     let mut lanes = [0.0f32; LANES];
     for chunk in chunks {
         for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane += exp((value - top) * scale);
+            *lane += of(value);
         }
     }
     lanes.iter().map(|&lane| f64::from(lane)).sum::<f64>()
-        + rest.iter().map(|&value| f64::from(exp((value - top) * scale))).sum::<f64>()
+        + rest.iter().map(|&value| f64::from(of(value))).sum::<f64>()
 }
 
 /// The sum of `exp(x - top)` over the row; `top` is its largest value.
@@ -89,16 +68,28 @@ pub(crate) fn mass(row: &[f32], top: f32) -> f64 {
     row.chunks(BLOCK).map(|block| block_mass(block, top, 1.0)).sum()
 }
 
-/// The natural logarithm of the sum of `exp(x)` over the row.
-pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
-    let top = largest(row);
+/// The same sum, from numbers that are given to `each` with the values they are of.
+pub(crate) fn mass_by_value(row: &[f32], top: f32, mut each: impl FnMut(&[f32], &[f32])) -> f64 {
+    let mut masses = [0.0f32; BLOCK];
+    let of_block = |block: &[f32]| {
+        let masses = &mut masses[..block.len()];
+        for (mass, &value) in masses.iter_mut().zip(block) {
+            *mass = exp(value - top);
+        }
+        each(block, masses);
+        sum_of_block(masses, |mass| mass)
+    };
+    row.chunks(BLOCK).map(of_block).sum()
+}
+
+/// The natural logarithm of the sum of `exp(x)` over the row; `top` is its largest value.
+pub(crate) fn log_sum_exp(row: &[f32], top: f32) -> f64 {
     f64::from(top) + mass(row, top).ln()
 }
 
 /// The place at `uniform` of the cumulative distribution of `softmax(x * scale)`, in the order of the row.
-/// Places of no mass are never chosen. `blocks` is scratch.
-pub(crate) fn place(row: &[f32], scale: f32, uniform: f64, blocks: &mut Vec<f64>) -> usize {
-    let top = largest(row);
+/// Places of no mass are never chosen. `top` is the largest value; `blocks` is scratch.
+pub(crate) fn place(row: &[f32], top: f32, scale: f32, uniform: f64, blocks: &mut Vec<f64>) -> usize {
     blocks.clear();
     blocks.extend(row.chunks(BLOCK).map(|block| block_mass(block, top, scale)));
     let mut target = uniform * blocks.iter().sum::<f64>();
@@ -159,17 +150,19 @@ mod tests {
     }
 
     #[test]
-    fn scans_of_a_row_agree_with_the_plain_way() {
+    fn sums_of_a_row_agree_with_the_plain_way() {
         let row: Vec<f32> = (0..5000).map(|place| ((place * 7919) % 5003) as f32 / 300.0 - 8.0).collect();
-        let (best, top) = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (place, &value)| {
-            if value > best.1 { (place, value) } else { best }
-        });
-        assert_eq!((argmax(&row), largest(&row)), (best, top));
+        let top = largest(&row);
+        assert_eq!(top.to_bits(), row.iter().copied().fold(f32::NEG_INFINITY, f32::max).to_bits());
         let sum: f64 = row.iter().map(|&value| f64::from(value).exp()).sum();
-        assert!((log_sum_exp(&row) - sum.ln()).abs() < 1e-6);
-        assert!(!is_broken(&row) && !is_broken(&[f32::NEG_INFINITY]));
-        assert!(is_broken(&[0.0, f32::NAN]) && is_broken(&[f32::INFINITY]) && is_broken(&[-f32::NAN]));
-        assert_eq!(argmax(&[f32::NEG_INFINITY, f32::NEG_INFINITY]), 0);
+        assert!((log_sum_exp(&row, top) - sum.ln()).abs() < 1e-6);
+        let mut seen = Vec::new();
+        let sum = mass_by_value(&row, top, |values, masses| {
+            seen.extend(values.iter().copied().zip(masses.iter().copied()));
+        });
+        assert_eq!(sum.to_bits(), mass(&row, top).to_bits());
+        let of_each = row.iter().map(|&value| (value, exp(value - top)));
+        assert_eq!(seen, of_each.collect::<Vec<_>>());
     }
 
     #[test]
@@ -179,7 +172,7 @@ mod tests {
         let mut blocks = Vec::new();
         for step in 0..2000 {
             let uniform = (f64::from(step) + 0.5) / 2000.0;
-            let chosen = place(&row, 1.0, uniform, &mut blocks);
+            let chosen = place(&row, 0.0, 1.0, uniform, &mut blocks);
             assert_eq!(chosen, step as usize / 2 * 3 + 1 + step as usize % 2);
         }
     }

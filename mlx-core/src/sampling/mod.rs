@@ -16,7 +16,9 @@ mod params;
 mod penalties;
 pub(crate) mod pending_draw;
 mod sampler;
+mod scan;
 mod scratch;
+mod side_by_side;
 mod state;
 
 pub use constraint::{Constraint, TokenMask};

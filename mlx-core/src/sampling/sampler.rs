@@ -6,12 +6,14 @@ use super::chain::Chain;
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
 use super::history::TokenHistory;
-use super::logprobs::{TokenLogprob, check_row, score};
-use super::math::{argmax, largest, place};
+use super::logprobs::{TokenLogprob, check_row, score_read};
+use super::math::{largest, place};
 use super::noise::{Stream, uniform};
 use super::parameters::SamplingParams;
 use super::pending_draw::{Edits, PendingDraw, RandomDraw};
-use super::scratch::Scratch;
+use super::scan::Scan;
+use super::scratch::{Choice, Scratch};
+use super::side_by_side::draw_all;
 use super::state::SamplerState;
 use crate::array::Rows;
 use crate::error::{Error, Result};
@@ -82,7 +84,7 @@ impl Sampler {
     }
 
     /// Draws a token for each of `requests` from `logits` `[B, V]`. One evaluation and one host read serve all of them; each
-    /// outcome is its own, and a row that cannot be drawn from fails alone.
+    /// outcome is its own, and a row that cannot be drawn from fails alone. Several threads share many rows.
     ///
     /// # Errors
     /// When the logits cannot be computed.
@@ -95,25 +97,16 @@ impl Sampler {
         scratch: &mut Scratch,
     ) -> Result<Vec<Result<Draw>>> {
         let (values, width) = (logits.values()?, logits.width());
-        let draws = requests.iter_mut().map(|DrawRequest { row, sampler, history }| {
+        let cost: usize = requests.iter().map(|request| request.sampler.cost() * width).sum();
+        Ok(draw_all(requests, cost, scratch, |DrawRequest { row, sampler, history }, scratch| {
             sampler.draw_row(&values[*row * width..(*row + 1) * width], history, scratch)
-        });
-        Ok(draws.collect())
+        }))
     }
 
     /// Draws from one row of f32 logits `[V]` that is on the host already.
     pub fn draw_row(&mut self, raw: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<Draw> {
-        check_row(raw)?;
-        let mut buffer = std::mem::take(&mut scratch.row);
-        let token = self
-            .edit(raw, history, &mut buffer, Some(&mut scratch.mask))
-            .and_then(|row| self.choose(row, history.len(), scratch));
-        scratch.row = buffer;
-        let token = token?;
-        let logprob = match self.logprobs {
-            Some(count) => Some(score(raw, token, count, scratch)?),
-            None => None,
-        };
+        let token = self.token(raw, history, history.len(), true, scratch)?;
+        let logprob = self.logprobs.map(|count| score_read(raw, token, count, scratch));
         Ok(Draw { token, logprob })
     }
 
@@ -126,13 +119,38 @@ impl Sampler {
         ahead: usize,
         scratch: &mut Scratch,
     ) -> Result<u32> {
-        check_row(raw)?;
-        let mut buffer = std::mem::take(&mut scratch.row);
-        let token = self
-            .edit(raw, history, &mut buffer, None)
-            .and_then(|row| self.choose(row, history.len() + ahead, scratch));
-        scratch.row = buffer;
-        token
+        self.token(raw, history, history.len() + ahead, false, scratch)
+    }
+
+    /// The token of a row for a position, under the penalties of `history` and, unless it is a guess, the constraint. `scratch.raw` has read
+    /// the row afterwards.
+    fn token(
+        &mut self,
+        raw: &[f32],
+        history: &TokenHistory,
+        position: usize,
+        constrained: bool,
+        scratch: &mut Scratch,
+    ) -> Result<u32> {
+        let Scratch { raw: scan, edited, row, mask, choice, .. } = scratch;
+        scan.read(raw);
+        check_row(scan)?;
+        if !self.edit(raw, history, row, constrained.then_some(mask))? {
+            return self.choose(raw, scan, position, choice);
+        }
+        edited.read(row);
+        self.choose(row, edited, position, choice)
+    }
+
+    /// About how often a draw reads the row, in passes that only compare.
+    fn cost(&self) -> usize {
+        let choice = if self.params.temperature == 0.0 { 1 } else { self.chain.cost() };
+        let edits = if self.edits() { 3 } else { 0 };
+        choice + edits + if self.logprobs.is_some() { 8 } else { 0 }
+    }
+
+    fn edits(&self) -> bool {
+        self.is_penalized() || !self.params.logit_bias.is_empty() || self.constraint.is_some()
     }
 
     /// How the draw behind `history` goes if no filter but min-p removes anything; `None` if a constraint decides, too.
@@ -162,19 +180,19 @@ impl Sampler {
         self.params.penalties().is_on() || self.params.dry().is_on()
     }
 
-    /// The row with bias and penalties and, given a `mask` to compute in, the constraint, in `buffer`; the row itself if there is nothing to
+    /// Writes the row with bias and penalties and, given a `mask` to compute in, the constraint into `buffer`; false if there is nothing to
     /// edit.
-    fn edit<'a>(
+    fn edit(
         &mut self,
-        raw: &'a [f32],
+        raw: &[f32],
         history: &TokenHistory,
-        buffer: &'a mut Vec<f32>,
+        buffer: &mut Vec<f32>,
         mask: Option<&mut TokenMask>,
-    ) -> Result<&'a [f32]> {
+    ) -> Result<bool> {
         let penalized = self.is_penalized();
         let constraint = self.constraint.as_mut().zip(mask);
         if !penalized && self.params.logit_bias.is_empty() && constraint.is_none() {
-            return Ok(raw);
+            return Ok(false);
         }
         buffer.clear();
         buffer.extend_from_slice(raw);
@@ -193,29 +211,30 @@ impl Sampler {
             constraint.restrict(history, mask)?;
             mask.apply(buffer);
         }
-        Ok(buffer)
+        Ok(true)
     }
 
-    /// The token that the chain picks from an edited row for a position.
-    fn choose(&self, row: &[f32], position: usize, scratch: &mut Scratch) -> Result<u32> {
-        if largest(row) == f32::NEG_INFINITY {
+    /// The token that the chain picks for a position from an edited row that `scan` has read.
+    fn choose(&self, row: &[f32], scan: &Scan, position: usize, buffers: &mut Choice) -> Result<u32> {
+        if scan.top() == f32::NEG_INFINITY {
             return Err(Error::Sampling(
                 "no token is left: logit_bias, penalties or the grammar forbid all of them".into(),
             ));
         }
         let params = &self.params;
         if params.temperature == 0.0 {
-            return Ok(argmax(row) as u32);
+            return Ok(scan.argmax(row) as u32);
         }
         let noise = |stream| uniform(params.seed, position as u64, stream);
         let scale = scale(params.temperature);
-        if !self.chain.filter(row, noise(Stream::XtcGate), &mut scratch.pool) {
-            return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
+        let Choice { pool, weights, blocks } = buffers;
+        if !self.chain.filter(row, scan, noise(Stream::XtcGate), pool) {
+            return Ok(place(row, scan.top(), scale, noise(Stream::Draw), blocks) as u32);
         }
-        let candidates = &scratch.pool.kept;
-        scratch.weights.clear();
-        scratch.weights.extend(candidates.iter().map(|candidate| candidate.logit));
-        let place = place(&scratch.weights, scale, noise(Stream::Draw), &mut scratch.blocks);
+        let candidates = &pool.kept;
+        weights.clear();
+        weights.extend(candidates.iter().map(|candidate| candidate.logit));
+        let place = place(weights, largest(weights), scale, noise(Stream::Draw), blocks);
         Ok(candidates[place].id)
     }
 }
