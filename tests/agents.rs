@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use mlx_core::backend::Backend;
+use mlx_core::backend::{AttentionKernels, Backend};
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_tests::{Dice, device, greedy, model_copy, run};
 
@@ -53,7 +53,8 @@ fn traffic(model: &Path, backend: Backend, exact: bool) -> (usize, usize) {
 fn hybrid_models_take_over_nine_tenths_of_what_a_full_model_takes_over() {
     let _turn = device();
     let (full, hybrid) = (long_model("qwen3-f32"), long_model("qwen3_5-f32"));
-    let gpu_shapes = Backend { fused_attention: true, ..Backend::CPU };
+    let gpu_shapes =
+        Backend { fused_attention: true, attention_kernels: AttentionKernels::Metal, ..Backend::CPU };
     for (backend, exact) in [(Backend::CPU, false), (gpu_shapes, false), (Backend::CPU, true)] {
         let (all, most) = traffic(full.path(), backend, exact);
         let (same, taken) = traffic(hybrid.path(), backend, exact);

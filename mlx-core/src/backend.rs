@@ -23,6 +23,8 @@ const HAS_KERNELS: bool = option_env!("MLX_CPU_KERNELS").is_some();
 pub struct Backend {
     /// Attention is one operation, which suits a GPU, where MLX has a kernel for it. Otherwise it is written out.
     pub fused_attention: bool,
+    /// The kernels that this operation has. They decide the memory of a pass, and with it the lengths of prefill chunks.
+    pub attention_kernels: AttentionKernels,
     /// Attention of a single row is one operation, also where that of more rows is written out.
     pub fused_row_attention: bool,
     /// Rotary embedding is one operation, too.
@@ -58,6 +60,7 @@ impl Backend {
     /// What suits a CPU.
     pub const CPU: Self = Self {
         fused_attention: false,
+        attention_kernels: AttentionKernels::None,
         fused_row_attention: HAS_KERNELS,
         fused_rope: HAS_KERNELS,
         fused_narrow_rope: true,
@@ -75,6 +78,7 @@ impl Backend {
     /// What suits a GPU.
     pub const GPU: Self = Self {
         fused_attention: true,
+        attention_kernels: AttentionKernels::Metal,
         fused_row_attention: true,
         fused_rope: true,
         fused_narrow_rope: true,
@@ -90,8 +94,13 @@ impl Backend {
     };
 
     /// What suits an NVIDIA GPU.
-    pub const CUDA: Self =
-        Self { fused_narrow_rope: false, broadcast_stacks: false, fused_gated_delta: false, ..Self::GPU };
+    pub const CUDA: Self = Self {
+        attention_kernels: AttentionKernels::Cuda,
+        fused_narrow_rope: false,
+        broadcast_stacks: false,
+        fused_gated_delta: false,
+        ..Self::GPU
+    };
 
     /// Returns the choices for the default device. The first call selects the device and starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
@@ -102,6 +111,17 @@ impl Backend {
         }
         Ok(if is_cuda()? { Self::CUDA } else { Self::GPU })
     }
+}
+
+/// The set of attention kernels of a device. Each covers some shapes; MLX writes the others out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionKernels {
+    /// None: a CPU.
+    None,
+    /// Those of Metal.
+    Metal,
+    /// Those of MLX for NVIDIA GPUs, with cuDNN.
+    Cuda,
 }
 
 /// A kind of device.

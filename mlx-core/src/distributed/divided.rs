@@ -84,9 +84,14 @@ impl Divided {
         Share {
             part: ModelPart { layers: layers.clone(), has_ends },
             weight_bytes: ends + self.bytes.layers[layers.clone()].iter().sum::<u64>(),
-            footprint: Footprint::new(&self.config.of_layers(layers), self.bytes.float)
+            footprint: self
+                .footprint(&self.config.of_layers(layers), self.bytes.float)
                 .sent_on(self.spec.hidden_size),
         }
+    }
+
+    fn footprint(&self, config: &DecoderConfig, size: u64) -> Footprint {
+        Footprint::new(config, size, self.policy.backend.attention_kernels)
     }
 
     /// What `rank` of `ranks` machines has if each has a part of every layer.
@@ -97,7 +102,7 @@ impl Divided {
         Ok(Share {
             part: ModelPart { layers: 0..config.layers.len(), has_ends },
             weight_bytes: ends + bytes.layers.iter().sum::<u64>(),
-            footprint: Footprint::new(&config, bytes.float).adding_up(config.hidden_size, ranks),
+            footprint: self.footprint(&config, bytes.float).adding_up(config.hidden_size, ranks),
         })
     }
 

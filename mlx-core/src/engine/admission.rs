@@ -13,7 +13,7 @@ use super::capacity::{Capacity, Reservation};
 use super::schedule::plan::{Changes, Next, SequenceView, StepPlan};
 use super::schedule::shapes::Shapes;
 use super::schedule::speculation::SpeculationPolicy;
-use super::schedule::{DecodeRows, Scheduler, Ticket};
+use super::schedule::{DecodeRows, Need, Scheduler, Ticket};
 use super::sequence::{Sequence, Sequences};
 use super::stats::Gauges;
 
@@ -68,7 +68,7 @@ impl Admission {
         sequences: &mut Sequences,
     ) {
         self.last_id += 1;
-        self.scheduler.submit(self.last_id, ticket, sequence.reservation.bytes, self.start.elapsed());
+        self.scheduler.submit(self.last_id, ticket, sequence.reservation.need, self.start.elapsed());
         sequences.insert(self.last_id, sequence);
         self.queue.insert(self.last_id, others);
     }
@@ -170,7 +170,11 @@ impl Admission {
     fn views(&self, sequences: &Sequences) -> Vec<SequenceView> {
         let view = |(id, sequence): (u64, &Sequence)| {
             let covered = sequence.history.len() < sequence.reservation.tokens;
-            let growth = if covered { 0 } else { self.capacity.extend(&mut sequence.reservation.clone()) };
+            let growth = if covered {
+                Need::default()
+            } else {
+                self.capacity.extend(&mut sequence.reservation.clone())
+            };
             sequence.view(id, growth)
         };
         sequences.iter().map(view).collect()

@@ -4,6 +4,7 @@ use super::capacity::last_that_fits;
 use super::drafters::Speculate;
 use super::options::EngineOptions;
 use super::run::memory_budget;
+use super::schedule::Need;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::model::{ModelSpec, VisionFootprint};
@@ -45,7 +46,7 @@ impl MemoryFit {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
         let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
-        Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length))))
+        Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).alone()))
     }
 
     /// The room that an engine with these options would have, beside a model that drafts and a vision tower. The latter may be left out, and
@@ -78,10 +79,12 @@ impl MemoryFit {
         };
         let capacity = vision.and_then(|vision| capacity.with_vision(vision, budget)).unwrap_or(capacity);
         let shared = capacity.shared();
-        let longest = last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens) <= shared);
-        let full_contexts = shared / capacity.sequence(spec.context_length).max(1);
+        let longest =
+            last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens).alone() <= shared);
+        let Need { own, pass } = capacity.sequence(spec.context_length);
+        let full_contexts = shared.saturating_sub(pass) / own.max(1);
         let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
-        let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens))).collect();
+        let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens).alone())).collect();
         Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
     }
 }

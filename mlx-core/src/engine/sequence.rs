@@ -25,6 +25,7 @@ use super::event::{Event, FinishReason};
 use super::miss::Miss;
 use super::pictures::Pictures;
 use super::request::{GenerationRequest, Limits};
+use super::schedule::Need;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use super::schedule::speculation::DraftView;
 use super::usage::{Timings, Usage};
@@ -227,7 +228,7 @@ impl Sequence {
     }
 
     /// As the scheduler sees it; `growth` is what its next reservation takes in addition.
-    pub(super) fn view(&self, id: u64, growth: u64) -> SequenceView {
+    pub(super) fn view(&self, id: u64, growth: Need) -> SequenceView {
         let phase = match &self.run {
             None => Phase::Waiting,
             Some(_) if self.ended.is_some() => Phase::Ended,
@@ -260,7 +261,7 @@ impl Sequence {
 
     /// What is to be computed next.
     pub(super) fn next(&self) -> Next {
-        self.view(0, 0).next()
+        self.view(0, Need::default()).next()
     }
 
     /// Whether the end of the prompt is to be drawn from: not when that was done before a preemption.

@@ -1,6 +1,7 @@
 //! Grouped-query attention over the states of sequences (Ainslie et al., 2023, arXiv:2305.13245).
 
 mod batched;
+pub(super) mod body;
 mod config;
 mod core;
 mod heads;

@@ -105,8 +105,8 @@ impl Decoder {
             })
             .collect::<Result<_>>()?;
         let ropes = Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend());
-        let is_adapted = weights.is_adapted();
-        let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
+        let (is_adapted, backend) = (weights.is_adapted(), weights.backend());
+        let mut spec = ModelSpec::new(family, &config, &weights.finish()?, backend);
         if matches!(parts, Parts::Head(_)) {
             spec.footprint = spec.footprint.with_mtp_history(config.hidden_size, MTP_HISTORY);
         }

@@ -1,9 +1,11 @@
 //! Bytes that sequences and passes take on the device, from the shape of the model alone.
 
 use super::attention::AttentionConfig;
+use super::attention_work::AttentionWork;
 use super::config::{DecoderConfig, LayerConfig};
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
+use crate::backend::AttentionKernels;
 use crate::cache;
 
 /// The most rows of a pass, of which a part may be kept.
@@ -20,8 +22,8 @@ pub struct Footprint {
     pub bytes_per_row: u64,
     /// Bytes of one row of logits, on the device and as f32.
     pub logits_per_row: u64,
-    /// Bytes of one row's attention scores for every position that it attends to.
-    pub scores_per_position: u64,
+    /// What attention takes in a pass.
+    pub attention: AttentionWork,
     /// What one layer takes of `fixed`.
     largest_fixed: u64,
     /// Of `per_token`, what layers with a sliding window take.
@@ -38,8 +40,8 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// For activations of `size` bytes.
-    pub(crate) fn new(config: &DecoderConfig, size: u64) -> Self {
+    /// For activations of `size` bytes on a device with these kernels.
+    pub(crate) fn new(config: &DecoderConfig, size: u64, kernels: AttentionKernels) -> Self {
         let attending = || {
             let key_width =
                 |attention: &AttentionConfig| 2 * (attention.num_kv_heads * attention.head_dim) as u64;
@@ -57,22 +59,13 @@ impl Footprint {
         let keeping = || attending().filter(|(layer, ..)| layer.kv_source.is_none());
         let sliding = keeping().filter(|(layer, ..)| layer.sliding_window.is_some());
         let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
-        let scores = |attention: &AttentionConfig| {
-            // The scores, their mask, the softmax and one copy; capped ones some more.
-            attention.num_heads as u64 * 4 * if attention.softcap.is_some() { 7 } else { 4 }
-        };
-        let latent_scores = config.layers.iter().map(|layer| match layer.mixer {
-            MixerKind::Latent(latent) => scores(&latent.attention()),
-            _ => 0,
-        });
-        let scores_per_position = attending().map(|it| scores(it.1)).chain(latent_scores).max().unwrap_or(0);
         Self {
             fixed: config.layers.iter().map(fixed).sum(),
             largest_fixed: config.layers.iter().map(fixed).max().unwrap_or(0),
             per_token: keeping().map(|it| it.2).sum::<u64>() + latents,
             bytes_per_row: bytes_per_row(config, size),
             logits_per_row: config.vocab_size as u64 * (size + 4),
-            scores_per_position,
+            attention: AttentionWork::new(config, size, kernels),
             sliding_per_token: sliding.map(|it| it.2).sum(),
             layer_per_token: attending()
                 .map(|it| it.2)
@@ -128,7 +121,7 @@ impl Footprint {
             per_token: full(&self).max(full(&other)) + sliding_per_token,
             bytes_per_row: self.bytes_per_row.max(other.bytes_per_row),
             logits_per_row: self.logits_per_row.max(other.logits_per_row),
-            scores_per_position: self.scores_per_position.max(other.scores_per_position),
+            attention: self.attention.or(other.attention),
             largest_fixed: self.largest_fixed.max(other.largest_fixed),
             sliding_per_token,
             layer_per_token: self.layer_per_token.max(other.layer_per_token),
@@ -166,9 +159,9 @@ impl Footprint {
         Self { fixed: self.fixed + kept, bytes_per_row: self.bytes_per_row + row, ..self }
     }
 
-    /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.
-    pub fn pass(&self, rows: usize, depth: usize) -> u64 {
-        rows as u64 * (self.bytes_per_row + self.scores_per_position * depth as u64)
+    /// Bytes that one pass over `rows` rows takes beside the caches and [`AttentionWork`].
+    pub fn pass(&self, rows: usize) -> u64 {
+        rows as u64 * self.bytes_per_row
     }
 }
 

@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod attention_beside_mamba2;
+mod attention_work;
 mod batch;
 mod block;
 mod causal_conv;
@@ -56,6 +57,7 @@ pub use attention::{
     QkNormScope,
 };
 pub use attention_beside_mamba2::BesideMamba2Config;
+pub use attention_work::AttentionWork;
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub(crate) use decoder::Decoder;
@@ -86,6 +88,7 @@ pub use tensors::TensorNames;
 pub use vision::{Vision, VisionFootprint};
 
 use crate::adapter::{self, Adapter, AdapterSummary};
+use crate::backend::Backend;
 use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
 use crate::error::Result;
@@ -193,7 +196,7 @@ impl ModelSpec {
         self.weight_bytes.saturating_sub(base.weight_bytes)
     }
 
-    fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
+    fn new(family: &str, config: &DecoderConfig, tally: &Tally, backend: Backend) -> Self {
         Self {
             family: family.to_owned(),
             vocab_size: config.vocab_size,
@@ -205,7 +208,7 @@ impl ModelSpec {
             parameters: tally.parameters,
             weight_bytes: tally.device_bytes,
             file_bytes: tally.file_bytes,
-            footprint: Footprint::new(config, tally.float_bytes()),
+            footprint: Footprint::new(config, tally.float_bytes(), backend.attention_kernels),
             supports_context_shift: config.layers.iter().all(|layer| {
                 layer.mixer == MixerKind::Attention
                     && layer.sliding_window.is_none()
@@ -328,7 +331,7 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();
-    Ok((ModelSpec::new(&family, &config, &tally), kinds))
+    Ok((ModelSpec::new(&family, &config, &tally, policy.backend), kinds))
 }
 
 /// Reads config.json only. Fails for a folder that can never be loaded, such as one of an unsupported architecture.
@@ -360,7 +363,7 @@ pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpe
     let unused = weights.names().filter(|name| !names.owns(&weights, name)).map(str::to_owned);
     let unused: BTreeSet<String> = unused.collect();
     weights.skip_all(|name| unused.contains(name));
-    let mut spec = ModelSpec::new(&family, &config, &weights.survey().0);
+    let mut spec = ModelSpec::new(&family, &config, &weights.survey().0, policy.backend);
     spec.footprint = spec.footprint.with_mtp_history(config.hidden_size, mtp::MTP_HISTORY);
     Ok(Some(spec))
 }

@@ -21,7 +21,7 @@ pub(crate) fn survey_layers(
     config.prepare(&mut weights)?;
     config.expect_divisible(&family)?;
     let bytes = LayerBytes::of(&weights, config.layers.len());
-    Ok((ModelSpec::new(&family, &config, &weights.survey().0), config, bytes))
+    Ok((ModelSpec::new(&family, &config, &weights.survey().0, policy.backend), config, bytes))
 }
 
 /// Called with the bytes read so far and the total. An error ends loading before the next layer.

@@ -85,6 +85,7 @@ impl Device {
         let checked = |model| Checked { model, exact_widths: OnceCell::new() };
         let models: Vec<Checked> = models.into_iter().map(checked).collect();
         let first_half = specs[0].first_half;
+        let chunks = Chunks::new(backend.attention_kernels, specs[0].footprint.attention.row_scores());
         let empty = models[0].model.new_state(Variant::default());
         Self {
             wired: None,
@@ -93,7 +94,7 @@ impl Device {
             needs_checkpoints: empty.needs_checkpoints(),
             recurrent: empty.is_recurrent(),
             fused: backend.fused_attention,
-            chunks: Chunks::new(backend.fused_attention),
+            chunks,
             rows,
             kv_bits,
             pipelined: backend.pipelined,

@@ -4,7 +4,7 @@ use mlx_files::size;
 
 use super::row_check::MOST_ROWS;
 use crate::backend::default_memory_budget;
-use crate::engine::capacity::{Capacity, drafting};
+use crate::engine::capacity::{Capacity, Passes, drafting};
 use crate::engine::drafters::{ANSWERS_BYTES, Speculate};
 use crate::engine::options::EngineOptions;
 use crate::engine::schedule::chunks::Chunks;
@@ -89,14 +89,16 @@ pub(in crate::engine) fn capacity(
     let (backend, rows) = (options.backend()?, step_rows(options.max_running.clamp(1, MOST_ROWS)));
     let answers = if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES };
     // The first layers of the next step, and what guesses of its tokens are computed from.
-    let guessed = spec.footprint.pass(rows, 0) + 2 * rows as u64 * spec.footprint.logits_per_row;
+    let guessed = spec.footprint.pass(rows) + 2 * rows as u64 * spec.footprint.logits_per_row;
     let ahead = if backend.runs_ahead { guessed } else { 0 };
-    let (chunks, running) = (Chunks::new(backend.fused_attention), options.max_running.max(1));
-    let within = |bytes| Capacity::new(spec, draft, chunks, rows, running, answers + ahead, bytes);
+    let kernels = backend.attention_kernels;
+    let chunks = Chunks::new(kernels, spec.footprint.attention.row_scores());
+    let passes = Passes { kernels, chunks, rows, running: options.max_running.max(1) };
+    let within = |bytes| Capacity::new(spec, draft, passes, answers + ahead, bytes);
     let own = budget(options)?;
     let capacity = within(own)?;
     // What this machine alone holds takes nothing of the others.
-    let alone = spec.weight_bytes + draft.map_or(0, |draft| drafting(draft, chunks, running));
+    let alone = spec.weight_bytes + draft.map_or(0, |draft| drafting(draft, passes));
     // No more than leaves what there is for requests on the machine that has the least.
     match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(alone + room))) {
         Some((room, rank, bytes)) if bytes < own => within(bytes).map_err(|_| {

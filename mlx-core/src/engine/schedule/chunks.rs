@@ -4,33 +4,47 @@
 use std::ops::Range;
 
 use super::undivided::Undivided;
+use crate::backend::AttentionKernels;
 
 /// The lengths of a device's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Chunks {
     longest: usize,
-    /// Chunks shrink with depth, so that each takes about as long as the first, but not below this.
+    /// Chunks shrink with depth, but not below this.
     shortest: usize,
+    /// The depth at which they begin to shrink.
+    shallow: usize,
 }
 
 /// Several short prompts share a pass of up to this many rows. More rows take less time in all, but then the first of the prompts waits for
 /// the last one: at 128, half of eight prompts of 24 tokens come as early as they would one by one, and the others earlier.
 const SHARED_ROWS: usize = 128;
 
-/// The depth at which chunks begin to shrink.
-const SHALLOW: usize = 512;
+/// The bytes of scores of a chunk at which chunks begin to shrink on a GPU.
+const SCORES: u64 = 512 << 20;
 
 impl Chunks {
-    /// Where attention is one kernel, long chunks pay; where it is a chain of operations over `[heads, rows, depth]`, its time
-    /// at depth would hold up everybody else.
-    pub(in crate::engine) fn new(fused_attention: bool) -> Self {
-        if fused_attention { Self { longest: 512, shortest: 512 } } else { Self { longest: 64, shortest: 8 } }
+    /// Chunks on a CPU, where the time of a long one at depth would hold up everybody else.
+    pub(in crate::engine) const ON_A_CPU: Self = Self { longest: 64, shortest: 8, shallow: 512 };
+
+    /// The lengths for a model that writes so many bytes of scores for each row and position. On a GPU long chunks pay, and shrink only where
+    /// their scores would take too much memory.
+    pub(in crate::engine) fn new(kernels: AttentionKernels, row_scores: u64) -> Self {
+        if kernels == AttentionKernels::None {
+            return Self::ON_A_CPU;
+        }
+        let longest = 512;
+        let shallow = match row_scores * longest as u64 {
+            0 => usize::MAX,
+            bytes => 1 << (SCORES / bytes).max(longest as u64).ilog2(),
+        };
+        Self { longest, shortest: 32, shallow }
     }
 
     /// The chunk that begins at or around `position`.
     fn length_at(self, position: usize) -> usize {
         let mut length = self.longest;
-        let mut depth = SHALLOW;
+        let mut depth = self.shallow;
         while length > self.shortest && position >= depth {
             length /= 2;
             depth *= 2;
@@ -56,16 +70,11 @@ impl Chunks {
         self.longest.max(SHARED_ROWS)
     }
 
-    /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.
-    pub(in crate::engine) fn rows_by_depth(self, length: usize) -> usize {
-        // The product grows up to the boundary where chunks become shorter.
-        let product = |end: usize| self.length_at(end.saturating_sub(1)) * end;
-        let chunk_boundaries =
-            std::iter::successors(Some(SHALLOW), |chunk_boundary| Some(2 * chunk_boundary));
-        chunk_boundaries
-            .take_while(|&chunk_boundary| chunk_boundary < length)
-            .map(product)
-            .fold(product(length), usize::max)
+    /// The rows of chunks and the positions that they see, in a prompt of `length` tokens: the deepest chunk of each length.
+    pub(in crate::engine) fn deepest(self, length: usize) -> impl Iterator<Item = (usize, usize)> {
+        let boundaries = std::iter::successors(Some(self.shallow), |boundary| boundary.checked_mul(2));
+        let ends = boundaries.take_while(move |&boundary| boundary < length).chain([length]);
+        ends.map(move |end| (self.length_at(end.saturating_sub(1)), end))
     }
 
     /// The last chunk boundary at or before `position`: what a cached prefix may be reused up to.
@@ -88,12 +97,16 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_meet_at_the_same_borders_whatever_the_prompt(
-            fused: bool,
+            shape in 0..3usize,
             length in 1..9000usize,
             other in 1..9000usize,
             parts in prop::collection::vec((1..700usize, 1..1200usize), 0..9),
         ) {
-            let chunks = Chunks::new(fused);
+            let chunks = [
+                Chunks::ON_A_CPU,
+                Chunks::new(AttentionKernels::Metal, 0),
+                Chunks::new(AttentionKernels::Metal, 2048),
+            ][shape];
             // Something, then an undivided part, and so on.
             let parts: Vec<Range<usize>> = parts.into_iter().scan(0, |end, (before, len)| {
                 let start = *end + before;

@@ -3,35 +3,59 @@
 
 use std::collections::BTreeMap;
 
+/// Bytes that a sequence needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::engine) struct Need {
+    /// Bytes that belong to it alone.
+    pub(in crate::engine) own: u64,
+    /// Bytes of its widest pass. Passes come one after the other, so all sequences share the largest of these.
+    pub(in crate::engine) pass: u64,
+}
+
+impl Need {
+    /// Bytes that it needs without other sequences.
+    pub(in crate::engine) fn alone(self) -> u64 {
+        self.own + self.pass
+    }
+}
+
 /// Reservations against a budget, in bytes.
 #[derive(Debug)]
 pub(in crate::engine) struct Ledger {
     budget: u64,
     accounts: BTreeMap<u64, Account>,
-    reserved: u64,
+    /// What holders have reserved for themselves.
+    own: u64,
+    /// How many holders have passes of so many bytes.
+    passes: BTreeMap<u64, usize>,
     used: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
-    reserved: u64,
+    reserved: Need,
     used: u64,
 }
 
 impl Ledger {
     /// A ledger over `budget` bytes, all of them free.
     pub(in crate::engine) fn new(budget: u64) -> Self {
-        Self { budget, accounts: BTreeMap::new(), reserved: 0, used: 0 }
+        Self { budget, accounts: BTreeMap::new(), own: 0, passes: BTreeMap::new(), used: 0 }
     }
 
     /// Bytes reserved by all holders.
     pub(in crate::engine) fn reserved(&self) -> u64 {
-        self.reserved
+        self.own + self.widest_pass()
+    }
+
+    /// Bytes of the widest pass of a holder.
+    pub(in crate::engine) fn widest_pass(&self) -> u64 {
+        self.passes.last_key_value().map_or(0, |(&bytes, _)| bytes)
     }
 
     /// Bytes that are not reserved: the prefix cache may use them.
     pub(in crate::engine) fn free(&self) -> u64 {
-        self.budget - self.reserved
+        self.budget - self.reserved()
     }
 
     /// Bytes in use by all holders.
@@ -39,23 +63,27 @@ impl Ledger {
         self.used
     }
 
-    /// Bytes reserved by `holder`.
-    pub(in crate::engine) fn reserved_by(&self, holder: u64) -> u64 {
-        self.accounts.get(&holder).map_or(0, |account| account.reserved)
+    /// What `holder` has reserved.
+    pub(in crate::engine) fn reserved_by(&self, holder: u64) -> Need {
+        self.accounts.get(&holder).map_or(Need::default(), |account| account.reserved)
     }
 
-    /// Whether `bytes` more can be reserved now.
-    pub(in crate::engine) fn fits(&self, bytes: u64) -> bool {
-        bytes <= self.free()
-    }
-
-    /// Reserves `bytes` more for `holder`; false, and nothing changes, without room.
-    pub(in crate::engine) fn reserve(&mut self, holder: u64, bytes: u64) -> bool {
-        if !self.fits(bytes) {
+    /// Reserves `need.own` bytes more for `holder`, and a pass of at least `need.pass`; false, and nothing changes, without room.
+    pub(in crate::engine) fn reserve(&mut self, holder: u64, need: Need) -> bool {
+        let own = self.own + need.own;
+        if own + self.widest_pass().max(need.pass) > self.budget {
             return false;
         }
-        self.accounts.entry(holder).or_default().reserved += bytes;
-        self.reserved += bytes;
+        let reserved = &mut self.accounts.entry(holder).or_default().reserved;
+        let before = reserved.pass;
+        reserved.own += need.own;
+        reserved.pass = before.max(need.pass);
+        let after = reserved.pass;
+        self.own = own;
+        self.remove_pass(before);
+        if after > 0 {
+            *self.passes.entry(after).or_default() += 1;
+        }
         true
     }
 
@@ -63,7 +91,7 @@ impl Ledger {
     /// is returned for a log line.
     pub(in crate::engine) fn record_used(&mut self, holder: u64, bytes: u64) -> u64 {
         let Some(account) = self.accounts.get_mut(&holder) else { return bytes };
-        let counted = bytes.min(account.reserved);
+        let counted = bytes.min(account.reserved.own);
         self.used = self.used - account.used + counted;
         account.used = counted;
         bytes - counted
@@ -72,8 +100,18 @@ impl Ledger {
     /// Takes everything back from `holder`.
     pub(in crate::engine) fn release(&mut self, holder: u64) {
         if let Some(account) = self.accounts.remove(&holder) {
-            self.reserved -= account.reserved;
+            self.own -= account.reserved.own;
             self.used -= account.used;
+            self.remove_pass(account.reserved.pass);
+        }
+    }
+
+    fn remove_pass(&mut self, bytes: u64) {
+        if let Some(count) = self.passes.get_mut(&bytes) {
+            *count -= 1;
+            if *count == 0 {
+                self.passes.remove(&bytes);
+            }
         }
     }
 }
@@ -85,14 +123,15 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Action {
-        Reserve(u64, u64),
+        Reserve(u64, Need),
         Use(u64, u64),
         Release(u64),
     }
 
     fn actions() -> impl Strategy<Value = Vec<Action>> {
         let action = prop_oneof![
-            4 => (0..6u64, 0..400u64).prop_map(|(holder, bytes)| Action::Reserve(holder, bytes)),
+            4 => (0..6u64, 0..400u64, 0..300u64)
+                .prop_map(|(holder, own, pass)| Action::Reserve(holder, Need { own, pass })),
             4 => (0..6u64, 0..500u64).prop_map(|(holder, bytes)| Action::Use(holder, bytes)),
             2 => (0..6u64).prop_map(Action::Release),
         ];
@@ -103,20 +142,25 @@ mod tests {
         #[test]
         fn reservations_hold_and_all_sums_close(budget in 0..1500u64, actions in actions()) {
             let mut ledger = Ledger::new(budget);
-            let mut reserved_by_holder: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut reserved_by_holder: BTreeMap<u64, Need> = BTreeMap::new();
+            let sum = |holders: &BTreeMap<u64, Need>| -> u64 {
+                holders.values().map(|it| it.own).sum::<u64>() + holders.values().map(|it| it.pass).max().unwrap_or(0)
+            };
             for action in actions {
                 match action {
-                    Action::Reserve(holder, bytes) => {
-                        let total: u64 = reserved_by_holder.values().sum();
-                        let granted = ledger.reserve(holder, bytes);
-                        prop_assert_eq!(granted, total + bytes <= budget);
+                    Action::Reserve(holder, need) => {
+                        let mut after = reserved_by_holder.clone();
+                        let account = after.entry(holder).or_default();
+                        *account = Need { own: account.own + need.own, pass: account.pass.max(need.pass) };
+                        let granted = ledger.reserve(holder, need);
+                        prop_assert_eq!(granted, sum(&after) <= budget);
                         if granted {
-                            *reserved_by_holder.entry(holder).or_default() += bytes;
+                            reserved_by_holder = after;
                         }
                     }
                     Action::Use(holder, bytes) => {
                         let excess = ledger.record_used(holder, bytes);
-                        let limit = reserved_by_holder.get(&holder).copied().unwrap_or(0);
+                        let limit = reserved_by_holder.get(&holder).map_or(0, |it| it.own);
                         prop_assert_eq!(excess, bytes.saturating_sub(limit));
                     }
                     Action::Release(holder) => {
@@ -124,7 +168,9 @@ mod tests {
                         reserved_by_holder.remove(&holder);
                     }
                 }
-                prop_assert_eq!(ledger.reserved(), reserved_by_holder.values().sum::<u64>());
+                prop_assert_eq!(ledger.reserved(), sum(&reserved_by_holder));
+                let expected = |holder| reserved_by_holder.get(&holder).copied().unwrap_or_default();
+                prop_assert!((0..6).all(|holder| ledger.reserved_by(holder) == expected(holder)));
                 prop_assert!(ledger.used() <= ledger.reserved() && ledger.reserved() <= budget);
             }
             for holder in 0..6 {

@@ -22,7 +22,7 @@ use run_queue::{Change, RunQueue};
 use shapes::Shapes;
 use speculation::SpeculationPolicy;
 
-pub(super) use ledger::Ledger;
+pub(super) use ledger::{Ledger, Need};
 pub(super) use run_queue::Ticket;
 
 /// The rows of a decode step.
@@ -82,9 +82,9 @@ impl Scheduler {
         self.shapes.exact_rows = rows;
     }
 
-    /// Queues a sequence that came at `now` and needs `bytes` to start; alone, it must fit.
-    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, bytes: u64, now: Duration) {
-        self.run_queue.submit(id, ticket, bytes, now);
+    /// Queues a sequence that came at `now` and needs so much to start; alone, it must fit.
+    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
+        self.run_queue.submit(id, ticket, need, now);
     }
 
     /// Puts a running sequence back into the queue, as after a failed pass.
@@ -117,7 +117,7 @@ impl Scheduler {
     /// Decides at `now` which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
     pub(super) fn admit(&mut self, sequences: &[SequenceView], now: Duration) -> Changes {
         let mut changes = Changes::default();
-        for sequence in sequences.iter().filter(|it| it.growth > 0 && it.next() == Next::Decode) {
+        for sequence in sequences.iter().filter(|it| it.growth.own > 0 && it.next() == Next::Decode) {
             self.grow(sequence, &mut changes);
         }
         for id in &changes.preempt {

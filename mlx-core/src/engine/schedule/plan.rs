@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::ledger::Need;
 use super::speculation::DraftView;
 use super::undivided::Undivided;
 
@@ -99,8 +100,8 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) cuts: [usize; 2],
     /// Parts of the prompt in which no chunk ends.
     pub(in crate::engine) undivided: Undivided,
-    /// Bytes to reserve before its next decode step; 0 if the reservation covers it.
-    pub(in crate::engine) growth: u64,
+    /// What to reserve before its next decode step; no bytes of its own if the reservation covers it.
+    pub(in crate::engine) growth: Need,
     pub(in crate::engine) exact: bool,
     /// The adapter that it goes through; sequences of different ones share no pass.
     pub(in crate::engine) adapter: usize,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::shares::Shares;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Need};
 use crate::engine::client::{Client, Priority};
 
 /// The queue, the running sequences and their reservations.
@@ -36,8 +36,8 @@ struct Entry {
     ticket: Ticket,
     /// The time of arrival, later for a low priority: after enough waiting it ranks above any later sequence.
     due: Duration,
-    /// Bytes it needs to start.
-    bytes: u64,
+    /// What it needs to start.
+    need: Need,
 }
 
 /// The free slots and bytes for a sequence to start.
@@ -45,11 +45,20 @@ struct Entry {
 struct Available {
     places: usize,
     bytes: u64,
+    /// Bytes of passes that are reserved for others, and serve it too.
+    pass: u64,
 }
 
 impl Available {
-    fn holds(self, entry: &Entry) -> bool {
-        self.places > 0 && self.bytes >= entry.bytes
+    fn holds(self, need: Need) -> bool {
+        self.places > 0 && self.bytes >= need.own + need.pass.saturating_sub(self.pass)
+    }
+
+    /// Adds what a sequence leaves when `widest` is the widest pass of the others.
+    fn add(&mut self, left: Need, widest: u64) {
+        self.places += 1;
+        self.bytes += left.own + (self.pass - widest);
+        self.pass = widest;
     }
 }
 
@@ -112,9 +121,9 @@ impl RunQueue {
         self.waiting.iter().chain(&self.running).map(|entry| entry.id).collect()
     }
 
-    /// Queues a sequence that came at `now` and needs `bytes` to start; alone, it must fit.
-    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, bytes: u64, now: Duration) {
-        self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), bytes });
+    /// Queues a sequence that came at `now` and needs so much to start; alone, it must fit.
+    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
+        self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), need });
     }
 
     fn wait(&mut self, entry: Entry) {
@@ -143,12 +152,15 @@ impl RunQueue {
         let next = self.next()?;
         let shares = Shares::new(self.running.iter().map(|it| it.ticket));
         let mut short = self.waiting.iter().filter(|it| shares.is_short(it.ticket)).copied();
-        let free = Available { places: self.max_running - self.running.len(), bytes: self.ledger.free() };
-        if free.holds(&next) {
-            let fits = |it: &Entry| it.ticket.priority >= next.ticket.priority && free.holds(it);
+        let pass = self.ledger.widest_pass();
+        let free =
+            Available { places: self.max_running - self.running.len(), bytes: self.ledger.free(), pass };
+        if free.holds(next.need) {
+            let fits = |it: &Entry| it.ticket.priority >= next.ticket.priority && free.holds(it.need);
             return Some((short.find(fits).unwrap_or(next), Vec::new()));
         }
-        let mut entries = std::iter::once((next, free)).chain(short.map(|it| (it, Available::default())));
+        let mut entries = std::iter::once((next, free))
+            .chain(short.map(|it| (it, Available { pass, ..Available::default() })));
         entries.find_map(|(it, available)| Some((it, self.victims(&it, available, shares.clone(), changes)?)))
     }
 
@@ -168,7 +180,7 @@ impl RunQueue {
 
     fn start(&mut self, entry: Entry, now: Duration) {
         self.waiting.retain(|it| it.id != entry.id);
-        self.ledger.reserve(entry.id, entry.bytes);
+        self.ledger.reserve(entry.id, entry.need);
         self.running.push(entry);
         self.last_served.insert(entry.ticket.client, now);
         // What comes later is due later anyway.
@@ -190,24 +202,28 @@ impl RunQueue {
         candidates.sort_by_key(|it| (!entry.displaces(it), std::cmp::Reverse(it.rank())));
         let mut victims = Vec::new();
         for candidate in candidates {
-            if available.holds(entry) {
+            if available.holds(entry.need) {
                 break;
             }
             if entry.displaces(candidate) || shares.yields(candidate.ticket, entry.ticket) {
                 shares.remove(candidate.ticket);
-                available.places += 1;
-                available.bytes += self.ledger.reserved_by(candidate.id);
                 victims.push(candidate.id);
+                available.add(self.ledger.reserved_by(candidate.id), self.widest_pass_without(&victims));
             }
         }
-        available.holds(entry).then_some(victims)
+        available.holds(entry.need).then_some(victims)
     }
 
-    /// Puts a running sequence back into the queue, where it keeps its rank; it needs `bytes` to start again, or what it held.
-    fn preempt(&mut self, id: u64, bytes: Option<u64>) {
+    fn widest_pass_without(&self, ids: &[u64]) -> u64 {
+        let stay = self.running.iter().filter(|it| !ids.contains(&it.id));
+        stay.map(|it| self.ledger.reserved_by(it.id).pass).fold(0, u64::max)
+    }
+
+    /// Puts a running sequence back into the queue, where it keeps its rank; it has this `need` to start again, or what it held.
+    fn preempt(&mut self, id: u64, need: Option<Need>) {
         let Some(place) = self.running.iter().position(|it| it.id == id) else { return };
         let mut entry = self.running.remove(place);
-        entry.bytes = bytes.unwrap_or_else(|| self.ledger.reserved_by(id));
+        entry.need = need.unwrap_or_else(|| self.ledger.reserved_by(id));
         self.ledger.release(id);
         self.wait(entry);
     }
@@ -217,19 +233,26 @@ impl RunQueue {
         self.preempt(id, None);
     }
 
-    /// Reserves `bytes` more for a running sequence. Without room, running sequences of a lower rank are preempted, the lowest first;
+    /// Reserves more for a running sequence. Without room, running sequences of a lower rank are preempted, the lowest first;
     /// if all of them are too few, the sequence itself is. Returns the preempted ones.
-    pub(super) fn grow(&mut self, id: u64, bytes: u64) -> Vec<u64> {
+    pub(super) fn grow(&mut self, id: u64, more: Need) -> Vec<u64> {
         let Some(&entry) = self.running.iter().find(|it| it.id == id) else { return Vec::new() };
         let mut gone = Vec::new();
         let below = |it: &&Entry| it.rank() > entry.rank();
-        let theirs: u64 = self.running.iter().filter(below).map(|it| self.ledger.reserved_by(it.id)).sum();
+        let others: Vec<u64> = self.running.iter().filter(below).map(|it| it.id).collect();
+        let mut available =
+            Available { places: 1, bytes: self.ledger.free(), pass: self.ledger.widest_pass() };
+        let widest = self.widest_pass_without(&others);
+        let theirs = others.iter().map(|other| self.ledger.reserved_by(*other).own).sum();
+        available.add(Need { own: theirs, pass: 0 }, widest);
         // Preempt no sequence in vain.
-        let enough = self.ledger.fits(bytes.saturating_sub(theirs));
-        while !self.ledger.reserve(id, bytes) {
+        let enough = available.holds(more);
+        while !self.ledger.reserve(id, more) {
             let candidates = self.running.iter().filter(below).filter(|_| enough);
             let Some(last) = candidates.max_by_key(|it| it.rank()).map(|it| it.id) else {
-                self.preempt(id, Some(self.ledger.reserved_by(id) + bytes));
+                let held = self.ledger.reserved_by(id);
+                let need = Need { own: held.own + more.own, pass: held.pass.max(more.pass) };
+                self.preempt(id, Some(need));
                 gone.push(id);
                 break;
             };

@@ -7,7 +7,7 @@ mod turns;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::request::{GROWTH, Progress, Random, Sequence, need};
+use self::request::{GROWTH, Progress, Random, Sequence, need, together};
 use self::turns::handicap;
 use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
@@ -50,10 +50,10 @@ struct Simulation {
 impl Simulation {
     /// A device that has room for each of `requests`: what could not run alone is refused before the scheduler sees it.
     fn new(seed: u64, mut random: Random, requests: &[Sequence]) -> Self {
-        let largest = requests.iter().map(|it| need(it.most)).fold(0, u64::max) as f64;
+        let largest = requests.iter().map(|it| need(it.most).alone()).fold(0, u64::max) as f64;
         let budget = (largest * random.between(1.0, 3.0)) as u64;
         let (step, max_running) = (10f64.powf(random.between(-3.0, 0.0)), 1 + random.below(6));
-        let (chunks, layers) = (Chunks::new(false), 1 + random.below(6));
+        let (chunks, layers) = (Chunks::ON_A_CPU, 1 + random.below(6));
         let shapes = Shapes {
             chunks,
             context: 1 << 20,
@@ -161,7 +161,7 @@ impl Simulation {
             let displaced = admit.iter().any(|id| self.sequences[id].displaces(victim));
             let outgrown = grow.iter().any(|id| self.sequences[id].rank <= victim.rank);
             let yields = admit.iter().map(|id| &self.sequences[id]).any(|own| {
-                own.ticket.priority >= victim.ticket.priority && self.yields(victim, own, changes)
+                own.ticket.priority >= victim.ticket.priority && self.yields(victim, own, changes, preempt)
             });
             self.check(displaced || outgrown || yields, "preempted for nothing");
             let why = match (displaced, yields) {
@@ -179,20 +179,18 @@ impl Simulation {
         self.check(!self.next(&[]).is_some_and(room), "the next waits although there is room");
     }
 
-    /// Whether `one` could start if `victims` were gone.
-    fn has_room(&self, one: &Sequence, victims: &[u64]) -> bool {
-        let stay = self.which(|it| it.runs && !victims.contains(&it.id));
-        let bytes = stay.iter().map(|id| need(self.sequences[id].reserved)).sum::<u64>();
-        stay.len() < self.max_running && bytes + need(one.reserved) <= self.budget
-    }
-
     fn start(&mut self, id: u64, changes: &Changes) {
         let (own, preempted) = (&self.sequences[&id], &changes.preempt);
-        // Those that were preempted may have been in the queue by then, or not yet.
-        let is_next = [self.next(preempted), self.next(&[])].iter().flatten().any(|next| next.id == id);
+        // The first of those that were preempted may have been in the queue by then, and the others not yet.
+        let later = (0..=preempted.len()).map(|first| &preempted[first..]);
+        let is_next = later.filter_map(|later| self.next(later)).any(|next| next.id == id);
         let is_next = is_next || preempted.contains(&id);
-        let takes = |it: &Sequence| (it.runs || preempted.contains(&it.id)) && self.yields(it, own, changes);
-        self.check(is_next || self.sequences.values().any(takes), "it was not its turn");
+        let mut gone = (0..=preempted.len()).map(|first| &preempted[..first]);
+        let takes = |it: &Sequence, gone: &[u64]| {
+            (it.runs || preempted.contains(&it.id)) && self.yields(it, own, changes, gone)
+        };
+        let takes = gone.any(|gone| self.sequences.values().any(|it| takes(it, gone)));
+        self.check(is_next || takes, "it was not its turn");
         self.check(self.has_room(own, &[]), "started without room");
         self.trace.push((self.now.to_bits(), "start", id));
         self.last_served.insert(own.ticket.client, Duration::from_secs_f64(self.now));
@@ -335,12 +333,14 @@ impl Simulation {
     }
 
     fn check_books(&mut self) {
-        let (mut running, mut reserved, mut used) = (0, 0, 0);
+        let running = self.sequences.values().filter(|it| it.runs);
+        let needs = running.clone().map(|it| need(it.reserved));
+        let (reserved, running, mut used) = (together(needs), running.count(), 0);
         for one in self.sequences.values().filter(|it| it.runs) {
-            let (bytes, holds) = (need(one.reserved), need(one.progress.seen));
+            let holds = need(one.progress.seen).own;
             let excess = self.scheduler.record_used(one.id, holds);
             self.check(excess == 0, "one holds more than its reservation");
-            (running, reserved, used) = (running + 1, reserved + bytes, used + holds);
+            used += holds;
         }
         let (ledger, waiting) = (self.scheduler.ledger(), self.sequences.len() - running);
         self.check((ledger.reserved(), ledger.used()) == (reserved, used), "the ledger's sums are wrong");

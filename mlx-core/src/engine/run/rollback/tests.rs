@@ -9,6 +9,7 @@ use crate::array::Rows;
 use crate::engine::constraint::Grammars;
 use crate::engine::output::{accept, emit};
 use crate::engine::run::prefill_chunk::PrefillChunk;
+use crate::engine::schedule::Need;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Outlet, Wait};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
@@ -137,7 +138,7 @@ impl Running<'_> {
     fn logits(&mut self) -> Rows {
         let device = &self.bench.device;
         loop {
-            let view = self.sequence.view(0, 0);
+            let view = self.sequence.view(0, Need::default());
             let tokens = self.sequence.history.tokens().to_vec();
             let state = &mut self.sequence.running().state;
             let offset = state.offset();

@@ -21,7 +21,7 @@ impl Day {
         let ids: Vec<u64> = (1..=count).map(|it| self.last_id + it).collect();
         self.last_id += count;
         for id in &ids {
-            self.queue.submit(*id, ticket, 1, self.now);
+            self.queue.submit(*id, ticket, Need { own: 1, pass: 0 }, self.now);
         }
         ids
     }

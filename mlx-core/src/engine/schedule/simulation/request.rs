@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::client::{Client, Priority};
-use crate::engine::schedule::Ticket;
 use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
 use crate::engine::schedule::speculation::DraftView;
 use crate::engine::schedule::undivided::Undivided;
+use crate::engine::schedule::{Need, Ticket};
 use crate::sampling::{Stream, uniform};
 
 /// Small, so that reservations grow often.
@@ -26,8 +26,16 @@ impl Random {
     }
 }
 
-pub(super) const fn need(tokens: usize) -> u64 {
-    40 + 3 * tokens as u64
+pub(super) fn need(tokens: usize) -> Need {
+    let tokens = tokens as u64;
+    Need { own: 40 + 3 * tokens, pass: 2 * tokens.min(300) }
+}
+
+/// Bytes that sequences with these needs take together.
+pub(super) fn together(needs: impl Iterator<Item = Need>) -> u64 {
+    let sum =
+        needs.fold(Need::default(), |sum, it| Need { own: sum.own + it.own, pass: sum.pass.max(it.pass) });
+    sum.alone()
 }
 
 /// A request, and what becomes of it.
@@ -84,9 +92,10 @@ impl Sequence {
     pub(super) fn view(&self) -> SequenceView {
         let Progress { seen, layers, .. } = self.progress;
         let growth = if self.history.len() < self.reserved {
-            0
+            Need::default()
         } else {
-            need(self.most.min(self.reserved + GROWTH)) - need(self.reserved)
+            let larger = need(self.most.min(self.reserved + GROWTH));
+            Need { own: larger.own - need(self.reserved).own, ..larger }
         };
         SequenceView {
             id: self.id,

@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Simulation;
-use super::request::Sequence;
+use super::request::{Sequence, need, together};
 use crate::engine::client::Client;
 use crate::engine::schedule::plan::Changes;
 
 impl Simulation {
-    /// Whether `own` has no place, and the like of `other` have one beside its own.
-    pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes) -> bool {
-        let stays = |it: &&Sequence| it.runs && !changes.preempt.contains(&it.id);
+    /// Whether `own` has no place, and the like of `other` have one beside its own, when those that are `gone` were preempted.
+    pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes, gone: &[u64]) -> bool {
+        let stays = |it: &&Sequence| (it.runs || changes.preempt.contains(&it.id)) && !gone.contains(&it.id);
         let starts = |it: &&Sequence| changes.admit.contains(&it.id);
         let like = |it: &Sequence| it.id != other.id && it.shares_with(other, own);
         let has_some = self.sequences.values().filter(stays).any(|it| it.shares_with(own, other));
         !has_some && self.sequences.values().filter(|it| stays(it) || starts(it)).any(like)
+    }
+
+    /// Whether `one` could start if `victims` were gone.
+    pub(super) fn has_room(&self, one: &Sequence, victims: &[u64]) -> bool {
+        let stay = self.which(|it| it.runs && !victims.contains(&it.id));
+        let needs = stay.iter().map(|id| need(self.sequences[id].reserved)).chain([need(one.reserved)]);
+        stay.len() < self.max_running && together(needs) <= self.budget
     }
 
     /// The sequence whose turn it is: the first of a client, and of these the one whose client has waited longest since it took a place.
