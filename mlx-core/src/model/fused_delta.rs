@@ -1,6 +1,5 @@
 //! A step of the gated delta rule as one operation of MLX. Invariant: a model uses it only after it gave the numbers of plain operations
 //! on this device, for heads of the model's shape.
-#![cfg_attr(not(test), expect(dead_code, reason = "steps of one sequence use the rule written out"))]
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -10,6 +10,7 @@ use mlx_rs::{Array, Dtype};
 
 use super::batch::Batch;
 use super::causal_conv::CausalConv;
+use super::fused_delta;
 use super::linear::{Linear, Part};
 use super::recurrence::{self, Recurrence};
 use crate::array::slice_axis;
@@ -35,6 +36,8 @@ pub(super) struct GatedDelta {
     /// `[Dv]` of f32.
     norm: Array,
     eps: f32,
+    /// True if a decode step uses MLX's fused update.
+    is_fused: bool,
     output: Linear,
 }
 
@@ -63,6 +66,7 @@ impl GatedDelta {
             dt_bias,
             norm: norm.as_dtype(Dtype::Float32)?,
             eps,
+            is_fused: fused_delta::is_usable(weights.backend(), &config),
             output: Linear::load_summed(weights, output, config.value_width(), false)?,
         })
     }
@@ -125,7 +129,11 @@ impl Recurrence for GatedDelta {
             log_decay: log_decay.reshape(&[count, keys, group, 1])?,
             correction: correction.reshape(&[count, keys, group])?,
         };
-        let (mixed, memory) = rows.through(before.ssm_state.as_ref())?;
+        let fused = match &before.ssm_state {
+            Some(memory) if self.is_fused && memory.dim(0) == count => fused_delta::step(&rows, memory)?,
+            _ => None,
+        };
+        let (mixed, memory) = fused.map_or_else(|| rows.through(before.ssm_state.as_ref()), Ok)?;
         Ok((
             mixed.reshape(&[count, keys * group, value_size])?,
             RecurrentArrays { conv_state: window, ssm_state: Some(memory) },
