@@ -125,7 +125,7 @@ fn what_is_kept_gives_way_to_requests() {
     let _turn = device();
     let resting = start(&free()).stats().reserved_bytes;
     let cold = start(&EngineOptions { prefix_cache: Some(0), ..free() });
-    for (room, hits) in [(900_000, false), (1_500_000, true)] {
+    for (room, hits) in [(910_000, false), (1_500_000, true)] {
         let budget = (resting + room) * 16 / 15 + 16;
         let options = EngineOptions { memory_budget: Some(budget), prefix_cache: Some(u64::MAX), ..free() };
         let engine = start(&options);
