@@ -7,7 +7,7 @@ use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::FAMILIES;
 use mlx_tests::{device, model_folder};
 
-/// What a step of many sequences may take for the operations of a step of one.
+/// Returns the limit for a step of many sequences, from the operations of a step of one.
 fn most(one: f64) -> f64 {
     1.25 * one + 12.0
 }

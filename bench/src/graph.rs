@@ -1,5 +1,4 @@
-//! How many operations the device is given for each layer: `graph [--backend gpu|cpu] [--json] FOLDER...`. The host's overhead grows with
-//! their number.
+//! Counts the operations per layer of a decode step: `graph [--backend gpu|cpu] [--json] FOLDER...`. On a GPU each is a kernel launch.
 
 use std::path::Path;
 
@@ -21,7 +20,7 @@ const ROWS: [usize; 3] = [1, 8, 32];
 /// Positions before the rows of a step whose sequences differ.
 const MIXED: [usize; 8] = [40, 60, 90, 130, 200, 290, 330, 700];
 
-/// What the arguments ask for.
+/// The parsed arguments.
 struct Question<'a> {
     backend: Backend,
     json: bool,

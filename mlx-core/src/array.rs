@@ -194,6 +194,18 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
     Ok(array.try_index(operations.as_slice())?)
 }
 
+/// Returns these rows of the first axis, in this order. All rows in order are a handle of the same array.
+pub fn take_rows(array: &Array, rows: &[usize]) -> Result<Array> {
+    if rows.iter().copied().eq(0..array.dim(0) as usize) {
+        return Ok(array.clone());
+    }
+    if let [row] = rows {
+        return slice_axis(array, 0, *row as i32, *row as i32 + 1);
+    }
+    let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    Ok(array.take_axis(Array::from_slice(&rows, &[rows.len() as i32]), 0)?)
+}
+
 /// Elements of `axis` before `place`, and the others: one operation, where two slices are two.
 pub fn split_axis(array: &Array, axis: usize, place: i32) -> Result<(Array, Array)> {
     let mut parts = array.split_at_indices(&[place], axis as i32)?.into_iter();

@@ -118,9 +118,9 @@ impl Backend {
 pub enum AttentionKernels {
     /// None: a CPU.
     None,
-    /// Those of Metal.
+    /// Kernels of Metal.
     Metal,
-    /// Those of MLX for NVIDIA GPUs, with cuDNN.
+    /// Kernels of MLX for NVIDIA GPUs, and cuDNN.
     Cuda,
 }
 

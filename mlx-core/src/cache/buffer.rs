@@ -56,7 +56,7 @@ impl Buffer {
         slice_axis(&self.array, 2, places.start as i32, places.end as i32)
     }
 
-    /// What is in `kept` at the beginning of a new buffer with `capacity` places, at least as many.
+    /// Copies the positions `kept` to the beginning of a new buffer with at least `capacity` places.
     pub(super) fn moved(&self, kept: Range<usize>, capacity: usize) -> Result<Self> {
         let spare = capacity.saturating_sub(kept.len()) as i32;
         let kept = self.part(kept)?;

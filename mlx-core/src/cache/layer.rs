@@ -106,7 +106,7 @@ impl LayerState {
         Ok(Seen::Plain { keys, values })
     }
 
-    /// What [`append`](Self::append) gave for the newest `count` positions, for layers that borrow it.
+    /// Returns the result of [`append`](Self::append) for the newest `count` positions, for layers that borrow keys and values.
     pub(crate) fn seen(&self, count: usize) -> Result<Seen> {
         let plain = |(keys, values)| Seen::Plain { keys, values };
         let seen = match self {

@@ -7,7 +7,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 
 use super::measure::measure;
-use crate::array::slice_axis;
+use crate::array::take_rows;
 use crate::error::Result;
 
 /// The arrays of the recurrent states of some sequences.
@@ -36,16 +36,7 @@ impl RecurrentArrays {
 
     /// Returns the rows of these sequences, in this order.
     fn of(&self, sequences: &[usize]) -> Result<Self> {
-        if sequences.iter().copied().eq(0..self.sequences()) {
-            return Ok(self.clone());
-        }
-        if let [only] = sequences {
-            let only = *only as i32;
-            return self.map(|array| slice_axis(array, 0, only, only + 1));
-        }
-        let places: Vec<i32> = sequences.iter().map(|&place| place as i32).collect();
-        let places = Array::from_slice(&places, &[places.len() as i32]);
-        self.map(|array| Ok(array.take_axis(&places, 0)?))
+        self.map(|array| take_rows(array, sequences))
     }
 
     /// Concatenates the rows. Either all parts have a state of the recurrence, or none has.
@@ -81,8 +72,8 @@ impl Place {
     }
 }
 
-/// The state of a recurrent layer. Updates replace its arrays and never change them, so a clone is a checkpoint. A clone that is
-/// [alone](Self::alone) keeps no other sequences in memory.
+/// The state of a recurrent layer. Updates replace its arrays and never change them, so a clone is a checkpoint.
+/// [`alone`](Self::alone) makes a clone that shares no memory with other sequences.
 #[derive(Clone, Default)]
 pub struct RecurrentState {
     place: Option<Place>,

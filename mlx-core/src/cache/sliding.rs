@@ -49,7 +49,7 @@ impl SlidingCache {
         self.own.append(added)
     }
 
-    /// What [`append`](Self::append) gave for the newest `count` positions; `None` before the first.
+    /// Returns the keys and values that the newest `count` rows see; `None` before the first position.
     pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
         let Some(slot) = &self.slot else { return self.own.seen(count) };
         let length = self.own.length;
@@ -60,8 +60,7 @@ impl SlidingCache {
         Ok(Some((keys, values)))
     }
 
-    /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has
-    /// checked that the state reaches back so far.
+    /// Copies the window at `length` to a new buffer. The caller must check that the state still has its positions.
     pub(super) fn fork(&self, length: usize) -> Result<SlidingBuffer> {
         let Some(slot) = &self.slot else { return self.own.fork(length) };
         let length = length.min(self.own.length);
@@ -205,7 +204,7 @@ impl SlidingBuffer {
         Ok(view)
     }
 
-    /// What [`append`](Self::append) gave for the newest `count` positions; `None` before the first.
+    /// Returns the keys and values that the newest `count` rows see; `None` before the first position.
     pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
         let oldest = self.oldest(self.length.saturating_sub(count)).max(self.first);
         let places = oldest - self.first..self.length - self.first;
@@ -237,8 +236,7 @@ impl SlidingBuffer {
         all.min(self.length)
     }
 
-    /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has
-    /// checked that the state reaches back so far.
+    /// Copies the window at `length` to a new buffer. The caller must check that the state still has its positions.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let first = self.oldest(length).max(self.first);

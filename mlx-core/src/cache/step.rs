@@ -8,7 +8,7 @@ use mlx_rs::ops::broadcast_to;
 use super::layer::LayerState;
 use super::pool::{Member, Need, Slot, arrange, by_pool};
 use super::seen::Seen;
-use crate::array::slice_axis;
+use crate::array::{slice_axis, take_rows};
 use crate::error::{Error, Result};
 use crate::mlx_sys::scatter;
 
@@ -113,11 +113,11 @@ fn members<'a>(
 
 /// Writes the rows of these members of one pool.
 fn write(members: &[Member], list: &[usize], added: &[Array], known: &Columns) -> Result<()> {
-    let (mut rows, mut slots, mut columns): (Vec<i32>, Vec<i32>, Vec<i32>) = Default::default();
+    let (mut rows, mut slots, mut columns): (Vec<usize>, Vec<i32>, Vec<i32>) = Default::default();
     for member in list.iter().map(|&member| &members[member]) {
         let Some(slot) = member.state.slot() else { continue };
         for (position, &row) in (member.state.kept().end..).zip(&member.rows) {
-            rows.push(row as i32);
+            rows.push(row);
             slots.push(slot.index as i32);
             columns.push((position % slot.capacity()) as i32);
         }
@@ -128,11 +128,7 @@ fn write(members: &[Member], list: &[usize], added: &[Array], known: &Columns) -
     let one_a_slot = slots.iter().copied().eq(0..pool.taken.len() as i32);
     // The pool drops its handle of the old array, so MLX writes in place.
     for (part, added) in pool.parts.iter_mut().zip(added) {
-        let own = if rows.iter().copied().eq(0..added.dim(0)) {
-            added.clone()
-        } else {
-            added.take_axis(vector(&rows), 0)?
-        };
+        let own = take_rows(added, &rows)?;
         *part = if one_a_slot {
             part.put_along_axis(known.of(&columns, own.shape())?, own, 2)?
         } else {

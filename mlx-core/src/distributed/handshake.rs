@@ -34,7 +34,7 @@ pub(super) struct Handshake {
     key: Key,
     /// The bytes that this worker may take.
     budget: u64,
-    /// Whether a rank 0 was let in and has not left.
+    /// True while a rank 0 is connected.
     is_busy: AtomicBool,
     /// The number of connections in the handshake.
     greeted: AtomicUsize,

@@ -147,7 +147,7 @@ pub(crate) enum StateChange {
     Rollback(usize),
     /// Makes it able to return to its present length later.
     Checkpoint {
-        /// Whether the checkpoint stays where others are evicted.
+        /// True if eviction skips the checkpoint.
         marked: bool,
     },
     /// Drops the checkpoint whose loss makes the smallest gap.

@@ -7,7 +7,7 @@ use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::key::{Key, are_equal, nonce};
 use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 
-/// How long a connection and each step of the handshake may take.
+/// The timeout of a connection attempt and of each step of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long rank 0 looks whether a worker that has come back is ready.

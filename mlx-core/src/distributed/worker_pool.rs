@@ -24,7 +24,7 @@ pub(super) struct WorkerPool {
     released: Mutex<Vec<Vec<u64>>>,
 }
 
-/// Whether all workers are present.
+/// The presence of the workers.
 enum Presence {
     All,
     /// One is missing: the reason, and whether the engine knows.

@@ -113,8 +113,8 @@ impl Capacity {
         self.budget - self.fixed
     }
 
-    /// What a sequence of up to `tokens` tokens needs, each of which reports `per_token` bytes, with pictures that make a chunk longer by
-    /// `undivided` tokens at most. After a preemption all of it is computed in chunks, whatever its prompt was.
+    /// Returns the memory for a sequence of up to `tokens` tokens that reports `per_token` bytes for each. Pictures make its chunks longer by
+    /// at most `undivided` tokens. After a preemption the whole sequence is computed in chunks, including its answer.
     fn need(&self, undivided: usize, tokens: usize, per_token: u64) -> Need {
         let (footprint, Passes { kernels, chunks, rows, .. }) = (self.spec.footprint, self.passes);
         // A text that is longer than the context slides: its cache never is.
@@ -136,7 +136,7 @@ impl Capacity {
         }
     }
 
-    /// What a sequence of `tokens` tokens needs, all of which may be its prompt.
+    /// Returns the memory for a sequence of `tokens` tokens without pictures.
     pub(in crate::engine) fn sequence(&self, tokens: usize) -> Need {
         self.need(0, tokens, 0)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::cache::SequenceState;
 
-/// Where a sequence takes checkpoints besides the boundaries of its chunks: at multiples of a block of saved prefixes, so that they can be saved.
+/// The lengths of a sequence's checkpoints besides the boundaries of its chunks: multiples of a block of saved prefixes, which can be saved.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointPlan {
     is_on: bool,
@@ -23,7 +23,7 @@ impl CheckpointPlan {
         self.is_on = true;
     }
 
-    /// Whether the checkpoint at `length` stays when others are evicted.
+    /// Returns true if eviction skips the checkpoint at `length`.
     pub(super) fn is_marked(&self, length: usize) -> bool {
         self.marks.contains(&length)
     }

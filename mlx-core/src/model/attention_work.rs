@@ -77,7 +77,7 @@ impl AttentionWork {
         work
     }
 
-    /// What covers both.
+    /// Returns the larger of each figure.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             all: self.all.or(other.all),

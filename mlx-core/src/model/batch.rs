@@ -105,14 +105,25 @@ impl Batch {
             _ => Vec::new(),
         };
         let needs_hidden = spans.iter().any(|span| span.logits != LogitRows::None);
+        Self { needs_hidden, ..Self::of(input, spans, positions, picture_rows, width) }
+    }
+
+    /// A batch with these rows, whose hidden states nothing reads.
+    fn of(
+        input: Input,
+        spans: Vec<Span>,
+        positions: Positions,
+        picture_rows: Vec<usize>,
+        width: usize,
+    ) -> Self {
         Self {
             input,
+            spans,
             positions,
             picture_rows,
-            spans,
             width,
             per_span: false,
-            needs_hidden,
+            needs_hidden: false,
             promised: Vec::new(),
             masks: Masks::default(),
             columns: Columns::default(),
@@ -135,18 +146,8 @@ impl Batch {
             Positions::of_grid(axes)
         };
         let input = Input::Embeddings(hidden);
-        Self {
-            input,
-            positions,
-            picture_rows,
-            spans,
-            width,
-            per_span,
-            needs_hidden: true,
-            promised: Vec::new(),
-            masks: Masks::default(),
-            columns: Columns::default(),
-        }
+        let batch = Self::of(input, spans, positions, picture_rows, width);
+        Self { per_span, needs_hidden: true, ..batch }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.

@@ -22,9 +22,9 @@ pub struct Footprint {
     pub bytes_per_row: u64,
     /// Bytes of one row of logits, on the device and as f32.
     pub logits_per_row: u64,
-    /// What attention takes in a pass.
+    /// The memory of attention in a pass.
     pub attention: AttentionWork,
-    /// What one layer takes of `fixed`.
+    /// The largest layer's part of `fixed`.
     largest_fixed: u64,
     /// Of `per_token`, what layers with a sliding window take.
     sliding_per_token: u64,
@@ -112,7 +112,7 @@ impl Footprint {
         even.then_some(Self { per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
 
-    /// What covers both of two parts of a model, of which each is on a machine of its own.
+    /// Returns a footprint for two parts of a model on separate machines: the larger of each figure.
     pub(crate) fn or(self, other: Self) -> Self {
         let full = |it: &Self| it.per_token - it.sliding_per_token;
         let sliding_per_token = self.sliding_per_token.max(other.sliding_per_token);

@@ -5,7 +5,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
 use super::batch::Batch;
-use crate::array::slice_axis;
+use crate::array::{slice_axis, take_rows};
 use crate::cache::{LayerState, RecurrentArrays, RecurrentState};
 use crate::error::Result;
 
@@ -70,7 +70,7 @@ fn side_by_side(
     let mut mixed = Vec::with_capacity(waves.len());
     for wave in &waves {
         let rows: Vec<usize> = wave.iter().map(|&(_, row)| row).collect();
-        let rows: Vec<Array> = inputs.iter().map(|input| chosen(input, &rows)).collect::<Result<_>>()?;
+        let rows: Vec<Array> = inputs.iter().map(|input| take_rows(input, &rows)).collect::<Result<_>>()?;
         let mut of_wave: Vec<&mut RecurrentState> = Vec::with_capacity(wave.len());
         for (index, state) in states.iter_mut().enumerate() {
             if wave.binary_search_by_key(&index, |&(state, _)| state).is_ok() {
@@ -86,7 +86,7 @@ fn side_by_side(
     let order: Vec<usize> = waves.into_iter().flatten().map(|(_, row)| row).collect();
     let mut places: Vec<usize> = (0..order.len()).collect();
     places.sort_unstable_by_key(|&place| order[place]);
-    chosen(&joined(&mixed)?, &places)
+    take_rows(&joined(&mixed)?, &places)
 }
 
 /// Divides rows, given by their states, into waves: the first row of every state, then the second rows, and so on. A wave lists states and
@@ -104,15 +104,6 @@ fn waves(states: impl Iterator<Item = usize>) -> Vec<Vec<(usize, usize)>> {
         wave.sort_unstable();
     }
     waves
-}
-
-/// Returns these rows, in this order.
-fn chosen(rows: &Array, places: &[usize]) -> Result<Array> {
-    if places.iter().copied().eq(0..rows.dim(0) as usize) {
-        return Ok(rows.clone());
-    }
-    let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
-    Ok(rows.take_axis(Array::from_slice(&places, &[places.len() as i32]), 0)?)
 }
 
 fn joined(parts: &[Array]) -> Result<Array> {

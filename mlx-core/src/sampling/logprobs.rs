@@ -24,7 +24,7 @@ pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Re
     Ok(score_read(row, token, count, scratch))
 }
 
-/// The same for a row that is checked, and that `scratch.raw` has read.
+/// Like [`score`], for a checked row that `scratch.raw` has scanned.
 pub(super) fn score_read(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> TokenLogprob {
     let (scan, pool) = (&scratch.raw, &mut scratch.choice.pool);
     let normalizer = log_sum_exp(row, scan.top());

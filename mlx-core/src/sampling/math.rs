@@ -68,7 +68,7 @@ pub(crate) fn mass(row: &[f32], top: f32) -> f64 {
     row.chunks(BLOCK).map(|block| block_mass(block, top, 1.0)).sum()
 }
 
-/// The same sum, from numbers that are given to `each` with the values they are of.
+/// Returns the same sum, and passes the exponentials and their logits to `each`, block by block.
 pub(crate) fn mass_by_value(row: &[f32], top: f32, mut each: impl FnMut(&[f32], &[f32])) -> f64 {
     let mut masses = [0.0f32; BLOCK];
     let of_block = |block: &[f32]| {

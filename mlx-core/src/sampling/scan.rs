@@ -5,7 +5,7 @@ use std::array::from_fn;
 /// Values that are represented by their largest one.
 pub(super) const BLOCK: usize = 64;
 
-/// What a processor compares side by side.
+/// Numbers that the compiler compares in one vector.
 const LANES: usize = 16;
 
 /// The largest values of a row. NaN is no value.
@@ -49,7 +49,7 @@ impl Scan {
         &self.peaks
     }
 
-    /// Whether the row has a NaN or plus infinity.
+    /// Returns true if the row has a NaN or plus infinity.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }

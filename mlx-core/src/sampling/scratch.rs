@@ -14,7 +14,7 @@ pub struct Scratch {
     pub(super) row: Vec<f32>,
     pub(super) mask: TokenMask,
     pub(super) choice: Choice,
-    /// Those of other threads.
+    /// Scratch memory of the other threads.
     pub(super) others: Vec<Scratch>,
 }
 

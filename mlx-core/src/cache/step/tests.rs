@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The same as a prompt appends them.
+    /// Returns rows of these values in the form of a prompt's chunk.
     fn chunk(self, values: &[f32]) -> Array {
         let parts: Vec<Array> =
             self.added(values).iter().map(|part| part.swap_axes(0, 2).expect("it has axes")).collect();
@@ -165,7 +165,7 @@ fn step(kind: Kind, sequences: &mut [Sequence], without: u16, most: usize, next:
     assert!(sequences.iter().all(|it| it.state.len() == it.values.len()));
 }
 
-/// What a sequence has, moved into a state of its own.
+/// Compares a copy of a sequence with its values.
 fn check(kind: Kind, sequence: &Sequence) {
     let length = sequence.values.len();
     let mut fork = sequence.state.fork(length).expect("it can be copied");

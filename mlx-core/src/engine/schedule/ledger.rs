@@ -24,9 +24,9 @@ impl Need {
 pub(in crate::engine) struct Ledger {
     budget: u64,
     accounts: BTreeMap<u64, Account>,
-    /// What holders have reserved for themselves.
+    /// Bytes reserved by all holders for themselves.
     own: u64,
-    /// How many holders have passes of so many bytes.
+    /// The number of holders by the bytes of their passes.
     passes: BTreeMap<u64, usize>,
     used: u64,
 }
@@ -63,7 +63,7 @@ impl Ledger {
         self.used
     }
 
-    /// What `holder` has reserved.
+    /// Returns the reservation of `holder`.
     pub(in crate::engine) fn reserved_by(&self, holder: u64) -> Need {
         self.accounts.get(&holder).map_or(Need::default(), |account| account.reserved)
     }

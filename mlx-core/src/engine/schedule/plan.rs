@@ -100,7 +100,7 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) cuts: [usize; 2],
     /// Parts of the prompt in which no chunk ends.
     pub(in crate::engine) undivided: Undivided,
-    /// What to reserve before its next decode step; no bytes of its own if the reservation covers it.
+    /// The reservation to add before its next decode step; 0 bytes if the present one covers it.
     pub(in crate::engine) growth: Need,
     pub(in crate::engine) exact: bool,
     /// The adapter that it goes through; sequences of different ones share no pass.

@@ -36,7 +36,7 @@ struct Entry {
     ticket: Ticket,
     /// The time of arrival, later for a low priority: after enough waiting it ranks above any later sequence.
     due: Duration,
-    /// What it needs to start.
+    /// The reservation at its start.
     need: Need,
 }
 

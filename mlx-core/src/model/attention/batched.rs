@@ -7,6 +7,7 @@ use mlx_rs::ops::{concatenate, matmul};
 use super::Core;
 use super::core::Fused;
 use super::packed;
+use crate::array::take_rows;
 use crate::cache::{Bucket, LayerState, Seen, StepRows, append_rows, seen_rows};
 use crate::error::Result;
 use crate::model::batch::Batch;
@@ -40,12 +41,12 @@ impl Core {
             before += bucket.row_of_place.len();
         }
         let mixed = if let [only] = mixed.as_slice() { only.clone() } else { concatenate(&mixed, 0)? };
-        chosen(&mixed, &places).map(Some)
+        take_rows(&mixed, &places).map(Some)
     }
 
     /// Attends from the queries of all rows, `[T, Hq, 1, D]`, to one bucket; returns `[places, Hq, 1, width of values]`.
     fn attend_bucket(&self, query: &Array, bucket: &Bucket, batch: &Batch) -> Result<Array> {
-        let query = chosen(query, &bucket.row_of_place)?;
+        let query = take_rows(query, &bucket.row_of_place)?;
         let [places, heads, size] = [0, 1, 3].map(|axis| query.dim(axis));
         let most = bucket.most as i32;
         let query = match most {
@@ -90,13 +91,4 @@ impl Core {
         };
         Ok(mixed.reshape(&[slots, queries, most, -1])?)
     }
-}
-
-/// Returns the rows of these places, in this order.
-fn chosen(rows: &Array, places: &[usize]) -> Result<Array> {
-    if places.iter().copied().eq(0..rows.dim(0) as usize) {
-        return Ok(rows.clone());
-    }
-    let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
-    Ok(rows.take_axis(Array::from_slice(&places, &[places.len() as i32]), 0)?)
 }

@@ -22,7 +22,7 @@ pub(in crate::model) enum Mask {
     Array,
 }
 
-/// What is the same for all passes through a layer.
+/// The shape of a layer's attention, apart from rows and depth.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) struct Shape {
     pub(in crate::model) query_heads: usize,

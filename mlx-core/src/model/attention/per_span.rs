@@ -96,7 +96,7 @@ impl Core {
         Ok(query.reshape(&[query.dim(0), keys, queries / keys, query.dim(3)])?)
     }
 
-    /// What a span sees of the positions up to `end`: nothing after its last row, and nothing that its first row's window has left.
+    /// Returns the positions that a span sees, from the window of its first row to its last row. `seen` ends at position `end`.
     fn seen_by(&self, span: Span, end: usize, seen: &Seen) -> Result<Seen> {
         let last = seen.len() - (end - span.start - span.len) as i32;
         let first = self.sliding_window.map_or(0, |window| (last - span.len as i32 + 1 - window).max(0));

@@ -33,8 +33,8 @@ pub(in crate::model) struct Rows {
 }
 
 impl Rows {
-    /// What the rows read, `[n, Hk, G, Dv]`, and the memories after them, `[S, Hk, G, Dv, Dk]`: of one sequence whose rows follow one
-    /// another, or of `n` with a row each.
+    /// Returns the output of the rows, `[n, Hk, G, Dv]`, and the states after them, `[S, Hk, G, Dv, Dk]`. `S` is 1 for consecutive rows of
+    /// one sequence, or `n` for a row of each of `n` sequences.
     pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
             return Err(Error::Internal("a delta rule was given no memory".into()));

@@ -27,8 +27,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// What the rows read, `[n, G, R, P]`, and the memories after them, `[S, G, R, P, N]`: of one sequence whose rows follow one
-    /// another, or of `n` with a row each.
+    /// Returns the output of the rows, `[n, G, R, P]`, and the states after them, `[S, G, R, P, N]`. `S` is 1 for consecutive rows of one
+    /// sequence, or `n` for a row of each of `n` sequences.
     pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
             return Err(Error::Internal("a layer of Mamba-2 was given no memory".into()));

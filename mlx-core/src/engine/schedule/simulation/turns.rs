@@ -9,7 +9,7 @@ use crate::engine::client::Client;
 use crate::engine::schedule::plan::Changes;
 
 impl Simulation {
-    /// Whether `own` has no place, and the like of `other` have one beside its own, when those that are `gone` were preempted.
+    /// Returns true if, without the sequences that are `gone`, `own` has no place and another sequence of the client of `other` has one.
     pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes, gone: &[u64]) -> bool {
         let stays = |it: &&Sequence| (it.runs || changes.preempt.contains(&it.id)) && !gone.contains(&it.id);
         let starts = |it: &&Sequence| changes.admit.contains(&it.id);
@@ -18,7 +18,7 @@ impl Simulation {
         !has_some && self.sequences.values().filter(|it| stays(it) || starts(it)).any(like)
     }
 
-    /// Whether `one` could start if `victims` were gone.
+    /// Returns true if `one` fits after `victims` are preempted.
     pub(super) fn has_room(&self, one: &Sequence, victims: &[u64]) -> bool {
         let stay = self.which(|it| it.runs && !victims.contains(&it.id));
         let needs = stay.iter().map(|id| need(self.sequences[id].reserved)).chain([need(one.reserved)]);
