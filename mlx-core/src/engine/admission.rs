@@ -1,5 +1,5 @@
-//! Admission: decides which requests wait, which sequences run and what each step computes, within the memory of the engine. Invariant: of
-//! a sequence it touches its reservation, and its state only to drop it.
+//! Decides which requests wait, which sequences run and what each step computes, within the engine's memory. Invariant: it changes only the
+//! reservation of a sequence, and its state only to drop it.
 
 mod queue;
 
@@ -27,7 +27,7 @@ pub(super) struct Admission {
     last_id: u64,
 }
 
-/// The next sequence of a request, with its reservation and its rank.
+/// The next sequence of a request, with its reservation and its position in the queue.
 pub(super) struct Candidate {
     pub(super) submission: Submission,
     pub(super) reservation: Reservation,
@@ -40,17 +40,17 @@ impl Admission {
         Self { queue: Queue::default(), scheduler, capacity, gauges, start: Instant::now(), last_id: 0 }
     }
 
-    /// Counts a request as waiting. Its first sequence is to line up.
+    /// Creates the queue entry of a request, which counts as waiting. Its sequences have not lined up.
     pub(super) fn receive(&self, sequences: Vec<Submission>) -> Unstarted {
         Unstarted::new(self.last_id + 1, sequences, Arc::clone(&self.gauges))
     }
 
-    /// Takes the sequences that were waiting for `id`, which has started or ended.
+    /// Takes the sequences that wait for `id` to start or end.
     pub(super) fn take_after(&mut self, id: u64) -> Option<Unstarted> {
         self.queue.remove(id)
     }
 
-    /// Takes the next sequence that is to line up.
+    /// Takes the next sequence to line up.
     pub(super) fn next_candidate(&self, others: &mut Unstarted) -> Option<Candidate> {
         let submission = others.pop()?;
         let request = &submission.request;
@@ -59,7 +59,7 @@ impl Admission {
         Some(Candidate { submission, reservation, ticket })
     }
 
-    /// Puts a sequence into the scheduler's queue; the others of its request wait for it to start or end.
+    /// Puts a sequence into the scheduler's queue. The other sequences of its request wait for it to start or end.
     pub(super) fn line_up(
         &mut self,
         sequence: Sequence,
@@ -95,31 +95,31 @@ impl Admission {
         }
     }
 
-    /// Plans the next step. The policy decides how much of the drafts it verifies.
+    /// Plans the next step. The policy decides how many draft tokens it verifies.
     pub(super) fn plan(&mut self, sequences: &Sequences, speculation: &SpeculationPolicy) -> StepPlan {
         let plan = self.scheduler.plan(&self.views(sequences), speculation);
         tracing::trace!(?plan, "step");
         plan
     }
 
-    /// Returns the rows of the next decode step, before drafts add some.
+    /// Returns the rows of the next decode step, without draft tokens.
     pub(super) fn decode_rows(&self, sequences: &Sequences) -> DecodeRows {
         let views = self.views(sequences);
         self.scheduler.decode_rows(views.iter().filter(|it| it.next() == Next::Decode))
     }
 
-    /// Records the cost of a step's prefill with its seconds, and the seconds of its decode passes.
+    /// Records the cost and the seconds of a step's prefill, and the seconds of its decode passes.
     pub(super) fn record_times(&mut self, prefill: Option<(f64, f64)>, decode: Option<f64>) {
         self.scheduler.record_times(prefill, decode);
     }
 
-    /// Puts a running sequence back into the queue. It starts over from its tokens.
+    /// Returns a running sequence to the queue. It restarts from its tokens.
     pub(super) fn requeue(&mut self, id: u64, sequences: &mut Sequences) {
         self.scheduler.requeue(id);
         self.preempt(id, sequences);
     }
 
-    /// Puts all running sequences back into the queue.
+    /// Returns all running sequences to the queue.
     pub(super) fn requeue_all(&mut self, sequences: &mut Sequences) {
         for id in self.scheduler.ids() {
             self.scheduler.requeue(id);
@@ -134,22 +134,22 @@ impl Admission {
         self.scheduler.remove(id);
     }
 
-    /// Returns the ids of sequences that do not exist, and that others of their requests wait for.
+    /// Returns the ids of ended sequences that other sequences of their requests still wait for.
     pub(super) fn orphaned(&self, sequences: &Sequences) -> Vec<u64> {
         self.queue.ids().filter(|id| sequences.find(*id).is_none()).collect()
     }
 
-    /// The ids in the scheduler: of the sequences that wait or run.
+    /// Returns the ids in the scheduler, of waiting and running sequences.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.scheduler.ids()
     }
 
-    /// Bytes that are not reserved.
+    /// Returns the bytes that are not reserved.
     pub(super) fn free(&self) -> u64 {
         self.scheduler.ledger().free()
     }
 
-    /// Records the memory that is reserved and used, and the state of the queue.
+    /// Records the reserved and used memory, and the state of the queue.
     pub(super) fn record(&mut self, sequences: &Sequences) {
         let Self { queue, scheduler, capacity, gauges, .. } = self;
         for (id, sequence) in sequences.iter() {

@@ -1,5 +1,5 @@
-//! What a request may cost at most, in bytes. Invariant: pure; handle and engine ask here, so that what the one lets in the other
-//! can run.
+//! Upper bounds on the memory of requests, in bytes. Invariant: pure. The handle and the engine use the same bounds, so that every request
+//! that the handle accepts can run.
 
 use mlx_files::size;
 
@@ -13,21 +13,21 @@ use crate::error::{Error, Result};
 use crate::freed::{budget_for, freed};
 use crate::model::{AttentionWork, Footprint, ModelSpec, VisionFootprint};
 
-/// A request of open length is promised room for this many tokens at a time.
+/// The number of tokens by which the reservation of a request without a token limit grows.
 const GROWTH: usize = 1024;
 
-/// The memory that requests share, and what each takes of it.
+/// The memory that requests share, and the share of each.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct Capacity {
     spec: ModelSpec,
     passes: Passes,
-    /// What a model that drafts takes.
+    /// The footprint and chunks of the draft model.
     draft: Option<(Footprint, Chunks)>,
-    /// What a vision tower takes.
+    /// The footprint of the vision tower.
     vision: Option<VisionFootprint>,
-    /// All bytes that the engine may take, without those of freed arrays.
+    /// All bytes that the engine may use, excluding those of freed arrays.
     pub(in crate::engine) budget: u64,
-    /// Of these, weights and what every step needs.
+    /// The bytes of the budget for weights and for the activations of every step.
     pub(in crate::engine) fixed: u64,
 }
 
@@ -36,22 +36,22 @@ pub(in crate::engine) struct Capacity {
 pub(in crate::engine) struct Passes {
     pub(in crate::engine) kernels: AttentionKernels,
     pub(in crate::engine) chunks: Chunks,
-    /// The most rows of a decode pass, with those of drafts.
+    /// The maximum number of rows of a decode pass, including draft rows.
     pub(in crate::engine) rows: usize,
-    /// The most requests that run.
+    /// The maximum number of running sequences.
     pub(in crate::engine) running: usize,
 }
 
 impl Passes {
-    /// Chunks of another model on the same device.
+    /// Returns the chunks of another model on the same device.
     pub(in crate::engine) fn chunks_of(self, other: &ModelSpec) -> Chunks {
         Chunks::new(self.kernels, other.footprint.attention.row_scores())
     }
 }
 
 impl Capacity {
-    /// The capacity of an engine of `given` bytes with these passes, for which another model may draft, and which takes `beside` bytes for
-    /// other things; or why there is none.
+    /// Returns the capacity of an engine with a budget of `given` bytes, these passes and an optional draft model. `beside` bytes go to
+    /// other uses. It is an error if not even the shortest request fits.
     pub(in crate::engine) fn new(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,
@@ -61,8 +61,8 @@ impl Capacity {
     ) -> Result<Self> {
         let Passes { chunks, rows, running, .. } = passes;
         let (footprint, budget) = (spec.footprint, given - freed(given));
-        // The passes of a step come one after the other, but their logits are there together; and one step is computed while the
-        // logits of the one before are read.
+        // The passes of a step run one after the other, but their logits exist at the same time. The next step is computed while the logits
+        // of the previous one are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows) + logits;
         let drafting = draft.map_or(0, |draft| drafting(draft, passes));
@@ -84,40 +84,40 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// The same beside a vision tower, if there is room for it where this machine may take `given` bytes.
+    /// Returns the capacity with a vision tower, or `None` if it does not fit. This machine's budget is `given` bytes.
     pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, given: u64) -> Option<Self> {
         let fixed = self.fixed + vision.weight_bytes;
-        // A budget that is what another machine can keep is not made smaller by what this one alone holds.
+        // A budget that another machine limits is not reduced by weights that only this machine holds.
         let budget = (self.budget + vision.weight_bytes).min(given - freed(given));
         let fits = fixed + self.sequence(1).alone() <= budget;
         fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
     }
 
-    /// The fewest bytes that a state of so many positions takes.
+    /// Returns the minimum number of bytes of a state with this many positions.
     pub(in crate::engine) fn state_bytes(&self, positions: usize) -> u64 {
         self.spec.footprint.fixed + self.spec.footprint.per_token * cache::capacity(positions) as u64
     }
 
-    /// Bytes of a checkpoint at most; 0 if states can be cut anywhere.
+    /// Returns the maximum number of bytes of a checkpoint; 0 if states can be truncated anywhere.
     pub(in crate::engine) fn checkpoint_bytes(&self) -> u64 {
         self.spec.footprint.checkpoint()
     }
 
-    /// Bytes of the weights, with those of the vision tower.
+    /// Returns the bytes of the weights, including the vision tower's.
     pub(in crate::engine) fn weights(&self) -> u64 {
         self.spec.weight_bytes + self.vision.map_or(0, |vision| vision.weight_bytes)
     }
 
-    /// Bytes that all requests share.
+    /// Returns the bytes that all requests share.
     pub(in crate::engine) fn shared(&self) -> u64 {
         self.budget - self.fixed
     }
 
-    /// Returns the memory for a sequence of up to `tokens` tokens that reports `per_token` bytes for each. Pictures make its chunks longer by
-    /// at most `undivided` tokens. After a preemption the whole sequence is computed in chunks, including its answer.
+    /// Returns the memory for a sequence of up to `tokens` tokens that reports `per_token` bytes for each. Pictures make its chunks longer
+    /// by at most `undivided` tokens. After a preemption the whole sequence is computed in chunks, including its answer.
     fn need(&self, undivided: usize, tokens: usize, per_token: u64) -> Need {
         let (footprint, Passes { kernels, chunks, rows, .. }) = (self.spec.footprint, self.passes);
-        // A text that is longer than the context slides: its cache never is.
+        // A text longer than the context shifts, so its cache never exceeds the context.
         let held = tokens.min(self.spec.context_length);
         let attention = footprint.attention;
         let drafting = self.draft.map_or(0, |(draft, chunks)| {
@@ -147,8 +147,8 @@ impl Capacity {
         need
     }
 
-    /// Bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and the tower's
-    /// work on one of them.
+    /// Returns the bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and
+    /// the activations of the tower for one picture.
     fn beside(&self, request: &GenerationRequest) -> u64 {
         let matcher = if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 };
         let images = request.pictures.images();
@@ -156,7 +156,7 @@ impl Capacity {
         matcher + pictures + request.pictures.bytes() as u64
     }
 
-    /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
+    /// Refuses a request that could not run even if it were the only one. A request without a token limit is limited to what fits.
     pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
         let prompt = request.prompt.len();
         let whole = self.need_of(&request, prompt + request.limits.max_tokens).alone();
@@ -184,7 +184,7 @@ impl Capacity {
         Ok(request)
     }
 
-    /// The reservation of a request at its start.
+    /// Returns the reservation of a request at its start.
     pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
@@ -193,7 +193,7 @@ impl Capacity {
         Reservation { undivided, tokens, most, per_token, beside, need }
     }
 
-    /// Extends a reservation to more tokens; returns the bytes that this takes in addition, and the wider pass.
+    /// Extends a reservation to more tokens. Returns the additional bytes, and the wider pass.
     pub(in crate::engine) fn extend(&self, reservation: &mut Reservation) -> Need {
         reservation.tokens = reservation.most.min(reservation.tokens + GROWTH);
         let mut need = self.need(reservation.undivided, reservation.tokens, reservation.per_token);
@@ -204,24 +204,24 @@ impl Capacity {
     }
 }
 
-/// Bytes of a model that drafts for the requests of these passes, and of its own passes.
+/// Returns the bytes of a draft model for the requests of these passes: weights, passes and logits.
 pub(in crate::engine) fn drafting(draft: &ModelSpec, passes: Passes) -> u64 {
     let (footprint, rows) = (draft.footprint, passes.chunks_of(draft).shared_rows().max(passes.running));
     draft.weight_bytes + footprint.pass(rows) + passes.running as u64 * footprint.logits_per_row
 }
 
-/// Bytes of attention in the widest chunk of a prompt of `length` tokens, with pictures that make a chunk longer by `undivided` rows.
+/// Returns the attention bytes of the widest chunk of a prompt of `length` tokens, with pictures that lengthen a chunk by `undivided` rows.
 fn widest_chunk(attention: AttentionWork, chunks: Chunks, length: usize, undivided: usize) -> u64 {
     let chunks = chunks.deepest(length);
     chunks.map(|(rows, depth)| attention.span(rows + undivided, depth)).fold(0, u64::max)
 }
 
-/// Bytes of the alternatives that a request has reported for each token.
+/// Returns the bytes of the alternatives that a request reports with each token.
 fn per_token(request: &GenerationRequest) -> u64 {
     16 * request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64
 }
 
-/// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.
+/// Returns the largest number below `limit` for which `fits` is true. `fits` must be true for 1 and monotonic.
 pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (1, limit);
     while low + 1 < high {
@@ -231,18 +231,18 @@ pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bo
     low
 }
 
-/// The tokens by which a picture that is not divided makes a chunk longer, at most.
+/// Returns the maximum number of tokens by which an undivided picture lengthens a chunk.
 fn undivided(request: &GenerationRequest) -> usize {
     request.pictures.undivided().longest()
 }
 
-/// What a sequence has been promised.
+/// The memory reserved for a sequence.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Reservation {
     undivided: usize,
-    /// The length up to which it covers the sequence.
+    /// The length that the reservation covers.
     pub(in crate::engine) tokens: usize,
-    /// The longest that the sequence may become.
+    /// The maximum length of the sequence.
     most: usize,
     per_token: u64,
     beside: u64,

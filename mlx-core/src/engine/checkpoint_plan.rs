@@ -1,10 +1,11 @@
-//! Where a running sequence takes checkpoints of its state. Invariant: nothing about how they are kept.
+//! Plans the checkpoints of a running sequence's state. It does not depend on how checkpoints are stored.
 
 use std::collections::BTreeSet;
 
 use crate::cache::SequenceState;
 
-/// The lengths of a sequence's checkpoints besides the boundaries of its chunks: multiples of a block of saved prefixes, which can be saved.
+/// The lengths at which a sequence takes checkpoints, in addition to chunk boundaries. They are multiples of the block size of saved
+/// prefixes, so that they can be saved.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointPlan {
     is_on: bool,
@@ -12,13 +13,13 @@ pub(super) struct CheckpointPlan {
 }
 
 impl CheckpointPlan {
-    /// Takes a checkpoint at `length`, which stays when others are evicted.
+    /// Requests a checkpoint at `length` that eviction skips.
     pub(super) fn mark(&mut self, length: usize) {
         self.is_on = true;
         self.marks.insert(length);
     }
 
-    /// From now on the sequence takes checkpoints.
+    /// Makes the sequence take checkpoints from now on.
     pub(super) fn start(&mut self) {
         self.is_on = true;
     }
@@ -28,24 +29,23 @@ impl CheckpointPlan {
         self.marks.contains(&length)
     }
 
-    /// Whether the sequence takes checkpoints at all.
+    /// Returns true if the sequence takes checkpoints.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// The next lengths at which a chunk of the prompt has to end.
+    /// Returns the next two lengths at which a chunk of the prompt must end; 0 for none.
     pub(super) fn cuts(&self, seen: usize) -> [usize; 2] {
         let mut next = self.marks.range(seen + 1..);
         [next.next(), next.next()].map(|mark| mark.copied().unwrap_or(0))
     }
 
-    /// A state that was taken over, with a checkpoint where it goes on: what is kept of the sequence then replaces what it was taken
-    /// from.
+    /// Adds a checkpoint at the end of a reused state. The entry that is stored for the sequence then replaces the one that it reused.
     pub(super) fn resumed(&self, mut state: SequenceState) -> SequenceState {
         if self.is_on
             && let Err(error) = state.checkpoint(true)
         {
-            tracing::warn!(%error, "a checkpoint could not be taken");
+            tracing::warn!(%error, "cannot take a checkpoint");
         }
         state
     }

@@ -12,7 +12,8 @@ pub enum Priority {
     High,
 }
 
-/// The client of a request. Running sequences are shared between clients first, then between the requests of each. Without
-/// [`EngineOptions::share_prefixes`](super::EngineOptions::share_prefixes) clients do not reuse each other's cached data. Programs with one client use the default.
+/// The client of a request. Running sequences are shared between clients first, then between the requests of each client. Without
+/// [`EngineOptions::share_prefixes`](super::EngineOptions::share_prefixes), clients do not reuse each other's cached data. Programs with
+/// one client use the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client(pub u64);

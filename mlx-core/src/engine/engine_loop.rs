@@ -1,6 +1,6 @@
-//! The engine's loop. It owns four parts, each with state of its own: admission decides who runs, the runner computes, prefixes keep what
-//! was computed, speculation drafts. The loop hands sequences, plans and results between them. Invariant: every request of every front end
-//! goes through it.
+//! The engine's loop. It owns four parts, each with its own state: admission decides which sequences run, the runner computes, the prefix
+//! cache stores what was computed, and speculation drafts. The loop passes sequences, plans and results between them. Invariant: every
+//! request of every front end goes through it.
 
 mod draws;
 mod health;
@@ -33,18 +33,18 @@ use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::memory_pressure::{PressureSource, PressureWatch};
 
-/// The wait of an idle engine for a request between two blocks that it saves, and for a prefix from disk.
+/// The time that an idle engine waits for a request between two blocks that it saves, and that a step waits for a prefix from disk.
 const SHORT_WAIT: Duration = Duration::from_millis(1);
 
 /// A message to the engine thread.
 pub(super) enum Message {
     /// Run the sequences of a checked request.
     Submit(Vec<Submission>),
-    /// Report how far exact results through an adapter can be repeated. The first time, this checks the widths of decode steps.
+    /// Returns the exactness of exact results through an adapter. The first such message for an adapter checks the widths of decode steps.
     ExactLevel(usize, Sender<Result<Exactness>>),
 }
 
-/// What is loaded for an engine.
+/// The models, caches and memory limits that an engine starts with.
 pub(super) struct Resources {
     pub(super) device: Device,
     pub(super) draft_model: Option<DraftModel>,
@@ -60,9 +60,9 @@ pub(super) struct EngineLoop {
     prefixes: Prefixes,
     speculation: Speculation,
     sequences: Sequences,
-    /// Accepted tokens to be emitted.
+    /// Accepted tokens that have not been emitted.
     accepted: VecDeque<Accepted>,
-    /// Sequences that have ended and whose states may be kept.
+    /// Ended sequences. The prefix cache may store their states.
     retired: Vec<Sequence>,
     panics: PanicGuard,
     pressure: PressureWatch,
@@ -104,7 +104,7 @@ impl EngineLoop {
         Ok(engine)
     }
 
-    /// One step. Nothing is pending on the device when it begins and when it ends, except the first layers of the next step.
+    /// Runs one step. At its beginning and end nothing is pending on the device except the first layers of the next step.
     fn step(&mut self) {
         self.awake.hold();
         self.relieve();
@@ -125,7 +125,7 @@ impl EngineLoop {
         self.panics.end_pass();
     }
 
-    /// Starts what may run, until nothing more of the same requests follows.
+    /// Starts as many sequences as admission allows. When one starts, the next sequence of its request lines up and may start too.
     fn admit(&mut self) {
         loop {
             let changes = self.admission.decide(&self.sequences);
@@ -142,7 +142,7 @@ impl EngineLoop {
         }
     }
 
-    /// Drafts, and plans the step.
+    /// Makes drafts and plans the step.
     fn plan(&mut self) -> StepPlan {
         let Self { admission, speculation, sequences, runner, panics, .. } = self;
         let unclaimed = admission.free().saturating_sub(self.prefixes.bytes(sequences));
@@ -153,7 +153,7 @@ impl EngineLoop {
         plan
     }
 
-    /// Does what comes before the passes of a plan. Sequences that fail here leave the plan.
+    /// Encodes pictures and shifts contexts before the passes of a plan. Sequences that fail here leave the plan.
     fn prepare(&mut self, plan: &mut StepPlan) {
         let encoded = self.runner.encode_images(plan, &mut self.sequences);
         self.recover(encoded.fault);
@@ -166,7 +166,7 @@ impl EngineLoop {
         self.fail(failed);
     }
 
-    /// Runs the passes of a plan, draws from them and emits.
+    /// Runs the passes of a plan, draws tokens from them and emits the tokens.
     fn compute(&mut self, plan: &StepPlan) {
         let free = self.free_for_prefixes();
         let unclaimed = free.saturating_sub(self.prefixes.bytes(&self.sequences));
@@ -186,7 +186,7 @@ impl EngineLoop {
             let fault = self.runner.confirm(work.waited_at(), &mut self.sequences);
             self.recover(fault);
         } else {
-            // Issuing blocks here until the device has almost caught up, so the host gains nothing by running ahead.
+            // Here, issuing a pass blocks until the device has almost caught up, so running ahead gains nothing.
             work.wait_for_prefill(&self.sequences);
             self.collect(&mut work);
             self.emit();
@@ -198,18 +198,20 @@ impl EngineLoop {
         }
     }
 
-    /// Cuts the next step, if it has begun, from the states.
+    /// Removes the next step from the states, if its passes have begun.
     fn drop_lookahead(&mut self) {
         let fault = self.runner.drop_lookahead(&mut self.sequences);
         self.recover(fault);
     }
 
-    /// Bytes that prefixes may take: neither reserved nor taken by features of pictures, the less important of which are evicted first.
+    /// Returns the bytes that prefixes may take: neither reserved nor used by features of pictures. Features beyond their share are evicted
+    /// first.
     fn free_for_prefixes(&mut self) -> u64 {
         self.runner.shrink_features(self.admission.free())
     }
 
-    /// Records memory, and how many sequences run and wait. An idle engine shows all of it: the number of running sequences is last.
+    /// Records the memory in use and the numbers of running and waiting sequences. The number of running sequences is recorded last, so
+    /// that a reader that sees an idle engine sees its final memory too.
     fn record_memory(&mut self) {
         self.prefixes.record(&self.sequences);
         self.admission.record(&self.sequences);

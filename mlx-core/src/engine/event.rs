@@ -4,28 +4,29 @@ use super::options::Exactness;
 use super::usage::{Timings, Usage};
 use crate::sampling::TokenLogprob;
 
-/// An event of a generation. The order is: progress of the prompt, prompt tokens and the embedding if requested, tokens, then one `Done`.
+/// An event of a generation. Progress of the prompt comes first, then prompt tokens and the embedding if requested, then tokens, then one
+/// `Done`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// `read` of the `total` tokens of the prompt were read, those from a cache included; the rest is to come.
+    /// `read` of the `total` prompt tokens were read, including those from a cache.
     PromptProgress {
-        /// Tokens that were read.
+        /// Prompt tokens read so far.
         read: usize,
         /// Tokens of the prompt.
         total: usize,
     },
     /// A token of the prompt was scored.
     Prompt(PromptToken),
-    /// The prompt as a vector, not normalized.
+    /// The embedding of the prompt, not normalized.
     Embedding(Vec<f32>),
     /// A token was accepted.
     Token(TokenOutput),
-    /// The generation has ended; nothing follows.
+    /// The generation has ended. No event follows.
     Done(Finished),
 }
 
 impl Event {
-    /// The text that this event adds to the answer; empty for events of the prompt.
+    /// Returns the text that this event adds to the answer; empty for events of the prompt.
     pub fn delta(&self) -> &str {
         match self {
             Self::Token(token) => &token.delta,
@@ -40,9 +41,9 @@ impl Event {
 pub struct PromptToken {
     /// The token.
     pub id: u32,
-    /// The text this token made certain.
+    /// The text that became certain with this token.
     pub text: String,
-    /// Its log-probability after the tokens before it; the first token has none.
+    /// The log-probability of the token after the tokens before it; `None` for the first token.
     pub logprob: Option<TokenLogprob>,
 }
 
@@ -51,46 +52,46 @@ pub struct PromptToken {
 pub struct TokenOutput {
     /// The token.
     pub id: u32,
-    /// The text this token made certain; empty while a character is incomplete. It may go beyond a stop string.
+    /// The text that became certain with this token; empty while a character is incomplete. It may extend beyond a stop string.
     pub text: String,
-    /// The text that may be shown now: without a stop string or what could become one.
+    /// The text that can be shown now. It contains no stop string and no possible start of one.
     pub delta: String,
-    /// Its log-probability and those of the likeliest tokens, when asked for.
+    /// The log-probabilities of the token and of the most likely tokens, if requested.
     pub logprob: Option<TokenLogprob>,
 }
 
 /// The end of a generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// Why.
+    /// The reason for the end.
     pub reason: FinishReason,
     /// The last of the text, which was held back until it was certain.
     pub delta: String,
-    /// Tokens in and out.
+    /// Token counts.
     pub usage: Usage,
-    /// The time by phase.
+    /// The duration of each phase.
     pub timings: Timings,
     /// The reproducibility of this result.
     pub exactness: Exactness,
 }
 
-/// Why a generation ended.
+/// The reason why a generation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
     /// The model ended its text.
     EndToken,
-    /// This stop string came.
+    /// This stop string occurred.
     StopString(String),
     /// The token limit or the end of the context was reached.
     Length,
     /// The caller cancelled it, or dropped the generation.
     Cancelled,
-    /// It failed, and this is why. The tokens before it are good.
+    /// The generation failed with this message. The tokens before the failure are valid.
     Error(String),
 }
 
 impl FinishReason {
-    /// The name in OpenAI's terms, and ours where they have none.
+    /// Returns OpenAI's name of the reason, or our own name where OpenAI has none.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::EndToken | Self::StopString(_) => "stop",

@@ -35,17 +35,17 @@ impl Generation {
         Self { events: Box::pin(events), done: false, canceller, exactness, _engine: engine }
     }
 
-    /// A way to end this request from elsewhere.
+    /// Returns a handle that cancels this request.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
 
-    /// The same events for async callers of any runtime.
+    /// Returns the events as a stream for async callers. It works with any runtime.
     pub fn into_stream(self) -> EventStream {
         EventStream(self)
     }
 
-    /// Calls `each` with every event before the last, and returns the last. An error of `each` ends the request.
+    /// Calls `each` with every event except the last, and returns the last. An error of `each` ends the request.
     pub fn finish<E>(mut self, mut each: impl FnMut(Event) -> Result<(), E>) -> Result<Finished, E> {
         for event in &mut self {
             match event {
@@ -53,7 +53,7 @@ impl Generation {
                 event => each(event)?,
             }
         }
-        Ok(self.stopped("its last event was read before"))
+        Ok(self.stopped("its last event was already read"))
     }
 
     fn stopped(&self, why: &str) -> Finished {
@@ -66,7 +66,7 @@ impl Generation {
         }
     }
 
-    /// If the engine ends, or a panic loses the request, the channel closes. The events then end with an error, never silently.
+    /// Handles a received event. If the engine stops, or a panic loses the request, the channel closes; then the last event is an error.
     fn received(&mut self, event: Option<Event>) -> Event {
         let lost = || Error::Internal("the engine has stopped or lost the request".into()).to_string();
         let event = event.unwrap_or_else(|| Event::Done(self.stopped(&lost())));
@@ -91,7 +91,7 @@ impl Iterator for Generation {
 pub struct EventStream(Generation);
 
 impl EventStream {
-    /// A way to end this request from elsewhere.
+    /// Returns a handle that cancels this request.
     pub fn canceller(&self) -> Canceller {
         self.0.canceller()
     }

@@ -1,4 +1,4 @@
-//! The engine as the rest of the program sees it: it starts the engine's thread, checks requests and submits them.
+//! The public handle of an engine. It starts the engine's thread, checks requests and submits them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,47 +29,47 @@ use crate::folder::ModelFolder;
 use crate::model::{self, Loaded, Model, ModelSpec};
 use crate::processor::{NoImages, Processor};
 
-/// Tokens of prompts that may wait beside those that have lined up: 256 MB of ids.
+/// The maximum number of prompt tokens that may wait besides those of sequences that have lined up: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
 
-/// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
+/// A running engine. Clones share it. It stops when the last clone and the last [`Generation`] are dropped.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-    /// The adapter of this handle's requests, by its place among those of the engine from 1; 0 for none.
+    /// The number of the adapter that this handle's requests use, from 1; 0 for none.
     adapter: usize,
 }
 
 /// The state that all clones share.
 pub(super) struct Shared {
-    /// Which engine this is; see [`GenerationRequest`].
+    /// The id of this engine; see [`GenerationRequest`].
     id: u64,
     folder: Arc<ModelFolder>,
-    /// Without an adapter, then with each.
+    /// The specs without an adapter, then with each adapter.
     specs: Vec<ModelSpec>,
-    /// How far results of requests that are not exact can be repeated.
+    /// The exactness of requests that are not exact.
     exactness: Exactness,
-    /// The same for exact requests without an adapter and with each, once it was checked.
+    /// The exactness of exact requests without an adapter and with each one, after the check on the device.
     exact_levels: Vec<OnceLock<Exactness>>,
-    /// Whether requests that do not say are exact.
+    /// The default for requests that do not set `exact`.
     exact: bool,
-    /// Where drafts of requests that do not say come from.
+    /// The source of drafts for requests that do not set one.
     speculate: Speculate,
     share_prefixes: bool,
-    /// The model that drafts, if there is one.
+    /// The kind of the model that drafts, if any.
     drafter: Option<ModelDrafter>,
     capacity: Capacity,
-    /// Why the model's tower cannot be used, or that it has none.
+    /// The reason why the model's vision tower cannot be used, if it cannot.
     no_vision: Option<NoImages>,
     grammars: Grammars,
     max_waiting: usize,
     gauges: Arc<Gauges>,
-    /// `None` once the engine is being stopped.
+    /// `None` once the engine is stopping.
     messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the engine thread reports once the model is loaded.
+/// The engine thread's report after loading the model.
 struct Ready {
     specs: Vec<ModelSpec>,
     exactness: Exactness,
@@ -79,7 +79,7 @@ struct Ready {
 }
 
 impl Engine {
-    /// Loads the model in `folder` and starts its engine; `progress` is called with the bytes read and the bytes in all.
+    /// Loads the model in `folder` and starts its engine. Calls `progress` with the bytes read so far and the total.
     pub fn start(
         folder: &Path,
         options: &EngineOptions,
@@ -95,7 +95,8 @@ impl Engine {
         })
     }
 
-    /// Starts an engine on the model that `load` gives, with the tokenizer, template and defaults of `folder`. For tests that wrap a model.
+    /// Starts an engine on the model that `load` returns, with the tokenizer, template and defaults of `folder`. For tests that wrap a
+    /// model.
     pub fn start_with(
         folder: &Path,
         options: &EngineOptions,
@@ -126,7 +127,7 @@ impl Engine {
         let options = options.clone();
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
         let (speculate, share_prefixes) = (options.speculate, options.share_prefixes);
-        // The model is loaded on the thread that will run it: MLX's streams belong to threads.
+        // MLX streams belong to threads, so the thread that runs the model loads it.
         let start = move |options: &EngineOptions| {
             let mut loaded = load()?;
             let vision = loaded.vision.take();
@@ -146,7 +147,7 @@ impl Engine {
             };
             let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
             let resources = Resources { device, draft_model: draft, encoder_cache, capacity, disk };
-            // The gauges are set before the first call of `stats`.
+            // `EngineLoop::new` sets the gauges before the first call of `stats`.
             let engine = EngineLoop::new(resources, for_engine, options, gauges_of_engine)?;
             Ok((engine, about))
         };
@@ -165,7 +166,7 @@ impl Engine {
         let Ready { specs, exactness, capacity, drafter, no_vision } =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
         if let Err(NoImages::Unusable(why)) = image_processor(&folder, no_vision.as_ref()) {
-            tracing::warn!(why, "the model cannot be given images");
+            tracing::warn!(why, "the model cannot take images");
         }
         let (messages, thread) = (Some(messages), Some(thread));
         let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
@@ -190,49 +191,53 @@ impl Engine {
         Ok(Self { shared: Arc::new(shared), adapter: 0 })
     }
 
-    /// The engine of a [`Engine::downgrade`]d handle.
+    /// Creates a handle without an adapter from the shared state.
     pub(super) fn from_shared(shared: Arc<Shared>) -> Self {
         Self { shared, adapter: 0 }
     }
 
-    /// A reference that does not keep the engine running.
+    /// Returns a reference that does not keep the engine running.
     pub(super) fn downgrade(&self) -> Weak<Shared> {
         Arc::downgrade(&self.shared)
     }
 
-    /// The same engine, whose requests go through an adapter: the one at this place, from 0, of [`EngineOptions::adapters`].
+    /// Returns a handle whose requests use the adapter at index `place` of [`EngineOptions::adapters`].
     pub fn with_adapter(&self, place: usize) -> Result<Self> {
         let count = self.shared.specs.len() - 1;
         if place >= count {
-            return Err(Error::option("adapters", format!("has {count} folders, and none at place {place}")));
+            return Err(Error::option(
+                "adapters",
+                format!("has {count} folders; there is none at index {place}"),
+            ));
         }
         Ok(Self { shared: Arc::clone(&self.shared), adapter: place + 1 })
     }
 
-    /// The folder's tokenizer, template and defaults.
+    /// Returns the model's folder, with its tokenizer, template and defaults.
     pub fn folder(&self) -> &ModelFolder {
         &self.shared.folder
     }
 
-    /// How the model takes pictures.
+    /// Returns the image processor of the model.
     ///
     /// # Errors
-    /// If it cannot be given any; the error says why. [`Error::Vision`]: it could, if its files or the memory budget were others.
+    /// If the model cannot take pictures; the error says why. [`Error::Vision`] means that it could with other files or a larger memory
+    /// budget.
     pub fn image_processor(&self) -> Result<&Processor> {
         image_processor(&self.shared.folder, self.shared.no_vision.as_ref()).map_err(NoImages::error)
     }
 
-    /// The model's shape and size, with the adapter's if requests go through one.
+    /// Returns the model's shape and size, with the adapter's if this handle has one.
     pub fn spec(&self) -> &ModelSpec {
         &self.shared.specs[self.adapter]
     }
 
-    /// How far results of requests that do not say can be repeated.
+    /// Returns the exactness of requests that do not set `exact`.
     pub fn exactness(&self) -> Exactness {
         self.exactness_of(self.shared.exact).unwrap_or(self.shared.exactness)
     }
 
-    /// How far results can be repeated, of exact requests or of others. The first question about exact ones waits for a check on the device.
+    /// Returns the exactness of exact or other requests. The first call for exact requests waits for a check on the device.
     fn exactness_of(&self, exact: bool) -> Result<Exactness> {
         if !exact {
             return Ok(self.shared.exactness);
@@ -244,7 +249,7 @@ impl Engine {
         let (reply, level) = channel();
         let stopped = |_| Error::EngineStopped("its thread has ended".into());
         self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(stopped)?;
-        let lost = |_| Error::Internal("the check of exact decode steps did not end".into());
+        let lost = |_| Error::Internal("the check of exact decode steps did not finish".into());
         let level = level.recv().map_err(lost)??;
         Ok(*known.get_or_init(|| level))
     }
@@ -254,27 +259,27 @@ impl Engine {
         self.shared.messages.as_ref().ok_or_else(stopped)
     }
 
-    /// Whether requests are still run; false once the engine thread has ended.
+    /// Returns true if the engine runs requests, and false once its thread has ended.
     pub fn is_ready(&self) -> bool {
         self.shared.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Why no request can run now: a machine that holds some layers is away. The engine looks for it.
+    /// Returns the reason why no request can run now: a machine that holds some layers is down. The engine keeps trying to reach it.
     pub fn outage(&self) -> Option<String> {
         self.shared.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counters and gauges of the engine.
+    /// Returns the counters and gauges of the engine.
     pub fn stats(&self) -> EngineStats {
         self.shared.gauges.snapshot(self.shared.capacity.budget)
     }
 
-    /// Where the last prompt left a cached prefix.
+    /// Returns the first difference between the last prompt and the cached prefix most similar to it.
     pub fn last_miss(&self) -> Option<PrefixMiss> {
         self.shared.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
+    /// Checks a request against this model and its memory. This is the last check: a request that passes it can run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
         if let Some(outage) = self.outage() {
             return Err(Error::Distributed(outage));
@@ -289,8 +294,8 @@ impl Engine {
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
         let missing = match request.limits.speculate {
-            Speculate::Draft => Some("is draft, and there is no draft model; use auto"),
-            Speculate::Mtp => Some("is mtp, and no head of the model drafts; use auto"),
+            Speculate::Draft => Some("is draft, but the engine has no draft model; use auto"),
+            Speculate::Mtp => Some("is mtp, but the model has no head for drafts; use auto"),
             _ => None,
         };
         let is_there = self.shared.drafter.is_some_and(|it| it.is_meant(request.limits.speculate));
@@ -305,14 +310,14 @@ impl Engine {
         self.shared.capacity.check(request)
     }
 
-    /// Puts a request of this engine in the queue. [`Error::Busy`]: the queue is full.
+    /// Submits a request that this engine has checked. Returns [`Error::Busy`] if the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
         let mut generations = self.submit_all(vec![request])?;
         generations.pop().ok_or_else(|| Error::Internal("one request became no generation".into()))
     }
 
-    /// Puts the sequences of one client's request in the queue, where they take one place: all of them or, with an error, none. They start
-    /// in this order, as places come free.
+    /// Submits the sequences of one client's request, which take one slot in the queue. Either all of them are queued or, on error, none.
+    /// They start in this order as slots become free.
     pub fn submit_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>> {
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -322,7 +327,7 @@ impl Engine {
         if requests.iter().any(|request| request.checked_by != self.shared.id) {
             return Err(Error::request(
                 "request",
-                "was checked by another engine; make it with this engine's own `request`",
+                "was checked by another engine; create it with `request` of this engine",
             ));
         }
         let has_room = gauges.waiting_tokens.load(Ordering::Relaxed) < MOST_WAITING_TOKENS;
@@ -347,7 +352,7 @@ impl Engine {
     }
 }
 
-/// How the model of a folder takes pictures, if its tower can be used.
+/// Returns the image processor of a folder, if the vision tower can be used.
 fn image_processor<'a>(
     folder: &'a ModelFolder,
     no_vision: Option<&'a NoImages>,
@@ -356,7 +361,7 @@ fn image_processor<'a>(
     no_vision.map_or(Ok(processor), Err)
 }
 
-/// A number from 1 that no other engine has.
+/// Returns a number from 1 that no other engine has.
 fn next_id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -364,7 +369,7 @@ fn next_id() -> u64 {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The engine ends when its last sender is gone; waiting for it frees the device memory here and now.
+        // The engine ends when its last sender is dropped. Joining its thread frees the device memory before this returns.
         drop(self.messages.take());
         if let Some(thread) = self.thread.take() {
             thread.join().ok();

@@ -1,4 +1,4 @@
-//! What would fit into memory beside a model, by the engine's own reckoning.
+//! Estimates how many sequences fit into memory with a model. It uses the engine's own accounting.
 
 use super::capacity::last_that_fits;
 use super::drafters::Speculate;
@@ -9,34 +9,35 @@ use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::model::{ModelSpec, VisionFootprint};
 
-/// The tokens of a short chat, a long one and one about files.
+/// Lengths of a short chat, a long chat and a chat about files, in tokens.
 const LENGTHS: [usize; 3] = [2048, 8192, 32768];
 
-/// The tokens of a long chat.
+/// The length of a long chat, in tokens.
 const LONG_CHAT: usize = LENGTHS[1];
 
-/// More memory than any machine has.
+/// More memory than any machine has, in bytes.
 const BOUNDLESS: u64 = 1 << 60;
 
 /// The memory of an engine, in bytes and in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryFit {
-    /// All bytes that the engine may take.
+    /// All bytes that the engine may use.
     pub budget: u64,
-    /// Bytes for sequences: without the weights, and the work that every step needs.
+    /// Bytes for sequences, excluding the weights and the activations that every step needs.
     pub shared: u64,
-    /// The longest sequence that fits, in tokens; no longer than the model's context.
+    /// The length of the longest sequence that fits, in tokens; at most the model's context.
     pub longest: usize,
-    /// How many sequences as long as the model's context fit at once.
+    /// The number of full-context sequences that fit at once.
     pub full_contexts: u64,
-    /// The bytes of one sequence of so many tokens, for some lengths that the context holds.
+    /// Pairs of a length in tokens and the bytes of a sequence of that length, for lengths within the context.
     pub sequences: Vec<(usize, u64)>,
-    /// Why not even the shortest sequence fits, if so.
+    /// The reason why not even the shortest sequence fits, if none does.
     pub refusal: Option<String>,
 }
 
 impl MemoryFit {
-    /// Returns the memory budget that an engine needs for its weights and one long chat, or one sequence of the model's context if that is shorter.
+    /// Returns the memory budget that an engine needs for its weights and one long chat, or one sequence of the model's context if that is
+    /// shorter.
     pub(crate) fn needed(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,
@@ -49,8 +50,8 @@ impl MemoryFit {
         Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).alone()))
     }
 
-    /// The room that an engine with these options would have, beside a model that drafts and a vision tower. The latter may be left out, and
-    /// so may the former where it is not asked for by name.
+    /// Estimates the memory of an engine with these options, a draft model and a vision tower. If they do not fit, it omits the tower, and
+    /// it omits a draft model that the options do not name.
     pub fn of(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,

@@ -1,6 +1,6 @@
-//! Prefix misses: they show the user why a prompt reused less of the cache than expected.
+//! Prefix misses, which show the user why a prompt reused less of the cache than expected.
 
-/// The first difference between a prompt and the cached text most like it.
+/// The first difference between a prompt and the most similar cached text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixMiss {
     /// The first position that differs.
@@ -13,7 +13,7 @@ pub struct PrefixMiss {
     pub kept_token: u32,
     /// The text of that token.
     pub kept_text: String,
-    /// The length of the cached text; if several have this token, of one of them.
+    /// The length of the cached text. If several cached texts have this token, the length of one of them.
     pub kept_length: usize,
 }
 

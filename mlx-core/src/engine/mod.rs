@@ -1,4 +1,4 @@
-//! The engine: one thread that owns the model and runs every request of every front end.
+//! The engine: one thread that owns the model and runs the requests of all front ends.
 
 mod admission;
 mod canceller;

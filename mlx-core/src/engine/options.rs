@@ -1,4 +1,4 @@
-//! The options of an engine: chosen once, when it is started.
+//! The options of an engine, which are fixed when it starts.
 
 use std::path::PathBuf;
 
@@ -18,52 +18,53 @@ use crate::weights::{FloatPolicy, WeightPolicy};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "options that do not depend on each other")]
 pub struct EngineOptions {
-    /// The default of requests that do not set `exact`: bit-exact, whatever runs beside them, where the device allows it.
+    /// The default for requests that do not set `exact`: results that are bit-identical regardless of concurrent requests, on devices that
+    /// support it.
     pub exact: bool,
     /// Bytes for weights, caches and activations together. `None`: a share of the machine's memory.
     pub memory_budget: Option<u64>,
-    /// The longest sequence, in tokens, where that is less than the model's context. `None`: the model's context.
+    /// The maximum length of a sequence in tokens, up to the model's context. `None`: the model's context.
     pub context: Option<usize>,
-    /// The float type to compute in. `None`: the device's default, which leaves matrices as they are in the files unless MLX is
-    /// linked without our kernels.
+    /// The float type to compute in. `None`: the device's default. It keeps the types of matrices as in the files unless MLX is linked
+    /// without our kernels.
     pub dtype: Option<FloatPolicy>,
-    /// Keep quantized weights packed with `dtype` f32, too, which makes floats of them on a CPU.
+    /// Keep quantized weights packed even if `dtype` is f32, which would unpack them on a CPU.
     pub keep_quantized: bool,
-    /// Bytes of the prefix cache; 0 turns it off. Reservations of running requests take precedence. `None`: a quarter of the memory of
+    /// Bytes of the prefix cache; 0 disables it. Reservations of running requests take precedence. `None`: a quarter of the memory for
     /// requests.
     pub prefix_cache: Option<u64>,
-    /// Where prefixes are saved for later runs of the program. `None`: nowhere.
+    /// The folder and limits of the prompt cache on disk, which survives restarts. `None`: prefixes are not saved.
     pub prompt_cache: Option<DiskOptions>,
     /// Lets requests reuse the cached data of all clients: prefixes in memory and on disk, prompts in flight, features of pictures, and
-    /// recent answers for drafts. Otherwise a request reuses only the data of its own [`Client`](super::Client). Then neither the duration nor the counts of
-    /// an answer reveal the text of another client.
+    /// recent answers for drafts. Otherwise a request reuses only the data of its own [`Client`](super::Client). Then neither the duration
+    /// nor the counts of an answer reveal the text of another client.
     pub share_prefixes: bool,
     /// The code paths of the model. `None`: those of the device.
     pub backend: Option<Backend>,
-    /// Whether decode steps may begin before the tokens of the ones before are drawn.
+    /// Controls whether a decode step may begin before the tokens of the previous step are drawn.
     pub pipeline: Pipeline,
     /// Quantize keys and values to 4 or 8 bits: less memory, approximate answers. `None`: not quantized.
     pub kv_bits: Option<u8>,
-    /// Folders of adapters that requests may go through, see [`Engine::with_adapter`](super::Engine::with_adapter); the model and all of
-    /// them share its weights.
+    /// Folders of adapters that requests may use, see [`Engine::with_adapter`](super::Engine::with_adapter). All of them share the weights
+    /// of the model.
     pub adapters: Vec<PathBuf>,
-    /// Where drafts of requests that do not say come from. Drafts change the speed of an answer and nothing else.
+    /// The source of drafts for requests that do not set one. Drafts affect only the speed of an answer.
     pub speculate: Speculate,
-    /// A small model that drafts, as a folder or a name in the cache; its tokens must be those of the model. `None`: no model drafts.
+    /// A small model for drafts, as a folder or a name in the cache. Its vocabulary must be that of the model. `None`: no draft model.
     pub draft_model: Option<PathBuf>,
-    /// A drafter of the program's own, in place of all others.
+    /// A custom drafter, used instead of all others.
     pub drafter: Option<CustomDrafter>,
-    /// Make drafts and verify them whatever they cost, for tests.
+    /// Make drafts and verify them regardless of their cost, for tests.
     pub force_drafts: bool,
-    /// The most sequences that run at once; at least 1.
+    /// The maximum number of sequences that run at once; at least 1.
     pub max_running: usize,
-    /// The most requests in the queue, however many sequences each has; at least 1.
+    /// The maximum number of requests in the queue, regardless of how many sequences each has; at least 1.
     pub max_waiting: usize,
-    /// Where the engine asks whether the system is short of memory. `None`: the system, where it says.
+    /// The source of memory-pressure reports. `None`: the operating system, if it provides them.
     pub memory_pressure: Option<PressureSource>,
-    /// Other machines that hold some layers of the model, or a part of each. `None`: this one holds all of it.
+    /// Other machines that hold some layers of the model, or a shard of each layer. `None`: this machine holds the whole model.
     pub workers: Option<Workers>,
-    /// The format of calls of tools, by its name. `None`: the one that the model's chat template shows.
+    /// The name of the tool-call format. `None`: detected from the model's chat template.
     pub tool_format: Option<String>,
 }
 
@@ -96,32 +97,32 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// For programs that run one request at a time.
+    /// Returns options for programs that run one request at a time.
     pub fn single() -> Self {
         Self { max_running: 1, ..Self::default() }
     }
 
-    /// How weights are stored on the device.
+    /// Returns the storage policy for weights on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
         let backend = self.backend()?;
         if self.dtype == Some(FloatPolicy::Mixed) && !backend.keeps_halves {
-            let message = "cannot be mixed: nothing here multiplies f32 with halves; f32, f16, bf16 and checkpoint are possible";
+            let message = "cannot be mixed: no kernel of this build multiplies f32 by f16 or bf16; use f32, f16, bf16 or checkpoint";
             return Err(Error::option("dtype", message));
         }
         let policy = WeightPolicy::new(backend, self.keep_quantized).with_floats(self.dtype);
-        // Who asks for the type in which a CPU computes anyway asks for it in memory, too.
+        // A CPU computes in f32 anyway. A user who asks for f32 explicitly wants it in memory too.
         let unpacks = self.dtype == Some(FloatPolicy::F32) && !backend.keeps_floats && !self.keep_quantized;
         Ok(WeightPolicy { keep_packed: policy.keep_packed && !unpacks, ..policy })
     }
 
-    /// What is known about a model, with the context of these options.
+    /// Returns `spec` with its context limited by these options.
     pub(crate) fn bounded(&self, mut spec: ModelSpec) -> ModelSpec {
         spec.context_length =
             self.context.map_or(spec.context_length, |most| most.clamp(1, spec.context_length));
         spec
     }
 
-    /// What models are computed with.
+    /// Returns the backend that models run on.
     pub(super) fn backend(&self) -> Result<Backend> {
         // Called even if its result is not used, since it selects the device.
         let detected = Backend::detect()?;
@@ -130,33 +131,32 @@ impl EngineOptions {
     }
 }
 
-/// Whether decode steps may begin before the tokens of the ones before are drawn. It changes speed and nothing else.
+/// Controls whether a decode step may begin before the tokens of the previous step are drawn. It affects only speed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pipeline {
-    /// Where the device works beside the host and the tokens can be guessed.
+    /// Begin early if the device works in parallel with the host and the tokens can be guessed.
     #[default]
     Auto,
-    /// Never.
+    /// Never begin early.
     Off,
 }
 
 impl_variant_names!(Pipeline, |name| format!("{name:?} is neither auto nor off"));
 
-/// How reproducible a result is. See docs/exactness.md.
+/// The reproducibility of a result. See docs/exactness.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exactness {
-    /// The same logits give the same draw.
+    /// Equal logits give equal draws.
     Sampling,
-    /// The logits are the same bits, too.
+    /// The logits are bit-identical too.
     Bit,
-    /// The same request gives the same answer, but not the whole model's: the text has outgrown the context and slid, or keys and
-    /// values are kept in few bits.
+    /// Equal requests give equal answers, but not those of the unmodified model: the context has shifted, or keys and values are quantized.
     Approximate,
 }
 
 impl Exactness {
-    /// The name in reports and headers.
+    /// Returns the name for reports and headers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sampling => "sampling-exact",

@@ -1,13 +1,13 @@
-//! Records the sequences that a step processes, so that a panic affects no others.
+//! Records the sequences that a step processes, so that a panic affects no other sequence.
 
-/// The sequences in process, in case of a panic.
+/// The sequences being processed, in case of a panic.
 #[derive(Debug, Default)]
 pub(super) struct PanicGuard {
-    /// The sequence in process, if there is only one.
+    /// The sequence being processed, if there is only one.
     pub(super) alone: Option<u64>,
     /// Otherwise, the sequences of the current plan.
     pub(super) pass: Vec<u64>,
-    /// Consecutive turns that panicked.
+    /// The number of consecutive iterations of the loop that panicked.
     pub(super) in_a_row: usize,
 }
 
@@ -23,7 +23,7 @@ impl PanicGuard {
         self.in_a_row = 0;
     }
 
-    /// Runs work on one sequence.
+    /// Runs `work`, which processes one sequence.
     pub(super) fn alone<T>(&mut self, id: u64, work: impl FnOnce() -> T) -> T {
         self.alone = Some(id);
         let result = work();

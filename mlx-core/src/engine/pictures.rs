@@ -1,4 +1,4 @@
-//! The pictures of a prompt: where their rows stand in it, and what stands for them where texts are compared.
+//! The pictures of a prompt: the positions of their rows, and the keys by which prompts are compared.
 
 mod encoder_cache;
 mod least_recently_used;
@@ -17,29 +17,29 @@ use crate::processor::{NoImages, Processor};
 #[derive(Debug, Clone, Default)]
 pub(in crate::engine) struct Pictures {
     images: Vec<Pixels>,
-    /// Where the rows of each picture end among the rows of all.
+    /// The end of each picture's rows among the rows of all pictures.
     ends: Vec<usize>,
-    /// The position of every row in the prompt, rising.
+    /// The position of every row in the prompt, in ascending order.
     places: Vec<usize>,
-    /// Rows and columns of each picture, where its rows have positions in height and width; empty where all rows have one position.
+    /// Rows and columns of each picture, for models with positions in height and width; empty for other models.
     grids: Vec<(usize, usize)>,
-    /// The places of pictures whose rows see each other.
+    /// The positions of pictures with bidirectional attention between their rows.
     undivided: Undivided,
 }
 
-/// Rows of a picture that stand in a part of the prompt.
+/// The rows of one picture within a range of the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct PictureRows<'a> {
-    /// Which picture.
+    /// The index of the picture.
     pub(in crate::engine) picture: usize,
-    /// Which of its rows.
+    /// The range of its rows.
     pub(in crate::engine) rows: Range<usize>,
     /// Their positions in the prompt.
     pub(in crate::engine) places: &'a [usize],
 }
 
 impl Pictures {
-    /// The pictures of a prompt, whose text may slide, for the model of a folder.
+    /// Creates the pictures of a prompt for the model of a folder. `slides` is true if the context may shift.
     pub(in crate::engine) fn of(
         prompt: &[u32],
         images: &[Pixels],
@@ -57,7 +57,7 @@ impl Pictures {
         Self::new(prompt, images, processor)
     }
 
-    /// The pictures of a prompt in which the processor's token of pictures stands once for each of their rows.
+    /// Creates the pictures of a prompt, which contains the processor's picture token once for each of their rows.
     fn new(prompt: &[u32], images: &[Pixels], processor: &Processor) -> Result<Self> {
         let (mut ends, mut rows) = (Vec::with_capacity(images.len()), 0);
         for image in images {
@@ -69,7 +69,7 @@ impl Pictures {
         let places: Vec<usize> = places.collect();
         if places.len() != rows {
             let message = format!(
-                "have {rows} rows, and the prompt has {} places for them (token {token})",
+                "have {rows} rows, but the prompt has {} picture tokens (id {token}); it needs one for each row",
                 places.len()
             );
             return Err(Error::request("images", message));
@@ -80,7 +80,7 @@ impl Pictures {
         if processor.two_way() { pictures.undivided_ones() } else { Ok(pictures) }
     }
 
-    /// The same with pictures that are not divided. The rows of each must follow one another, and those of another one not at once.
+    /// Makes the pictures undivided. The rows of each must be consecutive, with another token between pictures.
     fn undivided_ones(self) -> Result<Self> {
         let mut parts: Vec<Range<usize>> = Vec::with_capacity(self.images.len());
         for PictureRows { picture, places, .. } in self.within(&(0..usize::MAX)) {
@@ -88,7 +88,7 @@ impl Pictures {
             let behind = parts.last().is_none_or(|before| before.end < part.start);
             if part.len() != places.len() || !behind {
                 let message = format!(
-                    "have rows that see each other; those of image {} must stand side by side, with another token before them",
+                    "have rows that attend to each other; the rows of image {} must be consecutive, with another token before them",
                     picture + 1
                 );
                 return Err(Error::request("images", message));
@@ -98,7 +98,7 @@ impl Pictures {
         Ok(Self { undivided: Undivided::new(parts), ..self })
     }
 
-    /// The parts of the prompt in which no chunk ends.
+    /// Returns the ranges of the prompt within which no chunk ends.
     pub(in crate::engine) fn undivided(&self) -> &Undivided {
         &self.undivided
     }
@@ -111,17 +111,17 @@ impl Pictures {
         &self.images
     }
 
-    /// The position of the first row.
+    /// Returns the position of the first row.
     pub(in crate::engine) fn first_place(&self) -> Option<usize> {
         self.places.first().copied()
     }
 
-    /// Bytes of their pixels.
+    /// Returns the bytes of all pixels.
     pub(in crate::engine) fn bytes(&self) -> usize {
         self.images.iter().map(|image| image.rgb().len()).sum()
     }
 
-    /// The rows that stand in a part of the prompt, picture by picture.
+    /// Returns the rows within a range of the prompt, grouped by picture.
     pub(in crate::engine) fn within(&self, part: &Range<usize>) -> Vec<PictureRows<'_>> {
         let before = |position: usize| self.places.partition_point(|place| *place < position);
         let (first, last) = (before(part.start), before(part.end));
@@ -139,14 +139,14 @@ impl Pictures {
         rows.collect()
     }
 
-    /// How far positions are from places behind the pictures that stand before this place: a picture takes as many positions as its longer
-    /// side has rows.
+    /// Returns the offset between rope positions and token positions at `place`, caused by the pictures before it. A picture advances the
+    /// rope position by its longer side in rows, not by its number of rows.
     pub(in crate::engine) fn shift_at(&self, place: usize) -> i32 {
         let before = self.ends.iter().zip(&self.grids).filter(|(end, _)| self.places[**end - 1] < place);
         before.map(|(_, &(rows, columns))| rows.max(columns) as i32 - (rows * columns) as i32).sum()
     }
 
-    /// Where each row of a part of the prompt is in time, height and width; empty where none is of a picture.
+    /// Returns the time, height and width of each row in a range of the prompt; empty if no row belongs to a picture.
     pub(in crate::engine) fn positions(&self, part: &Range<usize>) -> Vec<[i32; 3]> {
         let of_pictures = self.within(part);
         if self.grids.is_empty() || of_pictures.is_empty() {
@@ -165,7 +165,7 @@ impl Pictures {
         positions
     }
 
-    /// The prompt with the number of each picture at all of its places.
+    /// Returns the prompt with the number of each picture at all positions of its rows.
     pub(in crate::engine) fn keys(&self, prompt: &[u32], numbers: &[u32]) -> Vec<u32> {
         let mut keys = prompt.to_vec();
         for PictureRows { picture, places, .. } in self.within(&(0..prompt.len())) {
@@ -181,7 +181,7 @@ impl Pictures {
 mod tests {
     use super::*;
 
-    /// Pictures with so many rows each at the places of the number 9.
+    /// Creates pictures with these numbers of rows at the positions of token 9.
     fn pictures(prompt: &[u32], rows: &[usize]) -> Pictures {
         let images = rows.iter().map(|_| Pixels::new(1, 1, vec![0; 3]).expect("a picture")).collect();
         let ends = rows.iter().scan(0, |end, rows| {

@@ -1,4 +1,4 @@
-//! The engines of a program: a model that is started twice is loaded once, and loaded again when its files have changed.
+//! The engines of a program. Starting a model twice loads it once; if its files have changed, it is loaded again.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ use super::handle::{Engine, Shared};
 use super::options::EngineOptions;
 use crate::error::{Error, Result};
 
-/// The state of a model folder's files: name, bytes, time of the last change, in the order of their names.
+/// The state of a model folder's files: name, size and modification time, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderStamp(Vec<(PathBuf, u64, SystemTime)>);
 
@@ -30,7 +30,7 @@ impl FolderStamp {
         Ok(Self(files))
     }
 
-    /// The same with the files of other folders.
+    /// Adds the files of other folders.
     pub fn with(mut self, folders: &[PathBuf]) -> Result<Self> {
         for folder in folders {
             self.0.extend(Self::of(folder)?.0);
@@ -39,22 +39,22 @@ impl FolderStamp {
     }
 }
 
-/// The engines that a program runs. It keeps none of them running.
+/// The running engines of a program. The registry does not keep them alive.
 #[derive(Default)]
 pub struct Engines(Mutex<Vec<Arc<Entry>>>);
 
-/// A model with its options, and the engine that runs it.
+/// A model with its options, and its engine.
 struct Entry {
     folder: PathBuf,
     stamp: FolderStamp,
     options: EngineOptions,
-    /// Locked while the model is loaded, so that a second caller waits for the same engine.
+    /// Locked while the model is loaded, so that a second caller waits for the first caller's engine.
     engine: Mutex<Weak<Shared>>,
 }
 
 impl Engines {
-    /// The engine that runs the model in `folder` with these options, if its files are still the same; else one that is started now, as
-    /// [`Engine::start`] does.
+    /// Returns the running engine for the model in `folder` with these options, if its files are unchanged. Otherwise starts one like
+    /// [`Engine::start`].
     pub fn start(
         &self,
         folder: &Path,
@@ -73,10 +73,10 @@ impl Engines {
         Ok(engine)
     }
 
-    /// The entry of a model, which may have no engine yet. The list is locked for the lookup only.
+    /// Returns the entry of a model, which may have no engine yet. The list is locked only during the lookup.
     fn entry(&self, folder: PathBuf, stamp: FolderStamp, options: &EngineOptions) -> Arc<Entry> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // An entry without an engine stays while another thread starts one.
+        // An entry without an engine remains while another thread starts one.
         entries.retain(|it| Arc::strong_count(it) > 1 || it.lock().strong_count() > 0);
         let same = |it: &&Arc<Entry>| it.folder == folder && it.stamp == stamp && it.options == *options;
         if let Some(known) = entries.iter().find(same) {

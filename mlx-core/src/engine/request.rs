@@ -1,4 +1,4 @@
-//! The requests of front ends to the engine.
+//! Requests from front ends to the engine.
 
 use std::sync::Arc;
 
@@ -16,70 +16,70 @@ use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
 use crate::sentence_transformers::Pooling;
 
-/// The most stop strings a request may bring.
+/// The maximum number of stop strings of a request.
 pub const MAX_STOP_STRINGS: usize = 64;
 
-/// The most tokens of a text that has no end of its own.
+/// The maximum number of tokens of a text that the context does not limit.
 const ENDLESS: usize = 1 << 30;
 
-/// What a request computes.
+/// The computation that a request asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Task {
-    /// The text after the prompt.
+    /// Generates the text after the prompt.
     #[default]
     Generate,
-    /// The log-probability of each token of the prompt; nothing is generated.
+    /// Computes the log-probability of each prompt token; generates nothing.
     Score,
-    /// The prompt as one vector of the model's width; nothing is generated.
+    /// Computes one vector for the prompt, as wide as the model's hidden states; generates nothing.
     Embed(Pooling),
 }
 
-/// A request as a front end gives it; absent means the default.
+/// A request as a front end sends it. Absent fields take their defaults.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestOptions {
-    /// What to compute.
+    /// The computation to run.
     pub task: Task,
-    /// The pictures of the prompt, in order and in the size that the model wants: [`Processor::resized`](crate::Processor::resized) makes it. The
-    /// prompt has the token of pictures once for each of their rows.
+    /// The pictures of the prompt, in order and in the size that the model expects; see [`Processor::resized`](crate::Processor::resized).
+    /// The prompt contains one picture token for each of their rows.
     pub images: Vec<Pixels>,
-    /// How tokens are drawn.
+    /// The sampling parameters.
     pub sampling: SamplingOptions,
-    /// The values of `sampling` that neither the request nor the checkpoint sets.
+    /// Defaults for the values of `sampling` that neither the request nor the checkpoint sets.
     pub sampling_defaults: SamplingDefaults,
-    /// The most tokens to generate. None: until the model ends its text or the context is full.
+    /// The maximum number of tokens to generate. `None`: until the model ends its text or the context is full.
     pub max_tokens: Option<usize>,
-    /// The text ends before the first of these.
+    /// Stop strings. The text ends before the first one that occurs.
     pub stop: Vec<String>,
-    /// Go on after an end-of-sequence token.
+    /// Continue after an end-of-sequence token.
     pub ignore_eos: bool,
-    /// Report log-probabilities, with this many alternatives at each position.
+    /// The number of alternatives to report with each token's log-probability. `None`: no log-probabilities are reported.
     pub logprobs: Option<usize>,
-    /// The same for the tokens of the prompt.
+    /// Like `logprobs`, for the tokens of the prompt.
     pub prompt_logprobs: Option<usize>,
-    /// The order in the queue.
+    /// The priority in the queue.
     pub priority: Priority,
-    /// The client; running sequences are shared between clients.
+    /// The client. Clients share the running sequences fairly.
     pub client: Client,
-    /// Allow context shifts: when the text outgrows the model's context, this many of its first tokens stay, and with them the latest ones.
-    /// The answer then no longer depends on all of the text before it. `None`: the text ends with the context.
+    /// The number of first tokens that a context shift keeps when the text outgrows the model's context, along with the latest tokens. The
+    /// answer then no longer depends on all of the earlier text. `None`: the text ends when the context is full.
     pub n_keep: Option<usize>,
-    /// Whether the result must be the same bits whatever runs beside it. `None`: the engine's default.
+    /// Compute bit-identical results regardless of concurrent requests. `None`: the engine's default.
     pub exact: Option<bool>,
-    /// Where drafts of its answer come from: they change its speed and nothing else. `None`: the engine's default.
+    /// The source of drafts for the answer. Drafts affect only its speed. `None`: the engine's default.
     pub speculate: Option<Speculate>,
-    /// What the text must be. What cannot be enforced is refused.
+    /// A constraint on the answer's text. A constraint that cannot be enforced is refused.
     pub constraint: Option<ConstraintSpec>,
-    /// The answer is a message, a text of its own, as in a chat. Otherwise it continues the prompt: it is what its tokens add to the
-    /// prompt's text.
+    /// True if the answer is a separate message, as in a chat. If false, it continues the prompt: its text is what its tokens add to the
+    /// text of the prompt.
     pub is_message: bool,
-    /// Report how far the prompt was read.
+    /// Report the progress of the prefill.
     pub prompt_progress: bool,
-    /// The number of tokens at the start of the prompt that its vector leaves out.
+    /// The number of tokens at the start of the prompt that the pooling of its embedding skips.
     pub unpooled: usize,
 }
 
 impl RequestOptions {
-    /// Refuses what no model could run, so that a mistake is known before a model is loaded.
+    /// Checks the fields that do not depend on a model, so that a client gets an error before a model is loaded.
     pub fn check(&self) -> Result<()> {
         self.check_form()?;
         self.constraint.as_ref().map_or(Ok(()), check_constraint)?;
@@ -92,8 +92,7 @@ impl RequestOptions {
         check_count("prompt_logprobs", self.prompt_logprobs)?;
         let Some(constraint) = &self.constraint else { return Ok(()) };
         check_form(constraint)?;
-        let clash =
-            |field| Err(Error::request(field, "contradicts a constraint, which says where the text ends"));
+        let clash = |field| Err(Error::request(field, "conflicts with the constraint, which ends the text"));
         match self {
             Self { ignore_eos: true, .. } => clash("ignore_eos"),
             Self { stop, .. } if !stop.is_empty() => clash("stop"),
@@ -102,50 +101,50 @@ impl RequestOptions {
     }
 }
 
-/// A request that an engine has checked against its model and its memory: [`Engine::request`](super::Engine::request) makes it.
+/// A request that an engine has checked against its model and its memory. [`Engine::request`](super::Engine::request) creates it.
 #[derive(Debug, Clone)]
 pub struct GenerationRequest {
-    /// The engine that has checked it and may run it; 0 before that.
+    /// The id of the engine that checked it and may run it; 0 before the check.
     pub(super) checked_by: u64,
     pub(super) prompt: Vec<u32>,
     pub(super) pictures: Pictures,
     pub(super) params: SamplingParams,
     pub(super) limits: Limits,
-    /// Whether the request set no token limit.
+    /// True if the request set no token limit.
     pub(super) open_ended: bool,
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
-    /// The pooling of its vector, and the first token that is pooled.
+    /// The pooling of its embedding, and the first token that is pooled.
     pub(super) embed: Option<(Pooling, usize)>,
     pub(super) priority: Priority,
     pub(super) client: Client,
-    /// How far its result can be repeated, as far as is known before it runs.
+    /// The exactness of its result, as far as it is known before the request runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<Arc<Compiled>>,
     /// Decodes the answer.
     pub(super) detokenizer: Detokenizer,
 }
 
-/// What bounds a sequence, and how its rows are computed.
+/// The limits of a sequence, and the options that affect how its rows are computed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Limits {
     pub(super) max_tokens: usize,
-    /// The number of first tokens that stay in a context shift; `None` if the text ends with the context.
+    /// The number of first tokens that a context shift keeps; `None` if the text ends with the context.
     pub(super) n_keep: Option<usize>,
-    /// Tokens that end the text; empty when they are to be ignored.
+    /// Tokens that end the text; empty if the request ignores them.
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
     pub(super) exact: bool,
     pub(super) speculate: Speculate,
-    /// The adapter, by its place among those of the engine from 1; 0 for none.
+    /// The number of the adapter among the engine's adapters, from 1; 0 for none.
     pub(super) adapter: usize,
-    /// The only client that may reuse its cached data; `None` if all clients share them.
+    /// The only client that may reuse the cached data of the sequence; `None` if all clients share it.
     pub(super) owner: Option<u64>,
     pub(super) prompt_progress: bool,
 }
 
 impl GenerationRequest {
-    /// Checks a request against the model that is to run it.
+    /// Checks a request against the model that will run it.
     pub(super) fn new(
         prompt: Vec<u32>,
         options: &RequestOptions,
@@ -173,7 +172,7 @@ impl GenerationRequest {
             grammars.compile(constraint, target.answering(&prompt, options.is_message))
         };
         let constraint = options.constraint.as_ref().map(compile).transpose()?;
-        // The context is a hard end of the text, never an error of a request that could start.
+        // A full context ends the text. It is never an error for a request that could start.
         let room = if options.n_keep.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         let detokenizer = if options.is_message || options.task != Task::Generate {
             folder.tokenizer.detokenizer(true)
@@ -209,12 +208,12 @@ impl GenerationRequest {
         })
     }
 
-    /// The seed that the draws use, given or taken from the operating system.
+    /// Returns the seed of the draws, which the request set or the operating system supplied.
     pub fn seed(&self) -> u64 {
         self.params.seed
     }
 
-    /// The same request with another seed.
+    /// Returns a copy of the request with another seed.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {
         let mut request = self.clone();
@@ -222,17 +221,17 @@ impl GenerationRequest {
         request
     }
 
-    /// How far the result can be repeated. A text that may outgrow the context is approximate from the start.
+    /// Returns the exactness of the result. A text that may outgrow the context is approximate from the start.
     pub fn exactness(&self) -> Exactness {
         self.exactness
     }
 
-    /// The number of prompt tokens.
+    /// Returns the number of prompt tokens.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt.len()
     }
 
-    /// What it takes while it waits, in tokens.
+    /// Returns the size of the request while it waits, in tokens. Pictures count by their bytes.
     pub(super) fn weight(&self) -> usize {
         self.prompt.len() + self.pictures.bytes() / size_of::<u32>()
     }
@@ -256,7 +255,7 @@ fn check_prompt(
     if prompt.is_empty() {
         return Err(Error::request("prompt", "is empty; it needs at least one token"));
     }
-    // A prompt that is only scored needs no room for an answer.
+    // A prompt that is only scored needs no space for an answer.
     let answer = usize::from(max_tokens != Some(0));
     if let Some(kept) = n_keep {
         check_n_keep(kept, spec)?;
@@ -283,7 +282,7 @@ fn check_n_keep(kept: usize, spec: &ModelSpec) -> Result<()> {
     let most = spec.context_length / 2;
     if kept > most {
         let message = format!(
-            "slide keeps the first {kept} tokens, as long as the system prompt; at most half of the context, {most}, may be kept"
+            "slide would keep the first {kept} tokens, the length of the system prompt; it can keep at most half of the context, {most}"
         );
         return Err(Error::request("context_policy", message));
     }
@@ -301,7 +300,7 @@ fn check_stop(stop: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A bias on a token that does not exist would change nothing.
+/// Refuses a bias on a token id that does not exist, which would have no effect.
 fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
     match bias.iter().find(|(id, _)| *id as usize >= spec.vocab_size) {
         None => Ok(()),

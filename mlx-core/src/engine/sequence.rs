@@ -1,4 +1,4 @@
-//! The sequences of the engine: their tokens, what follows the tokens and, while they run, their states.
+//! The sequences of the engine: their tokens, the followers of the tokens and, while they run, their states.
 
 mod embedding;
 mod guess_rate;
@@ -45,8 +45,8 @@ pub(super) use self::text::{OutputText, Piece};
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
     pub(super) pictures: Pictures,
-    /// What stands for the prompt where prompts are compared: its tokens, and at the places of a picture that picture's number. `None` if it
-    /// must not be compared.
+    /// The keys by which prompts are compared: the tokens of the prompt, with a picture's number at the positions of its rows. `None` if
+    /// the prompt must not be compared.
     keys: Option<Vec<u32>>,
     pub(super) sampler: Sampler,
     pub(super) text: OutputText,
@@ -55,25 +55,26 @@ pub(super) struct Sequence {
     pub(super) outlet: Outlet,
     pub(super) reservation: Reservation,
     pub(super) checkpoints: CheckpointPlan,
-    /// `None` while it waits in the queue.
+    /// `None` while the sequence waits in the queue.
     pub(super) run: Option<Run>,
-    /// A pass that it was part of failed: it runs alone until its next token, which shows whose fault it was.
+    /// True if a pass that included the sequence failed. It then runs alone until its next token, so that a second failure shows that it is
+    /// at fault.
     pub(super) quarantined: bool,
     /// The number of emitted tokens.
     pub(super) emitted: usize,
-    /// Why it ends, once its last token is drawn.
+    /// The reason for its end, once its last token is drawn.
     pub(super) ended: Option<FinishReason>,
-    /// Where its prompt left a kept text.
+    /// The first difference between its prompt and a cached text.
     pub(super) miss: Option<Miss>,
-    /// `None` if nothing is proposed for it.
+    /// `None` if nothing is proposed for the sequence.
     pub(super) drafts: Option<Box<SequenceDrafts>>,
-    /// How often the device guesses its tokens.
+    /// The rate of correct guesses by the device.
     pub(super) guesses: GuessRate,
     cached_tokens: usize,
     clock: Clock,
 }
 
-/// What reads the hidden states of a prompt.
+/// Computes scores and embeddings from the hidden states of a prompt.
 #[derive(Default)]
 pub(super) struct PromptReader {
     pub(super) score: Option<PromptScore>,
@@ -81,47 +82,47 @@ pub(super) struct PromptReader {
 }
 
 impl PromptReader {
-    /// Whether the request needs the hidden state of every position.
+    /// Returns true if the request needs the hidden state of every position.
     pub(super) fn is_on(&self) -> bool {
         self.score.is_some() || self.embedding.is_some()
     }
 }
 
-/// What a sequence has while it runs.
+/// The state of a running sequence.
 pub(super) struct Run {
     pub(super) state: SequenceState,
-    /// A prefill pass that has begun and not all of whose layers have been issued.
+    /// A prefill pass that has begun, some layers of which have not been issued.
     pub(super) pass: Option<Pass>,
-    /// The features of pictures whose rows are still to be computed.
+    /// Features of pictures that have rows left to compute.
     pub(super) features: BTreeMap<usize, Hidden>,
     pub(super) wait: Wait,
-    /// The state of the model that drafts.
+    /// The state of the draft model.
     pub(super) draft_state: Option<DraftState>,
-    /// What a head that drafts reads.
+    /// Hidden states for a head that drafts.
     pub(super) hidden: HiddenRows,
 }
 
-/// What a running sequence waits for before it computes anything.
+/// The event that a running sequence waits for before it computes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Nothing,
-    /// Another sequence that is computing the same prefix.
+    /// Another sequence computes the same prefix.
     Source(Source),
-    /// The reader of saved prefixes, since then.
+    /// The prefix is being read from disk, since this time.
     Disk(Instant),
 }
 
-/// A running sequence whose prefix another one waits for.
+/// A running sequence that computes the prefix another one waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) id: u64,
-    /// The positions to copy.
+    /// The number of positions to copy.
     pub(super) length: usize,
-    /// The positions that both have in common, up to a chunk boundary.
+    /// The length of the common prefix, rounded down to a chunk boundary.
     pub(super) parting: usize,
 }
 
-/// Where the events go.
+/// The receiver of a sequence's events.
 pub(super) struct Outlet {
     pub(super) sink: Sender<Event>,
     pub(super) canceller: Canceller,
@@ -144,7 +145,7 @@ impl Sequence {
     ) -> Self {
         let history = TokenHistory::new(request.prompt);
         let stop = StopMatcher::new(&request.limits.stop);
-        // A prompt is shown as it is, special tokens included.
+        // A prompt is reported unchanged, including special tokens.
         let score = |top| PromptScore::new(top, folder.tokenizer.detokenizer(false), outlet.sink.clone());
         let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
         if let Some(constraint) = request.constraint {
@@ -176,33 +177,33 @@ impl Sequence {
         }
     }
 
-    /// The time since it first started, if it runs.
+    /// Returns the time since the sequence first started, if it runs.
     pub(super) fn ran_for(&self) -> Option<Duration> {
         self.run.as_ref().and(self.clock.started).map(|started| started.elapsed())
     }
 
-    /// Whether its result must be the same bits whatever runs beside it.
+    /// Returns true if the result must be bit-identical regardless of concurrent sequences.
     pub(super) fn exact(&self) -> bool {
         self.limits.exact
     }
 
-    /// The adapter that it goes through, by its place among those of the engine from 1; 0 for none.
+    /// Returns the number of the adapter among the engine's adapters, from 1; 0 for none.
     pub(super) fn adapter(&self) -> usize {
         self.limits.adapter
     }
 
-    /// The tier of its owner's exact states, or of its owner's other states.
+    /// Returns the tier of the owner's exact or other states.
     pub(super) fn tier(&self, exact: bool) -> Tier {
         Tier { owner: self.limits.owner, adapter: self.adapter(), exact }
     }
 
-    /// The tiers of states that it may take over.
+    /// Returns the tiers of states that the sequence can reuse.
     pub(super) fn readable_tiers(&self) -> Vec<Tier> {
         let tiers = [false, true].map(|exact| self.tier(exact));
         if self.exact() { tiers[1..].to_vec() } else { tiers.to_vec() }
     }
 
-    /// Starts it with a state, or with what it waits for before it computes.
+    /// Starts the sequence with a state and the event that it waits for.
     pub(super) fn start(&mut self, state: SequenceState, wait: Wait) {
         self.clock.started.get_or_insert_with(Instant::now);
         self.record_cached(&state);
@@ -217,17 +218,17 @@ impl Sequence {
         });
     }
 
-    /// Whether a head of the model drafts for it, from hidden states.
+    /// Returns true if a head of the model drafts for the sequence, from hidden states.
     pub(super) fn is_drafted_by_head(&self) -> bool {
         self.drafts.as_ref().is_some_and(|drafts| drafts.model == Some(ModelDrafter::Mtp))
     }
 
-    /// What a sequence has while it runs. It must be running.
+    /// Returns the state of the running sequence. Panics if it does not run.
     pub(super) fn running(&mut self) -> &mut Run {
         self.run.as_mut().expect("the caller works on running sequences only")
     }
 
-    /// As the scheduler sees it; `growth` is what its next reservation takes in addition.
+    /// Returns the scheduler's view of the sequence. `growth` is the additional memory of its next reservation.
     pub(super) fn view(&self, id: u64, growth: Need) -> SequenceView {
         let phase = match &self.run {
             None => Phase::Waiting,
@@ -259,17 +260,17 @@ impl Sequence {
         }
     }
 
-    /// What is to be computed next.
+    /// Returns the next work of the sequence.
     pub(super) fn next(&self) -> Next {
         self.view(0, Need::default()).next()
     }
 
-    /// Whether the end of the prompt is to be drawn from: not when that was done before a preemption.
+    /// Returns true if a token is to be drawn at the end of the prompt, and false if that happened before a preemption.
     pub(super) fn awaits_first_token(&self) -> bool {
         self.history.generated().is_empty()
     }
 
-    /// Reads the hidden states of a chunk of its prompt, for scores or an embedding, which is emitted at the prompt's end.
+    /// Reads the hidden states of a prompt chunk, for scores and an embedding. The embedding is emitted at the end of the prompt.
     pub(super) fn read(
         &mut self,
         model: &dyn Model,
@@ -288,22 +289,22 @@ impl Sequence {
         if chunk.ends_prompt
             && let Some(embedding) = reader.embedding.take()
         {
-            // The client may be gone; the next step notices.
+            // The client may have disconnected; the next step notices.
             outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
         }
         Ok(())
     }
 
-    /// Reports how far the prompt was read, if the request asked for that.
+    /// Reports the progress of the prompt, if the request asked for it.
     pub(super) fn report_progress(&self, read: usize) {
         if self.limits.prompt_progress && self.awaits_first_token() {
-            // The client may be gone; the next step notices.
+            // The client may have disconnected; the next step notices.
             let total = self.history.prompt_length();
             self.outlet.sink.try_send(Event::PromptProgress { read, total }).ok();
         }
     }
 
-    /// Goes on with a state that another sequence computed, or that was kept.
+    /// Continues with a state that another sequence computed or that was cached.
     pub(super) fn resume_with(&mut self, state: SequenceState) {
         self.record_cached(&state);
         let state = self.checkpoints.resumed(state);
@@ -313,23 +314,23 @@ impl Sequence {
     }
 
     fn record_cached(&mut self, state: &SequenceState) {
-        // What is reused after a preemption was the sequence's own before.
+        // After a preemption, the reused state is the sequence's own.
         if self.awaits_first_token() {
             self.cached_tokens = state.offset();
         }
     }
 
-    /// Whether its prefix is being read from disk.
+    /// Returns true while the sequence's prefix is read from disk.
     pub(super) fn waits_for_disk(&self) -> bool {
         self.run.as_ref().is_some_and(|run| matches!(run.wait, Wait::Disk(_)))
     }
 
-    /// Whether the client is gone or has cancelled.
+    /// Returns true if the client disconnected or cancelled the request.
     pub(super) fn is_cancelled(&self) -> bool {
         self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
     }
 
-    /// Records the time of a token, or of the end of a prompt without one.
+    /// Records the time of a token, or of the end of a prompt that gets no token.
     pub(super) fn mark_token(&mut self) {
         let now = Instant::now();
         self.clock.first_token.get_or_insert(now);

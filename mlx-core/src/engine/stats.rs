@@ -1,4 +1,4 @@
-//! Counters and gauges of an engine, for people and monitoring.
+//! Counters and gauges of an engine, for logs and monitoring.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,47 +7,47 @@ use std::time::Duration;
 use super::miss::PrefixMiss;
 use super::usage::{Timings, Usage};
 
-/// The longest time after which a refused request is asked to try again, in seconds.
+/// The maximum retry delay suggested to a refused request, in seconds.
 const LONGEST_RETRY: u64 = 600;
 
-/// A snapshot; counters only grow.
+/// A snapshot of the counters and gauges. Counters never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Requests in the queue, and sequences that were preempted.
+    /// Requests in the queue, and preempted sequences.
     pub waiting: usize,
-    /// Sequences that run.
+    /// Running sequences.
     pub running: usize,
-    /// Sequences that have ended, for whatever reason.
+    /// Sequences that have ended, for any reason.
     pub finished: u64,
-    /// Prompt tokens that were computed.
+    /// Computed prompt tokens.
     pub prompt_tokens: u64,
-    /// Prompt tokens that were reused from a cache.
+    /// Prompt tokens reused from a cache.
     pub cached_tokens: u64,
-    /// Tokens that were drawn.
+    /// Drawn tokens.
     pub completion_tokens: u64,
-    /// Tokens of drafts that were verified.
+    /// Drafted tokens that were verified.
     pub drafted_tokens: u64,
-    /// Those of them that were drawn.
+    /// Verified draft tokens that were accepted.
     pub accepted_tokens: u64,
-    /// Decode steps that began before the tokens of the step before were drawn.
+    /// Decode steps that began before the tokens of the previous step were drawn.
     pub steps_ahead: u64,
-    /// Those of them that were dropped: a guess was wrong, or a sequence ended.
+    /// Early decode steps that were dropped because a guess was wrong or a sequence ended.
     pub steps_dropped: u64,
-    /// Preemptions: times that a running request went back to the queue to free memory.
+    /// Preemptions: each returns a running sequence to the queue.
     pub preemptions: u64,
     /// The memory budget, in bytes.
     pub budget_bytes: u64,
-    /// Bytes reserved of it: for weights, activations and running requests.
+    /// Reserved bytes of the budget, for weights, activations and running requests.
     pub reserved_bytes: u64,
-    /// Bytes in use of those: by weights and by the states of running requests.
+    /// Bytes in use by weights and by the states of running requests.
     pub used_bytes: u64,
-    /// Bytes of the prefixes that are kept for later requests. They are not reserved; reservations evict them.
+    /// Bytes of cached prefixes. They are not reserved; reservations evict them.
     pub prefix_bytes: u64,
     /// Prefixes in the cache.
     pub prefixes: usize,
     /// Requests that reused a cached prefix.
     pub prefix_hits: u64,
-    /// Prefixes that were evicted.
+    /// Evicted prefixes.
     pub prefix_evictions: u64,
     /// Requests that restored a prefix from disk.
     pub prefix_restores: u64,
@@ -55,14 +55,14 @@ pub struct EngineStats {
     pub damaged_blocks: u64,
 }
 
-/// The same numbers, written by the engine and read by any thread.
+/// The counters and gauges that the engine updates and any thread reads.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     /// Requests that have not started all of their sequences.
     pub(super) waiting: AtomicUsize,
-    /// Tokens of the prompts of sequences that have not lined up.
+    /// Prompt tokens of sequences that have not lined up.
     pub(super) waiting_tokens: AtomicUsize,
-    /// Sequences that were preempted.
+    /// Preempted sequences.
     pub(super) paused: AtomicUsize,
     pub(super) running: AtomicUsize,
     pub(super) finished: AtomicU64,
@@ -82,15 +82,15 @@ pub(super) struct Gauges {
     pub(super) prefix_evictions: AtomicU64,
     pub(super) prefix_restores: AtomicU64,
     pub(super) damaged_blocks: AtomicU64,
-    /// Why no request can run, if a machine that holds some layers is away.
+    /// The reason why no request can run, if a machine that holds some layers is down.
     pub(super) outage: Mutex<Option<String>>,
-    /// Where the last prompt left a cached prefix.
+    /// The last prompt's first difference from a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
-    /// The moving average of how long sequences run, in microseconds.
+    /// The moving average of the time that a sequence runs, in microseconds.
     service: AtomicU64,
-    /// How long those that run have run, on average, in microseconds.
+    /// The average time that the running sequences have run so far, in microseconds.
     elapsed: AtomicU64,
-    /// The number of sequences that start until a request leaves the queue.
+    /// The number of sequences that start before a request leaves the queue.
     starts_left: AtomicUsize,
 }
 
@@ -100,18 +100,18 @@ impl Gauges {
         counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Counts a request that has ended.
+    /// Counts an ended sequence.
     pub(super) fn record_end(&self, usage: &Usage, timings: &Timings) {
         Self::add(&self.finished, 1);
         Self::add(&self.completion_tokens, usage.completion_tokens);
         Self::add(&self.cached_tokens, usage.cached_tokens);
-        // One that was cancelled in the queue took no time of the device.
+        // A sequence that was cancelled in the queue used no device time.
         if timings.prefill > 0.0 {
             self.served(timings.prefill + timings.decode);
         }
     }
 
-    /// Records how long a sequence ran.
+    /// Adds the run time of a sequence to the moving average.
     fn served(&self, seconds: f64) {
         let old = self.service.load(Ordering::Relaxed) as f64;
         let new = seconds * 1e6;
@@ -119,7 +119,7 @@ impl Gauges {
         self.service.store(blended as u64, Ordering::Relaxed);
     }
 
-    /// Records how many sequences will start until a request leaves the queue, and how long those that run have run.
+    /// Records the number of sequences that start before a request leaves the queue, and the run times of the running sequences.
     pub(super) fn record_queue(&self, starts_left: usize, running: impl Iterator<Item = Duration>) {
         let (sum, count) =
             running.fold((Duration::ZERO, 0), |(sum, count), seconds| (sum + seconds, count + 1));
@@ -127,16 +127,16 @@ impl Gauges {
         self.elapsed.store((sum / count.max(1)).as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Seconds until the queue is likely to be shorter by one request.
+    /// Estimates the seconds until a request leaves the queue.
     pub(super) fn retry_after(&self) -> u64 {
         let running = self.running.load(Ordering::Relaxed).max(1) as u64;
-        // What runs may be longer than what has ended.
+        // Running sequences may be longer than the ended ones.
         let each = self.service.load(Ordering::Relaxed).max(self.elapsed.load(Ordering::Relaxed));
         let starts_left = self.starts_left.load(Ordering::Relaxed).max(1) as u64;
         (each * starts_left / running).div_ceil(1_000_000).clamp(1, LONGEST_RETRY)
     }
 
-    /// The current numbers, for an engine with this budget.
+    /// Returns the current numbers, for an engine with this budget.
     pub(super) fn snapshot(&self, budget_bytes: u64) -> EngineStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EngineStats {

@@ -1,44 +1,44 @@
-//! What a request took: tokens and time.
+//! Tokens and time of a request.
 
 use super::drafters::DraftCounts;
 use super::miss::Miss;
 
-/// Tokens in and out.
+/// The token counts of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were not computed again.
+    /// Prompt tokens that were reused from a cache.
     pub cached_tokens: usize,
-    /// Tokens that were drawn, the one that ended the text included.
+    /// Drawn tokens, including the one that ended the text.
     pub completion_tokens: usize,
-    /// Drawn tokens at the end of a text that repeat a loop; 0 if the text did not end in one.
+    /// Drawn tokens at the end of the text that repeat a loop; 0 if the text does not end in a loop.
     pub repeated_tokens: usize,
-    /// How its drafts went.
+    /// The drafted and accepted tokens.
     pub drafts: DraftCounts,
-    /// Where the prompt left a kept text that goes on, if it left one of 64 tokens or more. Between turns of one conversation it says why
-    /// more was computed than what is new; [`Engine::last_miss`](super::Engine::last_miss) has the tokens.
+    /// The first difference between the prompt and a longer cached text, if the two share 64 tokens or more. Between the turns of a
+    /// conversation it explains why more than the new tokens was computed. [`Engine::last_miss`](super::Engine::last_miss) has the tokens.
     pub miss: Option<Miss>,
 }
 
-/// Where the time went, in seconds.
+/// The durations of a request's phases, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// From the queue to the start of the prompt.
+    /// From submission to the start of the prefill.
     pub queue: f64,
-    /// From the start of the prompt to the first token.
+    /// From the start of the prefill to the first token.
     pub prefill: f64,
     /// From the first token to the last.
     pub decode: f64,
 }
 
 impl Usage {
-    /// Prompt tokens computed per second.
+    /// Returns the prompt tokens computed per second.
     pub fn prefill_rate(&self, timings: &Timings) -> f64 {
         rate(self.prompt_tokens - self.cached_tokens, timings.prefill)
     }
 
-    /// Tokens drawn per second after the first, which belongs to the prompt's time.
+    /// Returns the tokens drawn per second after the first, which counts as prefill.
     pub fn decode_rate(&self, timings: &Timings) -> f64 {
         rate(self.completion_tokens.saturating_sub(1), timings.decode)
     }

@@ -1,5 +1,5 @@
-//! The queue of requests. Each request is one entry, however many sequences it has: only its next sequence waits in the scheduler, and the
-//! following one lines up when that starts, after the sequences that came meanwhile.
+//! The queue of requests. Each request is one entry, regardless of its number of sequences. Only its next sequence waits in the scheduler.
+//! The following one lines up when that sequence starts, after the sequences that arrived in the meantime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(in crate::engine) struct Submission {
 
 /// The sequences of a request that have not lined up. While this value exists, the request counts as waiting.
 pub(in crate::engine) struct Unstarted {
-    /// The id of the request's first sequence, which stands for the request.
+    /// The id of the request's first sequence, which identifies the request.
     pub(super) request: u64,
     sequences: VecDeque<Submission>,
     gauges: Arc<Gauges>,
@@ -28,7 +28,7 @@ impl Unstarted {
         Self { request, sequences: sequences.into(), gauges }
     }
 
-    /// Takes the next sequence whose client still listens.
+    /// Takes the next sequence with a connected client.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         while let Some(next) = self.sequences.pop_front() {
             self.gauges.waiting_tokens.fetch_sub(next.request.weight(), Ordering::Relaxed);
@@ -48,22 +48,22 @@ impl Drop for Unstarted {
     }
 }
 
-/// The requests with sequences to start, by the id of the sequence that waits in the scheduler.
+/// Requests that have sequences to start, by the id of their sequence in the scheduler.
 #[derive(Default)]
 pub(super) struct Queue(BTreeMap<u64, Unstarted>);
 
 impl Queue {
-    /// The number of requests.
+    /// Returns the number of requests.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The ids of the sequences that others of their requests wait for.
+    /// Returns the ids of the sequences that others wait for.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.0.keys().copied()
     }
 
-    /// Lets the other sequences of a request wait for `id` to start or end.
+    /// Makes the other sequences of a request wait for `id` to start or end.
     pub(super) fn insert(&mut self, id: u64, others: Unstarted) {
         self.0.insert(id, others);
     }
@@ -73,7 +73,7 @@ impl Queue {
         self.0.remove(&id)
     }
 
-    /// Returns the number of sequences that start until the shortest request leaves the queue, if the requests take turns.
+    /// Returns the number of sequences that start before the shortest request leaves the queue, if the requests alternate.
     pub(super) fn starts_left(&self) -> usize {
         let left = self.0.values().map(|it| it.sequences.len() + 1);
         let shortest = left.clone().min().unwrap_or(0);

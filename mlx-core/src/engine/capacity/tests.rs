@@ -1,4 +1,4 @@
-//! Reservations of published models, with figures.
+//! Checks the reservations of published models against expected figures.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::weights::WeightPolicy;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The model of a config.json as a backend holds it, with weights of no bytes to speak of.
+/// Returns the spec of a model with this config.json on a backend, with negligible weights.
 fn spec(config: &Value, backend: Backend) -> ModelSpec {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("config.json"), config.to_string()).expect("it can be written");
@@ -78,20 +78,20 @@ fn state(capacity: &Capacity, tokens: usize) -> u64 {
     capacity.spec.footprint.state(tokens, capacity.passes.chunks.longest())
 }
 
-/// The rows and the depth of the chunks of a prompt of `length` tokens, the deepest of each length.
+/// Returns pairs of rows and depth: for each chunk length of a prompt of `length` tokens, the deepest chunk.
 fn chunks(capacity: &Capacity, length: usize) -> Vec<(usize, usize)> {
     capacity.passes.chunks.deepest(length).collect()
 }
 
 #[test]
 fn llama_8b_reserves_its_states_and_no_scores() {
-    // Eight rows of verification: partial sums on Metal, and on CUDA a mask of numbers for each head.
+    // Eight rows of verification: partial sums on Metal, and a numeric mask for each head on CUDA.
     let (sums, masks) = (8 * 4 * 512 * 32 * (128 * 2 + 8), 8 * 32_768 * 32 * 12);
     for (backend, pass) in [(Backend::GPU, sums), (Backend::CUDA, masks)] {
         let capacity = capacity(&llama_3_1_8b(), backend);
         let need = capacity.sequence(32_768);
         let whole = state(&capacity, 32_768);
-        // 128 KiB a token, and two layers that are copied when they grow.
+        // 128 KiB a token, plus two layers that are copied when they grow.
         assert_eq!(whole, 4 * GIB + 4 * GIB / 16);
         assert!(need.own - whole < 50 * MIB, "{} MiB beside the state", (need.own - whole) / MIB);
         assert_eq!(need.pass, pass);
@@ -112,7 +112,7 @@ fn eight_chats_reserve_little_more_than_their_states() {
 
 #[test]
 fn latents_and_soft_caps_reserve_the_scores_of_a_pass() {
-    // Scores of 16 heads in bf16, in four arrays of two layers; caps take three more.
+    // Scores of 16 heads in bf16, in four arrays of two layers; soft caps take three more.
     let latent = capacity(&deepseek_v2_lite(), Backend::GPU);
     let rows = [(512, 4096), (256, 8192), (128, 16_384), (64, 32_768)];
     assert_eq!(chunks(&latent, 32_768), rows);
@@ -124,7 +124,7 @@ fn latents_and_soft_caps_reserve_the_scores_of_a_pass() {
     assert_eq!(chunks(&capped, 8192), [(512, 2048), (256, 4096), (128, 8192)]);
     let (scores, masks) = (512 * 2048 * 16 * 28, 21 * 512 * 2048);
     assert_eq!(capped.sequence(8192).pass, scores + masks);
-    // Decode rows have scores, too, each sequence its own.
+    // Decode rows have scores too, separate for each sequence.
     let own = capped.sequence(8192).own - state(&capped, 8192);
     assert!((8192 * 16 * 28..8 * MIB).contains(&own), "{own}");
 }
@@ -147,13 +147,13 @@ fn wide_heads_are_written_out_in_prompts_on_metal_and_everywhere_on_cuda() {
 #[test]
 fn masks_of_windows_are_reserved_once() {
     let metal = capacity(&mistral_7b(), Backend::GPU);
-    // 32 layers, each with a byte for every row and position of its window and the chunk.
+    // 32 layers, each with one byte for every row and every position of its window and the chunk.
     let masks = 32 * 512 * (4096 + 512);
     // Or the masks and partial sums of eight rows of verification.
     let sums = 8 * 4 * 512 * 32 * (128 * 2 + 8);
     assert_eq!(metal.sequence(32_768).pass, masks.max(sums + 32 * 8 * (4096 + 8)));
     assert_eq!(chunks(&metal, 32_768), [(512, 32_768)]);
-    // CUDA makes numbers of them for each head: three arrays in two layers.
+    // CUDA converts them to numbers for each head: three arrays in two layers.
     let cuda = capacity(&mistral_7b(), Backend::CUDA);
     let numbers = 512 * (4096 + 512) * 32 * 12;
     assert_eq!(cuda.sequence(32_768).pass, masks + numbers);

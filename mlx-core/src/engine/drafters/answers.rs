@@ -1,28 +1,28 @@
-//! Drafts from recent answers: what followed where another answer of this engine looked like the end of a text.
+//! Drafts from recent answers of this engine: the tokens that followed an earlier occurrence of the text's end.
 
 use std::collections::BTreeMap;
 
 use super::ngrams::Ngrams;
 
-/// The most tokens that are kept: about 1.3 MB with their index.
+/// The maximum number of stored tokens: about 1.3 MB with their index.
 const MOST: usize = 1 << 15;
 
-/// No token; it stands between two answers.
+/// A separator between two answers. It is no token id.
 const BREAK: u32 = u32::MAX;
 
-/// The bytes that [`RecentAnswers`] takes at most.
+/// The maximum number of bytes of [`RecentAnswers`].
 pub(in crate::engine) const ANSWERS_BYTES: u64 = 48 * MOST as u64;
 
 /// The newest answers of each owner. They are proposed to that owner only, since the speed of an answer reveals which drafts were right.
 #[derive(Debug, Default)]
 pub(super) struct RecentAnswers {
     by_owner: BTreeMap<Option<u64>, Answers>,
-    /// The owners that have answers, in the order of their newest one.
+    /// The owners that have answers, in the order of their newest answer.
     order: Vec<Option<u64>>,
 }
 
 impl RecentAnswers {
-    /// Adds an answer. If all owners together have too many tokens, the answers of the least recently active owner are dropped.
+    /// Adds an answer. If all owners together exceed the limit, the answers of the least recently active owner are dropped.
     pub(super) fn add(&mut self, owner: Option<u64>, answer: &[u32]) {
         self.by_owner.entry(owner).or_default().add(answer);
         self.order.retain(|it| *it != owner);
@@ -53,7 +53,7 @@ impl RecentAnswers {
 struct Answers(Ngrams);
 
 impl Answers {
-    /// Adds an answer. When there are too many, the older half goes.
+    /// Adds an answer. If there are too many tokens, the older half is dropped.
     fn add(&mut self, answer: &[u32]) {
         let answer = &answer[answer.len().saturating_sub(MOST / 2 - 1)..];
         if self.0.tokens().len() + answer.len() >= MOST {
@@ -65,7 +65,7 @@ impl Answers {
         self.0.extend(&[BREAK]);
     }
 
-    /// Proposes up to `most` tokens behind the end of `text`; returns how many tokens of its end were found.
+    /// Proposes up to `most` tokens after the end of `text`. Returns the number of tokens at its end that matched.
     fn propose(&self, text: &[u32], most: usize, draft: &mut Vec<u32>) -> usize {
         let Some(found) = self.0.match_of(text) else { return 0 };
         let after = self.0.tokens()[found.next..].iter().take(most).take_while(|&&token| token != BREAK);

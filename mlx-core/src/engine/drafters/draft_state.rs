@@ -1,18 +1,18 @@
-//! What a sequence keeps for the model that drafts for it.
+//! The draft model's state of a sequence.
 
 use crate::cache::SequenceState;
 
-/// What a sequence keeps for the model that drafts for it.
+/// The draft model's state of a sequence.
 pub(in crate::engine) struct DraftState {
     pub(in crate::engine) state: SequenceState,
-    /// The place in the text of the first token that the state has seen.
+    /// The position in the text of the first token that the state includes.
     pub(in crate::engine) base: usize,
-    /// How many tokens it saw with the hidden states of the engine's model; those of drafts come from the head itself.
+    /// The number of tokens computed from hidden states of the engine's model. Hidden states of draft tokens come from the head itself.
     pub(in crate::engine) read: usize,
 }
 
 impl DraftState {
-    /// The place in the text of the next token that it reads.
+    /// Returns the position in the text of the next token to process.
     pub(in crate::engine) fn next(&self) -> usize {
         self.base + self.state.offset()
     }

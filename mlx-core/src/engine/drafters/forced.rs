@@ -1,8 +1,8 @@
-//! Drafts of the text that a constraint leaves as the only one.
+//! Drafts for text that a constraint fully determines.
 
 use chat_format::text::Tokenizer;
 
-/// The tokens that a model most likely writes these bytes with. Bytes behind the last whole character are left out.
+/// Returns the tokens that a model would most likely use for these bytes. An incomplete character at the end is skipped.
 pub(super) fn tokens_of(bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
     let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let tokens = tokenizer.encode(text, false).unwrap_or_default();
@@ -11,7 +11,7 @@ pub(super) fn tokens_of(bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
     if written == text.as_bytes() { tokens } else { longest_tokens(text.as_bytes(), tokenizer) }
 }
 
-/// The longest token at each place; they end where no token fits.
+/// Returns the longest token at each position, up to the first position where no token matches.
 fn longest_tokens(mut bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
     let mut tokens = Vec::new();
     while let Some((token, length)) = tokenizer.beginnings(bytes).last() {

@@ -1,4 +1,4 @@
-//! The hidden states of the newest positions of a text, for a head that drafts from them.
+//! The hidden states of a text's newest positions, for a head that drafts from them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use crate::model::{Hidden, MTP_HISTORY};
 /// States of consecutive positions, after the last norm.
 #[derive(Default)]
 pub(in crate::engine) struct HiddenRows {
-    /// The position of the first.
+    /// The position of the first row.
     start: usize,
     parts: VecDeque<Hidden>,
 }
 
 impl HiddenRows {
-    /// The positions that are here.
+    /// Returns the range of stored positions.
     pub(in crate::engine) fn range(&self) -> Range<usize> {
         self.start..self.start + self.parts.iter().map(Hidden::len).sum::<usize>()
     }
 
-    /// Adds the rows of the positions from `start` on, in place of what was there from them on.
+    /// Adds the rows of the positions from `start` on. They replace stored rows from `start` on.
     pub(in crate::engine) fn add(&mut self, start: usize, part: Hidden) -> Result<()> {
         self.cut(start)?;
         if self.range().end != start {
@@ -36,7 +36,7 @@ impl HiddenRows {
         Ok(())
     }
 
-    /// Forgets the positions from `end` on.
+    /// Drops the positions from `end` on.
     pub(in crate::engine) fn cut(&mut self, end: usize) -> Result<()> {
         while let Some(last) = self.parts.back().map(Hidden::len)
             && self.range().end > end
@@ -51,7 +51,7 @@ impl HiddenRows {
         Ok(())
     }
 
-    /// The rows of these positions, which are here.
+    /// Returns the rows of these positions, which must be stored.
     pub(in crate::engine) fn of(&self, positions: Range<usize>) -> Result<Hidden> {
         Hidden::joined(&self.parts)?.rows(positions.start - self.start..positions.end - self.start)
     }

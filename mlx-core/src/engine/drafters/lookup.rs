@@ -1,10 +1,10 @@
-//! Drafts from the text itself: what followed the last place that looked like its end.
+//! Drafts from the text itself: the tokens that followed the last occurrence of its end.
 
 use super::Drafter;
 use super::ngrams::Ngrams;
 use crate::sampling::{Cursor, Since, TokenHistory};
 
-/// Prompt lookup. A follower of the history; a rollback by k tokens costs k.
+/// Prompt lookup. It follows the history; a rollback by k tokens costs O(k).
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     cursor: Cursor,
@@ -23,7 +23,7 @@ impl Drafter for Lookup {
         let Some(found) = self.text.own_match() else { return 0 };
         let text = self.text.tokens();
         for place in found.next..found.next + most {
-            // Behind the end of the text a repetition goes on with itself.
+            // Beyond the end of the text, a repetition continues with its own drafted tokens.
             let token = text.get(place).copied().unwrap_or_else(|| draft[place - text.len()]);
             draft.push(token);
         }

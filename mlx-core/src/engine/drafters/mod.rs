@@ -1,5 +1,5 @@
-//! Speculation: drafts of the tokens that come next, which one pass then verifies. Invariant: a draft changes when tokens are drawn, never
-//! which: each is drawn by [`Sampler::draw`](crate::sampling::Sampler::draw) from the model's row under the true history.
+//! Speculation: drafts of the next tokens, which one pass then verifies. Invariant: a draft changes when tokens are drawn, never which
+//! ones. [`Sampler::draw`](crate::sampling::Sampler::draw) draws each token from the model's row after the true history.
 
 mod answers;
 pub(super) mod draft_state;
@@ -24,27 +24,27 @@ use crate::variant_names::impl_variant_names;
 
 /// Proposes tokens that may follow a history.
 pub trait Drafter: Send {
-    /// Adds up to `most` tokens to `draft`, which is empty. Returns how many tokens at the end of `history` the proposal rests on: drafts
-    /// with more of them are counted apart, for they are right more often.
+    /// Adds up to `most` tokens to `draft`, which is empty. Returns the number of tokens at the end of `history` that the proposal is based
+    /// on. Acceptance is measured separately for different lengths, since longer matches are right more often.
     fn propose(&mut self, history: &TokenHistory, most: usize, draft: &mut Vec<u32>) -> usize;
 }
 
-/// Where drafts come from.
+/// The source of drafts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speculate {
-    /// From all sources: those below, and the text that a constraint leaves as the only one.
+    /// All sources below, and text that a constraint fully determines.
     #[default]
     Auto,
-    /// From nowhere: nothing is indexed.
+    /// No drafts. Nothing is indexed.
     Off,
-    /// From the text itself.
+    /// The text itself.
     Lookup,
-    /// From the text itself and from recent answers.
+    /// The text itself and recent answers.
     Suffix,
-    /// From the model of [`EngineOptions::draft_model`](super::EngineOptions::draft_model) alone.
+    /// Only the model of [`EngineOptions::draft_model`](super::EngineOptions::draft_model).
     Draft,
-    /// From the checkpoint's own head that predicts the token after the next one, alone.
+    /// Only the checkpoint's own head for multi-token prediction.
     Mtp,
 }
 
@@ -52,12 +52,12 @@ impl_variant_names!(Speculate, |name| format!(
     "{name:?} is no source of drafts; use auto, off, lookup, suffix, draft or mtp"
 ));
 
-/// A drafter of a program's own, made anew for each sequence.
+/// A drafter that the program provides. Each sequence gets a new instance.
 #[derive(Clone)]
 pub struct CustomDrafter(Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>);
 
 impl CustomDrafter {
-    /// What `make` makes.
+    /// Creates a custom drafter; `make` creates the instances.
     pub fn new(make: impl Fn() -> Box<dyn Drafter> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
@@ -77,17 +77,17 @@ impl PartialEq for CustomDrafter {
 
 impl Eq for CustomDrafter {}
 
-/// A model that drafts.
+/// The kind of a model that drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelDrafter {
-    /// A small one of its own, which reads the text.
+    /// A separate small model, which reads the text.
     Draft,
-    /// A head of the engine's model, which reads its hidden states.
+    /// A head of the engine's model, which reads the model's hidden states.
     Mtp,
 }
 
 impl ModelDrafter {
-    /// Whether it drafts for requests that ask for this.
+    /// Returns true if it drafts for requests with this source of drafts.
     pub(super) fn is_meant(self, speculate: Speculate) -> bool {
         speculate == Speculate::Auto
             || speculate
@@ -102,15 +102,15 @@ impl ModelDrafter {
 pub(super) struct Drafters {
     answers: RecentAnswers,
     custom: Option<CustomDrafter>,
-    /// The model that drafts, if there is one.
+    /// The kind of the model that drafts, if any.
     model: Option<ModelDrafter>,
-    /// Whether drafts are made and verified whatever they cost.
+    /// True if drafts are made and verified regardless of their cost.
     force: bool,
     folder: Arc<ModelFolder>,
 }
 
 impl Drafters {
-    /// For the model in `folder`, for which another one may draft.
+    /// Creates the drafters for the model in `folder`. `model` is the kind of model that drafts, if any.
     pub(super) fn new(
         custom: Option<CustomDrafter>,
         model: Option<ModelDrafter>,
@@ -124,7 +124,7 @@ impl Drafters {
         self.force
     }
 
-    /// Returns the drafters of an owner's sequence; `None` without any.
+    /// Returns the drafters of an owner's sequence, or `None` if it has none.
     pub(super) fn for_sequence(
         &self,
         owner: Option<u64>,
@@ -136,7 +136,7 @@ impl Drafters {
             (None, Speculate::Draft | Speculate::Mtp) => (None, LOOKUP),
             (None, _) => (Some(Box::new(Lookup::default())), LOOKUP),
         };
-        // A drafter of the program's own takes the place of all others.
+        // A custom drafter replaces all others.
         let speculate = if self.custom.is_some() { Speculate::Lookup } else { speculate };
         Some(Box::new(SequenceDrafts {
             own,
@@ -167,23 +167,23 @@ const CUSTOM: u8 = 2;
 const FORCED: u8 = 3;
 const MODEL: u8 = 4;
 
-/// Tokens that were proposed for the next step.
+/// Tokens proposed for the next step.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) tokens: Vec<u32>,
     pub(super) kind: DraftKind,
 }
 
-/// How many tokens of drafts were verified, and how many of them were right.
+/// The numbers of verified and accepted draft tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DraftCounts {
-    /// Rows of passes that drafts took.
+    /// Rows of passes that verified draft tokens.
     pub drafted: usize,
-    /// Those whose token was drawn.
+    /// Rows whose draft token was accepted.
     pub accepted: usize,
 }
 
-/// The kind of what a model drafts.
+/// Returns the kind of drafts that a model makes.
 pub(super) fn model_kind() -> DraftKind {
     DraftKind::new(MODEL, 0)
 }
@@ -191,21 +191,21 @@ pub(super) fn model_kind() -> DraftKind {
 /// The drafts of one sequence.
 pub(super) struct SequenceDrafts {
     own: Option<Box<dyn Drafter>>,
-    /// The source that `own` is.
+    /// The source of `own`.
     kind: u8,
     force: bool,
-    /// Which other sources there are.
+    /// Selects the other sources.
     speculate: Speculate,
     /// The client whose answers may be proposed; `None` for the shared answers.
     owner: Option<u64>,
-    /// The model that may draft.
+    /// The kind of model that may draft for the sequence.
     pub(super) model: Option<ModelDrafter>,
     pub(super) draft: Draft,
     pub(super) counts: DraftCounts,
 }
 
 impl SequenceDrafts {
-    /// Proposes up to `most` tokens behind `history`, in place of what was proposed before.
+    /// Proposes up to `most` tokens after `history`, replacing the previous proposal.
     pub(super) fn propose(&mut self, history: &TokenHistory, most: usize, shared: &Drafters) {
         self.draft.tokens.clear();
         if most == 0 {
@@ -224,8 +224,8 @@ impl SequenceDrafts {
         self.draft.kind = DraftKind::new(source, length);
     }
 
-    /// Cuts the draft to what can come: `most` tokens of the vocabulary that the constraint, if there is one, admits. Where it leaves a
-    /// longer text as the only one, the draft becomes that.
+    /// Truncates the draft to at most `most` tokens that are in the vocabulary and that the constraint admits. If the constraint determines
+    /// a longer text, that text becomes the draft.
     pub(super) fn finish(
         &mut self,
         history: &TokenHistory,
@@ -257,7 +257,7 @@ impl SequenceDrafts {
             return;
         }
         let bytes = constraint.forced_bytes(history);
-        // What is admitted begins with the same bytes.
+        // The admitted tokens begin with the same bytes.
         let drafted: usize = tokens.iter().map(|token| tokenizer.token_bytes(*token).len()).sum();
         if bytes.len() > drafted {
             *tokens = forced::tokens_of(&bytes, tokenizer);
@@ -266,7 +266,7 @@ impl SequenceDrafts {
         }
     }
 
-    /// As the planner sees it.
+    /// Returns the planner's view of the draft.
     pub(super) fn view(&self) -> DraftView {
         DraftView { length: self.draft.tokens.len(), kind: self.draft.kind, force: self.force }
     }

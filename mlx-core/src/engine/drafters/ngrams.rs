@@ -1,35 +1,35 @@
-//! Where the end of a text has occurred before: an index of n-grams. A token costs the same at any length of the text.
+//! An index of n-grams, which finds earlier occurrences of a text's end. The cost per token does not depend on the length of the text.
 
 use std::collections::HashMap;
 
-/// The fewest tokens that have to agree.
+/// The minimum number of matching tokens.
 const LEAST: usize = 3;
 
-/// How many earlier places are compared, the latest first.
+/// The maximum number of earlier positions to compare, latest first.
 const PLACES: usize = 16;
 
-/// How many tokens before a place are compared.
+/// The maximum number of tokens to compare before a position.
 const LONGEST: usize = 32;
 
-/// There is no earlier place.
+/// Marks that there is no earlier position.
 const NONE: u32 = u32::MAX;
 
-/// A text, and where each of its n-grams ends. About 40 bytes a token.
+/// A text with an index of its n-grams. It takes about 40 bytes per token.
 #[derive(Debug, Default)]
 pub(super) struct Ngrams {
     tokens: Vec<u32>,
-    /// The last place where each n-gram ends.
+    /// The last position where each n-gram ends.
     latest: HashMap<[u32; LEAST], u32>,
-    /// For each place, the one before it where the same n-gram ends.
+    /// For each position, the previous position where an equal n-gram ends.
     before: Vec<u32>,
 }
 
-/// A place whose tokens agree with the end of a text.
+/// A position where the preceding tokens match the end of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Match {
-    /// The index of the token that followed there.
+    /// The index of the token that followed.
     pub(super) next: usize,
-    /// How many tokens agree, at most 32.
+    /// The number of matching tokens, at most 32.
     pub(super) length: usize,
 }
 
@@ -47,7 +47,7 @@ impl Ngrams {
         }
     }
 
-    /// Forgets the tokens from `length` on.
+    /// Drops the tokens from `length` on.
     pub(super) fn truncate(&mut self, length: usize) {
         for place in (length..self.tokens.len()).rev() {
             let Some(ngram) = self.ngram(place) else { continue };
@@ -65,14 +65,14 @@ impl Ngrams {
         self.tokens[first..=last].try_into().ok()
     }
 
-    /// The earlier place that agrees the longest with the end of this text; of several, the latest.
+    /// Returns the earlier position with the longest match to the end of this text; of several, the latest.
     pub(super) fn own_match(&self) -> Option<Match> {
         let newest = *self.before.last()?;
         self.longest(&self.tokens, newest)
     }
 
-    /// The place that agrees the longest with the end of another text; of several, the latest. A place at the very end counts only if a
-    /// token follows it.
+    /// Returns the position with the longest match to the end of another text; of several, the latest. A position at the very end does not
+    /// count, since no token follows it.
     pub(super) fn match_of(&self, text: &[u32]) -> Option<Match> {
         let end: [u32; LEAST] = text.last_chunk().copied()?;
         self.longest(text, *self.latest.get(&end)?)
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, by a search of the whole text.
+    /// Finds the match by a linear search, as the reference.
     fn searched(tokens: &[u32]) -> Option<Match> {
         let agree = |end: usize| {
             tokens[..end]
@@ -114,7 +114,7 @@ mod tests {
         };
         let ends = (LEAST..tokens.len()).rev().filter(|&end| agree(end) >= LEAST).take(PLACES);
         let found = ends.map(|end| Match { next: end, length: agree(end).min(LONGEST) });
-        // The first of equals, which is the latest.
+        // Returns the first of equal matches, which is the latest.
         found.reduce(|best, it| if it.length > best.length { it } else { best })
     }
 

@@ -1,4 +1,4 @@
-//! Draws from the passes of a step.
+//! Draws tokens from the passes of a step.
 
 use super::EngineLoop;
 use crate::array::Rows;
@@ -15,7 +15,7 @@ use crate::model::Pass;
 use crate::sampling::Draw;
 
 impl EngineLoop {
-    /// Draws from the passes that were waited for, and accepts the tokens.
+    /// Draws from the passes that have finished, and accepts the tokens.
     pub(super) fn collect(&mut self, work: &mut Work) {
         let done = work.take_done();
         self.recover(done.fault);
@@ -31,7 +31,7 @@ impl EngineLoop {
         }
     }
 
-    /// Reads the hidden states of a computed prefill pass, and draws first tokens at the ends of prompts.
+    /// Reads the hidden states of a computed prefill pass, and draws the first tokens at the ends of prompts.
     fn end_prefill(&mut self, done: &PrefillPass) {
         let PrefillPass { chunks, pass, logits } = done;
         let (mut rows, mut row) = (Vec::new(), 0);
@@ -51,7 +51,7 @@ impl EngineLoop {
         }
     }
 
-    /// Counts and reads a computed chunk; true if a first token is to be drawn from its end.
+    /// Counts and reads a computed chunk. Returns true if a first token is to be drawn from its end.
     fn end_chunk(&mut self, chunk: &Chunk, pass: &Pass) -> bool {
         let Some(sequence) = self.sequences.find_mut(chunk.id) else { return false };
         let in_prompt = chunk.range.end <= sequence.history.prompt_length();
@@ -77,14 +77,14 @@ impl EngineLoop {
         chunk.ends_prompt
     }
 
-    /// Draws from a decode pass: a token for each sequence, and more as long as its draft was right.
+    /// Draws from a decode pass: one token per sequence, and more while the draft matches.
     fn draw_decoded(&mut self, pass: &DecodePass) {
         let firsts = pass.first_rows();
         pass.store_hidden(&mut self.sequences);
         self.draw(&firsts, &pass.logits);
         for ((id, first), rows) in firsts.into_iter().zip(&pass.rows) {
             let Self { speculation, sequences, accepted, runner, panics, .. } = self;
-            // It may have failed.
+            // The sequence may have failed.
             if sequences.find(id).is_some_and(|it| it.drafts.is_some()) {
                 let rows = DraftRows { id, first, verified: rows - 1 };
                 panics.alone(id, || {
@@ -94,7 +94,7 @@ impl EngineLoop {
         }
     }
 
-    /// Draws a token for each of these sequences, from the row beside its id, and accepts it.
+    /// Draws a token for each sequence from the logits row paired with its id, and accepts it.
     fn draw(&mut self, rows: &[(u64, usize)], logits: &Rows) {
         match self.runner.draw(rows, logits, &mut self.sequences) {
             Ok(outcomes) => {
@@ -106,7 +106,7 @@ impl EngineLoop {
         }
     }
 
-    /// Accepts a drawn token; a row that cannot be drawn from ends its sequence and no other.
+    /// Accepts a drawn token. If drawing failed, only this sequence ends.
     fn accept(&mut self, id: u64, outcome: Result<Draw>) {
         match outcome {
             Ok(draw) => {

@@ -1,5 +1,5 @@
-//! Short memory and lost machines. Invariant: when a machine that holds some layers was lost, nothing it took part in continues: every
-//! sequence ends with an error, and no state is kept.
+//! Handles memory pressure and lost machines. Invariant: after the loss of a machine that holds some layers, every sequence ends with an
+//! error and no state is cached.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use super::EngineLoop;
 use crate::array;
 use crate::engine::event::FinishReason;
 
-/// The time between two checks of the machines by an idle engine.
+/// The interval at which an idle engine checks the machines.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl EngineLoop {
-    /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed
-    /// buffers, if the system is short of memory. Running sequences continue. Nothing may be pending on the device, except the first layers
-    /// of the next step.
+    /// If the system is short of memory, drops prefixes and features of pictures in memory, freed buffers, and checkpoints of running
+    /// sequences that only later prompts need. Running sequences continue. Nothing may be pending on the device except the first layers of
+    /// the next step.
     pub(super) fn relieve(&mut self) {
         let Some(pressure) = self.pressure.rise(Instant::now()) else { return };
         let bytes = self.prefixes.bytes(&self.sequences) + self.runner.feature_bytes();
@@ -29,12 +29,12 @@ impl EngineLoop {
             );
         }
         if let Err(error) = array::drop_freed_memory() {
-            tracing::warn!(%error, "freed memory cannot be given back");
+            tracing::warn!(%error, "cannot return freed memory to the system");
         }
         self.record_memory();
     }
 
-    /// Whether all machines that hold layers respond; with `ask`, after a message to each.
+    /// Returns true if all machines that hold layers respond. With `ask`, sends a message to each.
     pub(super) fn check_workers(&mut self, ask: bool) -> bool {
         if !self.runner.device().is_divided() {
             return true;
@@ -47,20 +47,19 @@ impl EngineLoop {
         outcome.is_ok()
     }
 
-    /// Records whether a machine is away. This comes before a client has the error that follows from it, so that `/ready` never contradicts
-    /// that error.
+    /// Records an outage of a machine. This must precede the client's error, so that `/ready` never contradicts the error.
     pub(super) fn record_outage(&mut self) {
         let outage = self.runner.device().outage();
         *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
     }
 
-    /// Ends all sequences, the waiting ones too, and drops all states.
+    /// Ends all sequences, including the waiting ones, and drops all states.
     pub(super) fn give_up(&mut self, message: &str) {
         self.runner.abandon_lookahead();
-        // The accepted tokens were drawn from whole passes.
+        // Accepted tokens were drawn from complete passes.
         self.emit();
         loop {
-            // As one ends, the next one of its request lines up.
+            // When one sequence ends, the next one of its request lines up.
             let first = self.sequences.iter().map(|(id, _)| id).next();
             let Some(id) = first else { break };
             self.end(id, FinishReason::Error(message.to_owned()));

@@ -1,4 +1,4 @@
-//! The life of a sequence: it lines up, its tokens are emitted, it starts over after a fault, it ends, and its state is kept.
+//! The life cycle of a sequence: it lines up, its tokens are emitted, it restarts after a fault, it ends, and its state is cached.
 
 use super::EngineLoop;
 use crate::engine::admission::{Candidate, Submission, Unstarted};
@@ -16,12 +16,12 @@ impl EngineLoop {
         self.line_up(waiting);
     }
 
-    /// Lines up the sequence that waits for `id`, which has started or ended; false if there is none.
+    /// Lines up the sequence that waits for `id` to start or end. Returns false if there is none.
     pub(super) fn line_up_after(&mut self, id: u64) -> bool {
         self.admission.take_after(id).is_some_and(|waiting| self.line_up(waiting))
     }
 
-    /// Lines up the next sequence of a request; false if there is none, and the request leaves the queue.
+    /// Lines up the next sequence of a request. Returns false if there is none; then the request leaves the queue.
     fn line_up(&mut self, mut waiting: Unstarted) -> bool {
         while let Some(Candidate { submission, reservation, ticket }) =
             self.admission.next_candidate(&mut waiting)
@@ -47,11 +47,11 @@ impl EngineLoop {
         false
     }
 
-    /// Emits the accepted tokens, and ends the sequences whose last token it was.
+    /// Emits the accepted tokens, and ends each sequence at its last token.
     pub(super) fn emit(&mut self) {
         while let Some(accepted) = self.accepted.pop_front() {
             let id = accepted.id;
-            // It may have failed or been cancelled since.
+            // The sequence may have failed or been cancelled since.
             if self.sequences.find(id).is_none() {
                 continue;
             }
@@ -63,7 +63,7 @@ impl EngineLoop {
         }
     }
 
-    /// Ends the sequences whose clients have gone.
+    /// Ends sequences that were cancelled or whose clients disconnected.
     pub(super) fn end_cancelled(&mut self) {
         let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
         let cancelled: Vec<u64> = cancelled.map(|(id, _)| id).collect();
@@ -71,7 +71,7 @@ impl EngineLoop {
             self.drop_lookahead();
         }
         for id in cancelled {
-            // The step that had begun early may have failed.
+            // The step that began early may have failed.
             if self.sequences.find(id).is_some() {
                 self.end(id, FinishReason::Cancelled);
             }
@@ -79,7 +79,7 @@ impl EngineLoop {
         self.retire();
     }
 
-    /// Computes the sequences of a failed pass again, each alone, so that the one at fault ends and the others continue.
+    /// Recomputes the sequences of a failed pass one by one, so that the sequence at fault ends and the others continue.
     pub(super) fn recover(&mut self, fault: Option<Fault>) {
         let Some(Fault { ids, message }) = fault else { return };
         let present: Vec<u64> = ids.into_iter().filter(|id| self.sequences.find(*id).is_some()).collect();
@@ -101,7 +101,7 @@ impl EngineLoop {
         }
     }
 
-    /// Ends a sequence, wherever it is.
+    /// Ends a running or waiting sequence.
     pub(super) fn end(&mut self, id: u64, reason: FinishReason) {
         let mut sequence = self.sequences.remove(id);
         if let FinishReason::Error(message) = &reason {
@@ -122,7 +122,7 @@ impl EngineLoop {
         }
     }
 
-    /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
+    /// Stores the states of ended sequences in the prefix cache. Nothing may be pending on the device.
     pub(super) fn retire(&mut self) {
         if self.retired.is_empty() {
             return;

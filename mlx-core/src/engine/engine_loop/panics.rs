@@ -1,5 +1,5 @@
-//! The part of the loop that contains panics, which are bugs of ours or of a library. Invariant: no half-written state is used again. States
-//! are recomputed from their tokens, and a sequence with inconsistent tokens ends.
+//! Recovers from panics, which are bugs in this code or in a library. Invariant: a partly written state is never used again. States are
+//! recomputed from their tokens, and a sequence with inconsistent tokens ends.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,18 +10,19 @@ use crate::engine::run::executor::Fault;
 use crate::engine::sequence::Sequence;
 use crate::error::Error;
 
-/// The engine ends after more consecutive panics than this.
+/// The maximum number of consecutive panics. One more ends the engine.
 const MOST_IN_A_ROW: usize = 16;
 
-/// The errors of the sequences that end. A panic may quote a request, so only the sequence that caused it gets its text.
+/// The errors for the sequences that end. A panic message may quote a request, so only the sequence that caused it receives the message.
 struct Causes {
     own: String,
     other: String,
 }
 
 impl EngineLoop {
-    /// Restores the engine after a panic. If only one sequence was in process, it ends. The sequences of a pass are repeated one by one, and one
-    /// that panics again ends. All others continue from their tokens. Returns false if the engine cannot continue; then every sequence has ended.
+    /// Restores the engine after a panic. If one sequence was being processed, it ends. If a pass was running, its sequences are repeated
+    /// one by one, and one that panics again ends. All others continue from their tokens. Returns false if the engine cannot continue; then
+    /// every sequence has ended.
     pub(super) fn survive(&mut self, panic: &(dyn Any + Send)) -> bool {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -34,7 +35,7 @@ impl EngineLoop {
         let goes_on = self.panics.in_a_row <= MOST_IN_A_ROW;
         let sound = goes_on && catch_unwind(AssertUnwindSafe(|| self.rebuild(&causes))).is_ok();
         if !sound {
-            tracing::error!("the engine keeps panicking, and ends");
+            tracing::error!("the engine keeps panicking; stopping it");
             // If this panics too, the remaining sequences end with an error when they are dropped.
             catch_unwind(AssertUnwindSafe(|| self.give_up(&causes.other))).ok();
         }

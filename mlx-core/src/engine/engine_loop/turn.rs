@@ -21,14 +21,14 @@ impl EngineLoop {
         self.prefixes.save_all();
     }
 
-    /// Handles one message or runs one step; false if every handle was dropped.
+    /// Handles one message or runs one step. Returns false if every handle was dropped.
     fn turn(&mut self, messages: &Receiver<Message>) -> bool {
         match self.next_message(messages) {
             Ok(Message::Submit(sequences)) => self.queue(sequences),
             Ok(Message::ExactLevel(adapter, reply)) => {
                 let level = self.runner.device().check_exactness(adapter);
                 self.record_outage();
-                // The client may be gone; that is not an error.
+                // The client may have disconnected, which is not an error.
                 reply.send(level).ok();
             }
             Err(TryRecvError::Empty) if self.check_workers(false) => self.step(),
@@ -38,7 +38,7 @@ impl EngineLoop {
         true
     }
 
-    /// Returns the next message. An idle engine waits for it and saves prefixes meanwhile.
+    /// Returns the next message. An idle engine saves prefixes while it waits.
     fn next_message(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
         if !self.sequences.is_empty() {
             return messages.try_recv();

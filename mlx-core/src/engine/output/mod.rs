@@ -1,5 +1,5 @@
-//! What becomes of a drawn token: it is accepted into the history at once, so that the next step can begin, and emitted as text and events
-//! while the device works. Either may end the sequence.
+//! Handles drawn tokens. A token is accepted into the history at once, so that the next step can begin, and emitted as text and events
+//! while the device works. Accepting or emitting it may end the sequence.
 
 mod repetition;
 
@@ -10,17 +10,17 @@ use super::sequence::{Piece, Sequence};
 use super::usage::Usage;
 use crate::sampling::Draw;
 
-/// A token that was accepted into the history of a sequence and is to be emitted.
+/// A token that was accepted into the history of a sequence but not yet emitted.
 pub(super) struct Accepted {
     pub(super) id: u64,
     draw: Draw,
-    /// Its text, once it is known.
+    /// The decoded text of the token, if it was decoded.
     piece: Option<Piece>,
-    /// Why it is the last one.
+    /// The reason why it is the last token, if it is.
     ended: Option<FinishReason>,
 }
 
-/// Accepts a token into the history. A sequence whose last one it is has ended, but for what is to be emitted.
+/// Accepts a token into the history. If it is the last one, the sequence has ended except for the emission.
 pub(super) fn accept(id: u64, sequence: &mut Sequence, draw: Draw) -> Accepted {
     sequence.mark_token();
     sequence.history.push(draw.token);
@@ -35,9 +35,9 @@ pub(super) fn accept(id: u64, sequence: &mut Sequence, draw: Draw) -> Accepted {
 }
 
 impl Accepted {
-    /// Decodes the newest token of a sequence, which this is: a stop string may end the text here.
+    /// Decodes this token, which must be the newest of its sequence. A stop string may end the text here.
     pub(super) fn decode(&mut self, sequence: &mut Sequence) {
-        // A token that ends the text is not part of it, whatever its text is.
+        // An end-of-sequence token is not part of the text.
         if self.piece.is_some() || matches!(self.ended, Some(FinishReason::EndToken)) {
             return;
         }
@@ -65,18 +65,18 @@ pub(super) fn emit(sequence: &mut Sequence, mut accepted: Accepted) -> Option<Fi
 
 /// Emits the end of a sequence.
 pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactness: Exactness) {
-    // After a stop string there is no more text; a held-back end of the text may still complete one.
+    // After a stop string there is no more text. Otherwise the held-back end of the text may still complete a stop string.
     let rest = match reason {
         FinishReason::StopString(_) => Piece::default(),
         _ => sequence.text.finish(),
     };
-    // A failure or a cancellation is never dressed up as a stop.
+    // A failure or a cancellation is never reported as a stop.
     if let (Some(index), FinishReason::EndToken | FinishReason::Length) = (rest.matched, &reason) {
         reason = FinishReason::StopString(sequence.limits.stop[index].clone());
     }
     let repeated_tokens = repeated(sequence.history.generated());
     let (usage, timings) = (Usage { repeated_tokens, ..sequence.usage() }, sequence.timings());
     let done = Finished { reason, delta: rest.delta, usage, timings, exactness };
-    // The client may be gone; that is not an error.
+    // The client may have disconnected, which is not an error.
     sequence.outlet.sink.try_send(Event::Done(done)).ok();
 }

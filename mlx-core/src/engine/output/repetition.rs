@@ -1,13 +1,13 @@
-//! Detects an answer that ends in a loop. Invariant: pure; it reports and changes no token.
+//! Detects an answer that ends in a loop. Invariant: pure; it reports repetition and changes no token.
 
 /// The length of the longest detected loop, in tokens.
 const LONGEST_PERIOD: usize = 512;
 /// The minimum number of copies after the first.
 const FEWEST_COPIES: usize = 3;
-/// The minimum number of repeated tokens: a list, a rule or a table has fewer.
+/// The minimum number of repeated tokens. Lists, rules and tables have fewer.
 const FEWEST_TOKENS: usize = 128;
 
-/// Returns the number of tokens at the end that repeat the ones before them, or 0 if the end is no loop. Usually it compares
+/// Returns the number of tokens at the end that repeat the tokens before them, or 0 if the text does not end in a loop. Usually it compares
 /// one token per period.
 pub(super) fn repeated(tokens: &[u32]) -> usize {
     let loops = (1..=LONGEST_PERIOD.min(tokens.len())).map(|period| (period, run(tokens, period)));

@@ -1,5 +1,5 @@
-//! What the vision tower made of pictures: the features of those that were seen lately, and a number for each. Invariant: no two pictures
-//! ever have the same number.
+//! Caches the vision tower's output: the features of recently used pictures, and a number for each picture. Invariant: no two pictures ever
+//! have the same number.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,29 +9,29 @@ use super::least_recently_used::LeastRecentlyUsed;
 use crate::error::{Error, Result};
 use crate::model::{Hidden, Vision};
 
-/// The most pictures whose numbers are known. One that is forgotten gets another number, under which nothing is kept.
+/// The maximum number of pictures with numbers. A dropped picture gets a new number later, so nothing cached under the old number matches.
 const MOST_NUMBERS: usize = 1 << 16;
 
-/// Of the memory that is not reserved, features take one byte in so many.
+/// Features take up to this fraction of the unreserved memory: one byte in eight.
 const SHARE: u64 = 8;
 
-/// SHA-256 of a picture.
+/// The SHA-256 hash of a picture.
 type Hash = [u8; 32];
 
-/// The tower of an engine, and the pictures that the engine knows.
+/// The vision tower of an engine, and the pictures that it has seen.
 pub(in crate::engine) struct EncoderCache {
     vision: Option<Vision>,
     numbers: BTreeMap<Hash, u32>,
-    /// The pictures that have numbers, the oldest first.
+    /// The numbered pictures, oldest first.
     numbered: VecDeque<Hash>,
-    /// The next number; `None` when all were given.
+    /// The next number; `None` if all numbers are used.
     next: Option<u32>,
-    /// By owner, since the duration of an answer reveals a cache hit.
+    /// Separate for each owner, since the duration of an answer reveals a cache hit.
     features: LeastRecentlyUsed<(Option<u64>, Hash), Hidden>,
 }
 
 impl EncoderCache {
-    /// No pictures so far. Numbers are above those of the vocabulary.
+    /// Creates an empty cache. Numbers start above the vocabulary.
     pub(in crate::engine) fn new(vision: Option<Vision>, vocabulary: usize) -> Self {
         Self {
             vision,
@@ -42,7 +42,7 @@ impl EncoderCache {
         }
     }
 
-    /// The number of a picture; `None` if there are no more.
+    /// Returns the number of a picture, or `None` if no numbers are left.
     pub(in crate::engine) fn number(&mut self, image: &Pixels) -> Option<u32> {
         if let Some(number) = self.numbers.get(image.hash()) {
             return Some(*number);
@@ -59,12 +59,12 @@ impl EncoderCache {
         Some(number)
     }
 
-    /// The features of an owner's picture, if they are cached.
+    /// Returns the cached features of an owner's picture.
     pub(in crate::engine) fn kept(&mut self, owner: Option<u64>, image: &Pixels) -> Option<Hidden> {
         self.features.get(&(owner, *image.hash())).cloned()
     }
 
-    /// Computes the features of an owner's picture, and caches them. Nothing may be pending on the device.
+    /// Computes the features of an owner's picture and caches them. Nothing may be pending on the device.
     pub(in crate::engine) fn encode(&mut self, owner: Option<u64>, image: &Pixels) -> Result<Hidden> {
         let missing = || Error::Internal("an image was accepted without a vision tower".into());
         let vision = self.vision.as_ref().ok_or_else(missing)?;
@@ -74,7 +74,7 @@ impl EncoderCache {
         Ok(features)
     }
 
-    /// Bytes of the features that are kept.
+    /// Returns the bytes of the cached features.
     pub(in crate::engine) fn bytes(&self) -> u64 {
         self.features.bytes()
     }
@@ -84,7 +84,7 @@ impl EncoderCache {
         self.features = LeastRecentlyUsed::default();
     }
 
-    /// Drops the features that were used longest ago until they take no more than their share of `free` bytes.
+    /// Evicts the least recently used features until the cache fits into its share of `free` bytes.
     pub(in crate::engine) fn shrink_to_fit(&mut self, free: u64) {
         self.features.shrink_to(free / SHARE);
     }

@@ -1,11 +1,11 @@
-//! Values of which those that were used longest ago are dropped first. No call looks at all of them.
+//! A cache that evicts its least recently used values first. No operation iterates over all values.
 
 use std::collections::BTreeMap;
 
-/// Values with their bytes, by key.
+/// A cache of values with their sizes, by key.
 pub(super) struct LeastRecentlyUsed<K, V> {
     entries: BTreeMap<K, Entry<V>>,
-    /// The keys by their last use.
+    /// The keys in the order of their last use.
     by_use: BTreeMap<u64, K>,
     bytes: u64,
     uses: u64,
@@ -24,7 +24,7 @@ impl<K, V> Default for LeastRecentlyUsed<K, V> {
 }
 
 impl<K: Ord + Copy, V> LeastRecentlyUsed<K, V> {
-    /// The value of a key, which counts as a use.
+    /// Returns the value of a key. This counts as a use.
     pub(super) fn get(&mut self, key: &K) -> Option<&V> {
         let entry = self.entries.get_mut(key)?;
         self.uses += 1;
@@ -34,7 +34,7 @@ impl<K: Ord + Copy, V> LeastRecentlyUsed<K, V> {
         Some(&entry.value)
     }
 
-    /// Keeps a value of so many bytes, in place of an older one.
+    /// Stores a value of `bytes` bytes, replacing an older one.
     pub(super) fn insert(&mut self, key: K, value: V, bytes: u64) {
         self.remove(&key);
         self.uses += 1;
@@ -43,12 +43,12 @@ impl<K: Ord + Copy, V> LeastRecentlyUsed<K, V> {
         self.entries.insert(key, Entry { value, bytes, used: self.uses });
     }
 
-    /// Bytes of all values.
+    /// Returns the bytes of all values.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Drops the values that were used longest ago until the others take at most so many bytes.
+    /// Evicts the least recently used values until the others take at most `bytes` bytes.
     pub(super) fn shrink_to(&mut self, bytes: u64) {
         while self.bytes > bytes
             && let Some((_, key)) = self.by_use.pop_first()

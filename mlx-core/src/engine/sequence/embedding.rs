@@ -1,4 +1,4 @@
-//! A prompt as one vector: its last hidden states are pooled during the prefill.
+//! Embeddings: one vector per prompt, pooled from its last hidden states during the prefill.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::sentence_transformers::Pooling;
 
-/// A vector in the making.
+/// A partly computed embedding.
 pub(in crate::engine) struct Embedding {
     pooling: Pooling,
     /// The first position that is pooled.
     first: usize,
-    /// The sum or the maximum of the rows so far, or one of them.
+    /// The sum or the maximum of the rows so far, or a single row.
     pooled: Vec<f64>,
-    /// The sum of their weights.
+    /// The sum of the rows' weights.
     weight: f64,
     /// The next position to add.
     next: usize,
@@ -28,7 +28,7 @@ impl Embedding {
         Self { pooling, first, pooled: Vec::new(), weight: 0.0, next: 0 }
     }
 
-    /// Adds the positions `range`, whose hidden state before the last norm is `hidden`.
+    /// Adds the positions `range` with hidden states `hidden`, taken before the last norm.
     pub(in crate::engine) fn extend(
         &mut self,
         model: &dyn Model,
@@ -38,7 +38,7 @@ impl Embedding {
         let rows = Rows::new(&model.normalized(hidden)?)?;
         let width = rows.width();
         self.pooled.resize(width, 0.0);
-        // A replay passes over what has been added.
+        // A replay skips positions that were already added.
         let seen = self.next.max(self.first).saturating_sub(range.start);
         for (row, position) in rows.values()?.chunks_exact(width).zip(range.clone()).skip(seen) {
             self.add(row, position);
@@ -65,7 +65,7 @@ impl Embedding {
         self.weight += weight;
     }
 
-    /// The vector, not normalized to any length.
+    /// Returns the embedding, not normalized.
     pub(in crate::engine) fn vector(&self) -> Result<Vec<f32>> {
         let divisor = match self.pooling {
             Pooling::Cls | Pooling::Max | Pooling::Last => 1.0,

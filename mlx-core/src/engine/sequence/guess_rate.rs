@@ -1,6 +1,6 @@
-//! Whether guessing the tokens of a sequence is worth it.
+//! Decides whether guessing the tokens of a sequence pays off.
 
-/// How often guesses of a sequence's tokens were right lately.
+/// The recent share of correct guesses of a sequence's tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::engine) struct GuessRate(f64);
 
@@ -11,7 +11,7 @@ impl Default for GuessRate {
 }
 
 impl GuessRate {
-    /// What it takes to guess: a wrong guess costs the device half a step, a right one saves what the host takes.
+    /// The minimum rate at which guessing pays off: a wrong guess costs the device half a step, and a right one saves the host's time.
     pub(in crate::engine) const ENOUGH: f64 = 0.85;
 
     pub(in crate::engine) fn share(self) -> f64 {
@@ -22,7 +22,7 @@ impl GuessRate {
         self.0 += (f64::from(u8::from(right)) - self.0) / 16.0;
     }
 
-    /// Lets old mistakes count less after a step without a guess, so that guesses are tried again.
+    /// Reduces the weight of old mistakes after a step without a guess, so that guesses are tried again.
     pub(in crate::engine) fn decay(&mut self) {
         self.0 += (1.0 - self.0) / 256.0;
     }

@@ -1,4 +1,4 @@
-//! The pictures of a sequence: which of their features a chunk needs, and what stands for them where texts are compared.
+//! The pictures of a sequence: the features that a chunk needs, and the keys by which prompts are compared.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::model::Hidden;
 
 impl Sequence {
-    /// The pictures whose features a chunk of the prompt needs and has not.
+    /// Returns the pictures whose features a chunk of the prompt needs and that are not encoded.
     pub(in crate::engine) fn pictures_to_see(&self, chunk: &Range<usize>) -> Vec<(usize, Pixels)> {
         let Some(run) = &self.run else { return Vec::new() };
         let needed = self.pictures.within(chunk).into_iter().map(|rows| rows.picture);
@@ -18,7 +18,7 @@ impl Sequence {
         missing.map(|picture| (picture, self.pictures.images()[picture].clone())).collect()
     }
 
-    /// Drops the features that the prompt behind a chunk does not need.
+    /// Drops features that the prompt after `chunk_end` does not need.
     pub(in crate::engine) fn drop_features_before(&mut self, chunk_end: usize) {
         let Some(run) = self.run.as_mut().filter(|run| !run.features.is_empty()) else { return };
         let rest = self.pictures.within(&(chunk_end..self.history.prompt_length()));
@@ -26,21 +26,21 @@ impl Sequence {
         run.features.retain(|picture, _| *picture >= first);
     }
 
-    /// The rows of pictures in a chunk of the prompt, with their places in it.
+    /// Returns the feature rows of a prompt chunk, with their positions in the chunk.
     pub(in crate::engine) fn features_within(
         &self,
         chunk: &Range<usize>,
     ) -> Result<Vec<(Hidden, Vec<usize>)>> {
         let rows = self.pictures.within(chunk).into_iter().map(|part| {
             let features = self.run.as_ref().and_then(|run| run.features.get(&part.picture));
-            let unseen = || Error::Internal("an image was not encoded before its rows".into());
+            let unseen = || Error::Internal("an image was not encoded before its rows were needed".into());
             let rows = features.ok_or_else(unseen)?.rows(part.rows)?;
             Ok((rows, part.places.iter().map(|place| place - chunk.start).collect()))
         });
         rows.collect()
     }
 
-    /// Gives each of its pictures a number that stands for it.
+    /// Assigns a number to each picture, which identifies it.
     pub(in crate::engine) fn number_pictures(&mut self, number: impl FnMut(&Pixels) -> Option<u32>) {
         if !self.pictures.is_empty() {
             let numbers: Option<Vec<u32>> = self.pictures.images().iter().map(number).collect();
@@ -49,8 +49,8 @@ impl Sequence {
         }
     }
 
-    /// Its first tokens as they are compared with those of others, where pictures differ though their tokens do not; `None` if they must not
-    /// be compared.
+    /// Returns the keys of the first `length` tokens. Different pictures have different keys, though their tokens are equal. Returns `None`
+    /// if the text must not be compared.
     pub(in crate::engine) fn keys(&self, length: usize) -> Option<Cow<'_, [u32]>> {
         let (tokens, prompt) = (self.history.tokens(), self.history.prompt_length());
         if self.pictures.is_empty() {
@@ -63,12 +63,12 @@ impl Sequence {
         })
     }
 
-    /// The same of the whole prompt.
+    /// Returns the keys of the whole prompt.
     pub(in crate::engine) fn prompt_keys(&self) -> Option<Cow<'_, [u32]>> {
         self.keys(self.history.prompt_length())
     }
 
-    /// Its first tokens up to its first picture.
+    /// Returns the first `length` tokens, up to the first picture.
     pub(in crate::engine) fn before_pictures(&self, length: usize) -> &[u32] {
         &self.history.tokens()[..self.pictures.first_place().map_or(length, |place| place.min(length))]
     }

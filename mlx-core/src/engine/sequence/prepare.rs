@@ -1,4 +1,4 @@
-//! Computes the masks of a step's rows while the device computes the step; on several threads where one would take long.
+//! Computes the token masks of a step while the device computes the step, on several threads if one would take long.
 
 use std::sync::OnceLock;
 use std::thread::{available_parallelism, scope};
@@ -7,14 +7,16 @@ use std::time::Duration;
 use super::{Sequence, Sequences};
 use crate::sampling::{Constraint, TokenHistory};
 
-/// Below this time of all masks one thread computes them: starting others costs tens of microseconds. Not tuned by measurements yet.
+/// If all masks together take less than this, one thread computes them, since starting threads costs tens of microseconds. Not tuned by
+/// measurements yet.
 const WORTH_THREADS: Duration = Duration::from_micros(400);
 
-/// A constraint with the history that it follows.
+/// A constraint and the history that it follows.
 type Row<'a> = (&'a mut (dyn Constraint + 'static), &'a TokenHistory);
 
 impl Sequences {
-    /// Prepares the constraints of those of these sequences that still exist for their next draw. Ids rise.
+    /// Prepares the constraints of these sequences for their next draw. Sequences that have ended are skipped. `ids` must be in ascending
+    /// order.
     pub(in crate::engine) fn prepare_draws(&mut self, ids: &[u64]) {
         let present: Vec<u64> = ids.iter().copied().filter(|id| self.find(*id).is_some()).collect();
         prepare(self.several_mut(&present).into_iter().filter_map(row).collect());
@@ -25,7 +27,7 @@ fn prepare(mut rows: Vec<Row>) {
     if rows.is_empty() {
         return;
     }
-    // What the masks before took is the best guess.
+    // The cost of the previous masks is the best estimate.
     let cost: Duration = rows.iter().map(|(constraint, _)| constraint.cost()).sum();
     let threads = if cost < WORTH_THREADS { 1 } else { rows.len().min(processors() / 2).max(1) };
     let share = rows.len().div_ceil(threads).max(1);
@@ -41,7 +43,7 @@ fn prepare(mut rows: Vec<Row>) {
     });
 }
 
-/// Asked once: on Linux the answer comes from files, which would be read in every step.
+/// Returns the number of processors. Cached, because on Linux the query reads files, which would happen in every step.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| available_parallelism().map_or(1, usize::from))

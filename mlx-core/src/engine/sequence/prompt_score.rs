@@ -1,4 +1,4 @@
-//! Log-probabilities of a prompt's own tokens, taken while it is prefilled.
+//! Log-probabilities of the prompt's own tokens, computed during the prefill.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
 
-/// Rows that get logits at once: a vocabulary's width times this is all the memory that scoring takes.
+/// The number of rows that get logits at once. Scoring needs memory for this many rows of the vocabulary's width.
 const ROWS: usize = 32;
 
 /// Scores the tokens of a prompt while its positions are computed.
 pub(in crate::engine) struct PromptScore {
-    /// Alternatives to report with each token.
+    /// The number of alternatives to report with each token.
     top: usize,
     detokenizer: Detokenizer,
     sink: Sender<Event>,
@@ -30,7 +30,7 @@ impl PromptScore {
         Self { top, detokenizer, sink, next: 0 }
     }
 
-    /// Reports the tokens of `prompt` that the positions `range`, whose last hidden state is `hidden`, foretell.
+    /// Reports the tokens of `prompt` that the positions `range` predict; `hidden` are their last hidden states.
     pub(in crate::engine) fn extend(
         &mut self,
         model: &dyn Model,
@@ -42,7 +42,7 @@ impl PromptScore {
         if self.next == 0 {
             self.report(prompt, None);
         }
-        // The row of position p foretells token p + 1; a replay passes over what has been reported.
+        // The row of position p predicts token p + 1. A replay skips tokens that were already reported.
         let last = range.end.min(prompt.len() - 1);
         let mut position = range.start.max(self.next - 1);
         while position < last {
@@ -65,7 +65,7 @@ impl PromptScore {
         if self.next == prompt.len() {
             text.push_str(&self.detokenizer.finish());
         }
-        // It fails if the receiver was dropped; the next step cancels the request then.
+        // Sending fails if the receiver was dropped; the next step then cancels the request.
         self.sink.try_send(Event::Prompt(PromptToken { id, text, logprob })).ok();
     }
 }

@@ -17,17 +17,17 @@ impl Sequences {
         self.0.insert(id, sequence);
     }
 
-    /// The sequence with an id that a plan named.
+    /// Returns the sequence that a plan names by `id`. Panics if it does not exist.
     pub(in crate::engine) fn get(&self, id: u64) -> &Sequence {
         self.0.get(&id).expect("plans name sequences that exist")
     }
 
-    /// The sequence with an id that a plan named.
+    /// Like [`get`](Self::get), mutably.
     pub(in crate::engine) fn get_mut(&mut self, id: u64) -> &mut Sequence {
         self.0.get_mut(&id).expect("plans name sequences that exist")
     }
 
-    /// A sequence that may have ended.
+    /// Returns a sequence that may have ended.
     pub(in crate::engine) fn find(&self, id: u64) -> Option<&Sequence> {
         self.0.get(&id)
     }
@@ -41,7 +41,7 @@ impl Sequences {
         self.0.remove(&id).expect("a sequence ends once")
     }
 
-    /// The ids of the running sequences.
+    /// Returns the ids of the running sequences.
     pub(in crate::engine) fn running(&self) -> Vec<u64> {
         self.iter().filter(|(_, sequence)| sequence.run.is_some()).map(|(id, _)| id).collect()
     }
@@ -50,12 +50,12 @@ impl Sequences {
         self.0.iter().map(|(&id, sequence)| (id, sequence))
     }
 
-    /// All sequences, mutably.
+    /// Iterates over all sequences, mutably.
     pub(in crate::engine) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
         self.0.values_mut()
     }
 
-    /// The sequences with these ids. The ids must rise, and all must exist.
+    /// Returns the sequences with these ids. The ids must be in ascending order, and all must exist.
     pub(in crate::engine) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
         let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
         let chosen: Vec<_> = chosen.map(|(_, sequence)| sequence).collect();

@@ -1,46 +1,46 @@
-//! The text of a sequence: follows the token history, decodes what is certain, and watches for stop strings.
+//! The text of a sequence: follows the token history, decodes the text that is certain, and looks for stop strings.
 
 use chat_format::text::{Detokenizer, StopMatcher};
 
 use crate::sampling::{Cursor, Since, TokenHistory};
 
-/// Turns accepted tokens into text, as one more follower of the history. A rollback by k tokens costs O(k).
+/// Turns accepted tokens into text. It follows the history; a rollback by k tokens costs O(k).
 pub(in crate::engine) struct OutputText {
     cursor: Cursor,
     now: Decoded,
-    /// By rising number of tokens; see [`OutputText::save`].
+    /// In ascending order of tokens; see [`OutputText::save`].
     checkpoints: Vec<Decoded>,
-    /// The most bytes of text and of shown text that were ever emitted: what is decoded again after a rollback is not
-    /// emitted again.
+    /// The maximum bytes of text and of shown text that were emitted so far. Text that is decoded again after a rollback is not emitted
+    /// again.
     emitted: (usize, usize),
 }
 
-/// The decoders after some generated tokens.
+/// The state of the decoders after some generated tokens.
 #[derive(Clone)]
 struct Decoded {
     detokenizer: Detokenizer,
     stop: StopMatcher,
     tokens: usize,
-    /// Bytes of text and of shown text that these tokens have made.
+    /// Bytes of text and of shown text that these tokens produced.
     made: (usize, usize),
 }
 
-/// The fewest tokens between two checkpoints.
+/// The minimum number of tokens between two checkpoints.
 const SPACING: usize = 16;
 
-/// What the newest tokens added.
+/// The text that the newest tokens added.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Piece {
     /// Text that is certain.
     pub(in crate::engine) text: String,
-    /// Text that may be shown: certain, and not part of a stop string.
+    /// Text that can be shown: certain, and not part of a stop string.
     pub(in crate::engine) delta: String,
-    /// The stop string that was found, by its index.
+    /// The index of the stop string that was found.
     pub(in crate::engine) matched: Option<usize>,
 }
 
 impl OutputText {
-    /// Follows `history` from its end: the prompt is not part of the text.
+    /// Follows `history` from its end, since the prompt is not part of the text.
     pub(in crate::engine) fn new(
         detokenizer: Detokenizer,
         stop: StopMatcher,
@@ -52,8 +52,8 @@ impl OutputText {
         Self { cursor, checkpoints: vec![now.clone()], now, emitted: (0, 0) }
     }
 
-    /// Decodes the tokens that the history has gained. After a rollback decoding resumes at a checkpoint, and the piece is
-    /// what goes beyond the text that was emitted before.
+    /// Decodes the tokens that were added to the history. After a rollback, decoding resumes at a checkpoint, and only text beyond the
+    /// emitted text is returned.
     pub(in crate::engine) fn sync(&mut self, history: &TokenHistory) -> Piece {
         let tokens = match history.since(&mut self.cursor) {
             Since::Append(tokens) => tokens,
@@ -70,7 +70,7 @@ impl OutputText {
         Piece { text, delta, matched }
     }
 
-    /// The rest of the text, at the end of a generation.
+    /// Returns the remaining text at the end of a generation.
     pub(in crate::engine) fn finish(&mut self) -> Piece {
         let text = self.now.detokenizer.finish();
         let mut piece = Piece::default();
@@ -97,17 +97,17 @@ impl OutputText {
         piece
     }
 
-    /// Keeps a checkpoint. Of those whose number of tokens is a multiple of 16, 32, 64 and so on the last two of each kind
-    /// stay, so there are few, and a rollback by k finds one at most 2 k + 16 tokens before its end.
+    /// Saves a checkpoint. Of the checkpoints at multiples of 16, 32, 64 and so on, the last two of each kind are retained. So there are
+    /// few, and a rollback by k tokens finds one at most 2 k + 16 tokens before its end.
     fn save(&mut self) {
         let now = self.now.tokens;
-        // Zero, the very beginning, is a multiple of everything.
+        // Zero, the start of the text, is a multiple of everything.
         let kind = |tokens: usize| 1 << tokens.trailing_zeros().min(usize::BITS - 2);
         self.checkpoints.retain(|it| now - it.tokens <= 2 * kind(it.tokens));
         self.checkpoints.push(self.now.clone());
     }
 
-    /// Goes back to the last checkpoint of at most `tokens` tokens.
+    /// Restores the last checkpoint with at most `tokens` tokens.
     fn restore(&mut self, tokens: usize) {
         let kept = self.checkpoints.partition_point(|it| it.tokens <= tokens);
         self.checkpoints.truncate(kept);
@@ -116,7 +116,7 @@ impl OutputText {
 }
 
 impl Decoded {
-    /// Adds text, and looks for stop strings in it.
+    /// Adds text and looks for stop strings in it.
     fn watch(&mut self, text: &str, piece: &mut Piece) {
         let output = self.stop.push(text);
         self.made = (self.made.0 + text.len(), self.made.1 + output.emit.len());
@@ -125,14 +125,14 @@ impl Decoded {
         piece.matched = output.matched;
     }
 
-    /// Some text is certain only once the next token is known, such as a newline that is a byte token. If the
-    /// text would hold a stop string were it to end here, then it ends here.
+    /// Ends the text if a stop string would match its uncertain end. Some text, such as a newline that is a byte token, is certain only
+    /// after the next token.
     fn look_ahead(&self, piece: &mut Piece) {
         if self.stop.is_empty() {
             return;
         }
         let tail = self.detokenizer.clone().finish();
-        // Half a character may still become a whole one.
+        // An incomplete character may still become complete.
         if tail.is_empty() || tail.contains(char::REPLACEMENT_CHARACTER) {
             return;
         }
@@ -180,7 +180,7 @@ mod tests {
                 history.truncate(history.len() - 1);
             }
             if place % 5 == 4 {
-                // Several tokens back, and forth again one by one.
+                // Removes several tokens, then adds them again one by one.
                 history.truncate(history.len() - 3);
                 for &token in &tokens[place - 3..place] {
                     history.push(token);
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(emitted, tokenizer.decode(&tokens, true));
     }
 
-    /// In this vocabulary a newline is a byte token, whose text is certain only after the next token.
+    /// In this vocabulary a newline is a byte token, so its text is certain only after the next token.
     #[test]
     fn a_stop_string_of_uncertain_text_stops_at_once() {
         let tokenizer = tokenizer("llama-spm-f32");
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((piece.matched, piece.delta.as_str()), (Some(0), ""));
     }
 
-    /// Work is counted in tokens that are decoded again.
+    /// Measures work by the number of tokens that are decoded again.
     #[test]
     fn a_rollback_decodes_no_more_than_a_few_times_what_it_removed() {
         let tokenizer = tokenizer("llama-f32");

@@ -1,4 +1,4 @@
-//! A loop with inconsistent records continues with the intact sequences, and its gauges are right.
+//! Tests that a loop with inconsistent records continues with the intact sequences, and that its gauges are right.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Bench {
         }
     }
 
-    /// Steps until nothing is left to do.
+    /// Runs steps until all sequences have ended.
     fn finish(&mut self) {
         for _ in 0..1000 {
             if self.engine.sequences.is_empty() {
@@ -109,7 +109,7 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..4).map(|salt| (0..10 + salt).map(|place| (place * 7 + salt * 13) % 80 + 5).collect()).collect()
 }
 
-/// The tokens of a sequence, and its error if it failed.
+/// Returns the tokens of a sequence, and its error if it failed.
 fn read(events: &Events) -> (Vec<u32>, Option<String>) {
     let (mut tokens, mut error) = (Vec::new(), Some("cut off".to_owned()));
     while let Ok(event) = events.try_recv() {
@@ -135,7 +135,7 @@ fn expected() -> Vec<Vec<u32>> {
     all.iter().map(|events| read(events).0).collect()
 }
 
-/// The result of a sequence in an engine with a fault, and its tokens in one without.
+/// The result of a sequence in an engine with a fault, and its tokens in an engine without one.
 struct Answer {
     tokens: Vec<u32>,
     error: Option<String>,
@@ -148,7 +148,7 @@ impl Answer {
     }
 }
 
-/// Damages an engine after three steps, and lets it finish. Returns the number of its panics, and the answers.
+/// Damages an engine after three steps, and lets it finish. Returns its number of panics, and the answers.
 fn answers_after(fault: impl FnOnce(&mut Bench)) -> (usize, Vec<Answer>) {
     let _turn = crate::device_lock::device();
     let expected = expected();
@@ -168,7 +168,7 @@ fn answers_after(fault: impl FnOnce(&mut Bench)) -> (usize, Vec<Answer>) {
 
 #[test]
 fn a_stale_id_costs_no_other_sequence_anything() {
-    // The second sequence waits: the engine runs one at a time.
+    // The second sequence waits, since the engine runs one at a time.
     let (panics, answers) = answers_after(|bench| drop(bench.engine.sequences.remove(2)));
     assert!(panics > 0, "the scheduler named a sequence that does not exist");
     for (index, answer) in answers.into_iter().enumerate() {
