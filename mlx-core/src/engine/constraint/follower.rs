@@ -1,4 +1,4 @@
-//! Follows the history of a sequence through its constraint, and has the mask of the next token ready when it is asked for.
+//! Follows the history of a sequence through its constraint, and precomputes the mask of the next token.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,28 +9,28 @@ use super::triggered::TriggeredText;
 use crate::error::{Error, Result};
 use crate::sampling::{Constraint, Cursor, Since, TokenHistory, TokenMask};
 
-/// A follower of one sequence. A rollback by k tokens costs what its place takes for it.
+/// The follower of one sequence. The cost of a rollback by k tokens is that of its place.
 struct Follower<P> {
     place: P,
     cursor: Cursor,
     /// The position of the first generated token.
     start: usize,
-    /// How many generated tokens the place has taken.
+    /// The number of generated tokens that the place has consumed.
     length: usize,
-    /// What may come next, once it was computed.
+    /// The mask of the next token, once it is computed.
     ready: Option<Result<Option<TokenMask>, String>>,
     cost: Duration,
 }
 
 impl<P: Place> Follower<P> {
-    /// Follows `history` from its end: the prompt is not part of the text.
+    /// Follows `history` from its end, since the prompt is not part of the text.
     fn new(place: P, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
         history.since(&mut cursor);
         Self { place, cursor, start: history.len(), length: 0, ready: None, cost: Duration::ZERO }
     }
 
-    /// Catches up; true if anything has changed.
+    /// Catches up with the history. Returns true if anything has changed.
     fn sync(&mut self, history: &TokenHistory) -> Result<bool, String> {
         let mut changed = false;
         let tokens = match history.since(&mut self.cursor) {
@@ -41,7 +41,7 @@ impl<P: Place> Follower<P> {
                     self.place.truncate(kept)?;
                     (self.length, changed) = (kept, true);
                 }
-                // The follower of a fork is given the prompt again.
+                // After a fork, the follower receives the prompt again.
                 tail.get(self.start.saturating_sub(to)..).unwrap_or_default()
             }
         };
@@ -54,7 +54,7 @@ impl<P: Place> Follower<P> {
 }
 
 impl<P: Place> Follower<P> {
-    /// Catches up, and forgets what was computed for another history.
+    /// Catches up with the history, and drops a mask that was computed for another one.
     fn follow(&mut self, history: &TokenHistory) {
         match self.sync(history) {
             Ok(false) => {}
@@ -76,7 +76,7 @@ impl<P: Place> Constraint for Follower<P> {
 
     fn forced_bytes(&mut self, history: &TokenHistory) -> Vec<u8> {
         self.follow(history);
-        // What fails here fails again where the mask is computed.
+        // An error here occurs again when the mask is computed.
         self.place.forced_bytes().unwrap_or_default()
     }
 
@@ -97,13 +97,13 @@ impl<P: Place> Constraint for Follower<P> {
                 allowed.keep(mask);
                 Ok(())
             }
-            Some(Err(why)) => Err(Error::Sampling(format!("the constraint cannot go on: {why}"))),
+            Some(Err(why)) => Err(Error::Sampling(format!("the constraint cannot continue: {why}"))),
             None => Err(Error::Internal("the mask of a constraint was not computed".into())),
         }
     }
 }
 
-/// What enforces a constraint on a sequence that has this prompt.
+/// Returns the follower that enforces a compiled constraint on a sequence with this history.
 pub(in crate::engine) fn follower(compiled: Arc<Compiled>, history: &TokenHistory) -> Box<dyn Constraint> {
     match compiled.triggers() {
         None => Box::new(Follower::new(WholeText::new(compiled), history)),

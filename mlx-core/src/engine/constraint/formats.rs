@@ -1,5 +1,5 @@
-//! Formats of strings as patterns, and patterns that validators read alike. A format's pattern accepts no text that a validator
-//! refuses; a few that it accepts are left out: years before 1, leap seconds, long names, comments in addresses.
+//! Patterns for string formats, and patterns that all validators interpret alike. The pattern of a format accepts no text that a validator
+//! refuses. It excludes a few valid texts: years before 1, leap seconds, long names, and comments in addresses.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ const LEAP_YEAR: &str = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[
 const DAY: &str = "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))";
 const TIME: &str =
     "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-/// A name of a host: at most four labels of at most 61 characters.
+/// A host name: at most four labels of at most 61 characters.
 const HOST: &str = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,30}(?:\\.[A-Za-z0-9](?:-?[A-Za-z0-9]){0,30}){0,3}";
 const MAILBOX: &str = "[A-Za-z0-9_+-]{1,30}(?:\\.[A-Za-z0-9_+-]{1,30})?";
 
-/// The pattern of a format whose own rule would let wrong texts through.
+/// Returns a pattern for a format. `None`: the compiler's own rule for the format accepts no wrong texts.
 pub(super) fn pattern_of(format: &str) -> Option<String> {
     let date = || format!("(?:{YEAR}-{DAY}|{LEAP_YEAR}-02-29)");
     let mut pattern = String::from("^");
@@ -34,13 +34,13 @@ pub(super) fn pattern_of(format: &str) -> Option<String> {
 /// White space for every validator.
 const SPACE: &str =
     "\\t\\n\\x0B\\f\\r \\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
-/// White space for some of them only.
+/// White space for some validators only.
 const DISPUTED: &str = "\\x1C-\\x1F\\x{85}\\x{FEFF}";
 
-/// A pattern whose `\s` and `\S` match only what they match for every validator: they disagree about some signs.
+/// Rewrites a pattern so that `\s` and `\S` match only characters on which all validators agree.
 pub(super) fn with_agreed_space(pattern: &str) -> String {
     let mut agreed = String::with_capacity(pattern.len());
-    // Whether a set is open, and whether it is negated: then what is left out of it is matched.
+    // True while a character class is open, and while it is negated. A negated class matches the characters that it does not list.
     let (mut in_set, mut is_negated) = (false, false);
     let mut rest = pattern.chars().peekable();
     while let Some(symbol) = rest.next() {

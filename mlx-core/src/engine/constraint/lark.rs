@@ -1,11 +1,11 @@
-//! Grammars as text: what of Lark can be enforced.
+//! Lark grammars: checks the features that can be enforced.
 
 use serde_json::{Deserializer, Value};
 
 use super::schema;
 use crate::error::{Error, Result};
 
-/// The same grammar with schemas that are enforced as they are read. Refuses what would weaken it.
+/// Returns the grammar with its JSON schemas in their enforceable form. Refuses features that would weaken it.
 pub(super) fn enforceable(text: &str) -> Result<String> {
     let refused = |what: &str| Err(Error::request("grammar", what));
     let mut prepared = String::with_capacity(text.len());
@@ -16,10 +16,10 @@ pub(super) fn enforceable(text: &str) -> Result<String> {
             '/' if !rest.starts_with("//") => quoted(rest, '/'),
             '/' | '#' => rest.find('\n').unwrap_or(rest.len()),
             't' if is_temperature(rest) => {
-                return refused("sets a temperature in a rule; give temperature with the request");
+                return refused("sets a temperature in a rule; set temperature in the request instead");
             }
             '%' if rest.starts_with("%llguidance") => {
-                return refused("holds %llguidance; its options are not offered");
+                return refused("contains %llguidance, whose options are not supported; remove it");
             }
             '%' if rest.starts_with("%json") => {
                 let (value, length) = json(&rest["%json".len()..])?;
@@ -39,12 +39,12 @@ pub(super) fn enforceable(text: &str) -> Result<String> {
     Ok(prepared)
 }
 
-/// Whether a rule's setting of this name begins here.
+/// Returns true if `text` begins with a rule's temperature setting.
 fn is_temperature(text: &str) -> bool {
     text.strip_prefix("temperature").is_some_and(|rest| rest.trim_start().starts_with('='))
 }
 
-/// The length of a string or a regular expression that begins here, up to its closing sign or to the end of the line.
+/// Returns the length of the string or regular expression at the start of `text`, up to its closing delimiter or the end of the line.
 fn quoted(text: &str, close: char) -> usize {
     let mut is_escaped = false;
     for (at, symbol) in text.char_indices().skip(1) {
@@ -59,12 +59,12 @@ fn quoted(text: &str, close: char) -> usize {
     text.len()
 }
 
-/// The JSON that begins here, and its length.
+/// Returns the JSON value at the start of `text`, and its length.
 fn json(text: &str) -> Result<(Value, usize)> {
     let mut values = Deserializer::from_str(text).into_iter::<Value>();
     match values.next() {
         Some(Ok(value)) => Ok((value, values.byte_offset())),
-        Some(Err(error)) => Err(Error::request("grammar", format!("has a %json that is no JSON: {error}"))),
+        Some(Err(error)) => Err(Error::request("grammar", format!("has a %json with invalid JSON: {error}"))),
         None => Err(Error::request("grammar", "has a %json without a schema")),
     }
 }

@@ -1,4 +1,4 @@
-//! The matcher of one sequence: where in the grammar its text is, and which tokens may come next.
+//! The matcher of one sequence: its state in the grammar, and the tokens that may come next.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -8,17 +8,17 @@ use llguidance::panic_utils::catch_unwind;
 
 use crate::sampling::TokenMask;
 
-/// What the tables of one matcher may take; more is an error of its sequence.
+/// The maximum size of a matcher's tables. A larger matcher is an error of its sequence.
 pub(in crate::engine) const MATCHER_BYTES: usize = 32 << 20;
 
-/// The longest error; it may quote the grammar.
+/// The maximum length of an error in bytes, since it may quote the grammar.
 const LONGEST_ERROR: usize = 200;
 
-/// A place in a grammar. Every method but [`Matcher::is_done`] can fail, which ends the sequence.
+/// A state in a grammar. Every method except [`Matcher::is_done`] can fail, which ends the sequence.
 pub(super) struct Matcher(TokenParser);
 
 impl Matcher {
-    /// The beginning of a grammar that was compiled.
+    /// Creates a matcher at the start of a compiled grammar.
     pub(super) fn new(mut parser: TokenParser) -> Self {
         if parser.is_fresh() {
             parser.start_without_prompt();
@@ -26,12 +26,12 @@ impl Matcher {
         Self(parser)
     }
 
-    /// An independent copy: what one computes costs and changes nothing in the other.
+    /// Returns an independent copy: the work of one does not affect the other.
     pub(super) fn copy(&self) -> Self {
         Self(self.0.deep_clone())
     }
 
-    /// Takes tokens that the masks before them allowed.
+    /// Consumes tokens that the previous masks allowed.
     pub(super) fn consume(&mut self, tokens: &[u32]) -> Result<(), String> {
         self.guarded(|parser| {
             for &token in tokens {
@@ -41,49 +41,49 @@ impl Matcher {
         })
     }
 
-    /// Takes back the last `count` tokens.
+    /// Rolls back the last `count` tokens.
     pub(super) fn rollback(&mut self, count: usize) -> Result<(), String> {
         self.guarded(|parser| {
-            // The latest mask is kept by the number of the parser's row, which another text may reach again.
+            // The latest mask is cached by the parser's row number, which another text may reach again.
             parser.invalidate_bias_cache();
             parser.rollback(count)
         })
     }
 
-    /// Whether these tokens may come next.
+    /// Returns true if these tokens may come next.
     pub(super) fn accepts(&mut self, tokens: &[u32]) -> Result<bool, String> {
         Ok(self.admits(tokens)? == tokens.len())
     }
 
-    /// How many of these tokens may come next, one after the other.
+    /// Returns the number of these tokens that may come next, one after the other.
     pub(super) fn admits(&mut self, tokens: &[u32]) -> Result<usize, String> {
         self.guarded(|parser| parser.validate_tokens_raw(tokens))
     }
 
-    /// The bytes that must come next.
+    /// Returns the bytes that must come next.
     pub(super) fn forced_bytes(&mut self) -> Result<Vec<u8>, String> {
         self.guarded(|parser| {
             if parser.stopped() {
                 return Ok(Vec::new());
             }
             let bytes = parser.force_bytes();
-            // The parser has taken them; they are not drawn yet.
+            // The parser has consumed the bytes, but they are not drawn yet.
             parser.parser.rollback(0)?;
             Ok(bytes)
         })
     }
 
-    /// Whether the text may end here.
+    /// Returns true if the text may end here.
     pub(super) fn is_complete(&mut self) -> Result<bool, String> {
         self.guarded(|parser| Ok(parser.stopped() || parser.is_accepting()))
     }
 
-    /// Whether the text must end here.
+    /// Returns true if the text must end here.
     pub(super) fn is_done(&self) -> bool {
         self.0.stopped()
     }
 
-    /// The tokens that may come next: those that end the text are among them when it is complete.
+    /// Returns the tokens that may come next, including end-of-sequence tokens if the text is complete.
     pub(super) fn mask(&mut self) -> Result<TokenMask, String> {
         let set = self.guarded(|parser| {
             if parser.stopped() {
@@ -92,12 +92,12 @@ impl Matcher {
             parser.compute_mask()
         })?;
         if self.bytes() > MATCHER_BYTES {
-            return Err(format!("its tables take more than {} MiB", MATCHER_BYTES >> 20));
+            return Err(format!("its tables need more than {} MiB", MATCHER_BYTES >> 20));
         }
         Ok(TokenMask::from_words(set.as_slice(), set.len()))
     }
 
-    /// Bytes of the tables that grow as the text does.
+    /// Returns the bytes of the tables, which grow with the text.
     pub(super) fn bytes(&self) -> usize {
         self.0.parser.lexer_stats().num_bytes
     }
@@ -107,8 +107,8 @@ impl Matcher {
     }
 }
 
-/// Returns the first line of an error; the other lines are the state of the compiler. Adds the cause to an error about a regular expression,
-/// which shows the expression first.
+/// Returns the first line of an error; the other lines contain the state of the compiler. An error about a regular expression shows the
+/// expression first, so its cause is appended.
 pub(super) fn first_line(error: &impl Display) -> String {
     let text = error.to_string();
     let mut line = text.lines().next().unwrap_or_default().to_owned();
@@ -118,5 +118,5 @@ pub(super) fn first_line(error: &impl Display) -> String {
         line = format!("{line} {cause}");
     }
     line.truncate(line.floor_char_boundary(LONGEST_ERROR));
-    if line == "NoExtensionBias" { "no text fulfils it".into() } else { line }
+    if line == "NoExtensionBias" { "no text satisfies it".into() } else { line }
 }

@@ -1,5 +1,5 @@
-//! Constraints on generated text: what a request may demand, the grammars that enforce it, and the followers of sequences.
-//! Invariant: what a constraint forbids is never drawn; a failure ends its sequence.
+//! Constraints on generated text: checks of requests, the grammars that enforce them, and the followers of sequences. Invariant: a
+//! forbidden token is never drawn; a failure ends its sequence.
 
 mod compiled;
 mod follower;

@@ -1,4 +1,4 @@
-//! Places in what a constraint allows: the interface, and the place in a grammar that begins with the text.
+//! States within a constraint: the interface, and the state in a grammar that applies from the start of the text.
 
 use std::sync::Arc;
 
@@ -6,30 +6,30 @@ use super::compiled::Compiled;
 use super::matcher::Matcher;
 use crate::sampling::TokenMask;
 
-/// A place in what a constraint allows, moved by generated tokens.
+/// A state within a constraint, which generated tokens advance.
 pub(super) trait Place: Send {
-    /// Goes on by a token.
+    /// Advances by a token.
     fn push(&mut self, token: u32) -> Result<(), String>;
 
-    /// Goes back to where the text had so many tokens.
+    /// Returns to the state after `length` tokens.
     fn truncate(&mut self, length: usize) -> Result<(), String>;
 
-    /// The tokens that may come next. `None`: all.
+    /// Returns the tokens that may come next. `None`: all tokens.
     fn mask(&mut self) -> Result<Option<TokenMask>, String>;
 
-    /// The bytes that must come next.
+    /// Returns the bytes that must come next.
     fn forced_bytes(&mut self) -> Result<Vec<u8>, String>;
 
-    /// How many of these tokens may come next, one after the other.
+    /// Returns the number of these tokens that may come next, one after the other.
     fn admits(&mut self, tokens: &[u32]) -> Result<usize, String>;
 }
 
-/// A place in a grammar that begins with the text.
+/// The state in a grammar that applies from the start of the text.
 pub(super) struct WholeText {
     compiled: Arc<Compiled>,
-    /// A copy for this sequence, made when it is first needed.
+    /// The sequence's copy of the matcher, created on first use.
     matcher: Option<Matcher>,
-    /// How many tokens the matcher has taken: all but one that has ended the text.
+    /// The number of tokens that the matcher has consumed: all except an end-of-sequence token.
     taken: usize,
 }
 

@@ -16,7 +16,7 @@ pub(super) struct References<'a> {
     schemas: HashSet<String>,
     /// Every reference: its position, its text, and the pointer of its target.
     found: Vec<(String, String, Option<String>)>,
-    /// Targets with a pointer that the compiler cannot follow. The compiler gets copies of them.
+    /// Targets whose pointers the compiler cannot follow. The compiler gets copies of them.
     copied: IndexSet<String>,
     /// A prefix that no definition's name has.
     free_name: String,
@@ -39,7 +39,7 @@ impl<'a> References<'a> {
 
     /// Rewrites a `$ref` and records it.
     pub(super) fn rewrite(&mut self, reference: &mut String, place: &str) {
-        // The compiler takes this for the root.
+        // The compiler interprets `#/` as the root.
         let target = if reference == "#/" { Some("".into()) } else { pointer::target(reference, self.root) };
         let names = target.map(|target| pointer::names(&target).collect::<Vec<_>>());
         let target = names.as_ref().map(|names| names.iter().map(|name| pointer::escaped(name)));
@@ -63,7 +63,7 @@ impl<'a> References<'a> {
         };
         if let Some((place, written, _)) = self.found.iter().find(|(_, _, target)| !is_known(target)) {
             return Err(format!(
-                "refers to {written:?} at {place}, which names no schema in it; name one, as #/$defs/NAME"
+                "refers to {written:?} at {place}, which is not a schema within it; use a reference such as #/$defs/NAME"
             ));
         }
         let mut copies = Map::new();
@@ -80,7 +80,7 @@ impl<'a> References<'a> {
                 .as_object_mut()
                 .map(|schema| schema.entry(DEFINITIONS).or_insert_with(|| Map::new().into()));
             let definitions = definitions.and_then(Value::as_object_mut);
-            definitions.ok_or("has $defs that are no object")?.extend(copies);
+            definitions.ok_or("has $defs that are not an object")?.extend(copies);
         }
         Ok(())
     }

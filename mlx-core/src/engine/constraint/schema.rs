@@ -1,5 +1,5 @@
-//! JSON schemas: what of them can be enforced, and the form in which the compiler of grammars takes them. A schema is refused
-//! rather than half enforced; where a bound cannot be met exactly, it becomes narrower.
+//! JSON schemas: checks which features can be enforced, and rewrites a schema for the grammar compiler. A schema is refused if it can be
+//! enforced only in part. A bound that cannot be represented exactly becomes narrower.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use serde_json::{Map, Number, Value, json};
 use super::formats::{pattern_of, with_agreed_space};
 use super::references::References;
 
-/// Longer schemas are refused.
+/// The maximum size of a schema in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Deeper ones, too.
+/// The maximum nesting depth of a schema.
 const MAX_DEPTH: usize = 64;
 
-/// The white space between two tokens of JSON. With more of it, a model that repeats itself would write white space without end.
+/// The white space between two JSON tokens. A broader rule would let a model that repeats itself write white space forever.
 const WHITE_SPACE: &str = r"[\x20\x0A]";
 
-/// The compiler's options, as a key of a schema. Only we may set it.
+/// The key of the compiler's options in a schema. Users may not set it.
 const OPTIONS: &str = "x-guidance";
 
-/// Keywords that constrain and that no grammar enforces.
+/// Constraining keywords that no grammar enforces.
 const REFUSED: [&str; 19] = [
     OPTIONS,
     "not",
@@ -43,13 +43,14 @@ const REFUSED: [&str; 19] = [
     "$recursiveAnchor",
 ];
 
-/// Numbers up to this are exact in the compiler.
+/// Numbers below this are exact in the compiler.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
-/// Bounds beyond this are out of its range.
+/// Bounds beyond this are outside the compiler's range.
 const MOST: f64 = (i64::MAX - 1023) as f64;
 
-/// The schema as it is compiled, or what of it cannot be enforced: the end of a sentence about it.
+/// Returns the schema in the form to compile. An error names the feature that cannot be enforced, as the end of a sentence about the
+/// schema.
 pub(super) fn enforceable(schema: &Value) -> Result<Value, String> {
     let root = schema;
     let mut schema = if *schema == json!(true) { json!({}) } else { schema.clone() };
@@ -59,14 +60,14 @@ pub(super) fn enforceable(schema: &Value) -> Result<Value, String> {
     if schema.to_string().len() > MAX_BYTES {
         return Err(format!("has more than {MAX_BYTES} bytes"));
     }
-    let Some(object) = schema.as_object_mut() else { return Err("is false, which no text fulfils".into()) };
+    let Some(object) = schema.as_object_mut() else { return Err("is false, which no text satisfies".into()) };
     object.insert(OPTIONS.into(), json!({ "whitespace_pattern": WHITE_SPACE }));
     Ok(schema)
 }
 
-/// A walk over all schemas in a schema.
+/// A walk over all subschemas of a schema.
 struct Walk<'a> {
-    /// Whether a list of `items` is a tuple, as it was before 2020-12.
+    /// True if a list of `items` is a tuple, as before version 2020-12.
     is_old: bool,
     references: References<'a>,
 }
@@ -91,11 +92,11 @@ impl<'a> Walk<'a> {
                 narrow(object).map_err(|why| format!("{why} at {place}"))?;
                 self.children(object, place, depth)
             }
-            _ => Err(format!("has something else than an object or a boolean at {place}")),
+            _ => Err(format!("is neither an object nor a boolean at {place}")),
         }
     }
 
-    /// Keywords whose meaning depends on where they stand or on the version of the specification.
+    /// Checks keywords with a meaning that depends on their position or on the version of the specification.
     fn check_form(&mut self, object: &mut Map<String, Value>, place: &str) -> Result<(), String> {
         let refused = |what: &str| Err(format!("uses {what} at {place}, which cannot be enforced"));
         if let Some(Value::String(reference)) = object.get_mut("$ref") {
@@ -105,12 +106,12 @@ impl<'a> Walk<'a> {
             return refused("a schema with its own $id or $schema");
         }
         if object.contains_key("prefixItems") && self.is_old {
-            return refused("prefixItems, which this $schema does not have,");
+            return refused("prefixItems, which this $schema version does not have,");
         }
         if object.get("items").is_some_and(Value::is_array) && !self.is_old {
-            return refused("a list of items, which is prefixItems since 2020-12,");
+            return refused("a list of items, replaced by prefixItems in 2020-12,");
         }
-        // A grammar cannot count different keys.
+        // A grammar cannot count distinct keys.
         let required: HashSet<&str> = object
             .get("required")
             .and_then(Value::as_array)
@@ -122,7 +123,7 @@ impl<'a> Walk<'a> {
         let is_closed = object.get("additionalProperties") == Some(&json!(false))
             && !object.contains_key("patternProperties");
         if least > required.len() as u64 && !is_closed {
-            return refused("minProperties beyond required");
+            return refused("minProperties greater than the number of required properties");
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ fn refuse(object: &mut Map<String, Value>, place: &str) -> Result<(), String> {
     }
 }
 
-/// Replaces what the compiler would take too widely.
+/// Replaces keywords that the compiler would interpret too broadly.
 fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
     for (keyword, is_lower) in
         [("minimum", true), ("exclusiveMinimum", true), ("maximum", false), ("exclusiveMaximum", false)]
@@ -175,7 +176,7 @@ fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
         .into_iter()
         .chain(object.get("enum").and_then(Value::as_array).into_iter().flatten());
     if !values.clone().all(is_exact) {
-        return Err("names a number of more than 15 digits".into());
+        return Err("contains a number with more than 15 digits".into());
     }
     if let Some(Value::String(pattern)) = object.get_mut("pattern") {
         *pattern = with_agreed_space(pattern);
@@ -185,7 +186,10 @@ fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
         object.shift_remove("format");
         if object.contains_key("pattern") {
             let others = object.entry("allOf").or_insert_with(|| json!([]));
-            others.as_array_mut().ok_or("has an allOf that is no list")?.push(json!({ "pattern": pattern }));
+            others
+                .as_array_mut()
+                .ok_or("has an allOf that is not a list")?
+                .push(json!({ "pattern": pattern }));
         } else {
             object.insert("pattern".into(), pattern.into());
         }
@@ -193,11 +197,11 @@ fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// A bound that the compiler can hold, within the given one.
+/// Returns the nearest bound within the given one that the compiler can represent.
 fn narrowed(bound: &Number, is_lower: bool) -> Option<Number> {
     let float = bound.as_f64()?;
     if float.abs() >= MOST {
-        // No integer that is written reaches it from this side.
+        // No written integer reaches this bound.
         let is_open = is_lower == (float < 0.0);
         return is_open.then(|| Number::from_f64(MOST.copysign(float))).flatten();
     }
@@ -210,7 +214,7 @@ fn narrowed(bound: &Number, is_lower: bool) -> Option<Number> {
     }
 }
 
-/// Whether every number in a value is written with as many digits as a float holds.
+/// Returns true if every number in a value is written with at most as many digits as a float holds.
 fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {

@@ -1,4 +1,4 @@
-//! The grammars of an engine: compiled once, shared by all requests that ask for the same.
+//! The grammars of an engine, compiled once and shared by all requests that use them.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
 
-/// Compiled grammars that are kept for later requests take at most so many bytes.
+/// The maximum number of bytes of compiled grammars that are cached for later requests.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// What bounds the work of compiling and of a mask, and the states of a lexer. A grammar that needs more is an error: of its request
-/// when it is compiled, of its sequence later.
+/// Returns limits on the work of compiling and of computing a mask, and on the states of a lexer. A grammar that exceeds them is an error:
+/// of its request at compile time, of its sequence later.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
@@ -40,7 +40,7 @@ fn limits() -> ParserLimits {
     }
 }
 
-/// Texts that most grammars let through as a whole, so that a mask need not look at each token of them.
+/// Texts that most grammars allow as a whole, so that a mask need not check each of their tokens.
 const COMMON: [&str; 4] = [
     r"[\x20\x0A\x0D\x09]+",
     r#"[^"\\\x00-\x1F\x7F]{1,10}"#,
@@ -48,18 +48,18 @@ const COMMON: [&str; 4] = [
     r#"[^"\\\x00-\x1F\x7F]+"#,
 ];
 
-/// The grammars of one engine, or of a program that draws by itself.
+/// The grammars of one engine, or of a program that draws without an engine.
 #[derive(Default)]
 pub struct Grammars {
-    /// Made when a request first needs it: it takes up to a second and some 40 bytes per byte of the vocabulary.
+    /// Created on first use: it takes up to a second and about 40 bytes per byte of the vocabulary.
     factory: OnceLock<Result<ParserFactory, String>>,
-    /// The most recently used ones, the latest last.
+    /// The most recently used grammars, latest last.
     kept: Mutex<Vec<(String, Arc<Compiled>)>>,
 }
 
 impl Grammars {
-    /// What enforces a constraint on what follows this history, drawn from rows of `width` logits. For programs without an
-    /// engine; [`Engine::request`](crate::engine::Engine::request) does the same.
+    /// Returns the follower that enforces a constraint on the text after this history, drawn from rows of `width` logits. For programs
+    /// without an engine. [`Engine::request`](crate::engine::Engine::request) does this for requests.
     pub fn follower(
         &self,
         spec: &ConstraintSpec,
@@ -73,7 +73,7 @@ impl Grammars {
         Ok(follower(self.compile(spec, target)?, history))
     }
 
-    /// What enforces a constraint. It may take tens of milliseconds, so it belongs neither on an async thread nor in a step.
+    /// Compiles a constraint. This may take tens of milliseconds, so it must not run on an async thread or in a step.
     pub(in crate::engine) fn compile(&self, spec: &ConstraintSpec, target: Target) -> Result<Arc<Compiled>> {
         let field = spec.grammar.field();
         let refused = |why: String| Error::request(field, why);
@@ -147,33 +147,33 @@ pub(in crate::engine) fn check(spec: &ConstraintSpec) -> Result<()> {
     checked.map_err(|why| Error::request(spec.grammar.field(), why))
 }
 
-/// What is nested deeply needs a large stack.
+/// Runs `work` on a large stack, which deeply nested input needs.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> Result<T, String> {
     let outcome = guarded(|| work().map_err(|error| first_line(&error)));
-    let outcome = outcome.unwrap_or_else(|| Err("its compiler failed".into()));
+    let outcome = outcome.unwrap_or_else(|| Err("the grammar compiler failed".into()));
     outcome.map_err(|why| format!("cannot be enforced: {why}"))
 }
 
-/// Refuses settings of rules that a rollback would not follow.
+/// Refuses rule settings that do not support rollback.
 fn check_lexer(lexer: &LexerSpec) -> Result<(), String> {
     if !lexer.can_rollback() {
-        return Err("uses max_tokens or stop in a rule, which is not offered; suffix is".into());
+        return Err("uses max_tokens or stop in a rule, which is not supported; use suffix".into());
     }
     Ok(())
 }
 
-/// Refuses a text that no tokens of the model make.
+/// Refuses a choice that the model's tokens cannot spell.
 fn check_writable(grammar: &Grammar, tokenizer: &Tokenizer) -> Result<()> {
     let Grammar::Choices(choices) = grammar else { return Ok(()) };
     match choices.iter().find(|choice| !can_be_written(choice.as_bytes(), tokenizer)) {
         None => Ok(()),
         Some(choice) => {
-            Err(Error::request("choice", format!("holds {choice:?}, which the model's tokens cannot write")))
+            Err(Error::request("choice", format!("has {choice:?}, which the model's tokens cannot spell")))
         }
     }
 }
 
-/// Whether some tokens together are exactly these bytes.
+/// Returns true if some sequence of tokens spells exactly these bytes.
 fn can_be_written(text: &[u8], tokenizer: &Tokenizer) -> bool {
     let mut is_reached = vec![false; text.len() + 1];
     is_reached[0] = true;

@@ -1,4 +1,4 @@
-//! The grammar that is compiled for a constraint.
+//! Builds the grammar that is compiled for a constraint.
 
 use chat_format::{Grammar, Preamble};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{lark, schema};
 use crate::error::{Error, Result};
 
-/// The name of the constraint's own grammar in the one around it.
+/// The name of the constraint's own grammar within the whole grammar.
 const ANSWER: &str = "answer";
 
-/// The grammar to compile: that of the constraint, behind what the model may write before it.
+/// Returns the grammar to compile: the constraint's own grammar after an optional preamble.
 pub(super) fn whole(grammar: &Grammar, preamble: Option<&Preamble>) -> Result<TopLevelGrammar> {
     let mut own = match grammar {
         Grammar::JsonSchema(value) => {
@@ -36,7 +36,7 @@ pub(super) fn whole(grammar: &Grammar, preamble: Option<&Preamble>) -> Result<To
     Ok(whole)
 }
 
-/// A text as Lark writes it: as JSON does.
+/// Returns a text as a Lark string, which has the syntax of JSON.
 fn string(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -1,19 +1,19 @@
-//! Refuses demands on a text that no model can be held to.
+//! Checks of constraints that do not depend on a model.
 
 use chat_format::{ConstraintSpec, Grammar};
 
 use super::{lark, schema};
 use crate::error::{Error, Result};
 
-/// The most texts of [`Grammar::Choices`], and the most bytes of each.
+/// The maximum number of texts in [`Grammar::Choices`], and the maximum number of bytes of each.
 const MAX_CHOICES: usize = 256;
 const MAX_CHOICE_BYTES: usize = 4096;
 
-/// The most bytes of a regular expression, and of a grammar.
+/// The maximum number of bytes of a regular expression, and of a grammar.
 const MAX_REGEX_BYTES: usize = 16 << 10;
 const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 
-/// Refuses what cannot be enforced, whatever the model.
+/// Refuses constraints that cannot be enforced on any model.
 pub(in crate::engine) fn check_form(spec: &ConstraintSpec) -> Result<()> {
     match &spec.grammar {
         Grammar::Choices(choices) => check_choices(choices),
@@ -34,7 +34,7 @@ fn check_choices(choices: &[String]) -> Result<()> {
         return Err(Error::request("choice", message));
     }
     if choices.iter().any(|choice| choice.is_empty() || choice.len() > MAX_CHOICE_BYTES) {
-        let message = format!("has an empty text or one of more than {MAX_CHOICE_BYTES} bytes");
+        let message = format!("has an empty text or a text of more than {MAX_CHOICE_BYTES} bytes");
         return Err(Error::request("choice", message));
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! What a constraint is compiled for: a model, and the end of a prompt.
+//! The target of a compiled constraint: a model, and the end of a prompt.
 
 use chat_format::{Preamble, Scope, Thoughts};
 
 use crate::folder::ModelFolder;
 
-/// How many of a prompt's last tokens are looked at for an open thought.
+/// The number of tokens at the end of a prompt that are searched for an open thought.
 const PROMPT_END: usize = 64;
 
-/// The model and what it writes around the constrained text.
+/// A model, and the text that it may write before or around the constrained text.
 pub(in crate::engine) struct Target<'a> {
     pub(super) folder: &'a ModelFolder,
     /// The length of a row of logits.
@@ -18,12 +18,12 @@ pub(in crate::engine) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// A model with rows of `width` logits, for a constraint of this scope.
+    /// Creates the target for a constraint of this scope on a model with `width` logits per row.
     pub(in crate::engine) fn new(scope: &'a Scope, folder: &'a ModelFolder, width: usize) -> Self {
         Self { folder, width, preamble: None, thoughts: None, scope }
     }
 
-    /// The same after this prompt, which a message answers or a text continues. Only messages have thoughts.
+    /// Adds the preamble or thoughts that may follow this prompt. Only messages have thoughts.
     pub(in crate::engine) fn answering(self, prompt: &[u32], is_message: bool) -> Self {
         if !is_message {
             return self;

@@ -1,4 +1,4 @@
-//! A constraint that begins behind a marker: the text is free until then, and again when the grammar is complete.
+//! A constraint that begins after a marker. The text is free before the marker, and again once the grammar is complete.
 
 use std::sync::Arc;
 
@@ -8,36 +8,36 @@ use super::place::Place;
 use super::triggers::{Triggers, find};
 use crate::sampling::TokenMask;
 
-/// What a part of the text is.
+/// The kind of a part of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Only white space has come, or what may become the tag that opens a thought.
+    /// The text so far is white space, or a possible beginning of the tag that opens a thought.
     Start,
     Thought,
     Free,
-    /// Behind a marker.
+    /// The text after a marker.
     Constrained,
 }
 
 /// A part of the text.
 struct Part {
     kind: Kind,
-    /// How many tokens had come when it began.
+    /// The number of tokens before the part began.
     at: usize,
-    /// The end of the last of them, which belongs to this part.
+    /// The end of the last token before the part, which belongs to this part.
     rest: Vec<u8>,
 }
 
-/// A place in a text of which parts are constrained.
+/// The state within a text with constrained parts.
 pub(super) struct TriggeredText {
     compiled: Arc<Compiled>,
     triggers: Arc<Triggers>,
     tokens: Vec<u32>,
-    /// The parts so far; the last one is the present one.
+    /// The parts so far; the last is the current one.
     parts: Vec<Part>,
-    /// The end of a part that is not constrained: what may be the beginning of a marker.
+    /// The end of an unconstrained part, which may be the beginning of a marker.
     tail: Vec<u8>,
-    /// Of the present part, if it is constrained.
+    /// The matcher of the current part, if it is constrained.
     matcher: Option<Matcher>,
 }
 
@@ -61,9 +61,9 @@ impl TriggeredText {
         (self.matcher, self.tail) = (None, rest);
     }
 
-    /// Takes a token behind a marker. After the grammar's end it belongs to the free text that follows.
+    /// Consumes a token after a marker. After the end of the grammar, it belongs to the free text that follows.
     fn push_constrained(&mut self, token: u32) -> Result<(), String> {
-        let Some(matcher) = &mut self.matcher else { return Err("it has lost its place".into()) };
+        let Some(matcher) = &mut self.matcher else { return Err("the matcher is missing".into()) };
         if matcher.accepts(&[token])? {
             matcher.consume(&[token])?;
             self.tokens.push(token);
@@ -73,7 +73,7 @@ impl TriggeredText {
             return Ok(());
         }
         if !matcher.is_complete()? {
-            return Err("a token came that it forbids".into());
+            return Err("it forbids the last token".into());
         }
         self.begin(Kind::Free, Vec::new());
         self.push(token)
@@ -118,7 +118,7 @@ impl TriggeredText {
         }
     }
 
-    /// Begins the grammar, with what the last token has of it already.
+    /// Starts the grammar, with the bytes of it that the last token contained.
     fn enter(&mut self) -> Result<(), String> {
         let mut matcher = self.compiled.matcher();
         let rest = self.triggers.tokens_of(&self.part().rest);
@@ -142,7 +142,7 @@ impl Place for TriggeredText {
 
     fn truncate(&mut self, length: usize) -> Result<(), String> {
         let ends = &self.compiled.end_tokens;
-        // The matcher does not take a token that ends the text.
+        // The matcher does not consume end-of-sequence tokens.
         let removed = self.tokens.iter().skip(length).filter(|token| !ends.contains(token)).count();
         self.tokens.truncate(length);
         let before = self.parts.len();
@@ -160,7 +160,7 @@ impl Place for TriggeredText {
             _ => {
                 self.matcher = None;
                 let triggers = Arc::clone(&self.triggers);
-                // A tail is never longer than this, and a token rarely empty.
+                // A tail is never longer than this, and a token is rarely empty.
                 let mut from = self.tokens.len();
                 let mut bytes = 0;
                 while from > at && bytes < triggers.longest() {
@@ -201,7 +201,7 @@ impl Place for TriggeredText {
     fn admits(&mut self, tokens: &[u32]) -> Result<usize, String> {
         let Some(matcher) = &mut self.matcher else { return Ok(tokens.len()) };
         let admitted = matcher.admits(tokens)?;
-        // Behind the grammar's end the text is free again.
+        // The text is free again after the end of the grammar.
         Ok(if matcher.is_complete()? { tokens.len() } else { admitted })
     }
 }

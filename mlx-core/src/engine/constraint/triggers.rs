@@ -1,4 +1,4 @@
-//! The markers that a constraint waits for, as bytes.
+//! The markers that start a constraint, as bytes.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use llguidance::toktrie::TokEnv;
 
 use super::matcher::Matcher;
 
-/// What a constraint waits for; special tokens are bytes that no text has.
+/// The markers that start a constraint. Special tokens are represented by bytes that no text contains.
 pub(super) struct Triggers {
     pub(super) markers: Vec<Vec<u8>>,
     pub(super) thoughts: Option<ThoughtBytes>,
-    /// Tokens that complete a marker and go on with what the grammar does not begin with, each with the bytes of the
-    /// marker before it.
+    /// Tokens that complete a marker but continue with text that the grammar cannot begin with. Each is paired with the marker's bytes
+    /// before the token.
     pub(super) straddling: Vec<(u32, Vec<u8>)>,
     tokens: TokEnv,
 }
@@ -25,7 +25,7 @@ pub(super) struct ThoughtBytes {
 }
 
 impl Triggers {
-    /// Finds the tokens that may not complete a marker of the grammar that begins at `start`.
+    /// Finds the tokens that may not complete a marker, for a grammar with the initial state `start`.
     pub(super) fn new(
         markers: &[Marker],
         thoughts: Option<Thoughts>,
@@ -40,7 +40,7 @@ impl Triggers {
         });
         let markers: Vec<Vec<u8>> = markers.iter().map(bytes).collect();
         if markers.is_empty() || markers.iter().any(Vec::is_empty) {
-            return Err("begins behind no marker".into());
+            return Err("has no marker or an empty one".into());
         }
         let mut triggers = Self { markers, thoughts, straddling: Vec::new(), tokens: Arc::clone(tokens) };
         triggers.straddling = triggers.straddling(&mut start.copy())?;
@@ -65,28 +65,28 @@ impl Triggers {
         Ok(found)
     }
 
-    /// Whether the grammar may begin with these bytes of a token.
+    /// Returns true if the grammar can begin with these bytes of a token.
     fn goes_on(&self, rest: &[u8], start: &mut Matcher) -> Result<bool, String> {
         let tokens = self.tokens_of(rest);
         Ok(self.tokens.tok_trie().decode_raw(&tokens) == rest && start.accepts(&tokens)?)
     }
 
-    /// Tokens of the bytes behind a marker.
+    /// Returns tokens for the bytes after a marker.
     pub(super) fn tokens_of(&self, rest: &[u8]) -> Vec<u32> {
         self.tokens.tokenize_bytes(rest)
     }
 
-    /// The number of tokens.
+    /// Returns the number of tokens.
     pub(super) fn vocabulary(&self) -> usize {
         self.tokens.tok_trie().vocab_size()
     }
 
-    /// The bytes of a token.
+    /// Returns the bytes of a token.
     pub(super) fn bytes(&self, token: u32) -> &[u8] {
         self.tokens.tok_trie().token(token)
     }
 
-    /// The most bytes of which a marker or tag that is not complete may consist.
+    /// Returns the maximum length of an incomplete marker or tag, in bytes.
     pub(super) fn longest(&self) -> usize {
         let tags = self.thoughts.iter().flat_map(|it| [&it.open, &it.close]);
         self.markers.iter().chain(tags).map(Vec::len).max().unwrap_or(0)
@@ -101,7 +101,7 @@ fn bytes_of(marker: &Marker, tokens: &TokEnv) -> Vec<u8> {
     marker.pieces().iter().flat_map(piece).collect()
 }
 
-/// Where a part begins in a text.
+/// Returns the position of the first occurrence of `part` in `text`.
 pub(super) fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }

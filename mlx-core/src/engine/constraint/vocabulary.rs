@@ -1,4 +1,4 @@
-//! The tokens of a model as the compiler of grammars sees them: bytes in a tree.
+//! The vocabulary in the form that the grammar compiler expects: a tree of bytes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
 use super::matcher::first_line;
 
-/// Longer tokens are left out; the tree has room for so many levels.
+/// The maximum length of a token in bytes; longer tokens are excluded. The tree has this many levels.
 const LONGEST: usize = 256;
 
 /// The tree of a vocabulary.
@@ -23,13 +23,13 @@ impl TokenizerEnv for Vocabulary {
         self.0.greedy_tokenize(bytes)
     }
 
-    /// Without this a mask would leave one token where the grammar leaves one text, and change what is drawn.
+    /// Returns false. Otherwise, where the grammar allows a single text, a mask would allow a single token, which would change the draws.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
 }
 
-/// The tokens with ids below `width`, the length of a row of logits. Special tokens and those that end the text are no text.
+/// Builds the tree of the tokens with ids below `width`, the length of a row of logits. Special and end-of-sequence tokens have no text.
 pub(super) fn vocabulary(tokenizer: &Tokenizer, width: usize, end_tokens: &[u32]) -> Result<TokEnv, String> {
     let bytes = |id: u32| {
         if end_tokens.contains(&id) || tokenizer.is_special(id) {
@@ -47,6 +47,6 @@ pub(super) fn vocabulary(tokenizer: &Tokenizer, width: usize, end_tokens: &[u32]
     }));
     match tree {
         Ok(tree) => Ok(Arc::new(Vocabulary(tree))),
-        Err(error) => Err(format!("the model's tokens make no tree: {}", first_line(&error))),
+        Err(error) => Err(format!("cannot build a tree of the model's tokens: {}", first_line(&error))),
     }
 }

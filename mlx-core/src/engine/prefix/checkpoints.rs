@@ -1,14 +1,14 @@
-//! Checkpoints of running sequences, for models whose states cannot be cut: where a later prompt is likely to leave this one's text.
-//! They take memory that is not reserved, like prefixes, and give way to reservations.
+//! Checkpoints of running sequences, for models whose states cannot be truncated. They are placed where a later prompt is likely to differ
+//! from this text. They use unreserved memory, like prefixes, and reservations evict them.
 
 use crate::engine::run::device::Device;
 use crate::engine::sequence::{Sequence, Sequences};
 
-/// What a chat template writes behind the last message, and does not repeat in the next prompt, is shorter than this.
+/// The maximum number of tokens that a chat template writes after the last message and does not repeat in the next prompt.
 const TAIL: usize = 16;
 
 impl Sequence {
-    /// Plans the checkpoints of a prompt that can take over `known` positions and has `common` tokens in common with a known text.
+    /// Plans the checkpoints of a prompt that can reuse `known` positions and shares `common` tokens with a cached text.
     pub(super) fn plan_checkpoints(&mut self, known: usize, common: usize, device: &Device) {
         if !device.needs_checkpoints() || self.reader.is_on() {
             return;
@@ -17,12 +17,12 @@ impl Sequence {
         let last = self.history.prompt_length() - 1;
         self.mark_behind(common.min(last), known, device);
         if !self.exact() {
-            // Exact requests have the boundaries of their chunks.
+            // Exact requests use the boundaries of their chunks.
             self.mark_behind(last.saturating_sub(TAIL), known, device);
         }
     }
 
-    /// Marks the last place for a checkpoint up to `length`, if it is behind what is `known`.
+    /// Marks the last possible checkpoint at or before `length`, if it is after the `known` positions.
     pub(super) fn mark_behind(&mut self, length: usize, known: usize, device: &Device) {
         let place = device.reusable_blocks(length, self.exact(), self.pictures.undivided());
         if place > known {
@@ -31,14 +31,14 @@ impl Sequence {
     }
 }
 
-/// The bytes of the checkpoints of all running sequences.
+/// Returns the bytes of the checkpoints of all running sequences.
 pub(super) fn bytes(sequences: &Sequences) -> u64 {
     let running = sequences.iter().filter_map(|(_, sequence)| sequence.run.as_ref());
     running.map(|run| run.state.checkpoint_bytes() as u64).sum()
 }
 
-/// Drops checkpoints of running sequences until all of them take at most `most` bytes, those of the sequence with the most first. Returns
-/// what they take.
+/// Drops checkpoints of running sequences until the others take at most `most` bytes. The sequence with the most bytes of checkpoints comes
+/// first. Returns the remaining bytes.
 pub(super) fn evict_until(sequences: &mut Sequences, most: u64) -> u64 {
     let mut held = self::bytes(sequences);
     while held > most {

@@ -1,5 +1,5 @@
-//! Prefixes on disk: one thread reads them, another finds and writes missing ones. Invariant: the engine's thread never waits for the disk,
-//! except to save the last prefixes when the engine ends.
+//! Prefixes on disk. One thread reads them; another finds and writes the missing ones. Invariant: the engine's thread never waits for the
+//! disk, except to save the last prefixes when the engine ends.
 
 #[cfg(test)]
 mod tests;
@@ -16,22 +16,22 @@ use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 
-/// The time that a sequence waits for its prefix before it computes the prompt, and that an ending engine waits for a disk that makes no
-/// progress.
+/// The maximum time that a sequence waits for its prefix before it computes the prompt, and that a stopping engine waits for a disk that
+/// makes no progress.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most texts that wait to be saved. Their tokens have no reservation, and a disk may stall for ever.
+/// The maximum number of texts that wait to be saved. Their tokens have no reservation, and a disk may stall forever.
 const MOST_PENDING: usize = 64;
 
-/// The saved prefixes of a model, the thread that reads them, and what is still to be saved.
+/// The saved prefixes of a model, the thread that reads them, and the texts to be saved.
 pub(super) struct DiskPrefixes {
     cache: Arc<DiskCache>,
     pending: VecDeque<Pending>,
-    /// `None` while it is dropped.
+    /// `None` while this value is dropped.
     requests: Option<Sender<Request>>,
     restored: Receiver<Restored>,
     reader: Option<JoinHandle<()>>,
-    /// The times of the requests without a reply, the oldest first.
+    /// The times of the requests without a reply, oldest first.
     unanswered: VecDeque<Instant>,
     patience: Duration,
 }
@@ -47,37 +47,37 @@ struct Pending {
 
 /// The progress of saving a text.
 enum Progress {
-    /// It has checkpoints at these lengths.
+    /// The text has checkpoints at these lengths.
     Queued(Vec<usize>),
-    /// The writer looks for the missing files.
+    /// The writer is looking for the missing files.
     Asked(Receiver<Missing>),
     Saving(Missing),
 }
 
-/// A prompt in search of its prefix.
+/// A lookup of a prompt's prefix on disk.
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) prompt: Vec<u32>,
-    /// The tiers to look in.
+    /// The tiers to search.
     pub(super) tiers: Vec<Tier>,
-    /// The chunks whose boundaries a reused prefix must respect, for an exact request.
+    /// The chunks of an exact request. A reused prefix must end at one of their boundaries.
     pub(super) exact: Option<Chunks>,
-    /// The positions that can be had from memory.
+    /// The positions that are available from memory.
     pub(super) known: usize,
-    /// Whether a prefix ends at a checkpoint.
+    /// True if a prefix must end at a checkpoint.
     pub(super) checkpoints: bool,
 }
 
-/// What was read for a sequence.
+/// The reply to a request.
 pub(super) struct Restored {
     pub(super) id: u64,
-    /// Consecutive blocks from the first position; empty if memory knows as much.
+    /// Consecutive blocks from the first position; empty if the disk has no more than memory.
     pub(super) blocks: Vec<Block>,
-    /// What layers hold that do not keep every position, where there are such.
+    /// The state of layers that do not store every position, if the model has such layers.
     pub(super) snapshot: Option<Snapshot>,
     /// The positions to reuse.
     pub(super) length: usize,
-    /// Damaged files that were removed.
+    /// The number of damaged files that were removed.
     pub(super) damaged: usize,
 }
 
@@ -97,7 +97,7 @@ impl DiskPrefixes {
         };
         let thread = std::thread::Builder::new().name("prefix-reader".into()).spawn(work);
         let reader = thread
-            .map_err(|error| Error::EngineStopped(format!("the prefix reader could not start: {error}")))?;
+            .map_err(|error| Error::EngineStopped(format!("cannot start the prefix reader: {error}")))?;
         Ok(Self {
             cache,
             pending: VecDeque::new(),
@@ -109,11 +109,11 @@ impl DiskPrefixes {
         })
     }
 
-    /// Requests the prefix of a prompt; [`DiskPrefixes::restored`] returns the reply. False if no reply will come.
+    /// Requests the prefix of a prompt; [`DiskPrefixes::restored`] returns the reply. Returns false if no reply will come.
     pub(super) fn request(&mut self, request: Request) -> bool {
         // If the disk does not respond, the first requests wait for `patience` and the others do not wait.
         let is_away = self.unanswered.front().is_some_and(|sent| sent.elapsed() > self.patience);
-        // A prompt of one block or less cannot reuse a whole one.
+        // A prompt of at most one block cannot reuse a whole block.
         let is_sent = !is_away
             && request.prompt.len() > BLOCK.max(request.known)
             && self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok());
@@ -123,11 +123,11 @@ impl DiskPrefixes {
         is_sent
     }
 
-    /// The replies that have come, or the next one if it comes within `wait`.
+    /// Returns the replies that have arrived. If there are none, waits up to `wait` for the next one.
     pub(super) fn restored(&mut self, wait: Option<Duration>) -> Vec<Restored> {
         let first = wait.and_then(|wait| self.restored.recv_timeout(wait).ok());
         let replies: Vec<Restored> = first.into_iter().chain(self.restored.try_iter()).collect();
-        // They come in the order of the requests.
+        // Replies arrive in the order of the requests.
         self.unanswered.drain(..replies.len().min(self.unanswered.len()));
         replies
     }
@@ -136,7 +136,7 @@ impl DiskPrefixes {
     pub(super) fn queue(&mut self, tier: Tier, tokens: &[u32], states: Vec<usize>) {
         if tokens.len() >= BLOCK {
             if self.pending.len() == MOST_PENDING {
-                // The oldest is the likeliest to have left the memory that it would be saved from.
+                // The state of the oldest text is the most likely to have been evicted from memory.
                 self.pending.pop_front();
             }
             let progress = Progress::Queued(states);
@@ -144,7 +144,7 @@ impl DiskPrefixes {
         }
     }
 
-    /// Queues the next block of a pending text for the writer, if it has room. Returns whether more is pending. Nothing else may be
+    /// Queues the next block of a pending text for the writer, if its queue has space. Returns true if more is pending. Nothing else may be
     /// pending on the device.
     pub(super) fn save_next(&mut self, store: &PrefixStore) -> bool {
         let Some(text) = self.pending.front_mut() else { return false };
@@ -152,7 +152,7 @@ impl DiskPrefixes {
             return true;
         }
         let goes_on = text.advance(&self.cache, store).unwrap_or_else(|error| {
-            tracing::warn!(%error, "a prefix could not be saved");
+            tracing::warn!(%error, "cannot save a prefix");
             false
         });
         if !goes_on {
@@ -177,7 +177,7 @@ impl DiskPrefixes {
 }
 
 impl Pending {
-    /// Advances by one step without waiting; false if the text is saved or can no longer be saved.
+    /// Advances by one step without waiting. Returns false if the text is saved or can no longer be saved.
     fn advance(&mut self, cache: &DiskCache, store: &PrefixStore) -> Result<bool> {
         match &mut self.progress {
             Progress::Queued(states) => {
@@ -199,7 +199,7 @@ impl Pending {
         let Progress::Saving(missing) = &mut self.progress else { return Ok(true) };
         while let Some(part) = missing.take_next() {
             let (Part::Block(end) | Part::State(end)) = part;
-            // The state may have been evicted or replaced by a longer one. Then the tree is searched again.
+            // The state may have been evicted, or replaced by a longer one; then the tree is searched again.
             let is_there = |known: &PrefixMatch| store.get(*known).is_some();
             self.source =
                 self.source.filter(is_there).or_else(|| store.locate(self.tier, &self.tokens[..end]));
@@ -222,7 +222,7 @@ impl Pending {
     }
 }
 
-/// Returns a state that is still in memory and has a variant that is saved.
+/// Returns a state that is still in memory and has the variant that is saved.
 fn saved_from(store: &PrefixStore, known: PrefixMatch) -> Option<&SequenceState> {
     store.get(known).filter(|state| state.variant() == Variant::default())
 }
@@ -244,7 +244,7 @@ impl Drop for DiskPrefixes {
     }
 }
 
-/// Reads the longest prefix of a prompt, from the tier that has more of it.
+/// Reads the longest prefix of a prompt, from the tier with the longest match.
 fn read(cache: &DiskCache, request: &Request) -> Restored {
     let Request { id, ref prompt, ref tiers, exact, known, checkpoints } = *request;
     let reusable = |length: usize| {

@@ -1,5 +1,5 @@
-//! Prefixes: what ended requests computed, for later requests that begin alike. In memory, on disk, and between requests in flight.
-//! Invariant: together with all reservations the prefixes in memory never exceed the budget.
+//! The prefix cache: stores computed prefixes of ended requests in memory and on disk, and shares prefixes between requests in flight.
+//! Invariant: prefixes in memory and all reservations together never exceed the budget.
 
 mod checkpoints;
 mod disk;
@@ -22,7 +22,7 @@ use crate::cache::{DiskCache, Rollback, SequenceState, Variant};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 
-/// All prefixes of an engine.
+/// The prefixes of an engine.
 pub(super) struct Prefixes {
     store: PrefixStore,
     capacity: Capacity,
@@ -32,7 +32,7 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// Holds at most `limit` bytes in memory, and the prefixes on disk.
+    /// Creates a cache of at most `limit` bytes in memory, with the given cache on disk.
     pub(super) fn new(
         limit: u64,
         capacity: Capacity,
@@ -44,12 +44,12 @@ impl Prefixes {
         Ok(Self { store, capacity, disk, folder, gauges })
     }
 
-    /// Bytes of the prefixes in memory, and of the checkpoints of running sequences.
+    /// Returns the bytes of the prefixes in memory and of the checkpoints of running sequences.
     pub(super) fn bytes(&self, sequences: &Sequences) -> u64 {
         self.store.bytes() + checkpoints::bytes(sequences)
     }
 
-    /// Records the prefixes in memory.
+    /// Records the number and bytes of the prefixes in memory.
     pub(super) fn record(&self, sequences: &Sequences) {
         self.gauges.prefix_bytes.store(self.bytes(sequences), Ordering::Relaxed);
         self.gauges.prefixes.store(self.store.len(), Ordering::Relaxed);
@@ -60,13 +60,13 @@ impl Prefixes {
         self.store.clear();
     }
 
-    /// Evicts prefixes, and drops checkpoints of running sequences, until the others fit into `free` bytes.
+    /// Evicts prefixes, and drops checkpoints of running sequences, until the remaining ones fit into `free` bytes.
     pub(super) fn shrink_to_fit(&mut self, sequences: &mut Sequences, free: u64) {
         let held = checkpoints::evict_until(sequences, self.store.limit(free));
         self.store.shrink_to_fit(free.saturating_sub(held));
     }
 
-    /// The bytes that checkpoints of prompts may take of `free` ones in a step, in place of older prefixes.
+    /// Returns the bytes that checkpoints of prompts may take in a step, out of `free` bytes. Evicts older prefixes to make space for them.
     pub(super) fn checkpoint_budget(&mut self, plan: &StepPlan, sequences: &mut Sequences, free: u64) -> u64 {
         let chunks: usize = plan.prefill.iter().map(|pass| pass.chunks.len()).sum();
         let checkpoint = self.capacity.checkpoint_bytes();
@@ -80,7 +80,8 @@ impl Prefixes {
         limit.saturating_sub(held + self.store.bytes())
     }
 
-    /// Starts admitted sequences with the prefixes that they can reuse; the others give way to reservations, which leave `free` bytes.
+    /// Starts admitted sequences with the prefixes that they can reuse. Evicts other prefixes until the rest fits into the `free`
+    /// unreserved bytes.
     pub(super) fn start(&mut self, ids: &[u64], free: u64, sequences: &mut Sequences, device: &Device) {
         let known: Vec<_> = ids.iter().map(|id| self.find(*id, sequences.get_mut(*id), device)).collect();
         self.shrink_to_fit(sequences, free);
@@ -89,7 +90,7 @@ impl Prefixes {
         }
     }
 
-    /// The longest prefix in memory that a waiting sequence can reuse. Looking counts as a use, so that it is the last to be evicted.
+    /// Finds the longest prefix in memory that a waiting sequence can reuse. The lookup counts as a use, so the prefix is evicted last.
     fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<PrefixMatch> {
         // Scores and embeddings need the hidden state of every position.
         if sequence.reader.is_on() || !self.store.is_on() {
@@ -109,8 +110,8 @@ impl Prefixes {
         known
     }
 
-    /// Starts an admitted sequence: behind another one that computes a longer prefix than `known`, or while its prefix is read from disk, or
-    /// with a copy of the known one. Nothing may be pending on the device.
+    /// Starts an admitted sequence. It waits if another sequence computes a prefix longer than `known` or if its prefix is read from disk;
+    /// otherwise it gets a copy of the known prefix. Nothing may be pending on the device.
     fn start_one(&mut self, id: u64, known: Option<PrefixMatch>, sequences: &mut Sequences, device: &Device) {
         let length = known.map_or(0, PrefixMatch::length);
         let source = sharing::source_for(id, sequences, device).filter(|source| source.length > length);
@@ -135,7 +136,7 @@ impl Prefixes {
         }
         disk.request(Request {
             id,
-            // What is behind a picture is not saved.
+            // The positions after a picture are not saved.
             prompt: sequence.before_pictures(sequence.history.prompt_length()).to_vec(),
             tiers: sequence.readable_tiers(),
             exact: sequence.exact().then_some(device.chunks),
@@ -148,8 +149,8 @@ impl Prefixes {
         self.store.copy(known, |state| device.fits(state, sequence.history.len()))
     }
 
-    /// Gives sequences the prefixes that were read for them; waits up to `wait` for the first. A sequence that has waited for too long, or
-    /// whose prefix is not on disk, goes on with what memory has. Nothing may be pending on the device.
+    /// Gives sequences the prefixes that were read for them. Waits up to `wait` for the first. A sequence that has waited too long, or
+    /// whose prefix is not on disk, continues with a prefix from memory, if any. Nothing may be pending on the device.
     pub(super) fn receive(&mut self, sequences: &mut Sequences, device: &Device, wait: Option<Duration>) {
         let Some(disk) = &mut self.disk else { return };
         let mut done: Vec<u64> = Vec::new();
@@ -177,7 +178,7 @@ impl Prefixes {
         }
     }
 
-    /// Gives a sequence what was read for it; false if that was nothing.
+    /// Gives a sequence the prefix that was read for it. Returns false if there is no usable prefix.
     fn restore(&self, restored: &Restored, sequence: &mut Sequence, device: &Device) -> bool {
         if restored.blocks.is_empty() {
             return false;
@@ -195,14 +196,14 @@ impl Prefixes {
             }
             Ok(()) => false,
             Err(error) => {
-                tracing::warn!(%error, "a saved prefix could not be restored");
+                tracing::warn!(%error, "cannot restore a saved prefix");
                 false
             }
         }
     }
 
-    /// Keeps the states of sequences that have ended, as far as later prompts may reuse them, beside the checkpoints of running sequences,
-    /// in the `free` bytes that are not reserved. Nothing may be pending on the device.
+    /// Stores the reusable states of ended sequences. Together with the checkpoints of running sequences they must fit into the `free`
+    /// unreserved bytes. Nothing may be pending on the device.
     pub(super) fn keep(&mut self, ended: Vec<Sequence>, sequences: &Sequences, free: u64, device: &Device) {
         for sequence in ended {
             self.keep_one(sequence, device, free.saturating_sub(checkpoints::bytes(sequences)));
@@ -210,12 +211,12 @@ impl Prefixes {
     }
 
     fn keep_one(&mut self, mut sequence: Sequence, device: &Device, free: u64) {
-        // Texts that were scored or embedded are hardly ever continued.
+        // Texts that were scored or embedded are rarely continued.
         let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
         if sequence.quarantined || was_read || !self.store.is_on() {
             return;
         }
-        // Decode steps compute other bits than the chunks of a prompt do.
+        // Decode steps and prefill chunks produce different bits, so exact states end at the prompt.
         let tier = sequence.tier(sequence.exact());
         let length = if tier.exact { sequence.history.prompt_length() } else { sequence.history.len() };
         sequence.rollback(length, device);
@@ -228,8 +229,8 @@ impl Prefixes {
         {}
         let beside = state.checkpoint_bytes() as u64;
         let least = self.capacity.state_bytes(length);
-        // While it is copied to where it takes no more than it needs, there are two.
-        // In a buffer with other sequences' it would keep them in memory, too.
+        // During the copy to a smaller buffer both buffers exist. A pooled buffer is shared with other sequences and would keep their
+        // states in memory too.
         let copy = least < held || state.is_pooled();
         let (bytes, at_once) = if copy { (least.min(held), least.min(held) + held) } else { (held, held) };
         if length == 0 || !self.store.fit_with(bytes + beside, at_once + beside, free) {
@@ -245,18 +246,18 @@ impl Prefixes {
                 self.store.insert(tier, &keys, state);
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "a prefix could not be kept"),
+            Err(error) => tracing::warn!(%error, "cannot cache a prefix"),
         }
-        // A state may take more than was estimated.
+        // A state may take more than estimated.
         self.store.shrink_to_fit(free);
     }
 
-    /// Queues the next block of a prefix for the disk. Returns whether more is to be saved. Nothing may be pending on the device.
+    /// Queues the next block of a prefix for the disk. Returns true if there is more to save. Nothing may be pending on the device.
     pub(super) fn save_next(&mut self) -> bool {
         self.disk.as_mut().is_some_and(|disk| disk.save_next(&self.store))
     }
 
-    /// Saves all pending prefixes, and waits for the disk while it makes progress. Nothing may be pending on the device.
+    /// Saves all pending prefixes. Waits for the disk as long as it makes progress. Nothing may be pending on the device.
     pub(super) fn save_all(&mut self) {
         if let Some(disk) = &mut self.disk {
             disk.save_all(&self.store);

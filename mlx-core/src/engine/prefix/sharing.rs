@@ -1,4 +1,4 @@
-//! Prefix sharing between requests in flight: a prompt that begins like one that is being computed waits for it and copies its state.
+//! Prefix sharing between requests in flight. A prompt that shares a prefix with a prompt in computation waits for it and copies its state.
 
 use crate::cache::SequenceState;
 use crate::engine::run::device::Device;
@@ -13,7 +13,7 @@ pub(super) fn source_for(id: u64, sequences: &Sequences, device: &Device) -> Opt
         // Scores and embeddings need the hidden state of every position.
         return None;
     }
-    // A waiting sequence is no source, so that no circle of waiters can form.
+    // A waiting sequence cannot be a source, so no cycle of waiting sequences can form.
     let leads =
         |it: &Sequence| it.run.as_ref().is_some_and(|run| run.wait == Wait::Nothing) && it.ended.is_none();
     let others = sequences.iter().filter(|&(other, sequence)| other != id && leads(sequence));
@@ -25,8 +25,8 @@ pub(super) fn source_for(id: u64, sequences: &Sequences, device: &Device) -> Opt
     sources.filter(|source| source.length > 0).max_by_key(|source| source.length)
 }
 
-/// Lets a sequence wait for its source, which takes a checkpoint where they part, in case it does not stop there. Where the source can
-/// only be copied far before that place, the follower takes one there.
+/// Makes a sequence wait for its source. The source takes a checkpoint at the length to copy, in case its chunk does not end there. If the
+/// source can only be copied far before the end of the common prefix, the follower takes a checkpoint there.
 pub(super) fn follow(id: u64, source: Source, sequences: &mut Sequences, device: &Device) -> Source {
     let Source { length, parting, .. } = source;
     sequences.get_mut(id).mark_behind(parting, length, device);
@@ -37,8 +37,7 @@ pub(super) fn follow(id: u64, source: Source, sequences: &mut Sequences, device:
     source
 }
 
-/// Lets waiting sequences copy what their sources have computed, or continue without sources that are gone. Nothing may be pending on
-/// the device.
+/// Lets waiting sequences copy the states of their sources, or continue if their sources have ended. Nothing may be pending on the device.
 pub(in crate::engine) fn share(sequences: &mut Sequences, device: &Device) {
     for (id, source) in waiting_for_sources(sequences) {
         let whole_prompt = sequences.get(id).history.prompt_length() == source.length;
@@ -46,7 +45,7 @@ pub(in crate::engine) fn share(sequences: &mut Sequences, device: &Device) {
             .find(source.id)
             .and_then(|it| Some((it.run.as_ref()?.state.seen(), it.awaits_first_token())));
         match progress {
-            // An equal prompt is shared at the moment its end is computed.
+            // An equal prompt is shared when its end is computed.
             Some((_, true)) if whole_prompt => {}
             Some((seen, _)) if !whole_prompt && seen < source.length => {}
             Some(_) if !whole_prompt => {
@@ -57,7 +56,7 @@ pub(in crate::engine) fn share(sequences: &mut Sequences, device: &Device) {
     }
 }
 
-/// Copies the state of a prompt whose end was computed to all that wait for the whole of it; returns the ids that got it.
+/// Copies the state of a computed prompt to all sequences that wait for the whole prompt. Returns the ids of those that received it.
 pub(in crate::engine) fn share_whole_prompt(id: u64, sequences: &mut Sequences, device: &Device) -> Vec<u64> {
     let length = sequences.get(id).history.prompt_length();
     let waiters = waiting_for_sources(sequences).into_iter();
@@ -85,15 +84,15 @@ fn wait_anew(id: u64, sequences: &mut Sequences, device: &Device) {
     sequences.get_mut(id).running().wait = source.map_or(Wait::Nothing, Wait::Source);
 }
 
-/// Gives a waiting sequence a copy of its source's state; false if it continues without.
+/// Gives a waiting sequence a copy of its source's state. Returns false if the sequence continues without it.
 fn copy_from(id: u64, source: Source, sequences: &mut Sequences, device: &Device) -> bool {
     let length = sequences.get(id).history.len();
     let copy = copy_of(source, sequences).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the state of another request could not be copied");
+        tracing::warn!(%error, "cannot copy the state of another request");
         None
     });
     let sequence = sequences.get_mut(id);
-    // Sharing saves work; it is never needed.
+    // A failed copy costs only time.
     let Some(state) = copy.filter(|state| device.fits(state, length)) else {
         sequence.running().wait = Wait::Nothing;
         return false;
@@ -103,7 +102,8 @@ fn copy_from(id: u64, source: Source, sequences: &mut Sequences, device: &Device
     shared
 }
 
-/// `None` if its state cannot go back to the prefix. Evaluated at once: a pending copy would keep the source from writing in place.
+/// Returns a copy of the source's prefix, or `None` if its state cannot be truncated to it. The copy is evaluated at once, because a
+/// pending copy would prevent the source from writing in place.
 fn copy_of(source: Source, sequences: &Sequences) -> Result<Option<SequenceState>> {
     let Some(run) = sequences.find(source.id).and_then(|it| it.run.as_ref()) else { return Ok(None) };
     let copy = run.state.fork(source.length)?;
@@ -111,12 +111,12 @@ fn copy_of(source: Source, sequences: &Sequences) -> Result<Option<SequenceState
     Ok(copy)
 }
 
-/// Positions that `own` may copy from `other`: up to a chunk boundary, so that its own chunks have the shapes that they have alone; or all of
-/// an equal prompt whose end is still to come.
+/// Returns the number of positions that `own` may copy from `other`. It ends at a chunk boundary, so that `own` computes the same chunks as
+/// it would without sharing. An equal prompt is shared as a whole if its end is not yet computed.
 fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     let (Some(mine), Some(theirs)) = (own.prompt_keys(), other.prompt_keys()) else { return 0 };
-    // Exact results come only from exact states, and a client reuses only its own text unless prefixes are shared. A state that is shifted
-    // meanwhile cannot be cut.
+    // Exact results require exact states, and a client reuses only its own text unless prefixes are shared. A state that has shifted cannot
+    // be truncated.
     let tier = other.tier(other.exact());
     let is_readable = own.tier(tier.exact) == tier && (tier.exact || !own.exact());
     if !is_readable || mine.len().max(theirs.len()) > device.context() {
@@ -128,7 +128,7 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     }
     let common = mine.iter().zip(theirs.iter()).take_while(|(mine, theirs)| mine == theirs).count();
     let (common, undivided) = (common.min(mine.len() - 1), own.pictures.undivided());
-    // There are no checkpoints in between.
+    // There are no checkpoints between chunk boundaries.
     if device.needs_checkpoints() {
         device.reusable_blocks(common, true, undivided)
     } else {
@@ -136,8 +136,8 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     }
 }
 
-/// How many of the first `parting` positions can be copied from `other`: all of them while they are still to be computed, or as far as
-/// its state can go back.
+/// Returns how many of the first `parting` positions can be copied from `other`: all of them if they are not computed yet, otherwise as
+/// many as its state can be truncated to.
 fn reachable(own: &Sequence, other: &Sequence, parting: usize, device: &Device) -> usize {
     let Some(run) = other.run.as_ref().filter(|run| device.fits(&run.state, own.history.len())) else {
         return 0;

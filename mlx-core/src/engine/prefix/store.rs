@@ -1,4 +1,4 @@
-//! The prefixes in memory: one tree for each tier, and one limit of bytes for all trees. A tier has one owner or is shared.
+//! The prefixes in memory: one tree per tier, with one byte limit for all trees. A tier belongs to one owner or is shared.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -9,14 +9,14 @@ use crate::engine::stats::Gauges;
 use crate::error::Result;
 use crate::folder::ModelFolder;
 
-/// A shorter text that was kept is not worth a word to the client whose prompt leaves it.
+/// The minimum length of a cached text for a miss to be reported to the client.
 const LEAST_KEPT: usize = 64;
 
-/// The prefixes that are kept, and how much they may take.
+/// The cached prefixes and their limit.
 pub(super) struct PrefixStore {
-    /// The trees that are not empty.
+    /// The non-empty trees.
     trees: BTreeMap<Tier, PrefixTree<SequenceState>>,
-    /// Shared by all trees, so that the least recently used prefix is evicted first, of any owner.
+    /// The clock of all trees. The least recently used prefix is evicted first, regardless of its owner.
     clock: Clock,
     limit: u64,
     gauges: Arc<Gauges>,
@@ -30,40 +30,40 @@ pub(in crate::engine) struct PrefixMatch {
 }
 
 impl PrefixMatch {
-    /// The positions to reuse.
+    /// Returns the number of positions to reuse.
     pub(super) fn length(self) -> usize {
         self.matched.length
     }
 }
 
-/// A prompt in search of a prefix.
+/// A lookup of a prompt's prefix.
 pub(super) struct PrefixQuery<'a> {
     pub(super) prompt: &'a [u32],
-    /// The tiers to look in.
+    /// The tiers to search.
     pub(super) tiers: Vec<Tier>,
-    /// How much of a common prefix may be reused.
+    /// Returns the reusable part of a common prefix, from its length.
     pub(super) reusable: &'a dyn Fn(usize) -> usize,
 }
 
 impl PrefixQuery<'_> {
-    /// At least the prompt's last token is computed.
+    /// Returns the reusable positions. At least the prompt's last token is computed.
     fn allowed(&self, common: usize) -> usize {
         (self.reusable)(common.min(self.prompt.len() - 1))
     }
 }
 
 impl PrefixStore {
-    /// Holds at most `limit` bytes of states.
+    /// Creates a store for at most `limit` bytes of states.
     pub(super) fn new(limit: u64, gauges: Arc<Gauges>) -> Self {
         Self { trees: BTreeMap::new(), clock: Clock::default(), limit, gauges }
     }
 
-    /// Whether anything is kept at all.
+    /// Returns true if the store may hold anything.
     pub(super) fn is_on(&self) -> bool {
         self.limit > 0
     }
 
-    /// The bytes that what is kept may take where so many are free.
+    /// Returns the bytes that the store may use if `free` bytes are free.
     pub(super) fn limit(&self, free: u64) -> u64 {
         self.limit.min(free)
     }
@@ -76,7 +76,7 @@ impl PrefixStore {
         self.trees.values().map(PrefixTree::len).sum()
     }
 
-    /// The longest prefix that a prompt can reuse, and where it leaves a known text. Counts as a use.
+    /// Returns the longest prefix that a prompt can reuse, and the first difference from a cached text. This counts as a use.
     pub(super) fn find(&mut self, lookup: &PrefixQuery) -> (Option<PrefixMatch>, Option<SearchResult>) {
         let (mut known, mut miss): (Option<PrefixMatch>, Option<SearchResult>) = (None, None);
         for &tier in &lookup.tiers {
@@ -95,7 +95,7 @@ impl PrefixStore {
         (known, miss)
     }
 
-    /// A copy of a known prefix, if it is still there and `fits` accepts its state. Nothing may be pending on the device.
+    /// Copies a known prefix, if it is still cached and `fits` accepts its state. Nothing may be pending on the device.
     pub(super) fn copy(
         &self,
         known: PrefixMatch,
@@ -107,9 +107,9 @@ impl PrefixStore {
             copy.as_ref().map_or(Ok(()), SequenceState::eval)?;
             Ok(copy)
         };
-        // A prefix saves work; it is never needed.
+        // A failed copy costs only time.
         let copy = copy().unwrap_or_else(|error| {
-            tracing::warn!(%error, "a prefix could not be copied");
+            tracing::warn!(%error, "cannot copy a prefix");
             None
         });
         if copy.is_some() {
@@ -118,8 +118,8 @@ impl PrefixStore {
         copy
     }
 
-    /// Records where a prompt left a known text: a clock or a random id in a system prompt costs every hit. Gives what the request's
-    /// usage says of it.
+    /// Records the first difference between a prompt and a cached text, since a time or a random id in a system prompt prevents every hit.
+    /// Returns the miss for the request's usage.
     pub(super) fn record_miss(
         &self,
         id: u64,
@@ -128,7 +128,7 @@ impl PrefixStore {
         folder: &ModelFolder,
     ) -> Option<Miss> {
         let ((kept_token, kept_length), &token) = found.differs.zip(prompt.get(found.common))?;
-        // Numbers of pictures are no tokens.
+        // Numbers of pictures are not tokens.
         let token_of = |key: u32| match &folder.images {
             Ok(processor) if folder.tokenizer.token(key).is_none() => processor.image_token(),
             _ => key,
@@ -143,12 +143,12 @@ impl PrefixStore {
             kept_text: text(kept_token),
             kept_length,
         };
-        tracing::debug!(id, ?miss, "a prompt leaves a known text");
+        tracing::debug!(id, ?miss, "a prompt differs from a cached text");
         *self.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner) = Some(miss);
         (kept_length >= LEAST_KEPT).then_some(Miss { at: found.common, kept: kept_length })
     }
 
-    /// Evicts what was used longest ago until the prefixes fit into `free` bytes and their limit.
+    /// Evicts the least recently used prefixes until the others fit into `free` bytes and their limit.
     pub(super) fn shrink_to_fit(&mut self, free: u64) {
         self.shrink_to(self.limit.min(free));
     }
@@ -158,7 +158,7 @@ impl PrefixStore {
         self.trees = BTreeMap::new();
     }
 
-    /// Checkpoints of the prefix that was used longest ago go first, then the prefix itself.
+    /// Evicts checkpoints of the least recently used prefix first, then the prefix itself.
     fn shrink_to(&mut self, bytes: u64) {
         while self.bytes() > bytes {
             let Some(tree) = self.trees.values_mut().min_by_key(|tree| tree.oldest_use()) else { return };
@@ -172,7 +172,8 @@ impl PrefixStore {
         }
     }
 
-    /// Makes room for a prefix of `bytes` bytes, of which `at_once` are needed while it is stored; false if there cannot be enough.
+    /// Evicts prefixes until `bytes` bytes fit below the limit, and `at_once` bytes fit into `free` while the prefix is stored. Returns
+    /// false if that is impossible.
     pub(super) fn fit_with(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
         if bytes > self.limit || at_once > free {
             return false;
@@ -181,7 +182,7 @@ impl PrefixStore {
         true
     }
 
-    /// Keeps a state with nothing pending for `tokens`, and evicts those that were not used for long.
+    /// Stores the state of `tokens`, which must have nothing pending, and evicts stale states.
     pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
         let entry = Entry {
             bytes: (state.bytes() + state.checkpoint_bytes()) as u64,
@@ -198,18 +199,18 @@ impl PrefixStore {
         self.trees.retain(|_, tree| tree.len() > 0);
     }
 
-    /// A state whose tokens begin with `tokens`, for [`get`](Self::get). Does not count as a use.
+    /// Returns a state that begins with `tokens`, for [`get`](Self::get). This does not count as a use.
     pub(super) fn locate(&self, tier: Tier, tokens: &[u32]) -> Option<PrefixMatch> {
         self.trees.get(&tier)?.locate(tokens).map(|matched| PrefixMatch { tier, matched })
     }
 
-    /// A state that was found, if it is still there.
+    /// Returns a located state, if it is still cached.
     pub(super) fn get(&self, known: PrefixMatch) -> Option<&SequenceState> {
         self.trees.get(&known.tier)?.get(&known.matched)
     }
 }
 
-/// A state with nothing pending; with `copy`, in no more memory than it needs.
+/// Evaluates a state. With `copy`, copies it to a buffer of the size that it needs.
 pub(super) fn compact(state: SequenceState, copy: bool) -> Result<Option<SequenceState>> {
     let state = if copy { state.fork(state.offset())? } else { Some(state) };
     state.as_ref().map_or(Ok(()), SequenceState::eval)?;

@@ -1,4 +1,5 @@
-//! To save a text, the engine's thread computes no hashes, looks up no files and walks the tree once. A disk that does not respond stalls no request.
+//! Tests that saving a text costs the engine's thread no hashing, no file lookups and one walk of the tree, and that an unresponsive disk
+//! stalls no request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,7 @@ use crate::engine::stats::Gauges;
 
 const TIER: Tier = Tier { owner: None, adapter: 0, exact: false };
 
-/// Files in memory. It counts calls, and blocks them while it is away.
+/// Files in memory. It counts calls, and blocks them while `is_away` is set.
 #[derive(Default)]
 struct FakeDisk {
     files: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
@@ -30,7 +31,7 @@ impl FakeDisk {
         drop(self.is_back.wait_while(away, |away| *away).expect("no panic"));
     }
 
-    /// The number of these calls. The engine's thread must have made none.
+    /// Returns the number of calls with this name. Panics if the engine's thread made any call.
     fn calls(&self, call: &str) -> usize {
         let calls = self.calls.lock().expect("no panic");
         let own = std::thread::current().id();
@@ -81,7 +82,7 @@ impl Bench {
         Self { disk, store: PrefixStore::new(1 << 30, Arc::<Gauges>::default()), prefixes, _folder: folder }
     }
 
-    /// Stores a state of these tokens in memory, and queues it to be saved.
+    /// Stores a state of these tokens in memory and queues it to be saved.
     fn keep(&mut self, tokens: &[u32]) {
         self.store.insert(TIER, tokens, SequenceState::of_zeros(tokens.len()));
         self.prefixes.queue(TIER, tokens, Vec::new());
@@ -119,7 +120,7 @@ fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
     let (hashed, visited) = (hashed_blocks(), visited_tokens());
     bench.save();
     assert_eq!(bench.disk.calls("write"), BLOCKS);
-    // A look for each block, and another one before it is written.
+    // One lookup for each block, and another one before it is written.
     assert_eq!(bench.disk.calls("exists"), 2 * BLOCKS);
     assert!(visited_tokens() - visited <= 2 * text.len(), "the tree is walked once");
     // The next message of the chat.
@@ -135,8 +136,8 @@ fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
     assert_eq!(bench.restored().length, text.len() - 1, "the saved text is restored");
 }
 
-/// While the disk does not respond, the engine continues and ends, and only the first requests wait, for `patience`. If the engine's thread
-/// waited for the disk, this test would not end.
+/// While the disk does not respond, the engine continues and stops, and only the first requests wait, for `patience`. If the engine's
+/// thread waited for the disk, this test would not end.
 #[test]
 fn a_disk_that_is_away_stalls_nobody() {
     let _turn = crate::device_lock::device();
@@ -156,7 +157,7 @@ fn a_disk_that_is_away_stalls_nobody() {
     for _ in 0..100 {
         assert!(!bench.prefixes.request(request(&text)), "no other request waits for it");
     }
-    // The disk responds again, and is used again.
+    // The disk responds again and is used again.
     disk.set_away(false);
     assert!(bench.restored().blocks.is_empty());
     assert!(bench.prefixes.request(request(&text)));
@@ -165,7 +166,7 @@ fn a_disk_that_is_away_stalls_nobody() {
     assert!(bench.prefixes.request(request(&text)));
     bench.prefixes.save_all(&bench.store);
     drop(bench);
-    // Now its threads can end.
+    // Let the threads end.
     disk.set_away(false);
 }
 
