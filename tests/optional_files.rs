@@ -22,7 +22,7 @@ fn a_fault_in_an_optional_file_is_a_warning() {
         ("", &["is empty"]),
         ("\u{feff}{\"temperature\": 0.2}", &["byte order mark"]),
         ("[]", &["is not a JSON object"]),
-        (r#"{"top_k": 7, "top_p": 1.5}"#, &["top_p", "1.5", "this setting is not used"]),
+        (r#"{"top_k": 7, "top_p": 1.5}"#, &["top_p", "1.5", "this setting is ignored"]),
         (r#"{"top_k": 7, "temperature": -2}"#, &["temperature", "-2"]),
         (r#"{"top_k": 7, "temperature": "hot"}"#, &["temperature", "hot"]),
         (r#"{"top_k": 7, "do_sample": "yes"}"#, &["do_sample", "yes"]),

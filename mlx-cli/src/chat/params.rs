@@ -203,7 +203,7 @@ mod tests {
             ("heat=1", "heat"),
             ("temperature", "NAME=VALUE"),
             ("top_k=many", "many"),
-            ("seed=-1", "from 0 on"),
+            ("seed=-1", "non-negative integer"),
             ("ignore_eos=true", "there are max_tokens, seed"),
         ] {
             let message = change(&mut options, wrong).expect_err(wrong);

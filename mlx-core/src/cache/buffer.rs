@@ -1,4 +1,4 @@
-//! Keys and values side by side in one buffer that is written in place.
+//! A buffer of keys and values that is written in place.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::mlx_sys::slice_update;
 
-/// `[1, 2 H, capacity, D]`, keys before values: one write a step instead of two. A clone is a second handle of the same memory.
+/// `[1, 2 H, capacity, D]`, keys before values, so that a step writes once instead of twice. A clone shares the memory.
 #[derive(Clone)]
 pub(super) struct Buffer {
     array: Array,
@@ -19,23 +19,23 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty one with `capacity` places for positions like those of `added`, `[1, 2 H, T, D]`.
+    /// Creates an empty buffer for `capacity` positions, with the heads, size and type of `added`, `[1, 2 H, T, D]`.
     pub(super) fn new(added: &Array, capacity: usize) -> Result<Self> {
         let shape = [added.dim(0), added.dim(1), capacity as i32, added.dim(3)];
         Ok(Self::from_array(zeros_dtype(&shape, added.dtype())?))
     }
 
-    /// What is in `array`, of that shape.
+    /// Wraps an array of that shape.
     pub(super) fn from_array(array: Array) -> Self {
         Self { bytes: measure([&array]), array }
     }
 
-    /// How many positions there are places for.
+    /// The number of positions that fit.
     pub(super) fn capacity(&self) -> usize {
         self.array.dim(2) as usize
     }
 
-    /// Writes `[1, 2 H, T, D]` from `place` on. Nothing may hold a view of the buffer, or it is copied.
+    /// Writes `[1, 2 H, T, D]` at position `place` and after it. If anything holds a view of the buffer, MLX copies it.
     pub(super) fn write(&mut self, place: usize, added: &Array) -> Result<()> {
         let [one, heads, count, size] = [0, 1, 2, 3].map(|axis| added.dim(axis));
         let place = place as i32;
@@ -43,7 +43,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The keys and the values, `[1, H, length, D]` each, of these places.
+    /// Returns the keys and the values of these positions, `[1, H, length, D]` each.
     pub(super) fn view(&self, places: Range<usize>) -> Result<(Array, Array)> {
         let (heads, places) = (self.array.dim(1) / 2, places.start as i32..places.end as i32);
         let keys = self.array.try_index((.., 0..heads, places.clone()))?;
@@ -51,12 +51,12 @@ impl Buffer {
         Ok((keys, values))
     }
 
-    /// Both together, `[1, 2 H, length, D]`.
+    /// Returns the keys and values of these positions in one array, `[1, 2 H, length, D]`.
     pub(super) fn part(&self, places: Range<usize>) -> Result<Array> {
         slice_axis(&self.array, 2, places.start as i32, places.end as i32)
     }
 
-    /// Copies the positions `kept` to the beginning of a new buffer with at least `capacity` places.
+    /// Copies the positions `kept` to the start of a new buffer with a capacity of at least `capacity`.
     pub(super) fn moved(&self, kept: Range<usize>, capacity: usize) -> Result<Self> {
         let spare = capacity.saturating_sub(kept.len()) as i32;
         let kept = self.part(kept)?;
@@ -72,7 +72,7 @@ impl Buffer {
         &self.array
     }
 
-    /// The bytes on the device, with unused positions.
+    /// The bytes on the device, including unused positions.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

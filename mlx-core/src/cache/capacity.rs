@@ -1,9 +1,9 @@
-//! The sizes of buffers. Invariant: pure.
+//! Buffer sizes. Invariant: pure.
 
 /// Buffers grow by this many positions.
 const STEP: usize = 256;
 
-/// The positions that a buffer for `length` positions has room for.
+/// Returns the capacity, in positions, of a buffer for `length` positions.
 pub fn capacity(length: usize) -> usize {
     length.next_multiple_of(STEP)
 }

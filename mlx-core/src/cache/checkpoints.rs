@@ -1,30 +1,30 @@
-//! The lengths that the state of a sequence can go back to although some of its layers cannot be cut. Invariant: which of them are
-//! kept is a function of lengths alone.
+//! Checkpoints: lengths that a state can roll back to although some of its layers cannot be truncated. Invariant: the choice of the
+//! checkpoints to evict depends on lengths only.
 
 use mlx_rs::Array;
 
 use super::layer::LayerCheckpoint;
 
-/// The newest so many checkpoints stay: the last is often inside what a chat template writes behind the next turn's text.
+/// The number of newest checkpoints that are never evicted. A chat template often rewrites the text around the last one in the next turn.
 const NEWEST: usize = 2;
 
-/// Of the older ones, one stays in so many positions.
+/// Among older checkpoints, one is kept per this many positions.
 const SPACING: usize = 4096;
 
-/// The most checkpoints of a sequence.
+/// The maximum number of checkpoints of a sequence.
 const MOST: usize = 32;
 
-/// A length that a state can return to.
+/// A length that a state can roll back to.
 pub(super) struct Checkpoint {
     pub(super) length: usize,
     pub(super) layers: Vec<LayerCheckpoint>,
     /// The bytes of its layers.
     bytes: usize,
-    /// Whether it stays until memory is short, wherever it is.
+    /// True if it stays until memory is short, regardless of its distance from others.
     marked: bool,
 }
 
-/// Checkpoints by rising length, with the sum of their bytes.
+/// Checkpoints in order of length, with the sum of their bytes.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     all: Vec<Checkpoint>,
@@ -32,8 +32,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Adds one behind all others; one that is at the same length stays, and is marked if this one is. Drops one that is neither
-    /// among the newest nor marked nor far behind the one before it.
+    /// Appends a checkpoint. If one exists at this length, it stays, and becomes marked if the new one is. Then drops
+    /// the checkpoint just before the newest [`NEWEST`], unless it is marked or at least [`SPACING`] positions after its predecessor.
     pub(super) fn push(&mut self, length: usize, layers: Vec<LayerCheckpoint>, marked: bool) {
         if let Some(last) = self.all.last_mut().filter(|last| last.length == length) {
             last.marked |= marked;
@@ -53,7 +53,7 @@ impl Checkpoints {
         }
     }
 
-    /// Drops the checkpoint whose loss makes the smallest gap, but for the newest. Returns its length and bytes.
+    /// Evicts the checkpoint whose removal leaves the smallest gap, but never the newest. Returns its length and bytes.
     pub(super) fn evict_one(&mut self) -> Option<(usize, usize)> {
         let gap = |place: usize| {
             let before = place.checked_sub(1).map_or(0, |before| self.all[before].length);
@@ -70,31 +70,31 @@ impl Checkpoints {
         gone
     }
 
-    /// Drops all of them.
+    /// Removes all checkpoints.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Drops those behind `length`.
+    /// Removes the checkpoints after `length`.
     pub(super) fn cut(&mut self, length: usize) {
         while self.all.last().is_some_and(|last| last.length > length) {
             self.remove(self.all.len() - 1);
         }
     }
 
-    /// The last one at or before `length`.
+    /// Returns the last checkpoint at or before `length`.
     pub(super) fn last_until(&self, length: usize) -> Option<&Checkpoint> {
         self.all.iter().rfind(|checkpoint| checkpoint.length <= length)
     }
 
-    /// The same ones up to `length`, as handles.
+    /// Returns the checkpoints up to `length`, sharing their arrays. None of them is marked.
     pub(super) fn until(&self, length: usize) -> Self {
         let copy = |it: &Checkpoint| Checkpoint { layers: it.layers.clone(), marked: false, ..*it };
         let all: Vec<Checkpoint> = self.all.iter().filter(|it| it.length <= length).map(copy).collect();
         Self { bytes: all.iter().map(|it| it.bytes).sum(), all }
     }
 
-    /// Their lengths.
+    /// The lengths of the checkpoints.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.all.iter().map(|checkpoint| checkpoint.length)
     }

@@ -1,5 +1,5 @@
-//! Prefixes on disk: blocks of keys and values in files, each named by a hash of the model and of all tokens up to its end, so that equal
-//! prefixes are one file. Invariant: no arrays; blocks of other models and damaged blocks are never returned.
+//! Prefixes on disk: files with blocks of keys and values. A hash of the model and of all tokens up to its end names each file, so
+//! equal prefixes share a file. Invariant: no arrays; blocks of other models and damaged blocks are never returned.
 
 mod block;
 mod file;
@@ -33,38 +33,38 @@ use writer::{Content, Writer};
 
 use crate::error::{Error, Result};
 
-/// The folder and the budgets of saved prefixes.
+/// The folder and the limits of saved prefixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// The folder; several programs and models may share it.
+    /// The folder. Several programs and models may share it.
     pub folder: PathBuf,
-    /// The maximum bytes of its files; the least recently used ones are removed.
+    /// The maximum size of all files in bytes. The least recently used files are removed first.
     pub most_bytes: u64,
-    /// The maximum bytes that one program writes per hour; more is not saved.
+    /// The maximum number of bytes that one program writes per hour. Prefixes beyond it are not saved.
     pub hourly_writes: u64,
 }
 
 impl DiskOptions {
-    /// A folder of up to 16 GB, a fourth of which may be written in an hour.
+    /// Options for a folder of up to 16 GB, with at most 4 GB written per hour.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, most_bytes: 16_000_000_000, hourly_writes: 4_000_000_000 }
     }
 }
 
-/// A set of interchangeable states: they have the same owner and were computed in the same way. Each tier has separate files.
+/// A set of interchangeable states: they have one owner and were computed in the same way. Each tier has separate files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tier {
     /// The client that owns the texts; `None` if all clients share them.
     pub(crate) owner: Option<u64>,
-    /// The adapter that they went through, by its place among those of the engine from 1; 0 for none.
+    /// The adapter that computed them, as its number among the engine's adapters, from 1; 0 for none.
     pub(crate) adapter: usize,
-    /// Whether with shapes that always give the same bits, as complete chunks of prompts; else with any batch shapes, as prompts and
-    /// answers.
+    /// True if the batch shapes always give the same bits, as with complete prompt chunks. False for arbitrary shapes, as with prompts
+    /// and answers.
     pub(crate) exact: bool,
 }
 
 impl Tier {
-    /// The names of an adapter's tiers, in the order of their places.
+    /// The names of an adapter's tiers, by their indices.
     pub(crate) const NAMES: [&str; 2] = ["Ordinary", "Exact"];
 
     /// The index of its fingerprint among those of all adapters.
@@ -76,7 +76,7 @@ impl Tier {
 /// The saved prefixes of one model.
 pub(crate) struct DiskCache {
     folder: PathBuf,
-    /// The keys of the model's tiers without an owner, by their places.
+    /// The keys of the model's tiers without an owner, by [`Tier::place`].
     roots: Vec<Key>,
     storage: Arc<dyn Storage>,
     writer: Writer,
@@ -89,14 +89,14 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The positions that they hold.
+    /// The number of positions that the blocks hold.
     pub(crate) fn length(&self) -> usize {
         self.keys.len() * BLOCK
     }
 }
 
 impl DiskCache {
-    /// The prefixes of the model with these fingerprints, two for each adapter, by the places of their tiers.
+    /// Opens the prefixes of a model with these fingerprints: two for each adapter, by the indices of their tiers.
     pub(crate) fn open(options: DiskOptions, fingerprints: Vec<u128>) -> Result<Self> {
         create_private_folder(&options.folder)?;
         warn_of_readers(&options.folder);
@@ -106,7 +106,7 @@ impl DiskCache {
         Self::open_on(options, fingerprints, Arc::new(LocalDisk))
     }
 
-    /// Like [`open`](Self::open), with files that `storage` reads and writes.
+    /// Like [`open`](Self::open), but `storage` reads and writes the files.
     pub(crate) fn open_on(
         options: DiskOptions,
         fingerprints: Vec<u128>,
@@ -118,7 +118,7 @@ impl DiskCache {
         Ok(Self { folder, roots, storage, writer })
     }
 
-    /// The key of a tier: that of its fingerprint, salted with its owner.
+    /// Returns the key of a tier: that of its fingerprint, salted with its owner.
     fn root(&self, tier: Tier) -> Key {
         let root = self.roots[tier.place()];
         tier.owner.map_or(root, |owner| root.then(&[owner as u32, (owner >> 32) as u32]))
@@ -132,15 +132,15 @@ impl DiskCache {
         folder::state_path_of(&self.folder, root, key)
     }
 
-    /// The longest prefix of `tokens` that is saved in a tier. Waits for the disk.
+    /// Finds the longest prefix of `tokens` that is saved in a tier. Waits for the disk.
     pub(crate) fn find(&self, tier: Tier, tokens: &[u32]) -> Saved {
         let root = self.root(tier);
         let is_saved = |key: &Key| self.storage.exists(&self.path(root, *key));
         Saved { root, keys: root.chain(tokens).into_iter().take_while(is_saved).collect() }
     }
 
-    /// Reads the first `positions` of what was found for `tokens`, up to the first damaged file. Also returns the number of damaged files,
-    /// which are removed. Waits for the disk.
+    /// Reads the first `positions` of a prefix found for `tokens`, up to the first damaged file. Also returns the number of damaged
+    /// files, which are removed. Waits for the disk.
     pub(crate) fn load(&self, saved: &Saved, tokens: &[u32], positions: usize) -> (Vec<Block>, usize) {
         let (runs, _) = tokens.as_chunks::<BLOCK>();
         let (mut blocks, mut parent) = (Vec::new(), saved.root);
@@ -148,12 +148,12 @@ impl DiskCache {
         for (index, (key, run)) in saved.keys.iter().zip(runs).take(count).enumerate() {
             let path = self.path(saved.root, *key);
             let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
-            // It may have been removed since it was found.
+            // Another process may have removed it since.
             let Ok(bytes) = self.storage.read(&path) else { return (blocks, 0) };
             match Block::read(&bytes, &place) {
                 Ok(block) => blocks.push(block),
                 Err(Damage(why)) => {
-                    tracing::warn!(path = %path.display(), why, "a saved block is damaged or foreign; it was removed");
+                    tracing::warn!(path = %path.display(), why, "removed a saved block that is damaged or not for this text");
                     folder::remove(&path).ok();
                     return (blocks, 1);
                 }
@@ -164,15 +164,15 @@ impl DiskCache {
         (blocks, 0)
     }
 
-    /// The length of the last saved checkpoint within the first `positions` that were found; 0 if there is none. Waits for the disk.
+    /// Returns the length of the last saved checkpoint within the first `positions` found; 0 if there is none. Waits for the disk.
     pub(crate) fn last_state(&self, saved: &Saved, positions: usize) -> usize {
         let has = |key: &Key| self.storage.exists(&self.state_path(saved.root, *key));
         let keys = &saved.keys[..saved.keys.len().min(positions / BLOCK)];
         keys.iter().rposition(has).map_or(0, |block| (block + 1) * BLOCK)
     }
 
-    /// Reads the checkpoint behind the first `positions` of what was found for `tokens`; `Err` with the number of damaged files, which
-    /// are removed. Waits for the disk.
+    /// Reads the checkpoint at length `positions` of a prefix found for `tokens`. `Err` holds the number of damaged files, which are
+    /// removed. Waits for the disk.
     pub(crate) fn load_state(
         &self,
         saved: &Saved,
@@ -185,10 +185,10 @@ impl DiskCache {
         let place =
             Place { parent, start: positions - BLOCK, tokens: tokens[positions - BLOCK..positions].to_vec() };
         let path = self.state_path(saved.root, key);
-        // It may have been removed since it was found.
+        // Another process may have removed it since.
         let bytes = self.storage.read(&path).map_err(|_| 0usize)?;
         let read = Snapshot::read(&bytes, &place).map_err(|Damage(why)| {
-            tracing::warn!(path = %path.display(), why, "a saved checkpoint is damaged or foreign; it was removed");
+            tracing::warn!(path = %path.display(), why, "removed a saved checkpoint that is damaged or not for this text");
             folder::remove(&path).ok();
             1usize
         })?;
@@ -196,13 +196,13 @@ impl DiskCache {
         Ok(read)
     }
 
-    /// Requests the blocks of `tokens`, and the checkpoints at the lengths `states`, that are not saved. The writer sends them.
+    /// Starts a search for blocks of `tokens`, and checkpoints at the lengths `states`, that are not saved. The writer sends the result.
     pub(crate) fn survey(&self, tier: Tier, tokens: Arc<[u32]>, states: Vec<usize>) -> Receiver<Missing> {
         let folder = self.folder.clone();
         self.writer.survey(Survey { folder, root: self.root(tier), tokens, states })
     }
 
-    /// Queues the layers of a missing block. Never waits; call it if [`has_room`](Self::has_room) returns true.
+    /// Queues the layers of a missing block. Never blocks; call it only if [`has_room`](Self::has_room) returns true.
     pub(crate) fn save(&self, missing: &Missing, end: usize, layers: Vec<Layer>) {
         let (key, place) = missing.place(end);
         self.writer.write(self.path(missing.root(), key), Content::Block(Block { place, layers }));
@@ -215,12 +215,12 @@ impl DiskCache {
             .write(self.state_path(missing.root(), key), Content::Snapshot(Snapshot { place, layers }));
     }
 
-    /// True if the writer's queue has room.
+    /// Returns true if the writer's queue has space.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.has_room()
     }
 
-    /// Waits until the writer's queue has room; false if the disk completes nothing within `patience`.
+    /// Waits until the writer's queue has space; false if the disk completes nothing within `patience`.
     pub(crate) fn wait_for_room(&self, patience: Duration) -> bool {
         self.writer.wait_for_room(patience)
     }
@@ -236,12 +236,12 @@ impl DiskCache {
     }
 }
 
-/// A completely saved text that is no prefix of a longer saved one.
+/// A completely saved text that is not a prefix of a longer saved text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedPrefix {
     /// The fingerprint of the model.
     pub model: String,
-    /// The name of the last block, for [`remove_saved`].
+    /// The name of its last block, for [`remove_saved`].
     pub name: String,
     /// Its tokens.
     pub tokens: Vec<u32>,
@@ -249,7 +249,7 @@ pub struct SavedPrefix {
     pub bytes: u64,
 }
 
-/// The texts saved in `folder`, for all models. Unreadable files and texts that need them are left out.
+/// Lists the texts saved in `folder`, for all models. Skips unreadable files and texts that need them.
 pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
     let mut blocks: BTreeMap<(String, String), (Place, u64)> = BTreeMap::new();
     for file in folder::list(folder)? {
@@ -258,7 +258,7 @@ pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
         let Ok(Ok(place)) = folder::header(&file.path).map(|header| Place::claimed(&header)) else {
             continue;
         };
-        // A name is the hash of everything before it, so there are no cycles.
+        // A name is the hash of the name before it and its tokens, so there are no cycles.
         if place.parent.then(&place.tokens).to_string() == name(&file.path) {
             blocks.insert((model, name(&file.path)), (place, file.bytes));
         }
@@ -300,7 +300,7 @@ pub fn remove_saved(folder: &Path, name: &str) -> Result<usize> {
     Ok(gone.len())
 }
 
-/// Removes all blocks in `folder`, also damaged ones. Returns the number of files.
+/// Removes all blocks in `folder`, including damaged ones. Returns the number of files.
 pub fn remove_all_saved(folder: &Path) -> Result<usize> {
     let files = folder::list(folder)?;
     for file in &files {

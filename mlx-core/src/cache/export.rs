@@ -1,5 +1,5 @@
-//! States from and to host memory: what is saved on disk and restored from it. Layers that keep every position go block by block, the
-//! others as checkpoints.
+//! Conversion of states to and from host memory, for saving them to disk and restoring them. Layers that keep every position are
+//! saved in blocks, the others as checkpoints.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::array::{float_dtype, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 
 impl SequenceState {
-    /// Some positions of the layers that keep all of them; `None` if one does not have them as they were computed, or has them elsewhere.
+    /// Exports positions of the layers that keep all of them; `None` if a layer no longer has exact values, or a store holds some layers.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
         if !self.has_all_layers() {
             return Ok(None);
@@ -22,12 +22,12 @@ impl SequenceState {
         self.layers.iter().filter(|layer| layer.keeps_all()).map(layer).collect()
     }
 
-    /// Fills the layers of an empty state that keep every position with blocks that follow one another: one layer after the other, so
-    /// that no more than one is in memory twice.
+    /// Fills the layers of an empty state that keep every position with consecutive blocks. Evaluates each layer before the next, so
+    /// that at most one layer is in memory twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
         let mut caches: Vec<_> = self.layers.iter_mut().filter(|layer| layer.keeps_all()).collect();
         if blocks.iter().any(|block| block.layers.len() != caches.len()) {
-            return Err(Error::Cache("saved blocks have another number of layers".into()));
+            return Err(Error::Cache("saved blocks have a different number of layers than the model".into()));
         }
         for (index, cache) in caches.iter_mut().enumerate() {
             let parts: Vec<_> =
@@ -40,7 +40,7 @@ impl SequenceState {
         Ok(())
     }
 
-    /// What the other layers hold at `length`, that of the state or of a checkpoint; `None` if it is neither.
+    /// Exports the other layers at `length`: the state's own length or that of a checkpoint, else `None`.
     pub(crate) fn export_checkpoint(&self, length: usize) -> Result<Option<Vec<Vec<Layer>>>> {
         let Some(checkpoint) = self.checkpoint_at(length)? else { return Ok(None) };
         let others = checkpoint.iter().filter(|layer| !matches!(layer, LayerCheckpoint::Length));
@@ -48,11 +48,13 @@ impl SequenceState {
         others.map(|layer| saved(layer.contents()?)).collect::<Result<_>>().map(Some)
     }
 
-    /// Fills the other layers with what they held at `length`.
+    /// Fills the other layers with a checkpoint taken at `length`.
     pub(crate) fn import_checkpoint(&mut self, snapshot: &Snapshot, length: usize) -> Result<()> {
         let mut others: Vec<_> = self.layers.iter_mut().filter(|layer| !layer.keeps_all()).collect();
         if others.len() != snapshot.layers.len() {
-            return Err(Error::Cache("a saved checkpoint has another number of layers".into()));
+            return Err(Error::Cache(
+                "a saved checkpoint has a different number of layers than the model".into(),
+            ));
         }
         for (layer, saved) in others.iter_mut().zip(&snapshot.layers) {
             let arrays: Vec<Array> = saved.iter().map(array).collect::<Result<_>>()?;
@@ -70,7 +72,7 @@ fn layer(array: &Array) -> Result<Layer> {
 
 fn array(layer: &Layer) -> Result<Array> {
     let dtype = float_dtype(layer.dtype)
-        .ok_or_else(|| Error::Cache(format!("a saved block has type {:?}", layer.dtype)))?;
+        .ok_or_else(|| Error::Cache(format!("a saved block has the unsupported type {:?}", layer.dtype)))?;
     let shape: Vec<i32> = layer.shape.iter().map(|&size| size as i32).collect();
     from_bytes(&layer.bytes, dtype, &shape)
 }

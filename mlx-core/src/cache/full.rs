@@ -1,4 +1,4 @@
-//! A layer state that keeps every position, in a buffer that grows in steps: one of its own, or a slot beside other sequences'.
+//! A layer state that keeps every position, in a separate growing buffer or in a slot of a pool.
 
 use std::ops::Range;
 
@@ -11,22 +11,22 @@ use super::pool::{Pooled, Slot};
 use super::seen::Seen;
 use crate::error::Result;
 
-/// All positions from the first on.
+/// The keys and values of all positions.
 #[derive(Default)]
 pub struct FullCache {
-    /// The first `length` places are in use.
+    /// Its first `length` positions are valid.
     storage: Option<Storage>,
     length: usize,
 }
 
-/// Where a state's positions are.
+/// The memory that holds the positions.
 enum Storage {
     Own(Buffer),
     Slot(Slot),
 }
 
 impl Storage {
-    /// Positions of `range`, `[1, 2 H, T, D]`. Nothing may be written to a pool while they are used.
+    /// Returns the positions of `range`, `[1, 2 H, T, D]`. The pool must not be written while they are in use.
     fn part(&self, range: Range<usize>) -> Result<Array> {
         match self {
             Self::Own(buffer) => buffer.part(range),
@@ -36,7 +36,7 @@ impl Storage {
 }
 
 impl FullCache {
-    /// Takes the buffer out of the state, so that no second handle makes a write copy it. A slot is copied.
+    /// Takes the buffer out of the state, because a second handle would make MLX copy it at a write. A slot is copied to a buffer.
     fn take_buffer(&mut self) -> Result<Option<Buffer>> {
         Ok(match self.storage.take() {
             Some(Storage::Own(buffer)) => Some(buffer),
@@ -48,17 +48,17 @@ impl FullCache {
         })
     }
 
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
+    /// Appends `[1, 2 H, T, D]`, keys before values. Returns all keys and all values, `[1, H, length, D]` each.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         self.extend(added, |buffer, end| buffer.view(0..end))
     }
 
-    /// Appends `[1, H, T, D]` and gives all positions as they were appended, `[1, H, length, D]`.
+    /// Appends `[1, H, T, D]`. Returns all positions in one array, `[1, H, length, D]`.
     pub(super) fn append_whole(&mut self, added: &Array) -> Result<Array> {
         self.extend(added, |buffer, end| buffer.part(0..end))
     }
 
-    /// Appends positions, and gives what `view` makes of the buffer and the new length.
+    /// Appends positions. Returns the result of `view` for the buffer and the new length.
     fn extend<T>(&mut self, added: &Array, view: impl Fn(&Buffer, usize) -> Result<T>) -> Result<T> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         let mut buffer = match self.take_buffer()? {
@@ -73,7 +73,7 @@ impl FullCache {
         Ok(view)
     }
 
-    /// All keys and all values, `[1, H, length, D]` each; `None` before the first.
+    /// Returns all keys and all values, `[1, H, length, D]` each; `None` before the first position.
     pub(super) fn seen(&self) -> Result<Option<(Array, Array)>> {
         let view = |storage: &Storage| match storage {
             Storage::Own(buffer) => buffer.view(0..self.length),
@@ -84,7 +84,7 @@ impl FullCache {
         self.storage.as_ref().map(view).transpose()
     }
 
-    /// Its slot, if it has one.
+    /// Returns its slot if it is in a pool.
     pub(super) fn slot(&self) -> Option<&Slot> {
         match &self.storage {
             Some(Storage::Slot(slot)) => Some(slot),
@@ -92,22 +92,22 @@ impl FullCache {
         }
     }
 
-    /// Stores that its positions are in `slot`.
+    /// Sets `slot` as the storage of its positions.
     pub(super) fn put(&mut self, slot: Slot) {
         self.storage = Some(Storage::Slot(slot));
     }
 
-    /// Stores that `count` positions were written to its slot.
+    /// Adds `count` positions that were written to its slot.
     pub(super) fn grow(&mut self, count: usize) {
         self.length += count;
     }
 
-    /// Returns all positions as they were appended, `[1, 2 H, length, D]`; `None` before the first.
+    /// Returns all positions in one array, `[1, 2 H, length, D]`; `None` before the first position.
     pub(super) fn whole(&self) -> Result<Option<Array>> {
         self.part(0..self.length)
     }
 
-    /// The first `length` positions in a buffer of their own.
+    /// Copies the first `length` positions to a separate buffer.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let storage = match &self.storage {
@@ -120,13 +120,13 @@ impl FullCache {
         Ok(Self { storage, length })
     }
 
-    /// Positions of `range`, `[1, 2 H, T, D]`.
+    /// Returns the positions of `range`, `[1, 2 H, T, D]`; `None` if some do not exist.
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
         let storage = self.storage.as_ref().filter(|_| range.end <= self.length);
         storage.map(|storage| storage.part(range)).transpose()
     }
 
-    /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
+    /// Removes the `dropped` positions after the first `kept`. Rotates the keys after them to their new positions.
     pub(super) fn shift(
         &mut self,
         kept: usize,
@@ -137,7 +137,7 @@ impl FullCache {
         let (keys, values) = buffer.view(kept + dropped..self.length)?;
         let mut shifted = buffer.moved(0..kept, capacity(self.length))?;
         shifted.write(kept, &concatenate(&[rotate(&keys)?, values], 1)?)?;
-        // Computed at once, so that no two layers are in memory twice.
+        // Evaluated at once, so that no two layers are in memory twice.
         shifted.array().eval()?;
         self.storage = Some(Storage::Own(shifted));
         self.length -= dropped;
@@ -152,7 +152,7 @@ impl FullCache {
         self.length
     }
 
-    /// Returns handles of its buffer, or of the arrays of its pool.
+    /// Returns handles of its buffer, or of the pool's arrays.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match &self.storage {
             None => Vec::new(),
@@ -161,7 +161,7 @@ impl FullCache {
         }
     }
 
-    /// The bytes of its own positions.
+    /// The bytes of its positions, without those of other sequences.
     pub(super) fn bytes(&self) -> usize {
         match &self.storage {
             None => 0,
@@ -171,7 +171,7 @@ impl FullCache {
     }
 }
 
-/// Joins the parts of a pool into the form of a buffer: keys before values.
+/// Joins a pool's arrays to the layout of a buffer: keys before values.
 fn joined(parts: &[Array]) -> Result<Array> {
     match parts {
         [only] => Ok(only.clone()),
@@ -243,7 +243,7 @@ mod tests {
         cache.bytes()
     }
 
-    /// The peak of the bytes that some work took, beyond what was allocated before it.
+    /// Returns the peak memory that `work` added, in bytes.
     fn taken(work: impl FnOnce()) -> usize {
         let before = active_memory().expect("a figure");
         reset_peak_memory().expect("a device");
@@ -281,7 +281,7 @@ mod tests {
             });
             let needed = capacity(length) * position;
             assert_eq!(bytes(&fork.expect("the fork was made")), needed);
-            // The copy, and the empty places behind it while both are concatenated.
+            // The copy, and the empty positions that are concatenated to it.
             assert!(most <= needed + capacity(1) * position, "{most} bytes where {needed} are needed");
         }
         assert!(taken(|| cache.truncate(1000)) == 0 && cache.len() == 1000);

@@ -1,4 +1,4 @@
-//! A layer state that keeps one vector of every position, of which keys and values are both made (multi-head latent attention).
+//! A layer state that keeps one latent vector per position. Keys and values are computed from it (multi-head latent attention).
 
 use std::ops::Range;
 
@@ -10,32 +10,32 @@ use super::seen::Seen;
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// The latents of all positions, each with its rotated key behind it.
+/// The latents of all positions, each followed by its rotated key.
 pub struct LatentCache {
     positions: FullCache,
-    /// How much of each is the latent.
+    /// The width of a latent.
     rank: usize,
 }
 
 impl LatentCache {
-    /// An empty one, for latents of this width.
+    /// Creates an empty state for latents of this width.
     pub(super) fn new(rank: usize) -> Self {
         Self { positions: FullCache::default(), rank }
     }
 
-    /// Appends `[1, 1, T, rank + rotated]`; gives all positions in that form, as keys, and their latents alone, as values.
+    /// Appends `[1, 1, T, rank + rotated]`. Returns all positions in this form as keys, and only their latents as values.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let keys = self.positions.append_whole(added)?;
         self.view(keys)
     }
 
-    /// Positions as keys, and their latents alone as values.
+    /// Splits positions into keys, which are the whole rows, and values, which are only the latents.
     fn view(&self, keys: Array) -> Result<(Array, Array)> {
         let values = slice_axis(&keys, 3, 0, self.rank as i32)?;
         Ok((keys, values))
     }
 
-    /// The first `length` positions in a buffer of their own.
+    /// Copies the first `length` positions to a separate buffer.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         Ok(Self { positions: self.positions.fork(length)?, rank: self.rank })
     }
@@ -44,7 +44,7 @@ impl LatentCache {
         self.positions.truncate(length);
     }
 
-    /// What holds the positions.
+    /// The positions.
     pub(super) fn positions(&self) -> &FullCache {
         &self.positions
     }

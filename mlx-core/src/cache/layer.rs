@@ -14,8 +14,8 @@ use super::seen::Seen;
 use super::sliding::{SlidingBuffer, SlidingCache, sliding_capacity};
 use crate::error::{Error, Result};
 
-/// The positions that the state of a layer with this `window` has room for at most, after `tokens` positions that came in passes
-/// of up to `run`. Without a window, that is all of them.
+/// Returns the maximum number of positions in the buffer of a layer after `tokens` positions, added in passes of up to `run`. Without
+/// a `window`, the layer keeps all positions.
 pub fn layer_capacity(window: Option<usize>, tokens: usize, run: usize) -> usize {
     window.map_or(capacity(tokens), |window| sliding_capacity(window, tokens, run))
 }
@@ -24,29 +24,29 @@ pub fn layer_capacity(window: Option<usize>, tokens: usize, run: usize) -> usize
 pub enum LayerState {
     /// Keys and values of every position.
     Full(FullCache),
-    /// Keys and values of the positions that the next row sees, and of some older ones.
+    /// Keys and values of the positions that the next row attends to, and of some older ones.
     Sliding(SlidingCache),
     /// Keys and values of every position, quantized.
     Quantized(QuantizedCache),
     /// One latent of every position.
     Latent(LatentCache),
-    /// Of constant size.
+    /// A state of constant size.
     Recurrent(RecurrentState),
 }
 
-/// What a layer needs to return to the length at which this was taken.
+/// The data with which a layer can return to the length at which it was taken.
 #[derive(Clone)]
 pub(super) enum LayerCheckpoint {
-    /// Nothing: the layer can be cut to any length.
+    /// Nothing: the layer can be truncated to any length.
     Length,
-    /// What the next row sees, in a buffer of its own.
+    /// A copy of the positions that the next row attends to.
     Sliding(SlidingBuffer),
     /// Handles of arrays that the next update replaces.
     Recurrent(RecurrentState),
 }
 
 impl LayerState {
-    /// An empty state for a layer whose rows see `window` positions, themselves included, or all of them.
+    /// Creates an empty state. With a `window`, rows attend to that many positions, including their own; without, to all.
     pub(crate) fn new(window: Option<usize>) -> Self {
         match window {
             None => Self::Full(FullCache::default()),
@@ -54,17 +54,17 @@ impl LayerState {
         }
     }
 
-    /// An empty state of constant size.
+    /// Creates an empty state of constant size.
     pub(crate) fn recurrent() -> Self {
         Self::Recurrent(RecurrentState::default())
     }
 
-    /// An empty state that keeps latents of this width.
+    /// Creates an empty state that keeps latents of this width.
     pub(crate) fn latent(rank: usize) -> Self {
         Self::Latent(LatentCache::new(rank))
     }
 
-    /// Returns the state as one that a pool can hold, if its kind allows it.
+    /// Returns the state for use in a pool, if its kind allows it.
     pub(super) fn as_pooled(&mut self) -> Option<&mut dyn Pooled> {
         match self {
             Self::Full(cache) => Some(cache),
@@ -75,15 +75,15 @@ impl LayerState {
         }
     }
 
-    /// The state of a recurrent layer.
+    /// Returns the state of a recurrent layer.
     pub(crate) fn as_recurrent(&mut self) -> Result<&mut RecurrentState> {
         match self {
             Self::Recurrent(state) => Ok(state),
-            _ => Err(Error::Cache("a layer that attends has no state of constant size".into())),
+            _ => Err(Error::Cache("an attention layer has no recurrent state".into())),
         }
     }
 
-    /// The same, empty, with quantized positions where it keeps all of them.
+    /// Makes an empty state quantize its positions if it keeps all of them.
     pub(super) fn quantized(self, bits: u8) -> Self {
         match self {
             Self::Sliding(_) | Self::Latent(_) | Self::Recurrent(_) => self,
@@ -91,8 +91,8 @@ impl LayerState {
         }
     }
 
-    /// Appends keys and values, `[1, 2 H, T, D]`; gives the keys and the values, up to the newest, that at least one of the new
-    /// rows may attend to. Whatever its window, the layer can be cut back to the length that it had before.
+    /// Appends keys and values, `[1, 2 H, T, D]`. Returns the keys and values that at least one of the new rows may attend to. The layer
+    /// can always be truncated to its previous length.
     pub(crate) fn append(&mut self, added: &Array) -> Result<Seen> {
         let (keys, values) = match self {
             Self::Full(cache) => cache.append(added)?,
@@ -100,13 +100,13 @@ impl LayerState {
             Self::Latent(cache) => cache.append(added)?,
             Self::Quantized(cache) => return cache.append(added),
             Self::Recurrent(_) => {
-                return Err(Error::Cache("a recurrent layer keeps no keys and values".into()));
+                return Err(Error::Cache("a recurrent layer has no keys and values".into()));
             }
         };
         Ok(Seen::Plain { keys, values })
     }
 
-    /// Returns the result of [`append`](Self::append) for the newest `count` positions, for layers that borrow keys and values.
+    /// Returns the result of [`append`](Self::append) for the newest `count` positions, for layers that share these keys and values.
     pub(crate) fn seen(&self, count: usize) -> Result<Seen> {
         let plain = |(keys, values)| Seen::Plain { keys, values };
         let seen = match self {
@@ -115,10 +115,10 @@ impl LayerState {
             Self::Quantized(cache) => cache.all()?,
             Self::Latent(_) | Self::Recurrent(_) => None,
         };
-        seen.ok_or_else(|| Error::Cache("a layer has no keys and values to borrow".into()))
+        seen.ok_or_else(|| Error::Cache("a layer has no keys and values to share".into()))
     }
 
-    /// The number of positions that were appended.
+    /// The number of positions appended so far.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Full(cache) => cache.len(),
@@ -129,12 +129,12 @@ impl LayerState {
         }
     }
 
-    /// Whether it keeps every position.
+    /// Returns true if it keeps every position.
     pub(super) fn keeps_all(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Quantized(_) | Self::Latent(_))
     }
 
-    /// The shortest length that it can be cut to without a checkpoint.
+    /// The shortest length that it can be truncated to without a checkpoint.
     pub(super) fn shortest_cut(&self) -> usize {
         match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => 0,
@@ -143,7 +143,7 @@ impl LayerState {
         }
     }
 
-    /// Removes all positions from `length` on. The caller has checked that it can be cut there.
+    /// Removes all positions from `length` on. The caller must check that it can be truncated there.
     pub(super) fn truncate(&mut self, length: usize) {
         match self {
             Self::Full(cache) => cache.truncate(length),
@@ -154,7 +154,7 @@ impl LayerState {
         }
     }
 
-    /// What it needs to return to its present length later.
+    /// Returns the data with which it can return to its present length later.
     pub(super) fn checkpoint(&self) -> Result<LayerCheckpoint> {
         Ok(match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => LayerCheckpoint::Length,
@@ -172,7 +172,7 @@ impl LayerState {
         }
     }
 
-    /// The first `length` positions in a state of its own, with the help of a checkpoint that was taken there.
+    /// Copies the first `length` positions to a separate state, with a checkpoint taken at this length.
     pub(super) fn fork_at(&self, checkpoint: &LayerCheckpoint, length: usize) -> Result<Self> {
         match checkpoint {
             LayerCheckpoint::Length => self.fork(length),
@@ -181,7 +181,7 @@ impl LayerState {
         }
     }
 
-    /// The first `length` positions in a state of its own. The caller has checked that it can be cut there.
+    /// Copies the first `length` positions to a separate state. The caller must check that it can be truncated there.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         match self {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
@@ -192,7 +192,7 @@ impl LayerState {
         }
     }
 
-    /// Removes `dropped` positions behind the first `kept`. Those behind them move up, with their keys rotated by `rotate`.
+    /// Removes the `dropped` positions after the first `kept`. Later positions move up, with their keys rotated by `rotate`.
     pub(super) fn shift(
         &mut self,
         kept: usize,
@@ -203,22 +203,22 @@ impl LayerState {
             Self::Full(cache) => cache.shift(kept, dropped, rotate),
             Self::Quantized(cache) => cache.shift(kept, dropped, rotate),
             Self::Sliding(_) | Self::Latent(_) | Self::Recurrent(_) => {
-                Err(Error::Cache("a layer of this kind cannot drop positions in between".into()))
+                Err(Error::Cache("a layer of this kind cannot drop positions from the middle".into()))
             }
         }
     }
 
-    /// Positions of `range` as they were appended, `[1, 2 H, T, D]`; `None` if the layer does not have them in that form.
+    /// Returns the positions of `range` as they were appended, `[1, 2 H, T, D]`; `None` if the layer does not have their exact values.
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
         match self {
             Self::Full(cache) => cache.part(range),
             Self::Latent(cache) => cache.positions().part(range),
-            // Quantized positions would lose precision twice; the others have lost their first positions.
+            // Quantizing again would lose precision; the other kinds have dropped their first positions.
             Self::Quantized(_) | Self::Sliding(_) | Self::Recurrent(_) => Ok(None),
         }
     }
 
-    /// Fills an empty state that does not keep every position with the [contents](LayerCheckpoint::contents) of a checkpoint at `length`.
+    /// Fills an empty state that does not keep every position from the [contents](LayerCheckpoint::contents) of a checkpoint at `length`.
     pub(super) fn fill(&mut self, mut arrays: Vec<Array>, length: usize) -> Result<()> {
         match self {
             Self::Recurrent(state) => *state = RecurrentState::from_contents(&arrays, length)?,
@@ -228,7 +228,7 @@ impl LayerState {
         Ok(())
     }
 
-    /// Handles of what holds its positions on the device; other sequences may be in it, too.
+    /// Returns handles of the device arrays with its positions. Other sequences may share them.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match self {
             Self::Full(cache) => cache.arrays(),
@@ -239,7 +239,7 @@ impl LayerState {
         }
     }
 
-    /// The bytes of its own positions on the device.
+    /// The bytes of its positions on the device, without those of other sequences.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Full(cache) => cache.bytes(),
@@ -250,7 +250,7 @@ impl LayerState {
         }
     }
 
-    /// Whether its positions are in one buffer with those of other sequences.
+    /// Returns true if its positions share arrays with other sequences.
     pub(super) fn is_pooled(&self) -> bool {
         match self {
             Self::Full(cache) => Pooled::slot(cache).is_some(),
@@ -263,7 +263,7 @@ impl LayerState {
 }
 
 impl LayerCheckpoint {
-    /// Bytes of device memory that it holds, some of which may be the layer's own, too.
+    /// The bytes of its device memory. The layer may use some of this memory, too.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Length => 0,
@@ -272,7 +272,7 @@ impl LayerCheckpoint {
         }
     }
 
-    /// What [`LayerState::fill`] needs.
+    /// Returns the arrays that [`LayerState::fill`] takes.
     pub(super) fn contents(&self) -> Result<Vec<Array>> {
         match self {
             Self::Length => Ok(Vec::new()),
@@ -281,7 +281,7 @@ impl LayerCheckpoint {
         }
     }
 
-    /// Handles of what it holds on the device.
+    /// Returns handles of its device arrays.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match self {
             Self::Length => Vec::new(),

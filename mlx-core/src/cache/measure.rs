@@ -1,4 +1,4 @@
-//! The bytes of arrays. An array is measured when it is made and its size is stored with it, since every step of the engine adds sizes up.
+//! Array sizes. Each is measured once and stored with its array, since every step of the engine adds up sizes.
 
 use mlx_rs::Array;
 
@@ -7,7 +7,7 @@ thread_local! {
     static MEASURED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The bytes of some arrays.
+/// Returns the bytes of these arrays.
 pub(super) fn measure<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> usize {
     #[cfg(test)]
     MEASURED.with(|measured| measured.set(measured.get() + 1));

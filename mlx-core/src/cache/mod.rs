@@ -1,4 +1,4 @@
-//! The states of sequences: keys and values layer by layer, in memory and on disk.
+//! The states of sequences: keys and values per layer, in memory and on disk.
 
 mod buffer;
 mod capacity;

@@ -1,5 +1,5 @@
-//! A radix tree of token sequences with a value for each, which finds the longest common prefix and evicts the least recently used
-//! value. Invariant: pure; it sees ids, lengths and bytes, and values are opaque.
+//! A radix tree of token sequences with a value for each. It finds the longest common prefix and evicts the least recently used value.
+//! Invariant: pure. It sees ids, lengths and bytes; values are opaque.
 
 mod restore_points;
 mod walk;
@@ -14,10 +14,10 @@ pub(crate) use walk::visited_tokens;
 /// The root is never freed.
 const ROOT: usize = 0;
 
-/// An entry that was not used while this many others were inserted or used is dropped, however much memory there is.
+/// An unused entry becomes stale after this many insertions and uses of others. Stale entries are dropped even if memory is free.
 const STALE_AFTER: u64 = 512;
 
-/// Values by token sequence. An edge holds a run of tokens, so the cost of a search depends on the length of the prompt only.
+/// Values by token sequence. An edge holds a run of tokens, so the cost of a search depends only on the length of the prompt.
 #[derive(Debug)]
 pub(crate) struct PrefixTree<T> {
     nodes: Vec<Node<T>>,
@@ -53,16 +53,16 @@ struct Node<T> {
     /// The number of tokens from the root.
     depth: usize,
     stored: Option<Stored<T>>,
-    /// The shortest length that a value at or below this node can be truncated to.
+    /// The shortest length to which a value at or below this node can be truncated.
     shortest: usize,
-    /// Restore points on the edge: shorter lengths that values at or below this node can go back to, with their nodes.
+    /// Restore points on the edge, with the nodes of their entries: shorter lengths to which values at or below this node can go back.
     restore_points: BTreeMap<usize, Vec<usize>>,
 }
 
 #[derive(Debug)]
 struct Stored<T> {
     entry: Entry<T>,
-    /// Nothing else ever has it.
+    /// A unique number that is never reused.
     id: u64,
     used: u64,
 }
@@ -74,9 +74,9 @@ pub(crate) struct Entry<T> {
     pub(crate) value: T,
     /// Its bytes.
     pub(crate) bytes: u64,
-    /// The shortest length that it can be truncated to: 0 for a cache of every position, its own length if it cannot be truncated.
+    /// The shortest length to which it can be truncated: 0 for a cache of every position, its own length if it cannot be truncated.
     pub(crate) shortest: usize,
-    /// Restore points: shorter lengths that it can go back to, rising.
+    /// Restore points: shorter lengths to which it can go back, ascending.
     pub(crate) restore_points: Vec<usize>,
 }
 
@@ -89,13 +89,13 @@ impl<T> Entry<T> {
 /// The result of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SearchResult {
-    /// The entry and the length to truncate it to.
+    /// The entry and the length to which it must be truncated.
     pub(crate) matched: Option<Match>,
     /// The length of the longest common prefix with any entry.
     pub(crate) common: usize,
-    /// Where the prompt diverges from the tree before its end: the tree's token there, and the length of an entry with this token.
+    /// The point where the prompt diverges from the tree before its end: the tree's token there, and the length of an entry with it.
     pub(crate) differs: Option<(u32, usize)>,
-    /// Nodes and tokens visited.
+    /// The number of nodes and tokens visited.
     pub(crate) visited: usize,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct SearchResult {
 pub(crate) struct Match {
     node: usize,
     id: u64,
-    /// The positions to reuse; at least 1.
+    /// The number of positions to reuse; at least 1.
     pub(crate) length: usize,
 }
 
@@ -135,7 +135,7 @@ impl<T> Node<T> {
 }
 
 impl<T> PrefixTree<T> {
-    /// An empty tree whose entries are ordered by this clock.
+    /// Creates an empty tree with entries ordered by this clock.
     pub(crate) fn new(clock: Clock) -> Self {
         let root = Node::new(Vec::new(), ROOT, 0);
         Self { nodes: vec![root], free: Vec::new(), order: BTreeMap::new(), clock, bytes: 0 }
@@ -146,7 +146,7 @@ impl<T> PrefixTree<T> {
         self.order.first_key_value().map(|(used, _)| *used)
     }
 
-    /// Bytes of all values.
+    /// The bytes of all values.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -157,7 +157,7 @@ impl<T> PrefixTree<T> {
     }
 
     /// Finds the longest reusable prefix of `prompt` and counts as a use of its entry. `allowed` maps the length of a common prefix to the
-    /// reusable length; it must be monotonic and never exceed its argument.
+    /// reusable length. It must be monotonic and never exceed its argument.
     pub(crate) fn find(&mut self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> SearchResult {
         let (place, visited) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
@@ -168,9 +168,9 @@ impl<T> PrefixTree<T> {
         found
     }
 
-    /// The entry that can be cut to the longest part of the path to `place`, as far as is allowed, and that length.
+    /// Returns the entry that can be truncated to the longest allowed prefix of the path to `place`, with the length of this prefix.
     fn usable(&self, place: &Place, allowed: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
-        // All entries below a node share the tokens up to it with the prompt; towards the root there are fewer.
+        // All entries below a node share its tokens with the prompt. Each step towards the root shortens the shared prefix.
         let (mut node, mut depth) = (place.node, place.depth);
         loop {
             let length = allowed(depth);
@@ -193,13 +193,13 @@ impl<T> PrefixTree<T> {
         }
     }
 
-    /// The value of a hit, if it still exists.
+    /// Returns the value of a match if it still exists.
     pub(crate) fn get(&self, matched: &Match) -> Option<&T> {
         let stored = self.nodes.get(matched.node)?.stored.as_ref()?;
         (stored.id == matched.id).then_some(&stored.entry.value)
     }
 
-    /// An entry whose tokens start with `tokens`. Does not count as a use.
+    /// Finds an entry that starts with `tokens`. Does not count as a use.
     pub(crate) fn locate(&self, tokens: &[u32]) -> Option<Match> {
         let (place, _) = self.walk(tokens);
         let node = self.cuttable_below(place.node);
@@ -207,8 +207,8 @@ impl<T> PrefixTree<T> {
         Some(Match { node, id: stored.id, length: tokens.len() })
     }
 
-    /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
-    /// existing entry can be truncated to it.
+    /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries to which it can be truncated. Returns the
+    /// value itself if an existing entry can be truncated to it.
     pub(crate) fn insert(&mut self, tokens: &[u32], mut entry: Entry<T>) -> Vec<T> {
         let (place, _) = self.walk(tokens);
         if tokens.is_empty() || self.covers(&place, tokens) {
@@ -251,7 +251,7 @@ impl<T> PrefixTree<T> {
         Some((token, self.nodes[self.cuttable_below(node)].depth))
     }
 
-    /// The entry at or below this node that can be truncated the most.
+    /// Returns the entry at or below this node that can be truncated to the shortest length.
     fn cuttable_below(&self, mut node: usize) -> usize {
         loop {
             let here = &self.nodes[node];
@@ -275,7 +275,7 @@ impl<T> PrefixTree<T> {
         Some(Match { node, id: stored.id, length })
     }
 
-    /// The node at a place; splits an edge if needed.
+    /// Returns the node at a place. Splits an edge if needed.
     fn branch(&mut self, place: &Place) -> usize {
         let Node { depth, parent, edge, .. } = &self.nodes[place.node];
         if place.depth == *depth {
@@ -295,7 +295,7 @@ impl<T> PrefixTree<T> {
         middle
     }
 
-    /// Adds a node below `parent` with this edge.
+    /// Adds a node below `parent` with this edge. Returns `parent` if the edge is empty.
     fn grow(&mut self, parent: usize, edge: &[u32]) -> usize {
         if edge.is_empty() { parent } else { self.add(edge.to_vec(), parent) }
     }
@@ -340,7 +340,7 @@ impl<T> PrefixTree<T> {
         self.free.push(node);
     }
 
-    /// Merges a node without an entry and with one child into the child's edge. Returns the lowest changed node.
+    /// Merges a node that has one child and no entry into the edge of its child. Returns the lowest changed node.
     fn join(&mut self, node: usize) -> usize {
         let Node { children, parent, stored, .. } = &self.nodes[node];
         let only = children.values().next().filter(|_| children.len() == 1 && stored.is_none());
@@ -355,7 +355,7 @@ impl<T> PrefixTree<T> {
         parent
     }
 
-    /// Updates `shortest` from `node` upwards as far as it changes.
+    /// Updates `shortest` from `node` upwards until it no longer changes.
     fn update_shortest(&mut self, mut node: usize) {
         loop {
             let here = &self.nodes[node];

@@ -1,5 +1,5 @@
-//! A layer state that keeps every position quantized: a scale and a bias for each group of 64 numbers, as in MLX's quantized
-//! weights. What is read differs from what was written.
+//! A layer state that keeps every position, quantized with a scale and a bias for each group of 64 numbers, as in MLX's quantized
+//! weights. The values read are approximate.
 
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use super::seen::{PackedRows, Seen};
 use crate::array::slice_axis;
 use crate::error::{Error, Result};
 
-/// Numbers that share a scale and a bias.
+/// The number of values that share a scale and a bias.
 pub(crate) const GROUP: usize = 64;
 
-/// Packed numbers, scales and biases, of which the first `length` positions count.
+/// Packed numbers, scales and biases. The first `length` positions are valid.
 pub struct QuantizedCache {
     bits: i32,
     storage: Option<Storage>,
     length: usize,
-    /// `2 H` and `D` of what was added.
+    /// The dimensions `2 H` and `D` of the appended arrays.
     shape: [i32; 2],
 }
 
-/// The arrays have `[1, 2 H, capacity, ..]` each, or `[1, 1, capacity, ..]` if a group would span two heads.
+/// The arrays have the shape `[1, 2 H, capacity, ..]`, or `[1, 1, capacity, ..]` if a group would span two heads.
 enum Storage {
     Own([Buffer; 3]),
     Slot(Slot),
@@ -42,7 +42,7 @@ impl Storage {
         }
     }
 
-    /// Copies positions to the beginning of new buffers with this capacity.
+    /// Copies positions to the start of new buffers with this capacity.
     fn moved(&self, kept: Range<usize>, room: usize) -> Result<[Buffer; 3]> {
         let [numbers, scales, biases] = self.positions(kept.clone())?;
         let move_part = |part: Array| Buffer::from_array(part).moved(0..kept.len(), room);
@@ -55,12 +55,12 @@ impl QuantizedCache {
         Self { bits: i32::from(bits), storage: None, length: 0, shape: [0; 2] }
     }
 
-    /// Returns true if no group spans two heads, so that products can read the packed numbers of each head.
+    /// Returns true if no group spans two heads. Attention can then read the packed numbers of each head.
     pub(super) fn has_whole_heads(&self) -> bool {
         self.shape[1] > 0 && (self.shape[1] as usize).is_multiple_of(GROUP)
     }
 
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values.
+    /// Appends `[1, 2 H, T, D]`, keys before values. Returns all keys and all values.
     pub(super) fn append(&mut self, added: &Array) -> Result<Seen> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         self.shape = [added.dim(1), added.dim(3)];
@@ -77,7 +77,7 @@ impl QuantizedCache {
             buffer.write(start, part)?;
         }
         (self.storage, self.length) = (Some(Storage::Own(buffers)), end);
-        self.all()?.ok_or_else(|| Error::Internal("a cache is empty behind what was appended".into()))
+        self.all()?.ok_or_else(|| Error::Internal("a quantized cache is empty after an append".into()))
     }
 
     /// Returns all keys and all values; `None` before the first position.
@@ -96,7 +96,7 @@ impl QuantizedCache {
         Ok(Seen::Packed { keys, values })
     }
 
-    /// `[S, 2 H, T, D]` as packed numbers, scales and biases, `[S, 2 H, T, ..]`, or `[S, 1, T, ..]`.
+    /// Quantizes `[S, 2 H, T, D]` to packed numbers, scales and biases, `[S, 2 H, T, ..]` or `[S, 1, T, ..]` each.
     fn quantized(&self, plain: &Array) -> Result<[Array; 3]> {
         if self.has_whole_heads() {
             return Ok(quantize(plain, GROUP as i32, self.bits)?.into());
@@ -116,7 +116,7 @@ impl QuantizedCache {
         Ok(plain.reshape(&[1, count, heads, size])?.swap_axes(1, 2)?)
     }
 
-    /// The first `length` positions in buffers of their own.
+    /// Copies the first `length` positions to separate buffers.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let storage = match &self.storage {
@@ -126,7 +126,7 @@ impl QuantizedCache {
         Ok(Self { storage, length, ..*self })
     }
 
-    /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
+    /// Removes the `dropped` positions after the first `kept`. Rotates the keys after them to their new positions.
     pub(super) fn shift(
         &mut self,
         kept: usize,
@@ -155,7 +155,7 @@ impl QuantizedCache {
         self.length
     }
 
-    /// The bytes on the device, with unused positions.
+    /// The bytes on the device, including unused positions.
     pub(super) fn bytes(&self) -> usize {
         match &self.storage {
             None => 0,
@@ -164,7 +164,7 @@ impl QuantizedCache {
         }
     }
 
-    /// Returns handles of its buffers, or of the arrays of its pool.
+    /// Returns handles of its buffers, or of the pool's arrays.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match &self.storage {
             None => Vec::new(),

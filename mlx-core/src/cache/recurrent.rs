@@ -1,5 +1,5 @@
-//! A layer state of constant size: the last inputs of a convolution and the state of a recurrence. It cannot be cut. The states of a
-//! decode step are rows of shared arrays, so that the step is one update and copies nothing.
+//! A layer state of constant size: the last inputs of a convolution and the state of a recurrence. It cannot be truncated. The states
+//! of a decode step are rows of shared arrays, so that the step is one update without copies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 pub(crate) struct RecurrentArrays {
     /// The last inputs of the convolution, `[S, rows, channels]`.
     pub(crate) conv_state: Array,
-    /// The state of the recurrence, `[S, ..]` of f32. Short convolutions have none.
+    /// The state of the recurrence, `[S, ..]` of f32. Short convolutions do not have one.
     pub(crate) ssm_state: Option<Array>,
 }
 
@@ -39,7 +39,7 @@ impl RecurrentArrays {
         self.map(|array| take_rows(array, sequences))
     }
 
-    /// Concatenates the rows. Either all parts have a state of the recurrence, or none has.
+    /// Concatenates the rows. Either all parts have a recurrence state, or none has.
     fn joined(parts: &[Self]) -> Result<Self> {
         if let [only] = parts {
             return Ok(only.clone());
@@ -51,7 +51,7 @@ impl RecurrentArrays {
     }
 }
 
-/// A row of shared arrays. The lock is needed because MLX arrays cannot be shared between threads.
+/// A row of shared arrays. The lock exists because MLX arrays cannot be shared between threads.
 #[derive(Clone)]
 struct Place {
     all: Arc<Mutex<RecurrentArrays>>,
@@ -61,7 +61,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns the place of each row of `arrays`.
+    /// Returns a place for each row of `arrays`.
     fn of_all(arrays: RecurrentArrays) -> impl Iterator<Item = Self> {
         let (count, all) = (arrays.sequences(), Arc::new(Mutex::new(arrays)));
         (0..count).map(move |index| Self { all: Arc::clone(&all), index, count })
@@ -72,20 +72,20 @@ impl Place {
     }
 }
 
-/// The state of a recurrent layer. Updates replace its arrays and never change them, so a clone is a checkpoint.
+/// The state of a recurrent layer. Updates replace its arrays and never modify them, so a clone is a checkpoint.
 /// [`alone`](Self::alone) makes a clone that shares no memory with other sequences.
 #[derive(Clone, Default)]
 pub struct RecurrentState {
     place: Option<Place>,
-    /// The bytes of its row. Updates do not change them.
+    /// The bytes of its row. Updates do not change this number.
     bytes: usize,
     length: usize,
-    /// The states before each update while they are [recorded](Self::record_snapshots).
+    /// The states before each update, while [recording](Self::record_snapshots).
     snapshots: Option<Vec<Self>>,
 }
 
 impl RecurrentState {
-    /// Creates a state from the [contents](Self::contents) of one with this length.
+    /// Creates a state from the [contents](Self::contents) of a state with this length.
     pub(super) fn from_contents(arrays: &[Array], length: usize) -> Result<Self> {
         let mut arrays = arrays.iter().map(|array| array.expand_dims(0));
         let (conv_state, ssm_state) = (arrays.next().transpose()?, arrays.next().transpose()?);
@@ -100,8 +100,8 @@ impl RecurrentState {
         self.place.as_ref().map(|place| place.all().of(&[place.index])).transpose()
     }
 
-    /// Returns arrays with a row for each of these states, in their order. `empty` makes the row of a state without rows. Copies nothing if
-    /// the states are all rows of one array, in order.
+    /// Returns arrays with a row for each state, in this order. `empty` creates the row of a state that has none yet. Copies nothing if the
+    /// states are all rows of one array, in order.
     pub(crate) fn side_by_side(
         states: &[&Self],
         empty: impl Fn() -> Result<RecurrentArrays>,
@@ -118,14 +118,14 @@ impl RecurrentState {
         RecurrentArrays::joined(&parts.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Moves each of these states to the next length, with its row of `all`.
+    /// Advances each state by one position, with its row of `all`.
     pub(crate) fn replace_all(states: &mut [&mut Self], all: RecurrentArrays) {
         for (state, place) in states.iter_mut().zip(Place::of_all(all)) {
             state.put(place, 1);
         }
     }
 
-    /// Moves the state `count` positions on, with arrays of one row.
+    /// Advances the state by `count` positions, with arrays of one row.
     pub(crate) fn replace(&mut self, arrays: RecurrentArrays, count: usize) {
         if let Some(place) = Place::of_all(arrays).next() {
             self.put(place, count);
@@ -144,12 +144,12 @@ impl RecurrentState {
         self.length += count;
     }
 
-    /// Lets updates record the states that they replace, so that it can be cut to their lengths; or drops the recorded ones.
+    /// Starts to record the states that updates replace, so that it can be truncated to their lengths. If `on` is false, drops them and stops.
     pub(super) fn record_snapshots(&mut self, on: bool) {
         self.snapshots = on.then(Vec::new);
     }
 
-    /// The shortest length that it can be cut to.
+    /// The shortest length that it can be truncated to.
     pub(super) fn shortest_cut(&self) -> usize {
         self.snapshots
             .as_ref()
@@ -185,7 +185,7 @@ impl RecurrentState {
         Ok(Self { place, snapshots: None, ..self.clone() })
     }
 
-    /// Its conv_state, `[rows, channels]`, and its ssm_state.
+    /// Returns its `conv_state`, `[rows, channels]`, and its `ssm_state`.
     pub(super) fn contents(&self) -> Result<Vec<Array>> {
         let Some(own) = self.own_arrays()? else { return Ok(Vec::new()) };
         own.arrays().map(|array| Ok(array.squeeze_axes(&[0])?)).collect()

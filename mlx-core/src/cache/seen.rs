@@ -5,7 +5,7 @@ use mlx_rs::Array;
 use crate::array::slice_axis;
 use crate::error::{Error, Result};
 
-/// Keys and values of one sequence, or of several side by side.
+/// Keys and values of one sequence or of several.
 #[derive(Clone)]
 pub(crate) enum Seen {
     /// `[S, H, positions, D]` each.
@@ -24,7 +24,7 @@ pub(crate) enum Seen {
     },
 }
 
-/// Rows that are quantized along their last axis.
+/// Rows quantized along their last axis.
 #[derive(Clone)]
 pub(crate) struct PackedRows {
     /// Packed numbers, scales and biases, `[S, H, positions, ..]` each.
@@ -46,12 +46,12 @@ impl PackedRows {
 }
 
 impl Seen {
-    /// Converts the arrays of a pool, or fails if the pool has another number of them.
+    /// Converts the arrays of a pool; fails if the pool has a different number of arrays.
     pub(super) fn parts<const N: usize>(parts: Vec<Array>) -> Result<[Array; N]> {
-        parts.try_into().map_err(|_| Error::Internal("a pool has parts of another kind of layer".into()))
+        parts.try_into().map_err(|_| Error::Internal("a pool has arrays of another kind of layer".into()))
     }
 
-    /// Keys and values.
+    /// Converts the arrays of a pool to keys and values.
     pub(super) fn pair(parts: Vec<Array>) -> Result<Self> {
         let [keys, values] = Self::parts(parts)?;
         Ok(Self::Plain { keys, values })

@@ -1,4 +1,4 @@
-//! The state of one sequence: that of all layers, and how it goes back.
+//! The state of one sequence across all layers, with checkpoints and rollback.
 
 use std::ops::Range;
 
@@ -11,36 +11,36 @@ use super::state_store::{StateStore, StoreInfo};
 use super::variant::Variant;
 use crate::error::Result;
 
-/// Everything that a model keeps of one sequence. All layers have the same number of positions between passes;
-/// a pass extends them one after the other.
+/// The complete state of one sequence in a model. Between passes, all layers have the same number of positions. A pass extends
+/// one layer after the other.
 pub struct SequenceState {
     pub(super) layers: Vec<LayerState>,
     variant: Variant,
-    /// Positions that context shifts removed.
+    /// The number of positions that context shifts removed.
     dropped: usize,
-    /// How far the positions of the next rows are behind their places: pictures take fewer positions than rows.
+    /// The position of the next row minus its index. It is negative after pictures, which take fewer positions than rows.
     position_shift: i32,
-    /// The positions that memory was promised for.
+    /// The number of positions for which memory was promised.
     promised: usize,
     checkpoints: Checkpoints,
-    /// The layers after these ones that the model stores itself.
+    /// Layers after these, which the model stores itself.
     store: Option<Box<dyn StateStore>>,
 }
 
-/// How far a state went back.
+/// The result of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a state may not have the length that was asked for"]
 pub enum Rollback {
-    /// It has the length that was asked for.
+    /// The state has the requested length.
     Done,
-    /// It has this length, that of an earlier checkpoint. The positions in between are to be computed again.
+    /// The state has this length, that of an earlier checkpoint. The positions up to the requested length must be recomputed.
     Earlier(usize),
-    /// It is unchanged, and cannot go back so far. The sequence needs a new state.
+    /// The state is unchanged, because it cannot go back that far. The sequence needs a new state.
     StartOver,
 }
 
 impl SequenceState {
-    /// An empty state of these layers, for passes of this variant.
+    /// Creates an empty state with these layers, for passes of this variant.
     pub(crate) fn new(layers: Vec<LayerState>, variant: Variant) -> Self {
         Self {
             layers,
@@ -64,7 +64,7 @@ impl SequenceState {
         self.store.as_deref_mut()
     }
 
-    /// Whether all layers are in this value.
+    /// Returns true if all layers are in this value, and none in a store.
     pub(super) fn has_all_layers(&self) -> bool {
         self.store.is_none()
     }
@@ -73,7 +73,7 @@ impl SequenceState {
         self.store.as_ref().map_or_else(StoreInfo::default, |store| store.info())
     }
 
-    /// The same, empty, with keys and values quantized to so many bits in all layers that keep every position.
+    /// Makes an empty state quantize keys and values to this many bits, in all layers that keep every position.
     #[must_use]
     pub(crate) fn quantized(mut self, bits: u8) -> Self {
         if let Some(store) = &mut self.store {
@@ -83,33 +83,33 @@ impl SequenceState {
         Self { layers, ..self }
     }
 
-    /// How it was computed. Only states of the same variant can stand in for each other.
+    /// The variant that it was computed with. Only states of the same variant are interchangeable.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// How far the positions of the next rows are behind their places.
+    /// The position of the next row minus its index.
     pub(crate) fn position_shift(&self) -> i32 {
         self.position_shift
     }
 
-    /// Sets that for the rows of the next passes.
+    /// Sets the [position shift](Self::position_shift) for the next passes.
     pub(crate) fn set_position_shift(&mut self, shift: i32) {
         self.position_shift = shift;
     }
 
-    /// The positions that memory was promised for; 0 by default.
+    /// The number of positions for which memory was promised; 0 by default.
     pub(crate) fn promised(&self) -> usize {
         self.promised
     }
 
-    /// Stores the number of positions that memory was promised for. The slots of a pool may be longer than a state needs, as long as the
-    /// promises to all states of the pool pay for them.
+    /// Sets the number of positions for which memory was promised. The slots of a pool may be longer than a state needs if the
+    /// promises to all its states cover them.
     pub fn promise(&mut self, positions: usize) {
         self.promised = positions;
     }
 
-    /// The number of positions that all layers have. In the middle of a pass the first layers have more.
+    /// The number of positions in all layers. In the middle of a pass the first layers have more.
     pub fn offset(&self) -> usize {
         match &self.store {
             Some(store) => store.info().positions,
@@ -117,13 +117,13 @@ impl SequenceState {
         }
     }
 
-    /// The number of tokens that it has seen: more than it has positions after a context shift.
+    /// The number of tokens processed. After a context shift it exceeds the number of positions.
     pub fn seen(&self) -> usize {
         self.offset() + self.dropped
     }
 
-    /// Removes `dropped` positions behind the first `kept`; those behind them move up. `rotate` gives a layer's keys as they are so
-    /// many positions earlier.
+    /// Removes the `dropped` positions after the first `kept`. Later positions move up. `rotate` takes a layer's index and its keys, and
+    /// returns the keys rotated to their new positions.
     pub(crate) fn shift(
         &mut self,
         kept: usize,
@@ -141,8 +141,8 @@ impl SequenceState {
         Ok(())
     }
 
-    /// The shortest length that it can be cut to without a checkpoint: 0 if it has all positions. A layer with a sliding window has
-    /// dropped what its next row does not see, a recurrent one cannot be cut; after a context shift no state can.
+    /// The shortest length that it can be truncated to without a checkpoint; 0 if it has all positions. A sliding-window layer drops old
+    /// positions, and a recurrent layer cannot be truncated. After a context shift, no state can.
     pub fn shortest_cut(&self) -> usize {
         if self.dropped > 0 {
             return usize::MAX;
@@ -151,7 +151,7 @@ impl SequenceState {
         self.store_info().shortest_cut.max(here)
     }
 
-    /// The longest length up to `length` that it can go back to: that length itself, or a checkpoint before it, or 0, a new state.
+    /// Returns the longest length up to `length` that it can go back to: `length` itself, a checkpoint, or 0 for a new state.
     pub fn nearest(&self, length: usize) -> usize {
         if length >= self.shortest_cut() {
             return length.min(self.offset());
@@ -159,12 +159,12 @@ impl SequenceState {
         self.checkpoints.last_until(length).map_or(0, |checkpoint| checkpoint.length)
     }
 
-    /// Whether [`nearest`](Self::nearest) needs checkpoints to go back any further than a pass or two.
+    /// Returns true if it can go back further than a pass or two only with checkpoints.
     pub fn needs_checkpoints(&self) -> bool {
         self.layers.iter().any(|layer| !layer.keeps_all()) || self.store_info().needs_checkpoints
     }
 
-    /// Lets recurrent layers snapshot their state at each row, so that it can be cut to each length in between; or drops the snapshots.
+    /// Makes recurrent layers snapshot their state at each row, so that it can be truncated to any of them. If `on` is false, drops the snapshots.
     pub(crate) fn record_snapshots(&mut self, on: bool) {
         for layer in &mut self.layers {
             if let LayerState::Recurrent(state) = layer {
@@ -176,14 +176,14 @@ impl SequenceState {
         }
     }
 
-    /// Whether some of its layers are recurrent.
+    /// Returns true if some layers are recurrent.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, LayerState::Recurrent(_)))
             || self.store_info().is_recurrent
     }
 
-    /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
-    /// checkpoint stays when others are evicted. It costs nothing in layers that can be cut, and a copy of the window in layers with one.
+    /// Records a checkpoint, so that [`rollback`](Self::rollback) can return to the present length at any later time. A `marked` checkpoint
+    /// stays when others are evicted. Sliding-window layers copy their window; layers that can be truncated copy nothing.
     pub fn checkpoint(&mut self, marked: bool) -> Result<()> {
         if self.dropped == 0 && self.offset() > 0 && self.needs_checkpoints() {
             let layers = self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>()?;
@@ -195,7 +195,7 @@ impl SequenceState {
         Ok(())
     }
 
-    /// What its layers need to go back to `length`, its own or that of a checkpoint; `None` if it is neither.
+    /// Returns the checkpoints of its layers at `length`, which must be its own length or that of a checkpoint; otherwise `None`.
     pub(super) fn checkpoint_at(&self, length: usize) -> Result<Option<Vec<LayerCheckpoint>>> {
         if length == self.offset() {
             return self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>().map(Some);
@@ -203,17 +203,17 @@ impl SequenceState {
         Ok(self.checkpoints.last_until(length).filter(|it| it.length == length).map(|it| it.layers.clone()))
     }
 
-    /// The lengths of its checkpoints, rising.
+    /// The lengths of its checkpoints, ascending.
     pub fn checkpoints(&self) -> impl Iterator<Item = usize> {
         self.checkpoints.lengths()
     }
 
-    /// The bytes of its checkpoints, some of which may be the state's own, too.
+    /// The bytes of its checkpoints. Its layers may use some of this memory, too.
     pub fn checkpoint_bytes(&self) -> usize {
         self.checkpoints.bytes().max(self.store_info().checkpoint_bytes)
     }
 
-    /// Drops all checkpoints; gives their bytes.
+    /// Drops all checkpoints. Returns their bytes.
     pub fn drop_checkpoints(&mut self) -> usize {
         let bytes = self.checkpoint_bytes();
         self.checkpoints.clear();
@@ -223,7 +223,7 @@ impl SequenceState {
         bytes
     }
 
-    /// Drops the checkpoint whose loss makes the smallest gap; returns its length and bytes.
+    /// Evicts the checkpoint whose removal leaves the smallest gap. Returns its length and the freed bytes.
     pub fn evict_checkpoint(&mut self) -> Option<(usize, usize)> {
         let before = self.checkpoint_bytes();
         let (length, _) = self.checkpoints.evict_one()?;
@@ -233,7 +233,7 @@ impl SequenceState {
         Some((length, before.saturating_sub(self.checkpoint_bytes())))
     }
 
-    /// Goes back to the first `length` positions, or to a checkpoint before them.
+    /// Goes back to the first `length` positions, or else to the last checkpoint before them.
     pub fn rollback(&mut self, length: usize) -> Rollback {
         let outcome = self.roll_back_here(length);
         let reached = match outcome {
@@ -264,8 +264,8 @@ impl SequenceState {
         if found == length { Rollback::Done } else { Rollback::Earlier(found) }
     }
 
-    /// A state of its own that goes on after the first `length` positions of this one, with the same bits and with the checkpoints up
-    /// to there; `None` if this one cannot [go back](Self::nearest) there. At a length that this one does not have yet, a copy of all of it.
+    /// Copies the first `length` positions, with the checkpoints up to there, into a separate state with the same bits. Returns `None` if
+    /// this state cannot [go back](Self::nearest) to `length`. If `length` exceeds its own length, copies the whole state.
     pub fn fork(&self, length: usize) -> Result<Option<Self>> {
         let layers: Vec<LayerState> = if length >= self.shortest_cut() {
             self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?
@@ -280,29 +280,29 @@ impl SequenceState {
         Ok(Some(Self { checkpoints, store, ..Self::new(layers, self.variant) }))
     }
 
-    /// The bytes of device memory that its layers hold, here or in the model's store, whichever are more;
-    /// [checkpoints](Self::checkpoint_bytes) hold others.
+    /// The bytes of device memory of its layers: the larger of the layers in this value and those in the store. Excludes
+    /// [checkpoints](Self::checkpoint_bytes).
     pub fn bytes(&self) -> usize {
         let here: usize = self.layers.iter().map(LayerState::bytes).sum();
         here.max(self.store_info().bytes)
     }
 
-    /// Starts to compute what is pending and returns at once.
+    /// Starts pending computations and returns at once.
     pub fn start(&self) -> Result<()> {
         Ok(async_eval(&self.arrays())?)
     }
 
-    /// Computes what is pending, so that no graph grows from pass to pass.
+    /// Evaluates pending computations, so that no graph grows from pass to pass.
     pub fn eval(&self) -> Result<()> {
         Ok(eval(&self.arrays())?)
     }
 
-    /// The states at these places, in the order in which the model made them.
+    /// The states of these layers, in the order in which the model created them.
     pub(crate) fn layers_mut(&mut self, places: Range<usize>) -> &mut [LayerState] {
         &mut self.layers[places]
     }
 
-    /// Whether its positions are in buffers with those of other sequences, which it keeps in memory. A fork is not.
+    /// Returns true if its positions share buffers with other sequences, and so keep these buffers in memory. A fork is never pooled.
     pub fn is_pooled(&self) -> bool {
         self.layers.iter().any(LayerState::is_pooled) || self.store_info().is_pooled
     }

@@ -1,5 +1,5 @@
-//! A layer state for attention that looks back a fixed number of positions. Older positions are dropped rarely and many at once,
-//! so that the rest stays contiguous and in order.
+//! A layer state for sliding-window attention. It drops older positions rarely and many at once, so that the remaining ones stay
+//! contiguous and in order.
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use super::pool::{Pooled, Slot};
 use super::seen::Seen;
 use crate::error::{Error, Result};
 
-/// A full buffer makes room for at least this many positions, so that it is seldom moved.
+/// The minimum number of free positions after a full buffer was moved, so that moves are rare.
 const SPARE: usize = 64;
 
-/// The most places that the buffer has for a sequence of `tokens` tokens, of which a pass adds up to `run`.
+/// Returns the maximum capacity of the buffer for a sequence of `tokens` tokens, added in passes of up to `run`.
 pub(super) fn sliding_capacity(window: usize, tokens: usize, run: usize) -> usize {
     capacity(tokens).min((window + run.max(SPARE)).next_multiple_of(SPARE))
 }
 
-/// Positions of a sliding window, in a buffer of their own or in a slot of a pool.
+/// The positions of a sliding window, in a separate buffer or in a slot of a pool.
 pub struct SlidingCache {
     own: SlidingBuffer,
-    /// The slot of the positions. The buffer is empty then.
+    /// The slot with the positions. If it is set, the buffer is empty.
     slot: Option<Slot>,
 }
 
 impl SlidingCache {
-    /// An empty one. A row sees `window` positions, itself included; at least 1.
+    /// Creates an empty state. A row attends to `window` positions, including its own; at least 1.
     pub(super) fn new(window: usize) -> Self {
         Self::from(SlidingBuffer::new(window))
     }
@@ -42,14 +42,14 @@ impl SlidingCache {
         Ok(())
     }
 
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives the keys and the values, `[1, H, seen, D]` each, that at least one
-    /// of the new rows sees.
+    /// Appends `[1, 2 H, T, D]`, keys before values. Returns the keys and the values, `[1, H, seen, D]` each, that at least one of the
+    /// new rows attends to.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         self.settle()?;
         self.own.append(added)
     }
 
-    /// Returns the keys and values that the newest `count` rows see; `None` before the first position.
+    /// Returns the keys and values that the newest `count` rows attend to; `None` before the first position.
     pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
         let Some(slot) = &self.slot else { return self.own.seen(count) };
         let length = self.own.length;
@@ -60,7 +60,7 @@ impl SlidingCache {
         Ok(Some((keys, values)))
     }
 
-    /// Copies the window at `length` to a new buffer. The caller must check that the state still has its positions.
+    /// Copies the window at `length` to a new buffer. The caller must check that the state still has these positions.
     pub(super) fn fork(&self, length: usize) -> Result<SlidingBuffer> {
         let Some(slot) = &self.slot else { return self.own.fork(length) };
         let length = length.min(self.own.length);
@@ -80,12 +80,12 @@ impl SlidingCache {
         self.own.fill(newest, length)
     }
 
-    /// The shortest length whose next row has all positions that it sees.
+    /// The shortest length at which the next row still has all positions that it attends to.
     pub(super) fn shortest_cut(&self) -> usize {
         self.own.shortest_cut()
     }
 
-    /// Removes the positions from `length` on. The caller has checked that the state reaches back so far.
+    /// Removes the positions from `length` on. The caller must check that the state can be truncated there.
     pub(super) fn truncate(&mut self, length: usize) {
         self.own.length = self.own.length.min(length);
     }
@@ -101,7 +101,7 @@ impl SlidingCache {
         }
     }
 
-    /// Returns handles of its buffer, or of the arrays of its pool.
+    /// Returns handles of its buffer, or of the pool's arrays.
     pub(super) fn arrays(&self) -> Vec<Array> {
         match &self.slot {
             Some(slot) => slot.arrays(),
@@ -159,35 +159,35 @@ impl Pooled for SlidingCache {
     }
 }
 
-/// The positions from `first` on. The next row sees the last `window` positions, including its own.
+/// The positions from `first` on. The next row attends to the last `window` positions, including its own.
 #[derive(Clone)]
 pub(super) struct SlidingBuffer {
     window: usize,
-    /// Position `first` is at place 0.
+    /// Its first element is position `first`.
     buffer: Option<Buffer>,
     first: usize,
     length: usize,
 }
 
 impl SlidingBuffer {
-    /// An empty one. A row sees `window` positions, itself included; at least 1.
+    /// Creates an empty buffer. A row attends to `window` positions, including its own; at least 1.
     fn new(window: usize) -> Self {
         Self { window, buffer: None, first: 0, length: 0 }
     }
 
-    /// The oldest position that a row at `position` sees.
+    /// Returns the oldest position that a row at `position` attends to.
     fn oldest(&self, position: usize) -> usize {
         (position + 1).saturating_sub(self.window)
     }
 
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives the keys and the values, `[1, H, seen, D]` each, that at least one
-    /// of the new rows sees.
+    /// Appends `[1, 2 H, T, D]`, keys before values. Returns the keys and the values, `[1, H, seen, D]` each, that at least one of the
+    /// new rows attends to.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let count = added.dim(2) as usize;
         let (start, end) = (self.length, self.length + count);
         let oldest = self.oldest(start);
         let capacity = sliding_capacity(self.window, end - oldest, count);
-        // Moved out: a second handle would make the write copy the buffer.
+        // Taken out, because a second handle would make MLX copy the buffer at the write.
         let mut buffer = match self.buffer.take() {
             Some(buffer) if end - self.first <= buffer.capacity() => buffer,
             Some(buffer) => {
@@ -204,7 +204,7 @@ impl SlidingBuffer {
         Ok(view)
     }
 
-    /// Returns the keys and values that the newest `count` rows see; `None` before the first position.
+    /// Returns the keys and values that the newest `count` rows attend to; `None` before the first position.
     pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
         let oldest = self.oldest(self.length.saturating_sub(count)).max(self.first);
         let places = oldest - self.first..self.length - self.first;
@@ -215,7 +215,7 @@ impl SlidingBuffer {
     pub(super) fn fill(&mut self, newest: Option<Array>, length: usize) -> Result<()> {
         let kept = newest.as_ref().map_or(0, |newest| newest.dim(2) as usize);
         if kept > length || self.oldest(length) < length - kept {
-            return Err(Error::Cache("a saved window lacks positions".into()));
+            return Err(Error::Cache("a saved sliding window has too few positions".into()));
         }
         self.buffer =
             newest.map(|newest| Buffer::from_array(newest).moved(0..kept, kept + SPARE)).transpose()?;
@@ -223,20 +223,20 @@ impl SlidingBuffer {
         Ok(())
     }
 
-    /// The newest positions alone, `[1, 2 H, n, D]`.
+    /// Returns the positions of the buffer, `[1, 2 H, n, D]`; `None` if it is empty.
     pub(super) fn newest(&self) -> Result<Option<Array>> {
         let places = 0..self.length - self.first;
         let filled = self.buffer.as_ref().filter(|_| !places.is_empty());
         filled.map(|buffer| buffer.part(places.clone())).transpose()
     }
 
-    /// The shortest length whose next row has all positions that it sees.
+    /// The shortest length at which the next row still has all positions that it attends to.
     pub(super) fn shortest_cut(&self) -> usize {
         let all = if self.first == 0 { 0 } else { self.first + self.window - 1 };
         all.min(self.length)
     }
 
-    /// Copies the window at `length` to a new buffer. The caller must check that the state still has its positions.
+    /// Copies the window at `length` to a new buffer. The caller must check that the state still has these positions.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let first = self.oldest(length).max(self.first);
@@ -248,7 +248,7 @@ impl SlidingBuffer {
             }
             _ => None,
         };
-        // Without a buffer the next position is the first that counts.
+        // Without a buffer, the window starts at the next position.
         let first = if buffer.is_some() { first } else { length };
         Ok(Self { window: self.window, buffer, first, length })
     }

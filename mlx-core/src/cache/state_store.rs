@@ -1,56 +1,56 @@
-//! Layers of a state that its model stores itself. A state of sequences treats them like its other layers.
+//! Layers of a state that the model stores outside of it. A sequence state treats them like its other layers.
 
 use std::any::Any;
 
 use crate::error::Result;
 
-/// The size of stored layers, and the ways back from it.
+/// The sizes of stored layers and the limits of their rollback.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StoreInfo {
     /// The number of positions of every layer.
     pub(crate) positions: usize,
-    /// The shortest length that the layers can be cut to without a checkpoint.
+    /// The shortest length that the layers can be truncated to without a checkpoint.
     pub(crate) shortest_cut: usize,
     /// Bytes of device memory, without checkpoints.
     pub(crate) bytes: usize,
     /// Bytes of checkpoints.
     pub(crate) checkpoint_bytes: usize,
-    /// Whether the layers are in buffers with those of other sequences.
+    /// True if the layers share buffers with other sequences.
     pub(crate) is_pooled: bool,
-    /// Whether some layers can be cut to checkpoints only.
+    /// True if some layers can be truncated only to checkpoints.
     pub(crate) needs_checkpoints: bool,
-    /// Whether some layers are recurrent.
+    /// True if some layers are recurrent.
     pub(crate) is_recurrent: bool,
 }
 
-/// Layers of one state that its model stores. Changes are those of [`SequenceState`](super::SequenceState), in the same order; they may be
-/// slow. A change without a result that fails is reported by the next pass.
+/// The layers of one state that its model stores. It receives all changes of
+/// [`SequenceState`](super::SequenceState) in their order; they may be slow. If a change without a result fails, the next pass reports it.
 pub(crate) trait StateStore: Send {
     fn info(&self) -> StoreInfo;
 
-    /// Stores keys and values of an empty state in so many bits.
+    /// Quantizes keys and values of an empty state to this many bits.
     fn quantize(&mut self, bits: u8);
 
     /// Removes `dropped` positions after the first `kept`.
     fn shift(&mut self, kept: usize, dropped: usize) -> Result<()>;
 
-    /// Makes the layers able to return to their present length.
+    /// Records a checkpoint at the present length.
     fn checkpoint(&mut self, marked: bool) -> Result<()>;
 
-    /// Goes back to a length, its own or that of a checkpoint.
+    /// Goes back to a length: that of the present state or of a checkpoint.
     fn rollback(&mut self, length: usize);
 
-    /// Drops the checkpoint whose loss makes the smallest gap.
+    /// Evicts the checkpoint whose removal leaves the smallest gap.
     fn evict_checkpoint(&mut self);
 
     fn drop_checkpoints(&mut self);
 
-    /// Lets recurrent layers snapshot their state at each row, or drops the snapshots.
+    /// Starts to snapshot the state of recurrent layers at each row. If `on` is false, drops the snapshots and stops.
     fn record_snapshots(&mut self, on: bool);
 
-    /// Copies the first `length` positions into the layers of another state.
+    /// Copies the first `length` positions to the layers of another state.
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>>;
 
-    /// For the model, which knows the type.
+    /// Returns the store for a downcast by the model, which knows its type.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }

@@ -12,16 +12,16 @@ use crate::array::{slice_axis, take_rows};
 use crate::error::{Error, Result};
 use crate::mlx_sys::scatter;
 
-/// The maximum number of rows of one sequence. The ring of a sliding window has 64 positions more than the window.
+/// The maximum number of rows per sequence. The ring of a sliding window has 64 positions more than the window.
 const MOST_ROWS: usize = 16;
 
 /// The rows of a decode step.
 pub(crate) struct StepRows<'a> {
-    /// The state that each row extends. Rows of one state are in the order of their positions.
+    /// The state that each row extends. The rows of a state are in the order of their positions.
     pub(crate) states: &'a [usize],
-    /// The positions that memory was promised for, by state.
+    /// The number of positions for which memory was promised, per state.
     pub(crate) promised: &'a [usize],
-    /// Index arrays that the layers of the pass share.
+    /// Index arrays shared by the layers of the pass.
     pub(crate) columns: &'a Columns,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct StepRows<'a> {
 pub(crate) struct Columns(RefCell<Vec<(Vec<i32>, Array)>>);
 
 impl Columns {
-    /// Returns the index of one column for each slot, for rows of this shape, `[slots, H, 1, D]`.
+    /// Returns an array with the column index of each slot, for rows of this shape, `[slots, H, 1, D]`.
     fn of(&self, columns: &[i32], shape: &[i32]) -> Result<Array> {
         let mut known = self.0.borrow_mut();
         let same = |(known, array): &&(Vec<i32>, Array)| known == columns && array.shape() == shape;
@@ -47,11 +47,11 @@ impl Columns {
 pub(crate) struct Bucket {
     /// The row at each place. Places without a row repeat one.
     pub(crate) row_of_place: Vec<usize>,
-    /// The rows, each with its place.
+    /// Pairs of a row and its place.
     pub(crate) places: Vec<(usize, usize)>,
-    /// The number of places of a slot.
+    /// The number of places per slot.
     pub(crate) most: usize,
-    /// The last position that each place sees; 0 for places without a row.
+    /// The last position that each place attends to; 0 for places without a row.
     pub(crate) last: Vec<i32>,
     /// Keys and values, `[slots, H, columns, D]` each. Some columns are unused, so that shapes stay the same for many steps.
     pub(crate) seen: Seen,
@@ -87,7 +87,7 @@ pub(crate) fn seen_rows(states: &mut [&mut LayerState], rows: &StepRows) -> Resu
     lists.iter().map(|list| bucket(&members, list)).collect::<Result<_>>().map(Some)
 }
 
-/// Returns the states with rows, before or after these are appended.
+/// Returns the states with rows, before or after the rows are appended.
 fn members<'a>(
     states: &'a mut [&mut LayerState],
     rows: &StepRows,
@@ -126,7 +126,7 @@ fn write(members: &[Member], list: &[usize], added: &[Array], known: &Columns) -
     let vector = |values: &[i32]| Array::from_slice(values, &[values.len() as i32]);
     let mut pool = slot.lock();
     let one_a_slot = slots.iter().copied().eq(0..pool.taken.len() as i32);
-    // The pool drops its handle of the old array, so MLX writes in place.
+    // Each assignment drops the old array, so that MLX writes in place.
     for (part, added) in pool.parts.iter_mut().zip(added) {
         let own = take_rows(added, &rows)?;
         *part = if one_a_slot {
@@ -143,7 +143,7 @@ fn slot_of<'a>(members: &'a [Member], list: &[usize]) -> Option<&'a Slot> {
     members[*list.first()?].state.slot()
 }
 
-/// Returns the places of these members of one pool, which are in the order of their slots, after their rows were appended.
+/// Returns the places of these members of one pool, in the order of their slots, after their rows were appended.
 fn bucket(members: &[Member], list: &[usize]) -> Result<Bucket> {
     let pooled = || list.iter().filter_map(|&member| Some((&members[member], members[member].state.slot()?)));
     let (Some((first, slot)), Some((_, last_slot))) = (pooled().next(), pooled().next_back()) else {

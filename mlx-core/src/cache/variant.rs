@@ -1,15 +1,15 @@
-//! Which of a model's ways of computing a state a state was computed in.
+//! The variant of a model's computation that produced a state.
 
 use serde::{Deserialize, Serialize};
 
-/// One of the ways in which a model computes states. What it means is the model's affair
-/// ([`ModelSpec::variant`](crate::model::ModelSpec::variant)); everything else compares variants for equality: a state can stand
-/// in for another one only if both have the same variant.
+/// One of the ways in which a model computes states. Only the model knows its meaning
+/// ([`ModelSpec::variant`](crate::model::ModelSpec::variant)). Other code only compares variants: two states are interchangeable only
+/// if their variants are equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Variant(u8);
 
 impl Variant {
-    /// The variant that a model numbers `index`; 0 is the default.
+    /// Creates the variant with this number; 0 is the default.
     pub(crate) const fn new(index: u8) -> Self {
         Self(index)
     }

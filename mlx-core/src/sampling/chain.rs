@@ -7,7 +7,7 @@ use super::parameters::SamplingParams;
 use super::params::Xtc;
 use super::scan::Scan;
 
-/// A filter that is on, with its setting.
+/// An enabled filter with its setting.
 #[derive(Debug, Clone, Copy)]
 enum Filter {
     TopK(usize),
@@ -17,8 +17,8 @@ enum Filter {
     Xtc(Xtc),
 }
 
-/// The filters that are on. A new filter is a variant of [`Filter`], a line in [`Chain::new`] and an arm in [`Chain::apply`];
-/// one that can start from a row cheaply gets an arm in [`Chain::start`], too.
+/// The enabled filters. To add one, add a variant to [`Filter`], a line to [`Chain::new`] and an arm to [`Chain::apply`]. If it can
+/// start cheaply from a row, also add an arm to [`Chain::start`].
 #[derive(Debug)]
 pub(super) struct Chain {
     filters: Vec<Filter>,
@@ -40,8 +40,8 @@ impl Chain {
         Self { filters: filters.into_iter().flatten().collect(), protected }
     }
 
-    /// Leaves in `pool` what the filters leave of the row that `scan` has read; false if none of them runs. `gate` is the uniform number that
-    /// decides whether XTC runs.
+    /// Filters the row that `scan` has read into `pool`. Returns false if no filter runs. XTC runs if the uniform number `gate` is below its
+    /// probability.
     pub(super) fn filter(&self, row: &[f32], scan: &Scan, gate: f64, pool: &mut Candidates) -> bool {
         let runs = |filter: &&Filter| match filter {
             Filter::Xtc(xtc) => gate < f64::from(xtc.probability),
@@ -56,7 +56,7 @@ impl Chain {
         true
     }
 
-    /// About how often a draw reads the row, in passes that only compare.
+    /// The approximate cost of a draw, in passes over the row that only compare.
     pub(super) fn cost(&self) -> usize {
         match self.filters.first() {
             Some(Filter::TopK(_) | Filter::MinP(_)) => 2,
@@ -65,7 +65,7 @@ impl Chain {
         }
     }
 
-    /// Applies the first filter, which takes no more of the row than it needs.
+    /// Applies the first filter to the row. It copies only the candidates that it needs.
     fn start(&self, filter: Filter, row: &[f32], scan: &Scan, pool: &mut Candidates) {
         match filter {
             Filter::TopK(count) => pool.top_k_of_row(row, scan, count),

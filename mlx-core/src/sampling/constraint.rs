@@ -1,4 +1,4 @@
-//! The interface of grammars: a follower of the history that decides which tokens may come next.
+//! The interface of constraints, such as grammars: followers of the history that decide which tokens may come next.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use crate::error::Result;
 
 /// A follower of the history that forbids tokens.
 pub trait Constraint: Send {
-    /// Catches up with `history` and computes what [`Constraint::restrict`] will need, while there is time. It changes nothing
-    /// but when the work is done.
+    /// Catches up with `history` and precomputes the data for [`Constraint::restrict`] while there is time. It changes only when the work
+    /// is done, not the result.
     fn prepare(&mut self, _history: &TokenHistory) {}
 
-    /// How long the latest preparation took.
+    /// The duration of the latest preparation.
     fn cost(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The bytes that must come next, whichever tokens write them; empty where that is not known. It changes nothing.
+    /// Returns the bytes that must come next, in whatever tokens; empty if unknown. Has no visible effect.
     fn forced_bytes(&mut self, _history: &TokenHistory) -> Vec<u8> {
         Vec::new()
     }
 
-    /// How many of these tokens may come next, one after the other, as far as that is known. It changes nothing.
+    /// Returns how many of these tokens may come next in sequence, as far as known. Has no visible effect.
     fn admits(&mut self, _history: &TokenHistory, tokens: &[u32]) -> usize {
         tokens.len()
     }
 
-    /// Catches up with `history` and removes from `allowed`, which holds every token of the row, those that may not come
-    /// next. An error ends this sequence alone.
+    /// Catches up with `history`, then removes the tokens that may not come next from `allowed`, which initially contains the whole
+    /// vocabulary. An error ends only this sequence.
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()>;
 }
 
@@ -39,14 +39,14 @@ pub struct TokenMask {
 }
 
 impl TokenMask {
-    /// Makes it the set of all ids below `width`, keeping its memory.
+    /// Makes it the set of all ids below `width`. Reuses its memory.
     pub fn allow_all(&mut self, width: usize) {
         self.words.clear();
         self.words.resize(width.div_ceil(64), u64::MAX);
         self.width = width;
     }
 
-    /// A set of ids below `width`: those whose bits are set, from the lowest bit of the first word on.
+    /// Creates a set of ids below `width` from a bit mask. Bit 0 of the first word is id 0.
     pub fn from_words(words: &[u32], width: usize) -> Self {
         let pair = |pair: &[u32]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 32;
         Self { words: words.chunks(2).map(pair).collect(), width }
@@ -63,14 +63,14 @@ impl TokenMask {
         self.words.fill(0);
     }
 
-    /// Adds an id; ids beyond the row are ignored.
+    /// Adds an id. Ids outside of the row are ignored.
     pub fn allow(&mut self, token: u32) {
         if let Some(word) = self.words.get_mut(token as usize / 64) {
             *word |= 1 << (token % 64);
         }
     }
 
-    /// Whether an id is in the set.
+    /// Returns true if an id is in the set.
     pub fn allows(&self, token: u32) -> bool {
         self.words.get(token as usize / 64).is_some_and(|word| word >> (token % 64) & 1 == 1)
     }
@@ -82,7 +82,7 @@ impl TokenMask {
         }
     }
 
-    /// Makes the logits of all other ids minus infinity.
+    /// Sets the logits of all other ids to minus infinity.
     pub(super) fn apply(&self, row: &mut [f32]) {
         for (chunk, &word) in row.chunks_mut(64).zip(&self.words) {
             if word != u64::MAX {

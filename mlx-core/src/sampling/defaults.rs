@@ -1,18 +1,18 @@
-//! Default values of sampling parameters, and the source of each value in use. Invariant: the only place of defaults that differ
-//! between front ends; all others are in the table of parameters.
+//! Default values of sampling parameters, and the source of each value in use. Invariant: only this file has defaults that differ
+//! between front ends. All others are in the table of parameters.
 
 use super::parameters::{PARAMETERS, Parameter, SamplingOptions, SamplingParams};
 use crate::error::Result;
 
-/// The values that apply where neither the request nor the checkpoint sets one.
+/// The values that apply if neither the request nor the checkpoint sets one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SamplingDefaults {
-    /// OpenAI's: temperature 1 and no filter.
+    /// The defaults of OpenAI: temperature 1 and no filters.
     #[default]
     OpenAi,
-    /// For chats: unlikely tokens are rarely drawn, which small models need.
+    /// Defaults for chats. They rarely draw unlikely tokens, which small models need.
     Chat,
-    /// Those that Ollama documents.
+    /// The defaults that Ollama documents.
     Ollama,
 }
 
@@ -46,7 +46,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns its name in output.
+    /// Returns the name for output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -65,11 +65,11 @@ pub struct Setting {
     pub value: String,
     /// The origin of the value.
     pub source: Source,
-    /// The value has no effect: the parameter is off, or the one that it refines is.
+    /// True if the value has no effect: the parameter, or the feature that it belongs to, is off.
     pub is_off: bool,
 }
 
-/// Lists all numeric parameters of a request but the seed, with their values and sources.
+/// Lists all numeric parameters of a request except the seed, with their values and sources.
 pub fn settings(
     request: &SamplingOptions,
     checkpoint: &SamplingOptions,
@@ -93,7 +93,7 @@ pub fn settings(
 mod tests {
     use super::*;
 
-    /// Returns value and source of a parameter.
+    /// Returns the value and the source of a parameter.
     fn one(all: &[Setting], name: &str) -> (String, &'static str) {
         let found = all.iter().find(|it| it.name == name).expect("it is listed");
         (found.value.clone(), found.source.as_str())

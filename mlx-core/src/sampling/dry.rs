@@ -1,5 +1,5 @@
-//! DRY: a penalty on the token that would continue a repeated sequence (p-e-w, 2024,
-//! text-generation-webui pull request 5677; llama.cpp's implementation is the reference for breakers).
+//! DRY: a penalty on the token that would continue a repeated sequence (p-e-w, 2024, text-generation-webui pull request 5677).
+//! Sequence breakers follow llama.cpp's implementation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use super::params::Dry;
 use super::penalties::window_start;
 use super::pending_draw::Edits;
 
-/// The largest power that is computed; beyond it f32 would overflow and all penalties be one.
+/// The upper limit of computed powers. Above it f32 would overflow, and all penalties would be equal.
 const LARGEST_POWER: f32 = 3.0e38;
 
-/// What a token adds to the text, to find breakers in.
+/// Returns the text that a token adds, for the search for breakers.
 pub type TokenText = Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
-/// Finds sequence breakers: texts that no repeated sequence reaches across. They may span several tokens.
+/// Finds sequence breakers: texts that end repeated sequences. A breaker may span several tokens.
 #[derive(Clone)]
 pub struct Breakers {
     texts: Vec<Vec<u8>>,
     token_text: TokenText,
-    /// How much of the text before a token can be part of a breaker that the token completes.
+    /// The maximum number of bytes of a breaker before the token that completes it.
     reach: usize,
 }
 
 impl Breakers {
-    /// Breakers in the text that `token_text` gives for each token.
+    /// Creates a search for these breakers in the text that `token_text` returns for each token.
     pub fn new(texts: &[String], token_text: TokenText) -> Self {
         let texts: Vec<Vec<u8>> = texts.iter().map(|text| text.clone().into_bytes()).collect();
         let reach = texts.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1);
         Self { texts, token_text, reach }
     }
 
-    /// Whether `token` completes a breaker, after the text `tail`; the token's text is appended to `tail`.
+    /// Returns true if `token` completes a breaker after the text `tail`. Appends the token's text to `tail`.
     fn completes(&self, token: u32, tail: &mut Vec<u8>) -> bool {
         if self.texts.is_empty() {
             return false;
@@ -40,7 +40,7 @@ impl Breakers {
         let before = tail.len();
         tail.extend((self.token_text)(token));
         let found = self.texts.iter().any(|breaker| {
-            // Only occurrences that end inside this token are its own.
+            // Only count occurrences that end in this token.
             let from = (before + 1).saturating_sub(breaker.len());
             tail[from..].windows(breaker.len()).any(|window| window == breaker)
         });
@@ -48,13 +48,13 @@ impl Breakers {
         found
     }
 
-    /// Sets `tail` to the text of `tokens`, as far as a breaker may reach back.
+    /// Sets `tail` to the end of the text of `tokens`, as far as a breaker may reach back.
     fn rebuild_tail(&self, tokens: &[u32], tail: &mut Vec<u8>) {
         tail.clear();
         if self.texts.is_empty() {
             return;
         }
-        // Read from the end, and so reversed until the end is known.
+        // Collected from the end, in reverse order, until it is long enough.
         for &token in tokens.iter().rev() {
             if tail.len() >= self.reach {
                 break;
@@ -72,29 +72,29 @@ impl std::fmt::Debug for Breakers {
     }
 }
 
-/// An earlier place of the newest token, and how many tokens up to it equal the newest ones.
+/// An earlier occurrence of the newest token, and the number of tokens up to it that equal the newest tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Match {
     place: usize,
     length: usize,
 }
 
-/// Where each token has been, and the matches that end at the newest one. Equals a search from scratch at all times.
+/// The positions of each token, and the matches that end at the newest token. Always equals a search from scratch.
 ///
-/// A step costs the earlier occurrences of the newest token. A truncation by k tokens costs k, the occurrences of the token
-/// that is the newest then, and comparisons of single tokens as far as its matches reach: about one for each occurrence in
-/// common text, and never more than the history is long ([`matches_at_end`]).
+/// A step costs the number of earlier occurrences of the newest token. A truncation by k tokens costs k, plus the occurrences of the
+/// token that is then the newest, plus the token comparisons for its matches. These are about one per occurrence in typical text, and
+/// at most the length of the history plus one per occurrence ([`matches_at_end`]).
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    /// By rising place.
+    /// The positions of each token, ascending.
     places: HashMap<u32, Vec<usize>>,
-    /// By rising place.
+    /// In order of position.
     matches: Vec<Match>,
-    /// The tokens that complete a breaker, by rising place.
+    /// The positions of tokens that complete a breaker, ascending.
     breaks: Vec<usize>,
     /// The end of the text, as far as a breaker may reach back.
     tail: Vec<u8>,
-    /// How many tokens have been read.
+    /// The number of tokens read.
     length: usize,
     next: Vec<Match>,
     longest: HashMap<u32, usize>,
@@ -108,7 +108,7 @@ impl Repeats {
         }
     }
 
-    /// Forgets the tokens from `length` on; `read` holds all that were read.
+    /// Removes the tokens from `length` on. `read` holds all tokens that were read.
     pub(super) fn truncate(&mut self, read: &[u32], length: usize, breakers: &Breakers) {
         if length >= self.length {
             return;
@@ -132,7 +132,7 @@ impl Repeats {
             self.breaks.push(self.length);
         }
         let earlier = self.places.entry(token).or_default();
-        // A match extends the one that ended a place before it; both lists rise, so one walk joins them.
+        // A match extends the match that ended one position earlier. Both lists are sorted, so one pass joins them.
         self.next.clear();
         let mut before = self.matches.iter().peekable();
         for &place in earlier.iter() {
@@ -154,14 +154,14 @@ impl Repeats {
         }
     }
 
-    /// What [`Self::apply`] does to each token.
+    /// Adds the effect of [`Self::apply`] to the edits of each token.
     pub(super) fn add_edits(&mut self, dry: &Dry, history: &[u32], edits: &mut Edits) {
         for (token, less) in self.penalties(dry, history) {
             edits.of(token).less += less;
         }
     }
 
-    /// The tokens that would continue a repeated sequence, and what is subtracted from their logits.
+    /// Returns the tokens that would continue a repeated sequence, with the amounts to subtract from their logits.
     fn penalties(&mut self, dry: &Dry, history: &[u32]) -> impl Iterator<Item = (u32, f32)> {
         let start = window_start(history.len(), dry.window);
         let since_breaker = self.breaks.last().map_or(self.length, |place| self.length - 1 - place);
@@ -178,19 +178,19 @@ impl Repeats {
     }
 }
 
-/// The matches of the token at `newest`, whose `earlier` places are given by rising place. `equal(back, place)` compares the
-/// token `back` places before `newest` with the one at `place`.
+/// Finds the matches of the token at `newest` at its `earlier` positions, which ascend. `equal(back, place)` compares the token `back`
+/// positions before `newest` with the token at `place`.
 ///
-/// This is the Z algorithm (Gusfield, 1997, section 1.3), read from the end: inside a match that has been found, the places
-/// mirror those at its end, and only what reaches beyond it is compared. So no token of the history is found equal twice, and
-/// the comparisons are at most the length of the history and one more for each place.
+/// This is the Z algorithm (Gusfield, 1997, section 1.3), read from the end. Positions inside a known match mirror positions at the
+/// end, so only tokens before that match are compared. No token of the history is found equal twice. The number of comparisons is at
+/// most the length of the history plus one for each position.
 fn matches_at_end(
     newest: usize,
     earlier: &[usize],
     mut equal: impl FnMut(usize, usize) -> bool,
     matches: &mut Vec<Match>,
 ) {
-    // The match that reaches furthest back, by its number in `matches`, and where it begins.
+    // The index in `matches` of the match that reaches furthest back, and its first position.
     let (mut widest, mut begin) = (0, newest + 1);
     for (number, &place) in earlier.iter().rev().enumerate() {
         let mut length = 0;
@@ -209,7 +209,7 @@ fn matches_at_end(
     matches.reverse();
 }
 
-/// `multiplier * base^(length - allowed_length)`, the power kept finite.
+/// Computes `multiplier * base^(length - allowed_length)` with a finite power.
 pub(super) fn penalty(dry: &Dry, length: usize) -> f32 {
     let exponent = (length - dry.allowed_length as usize).min(10_000) as u32;
     dry.multiplier * power(dry.base, exponent).min(LARGEST_POWER)
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::sampling::noise::{Stream, uniform};
 
-    /// The matches at the end of a history, and how many comparisons found them.
+    /// Returns the matches at the end of a history, and the number of comparisons.
     fn found(tokens: &[u32]) -> (Vec<Match>, usize) {
         let Some((newest, before)) = tokens.split_last() else { return (Vec::new(), 0) };
         let earlier: Vec<usize> = (0..before.len()).filter(|&place| before[place] == *newest).collect();
@@ -248,7 +248,7 @@ mod tests {
             tokens in prop_oneof![
                 proptest::collection::vec(0..2u32, 0..60),
                 proptest::collection::vec(0..4u32, 0..60),
-                // Periods, with a flaw here and there.
+                // Periodic texts with a flaw.
                 (1..9usize, 0..60usize, 0..60usize).prop_map(|(period, length, flaw)| {
                     (0..length).map(|place| if place == flaw { 99 } else { (place % period) as u32 }).collect()
                 }),
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Work is counted in tokens whose text is asked for and in tokens that are compared.
+    /// The work is counted in requests for token texts and in token comparisons.
     #[test]
     fn a_rollback_in_a_long_history_reads_its_end_only() {
         use std::sync::atomic::{AtomicUsize, Ordering};
@@ -272,7 +272,7 @@ mod tests {
             token.to_string().into_bytes()
         };
         let breakers = Breakers::new(&["12345678".to_owned()], Arc::new(text));
-        // Few tokens are common and many are rare, as in text.
+        // As in text, few tokens are common and many are rare.
         let token = |place: u64| (uniform(99, place, Stream::Draw).powi(4) * 32_000.0) as u32;
         let tokens: Vec<u32> = (0..LENGTH).map(token).collect();
         let mut repeats = Repeats::default();

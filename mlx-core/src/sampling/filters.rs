@@ -1,5 +1,5 @@
-//! The stages that filter a row down before the draw. All look at the untempered row and keep candidates by
-//! rising id; nothing sorts a vocabulary.
+//! Filters that reduce a row to candidates before the draw. All of them use the row before temperature, and order candidates by id. No
+//! filter sorts a vocabulary.
 
 use std::cmp::Ordering;
 
@@ -17,26 +17,26 @@ pub(super) struct Candidate {
 /// Buffers of the filters.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    /// By rising id.
+    /// The remaining candidates, by ascending id.
     pub(super) kept: Vec<Candidate>,
-    /// Some of them in an order that is being looked for.
+    /// Scratch space for partial sorts.
     ordered: Vec<Candidate>,
     peaks: Vec<f32>,
 }
 
-/// Falling logit, then rising id: the one order of candidates, so that ties have one answer.
+/// Orders candidates by descending logit, then by ascending id. Every filter uses this order, so that ties are resolved consistently.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that sorting asks for")]
 fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
     right.logit.total_cmp(&left.logit).then(left.id.cmp(&right.id))
 }
 
 impl Candidates {
-    /// Takes all tokens whose logit is at least `floor` and above minus infinity.
+    /// Takes all tokens with a logit of at least `floor` and above minus infinity.
     pub(super) fn at_least(&mut self, row: &[f32], scan: &Scan, floor: f32) {
         self.kept.clear();
         let blocks = row.chunks(BLOCK).zip(scan.peaks()).zip((0..).step_by(BLOCK));
         for ((block, _), first) in blocks.filter(|((_, peak), _)| **peak >= floor) {
-            // Every value is written, and the next one overwrites it unless it is kept: a branch would be guessed wrong too often.
+            // Branchless: writes every value, and advances only past those to keep. A branch would be mispredicted too often.
             let (mut kept, mut count) = ([Candidate { id: 0, logit: 0.0 }; BLOCK], 0);
             for (id, &logit) in (first..).zip(block) {
                 kept[count] = Candidate { id, logit };
@@ -46,13 +46,12 @@ impl Candidates {
         }
     }
 
-    /// Takes the `count` likeliest tokens of a row, exactly that many on ties (top-k: Fan et al., 2018,
-    /// arXiv:1805.04833).
+    /// Takes the `count` likeliest tokens of a row, exactly that many even with ties (top-k: Fan et al., 2018, arXiv:1805.04833).
     pub(super) fn top_k_of_row(&mut self, row: &[f32], scan: &Scan, count: usize) {
         self.peaks.clear();
         self.peaks.extend_from_slice(scan.peaks());
         let floor = if (1..self.peaks.len()).contains(&count) {
-            // `count` blocks reach this peak, so at least as many tokens do.
+            // At least `count` blocks reach this peak, so at least as many tokens do.
             *self.peaks.select_nth_unstable_by(count - 1, |left, right| right.total_cmp(left)).1
         } else {
             f32::NEG_INFINITY
@@ -72,14 +71,14 @@ impl Candidates {
         }
     }
 
-    /// The candidates by falling logit.
+    /// Sorts the candidates by descending logit.
     pub(super) fn ranked(&mut self) -> &[Candidate] {
         self.kept.sort_unstable_by(by_rank);
         &self.kept
     }
 
-    /// top-p (Holtzman et al., 2019, arXiv:1904.09751) of a whole row: the fewest likeliest tokens whose share of
-    /// the mass reaches `p`.
+    /// Applies top-p (Holtzman et al., 2019, arXiv:1904.09751) to a whole row: keeps the smallest set of likeliest tokens with a share of the
+    /// probability mass of at least `p`.
     pub(super) fn top_p_of_row(&mut self, row: &[f32], scan: &Scan, p: f32) {
         let top = scan.top();
         let mut by_distance = MassByDistance::default();
@@ -89,14 +88,14 @@ impl Candidates {
         self.cut_at_mass(target, by_rank, |it| it.logit - top);
     }
 
-    /// top-p of the candidates; at least one is left.
+    /// Applies top-p to the candidates. Keeps at least one.
     pub(super) fn top_p(&mut self, p: f32) {
         let (top, total) = self.top_and_mass();
         self.cut_at_mass(share_of(total, p), by_rank, |it| it.logit - top);
     }
 
-    /// Locally typical sampling (Meister et al., 2022, arXiv:2202.00666): the fewest candidates, those whose surprise
-    /// is nearest the mean surprise first, whose share of the mass reaches `p`; at least one.
+    /// Applies locally typical sampling (Meister et al., 2022, arXiv:2202.00666): keeps the fewest candidates with a share of the mass of at
+    /// least `p`, starting with surprisals closest to the mean. Keeps at least one.
     pub(super) fn typical_p(&mut self, p: f32) {
         let (top, total) = self.top_and_mass();
         let share = |it: &Candidate| f64::from(exp(it.logit - top)) / total * f64::from(it.logit - top);
@@ -110,14 +109,14 @@ impl Candidates {
         self.cut_at_mass(share_of(total, p), nearest, |it| it.logit - top);
     }
 
-    /// min-p (Nguyen et al., 2024, arXiv:2407.01082): candidates at least `p` times as likely as the likeliest.
+    /// Applies min-p (Nguyen et al., 2024, arXiv:2407.01082): keeps candidates at least `p` times as likely as the likeliest.
     pub(super) fn min_p(&mut self, p: f32) {
         let top = self.top();
         self.kept.retain(|it| exp(it.logit - top) >= p);
     }
 
-    /// XTC (p-e-w, 2024, text-generation-webui pull request 6335): of the candidates of at least the threshold, all
-    /// but the least likely are removed. Protected tokens stay.
+    /// Applies XTC (p-e-w, 2024, text-generation-webui pull request 6335): removes all candidates with at least the threshold probability
+    /// except the least likely of them. Protected tokens stay.
     pub(super) fn exclude_top_choices(&mut self, xtc: Xtc, protected: &[u32]) {
         let (top, total) = self.top_and_mass();
         let enough = f64::from(xtc.threshold) * total;
@@ -131,15 +130,15 @@ impl Candidates {
         self.kept.iter().fold(f32::NEG_INFINITY, larger)
     }
 
-    /// The largest logit, and the sum of `exp(x - largest)` in the order of the ids.
+    /// Returns the largest logit, and the sum of `exp(x - largest)` in the order of the ids.
     fn top_and_mass(&self) -> (f32, f64) {
         let top = self.top();
         (top, self.kept.iter().map(|it| f64::from(exp(it.logit - top))).sum())
     }
 
-    /// Leaves the fewest candidates, first ones of `order` first, whose mass reaches `target`, and at least one; all
-    /// if that is not reached. `weight` is the logarithm of a candidate's mass. Each round orders the half in which
-    /// the last one lies, so that the whole costs as much as a few scans.
+    /// Keeps the shortest prefix of the candidates in `order` with a mass of at least `target`: at least one candidate, or all if the
+    /// target is not reached. `weight` is the logarithm of a candidate's mass. Each round partitions only the half that contains the last
+    /// candidate, so the total cost is that of a few scans.
     fn cut_at_mass(
         &mut self,
         target: f64,
@@ -173,13 +172,13 @@ impl Candidates {
     }
 }
 
-/// The share `p` of a mass. A decimal may lie half a unit of f32 below its `p`, and a set that reaches it
-/// exactly must count: 20 of 200 equal tokens are a share of 0.1.
+/// Returns the share `p` of a mass. The f32 of a decimal may be half a unit too large, and a set with exactly this share must count:
+/// 20 of 200 equal tokens are a share of 0.1.
 fn share_of(total: f64, p: f32) -> f64 {
     f64::from(p) * (1.0 - f64::from(f32::EPSILON) / 2.0) * total
 }
 
-/// The mass of a row by distance from its top, in quarters of a logit; what is beyond all of them is in the last.
+/// The mass of a row by distance from its top, in quarters of a logit. The last bucket holds all larger distances.
 struct MassByDistance([f64; 128]);
 
 impl Default for MassByDistance {
@@ -198,21 +197,21 @@ impl MassByDistance {
         }
     }
 
-    /// A floor above which the mass reaches `target`, and not much higher than it has to be.
+    /// Returns a floor with at least `target` mass above it. It is not much lower than necessary.
     fn floor(&self, top: f32, target: f64) -> f32 {
         let mut mass = 0.0;
         let reached = self.0[..127].iter().position(|bucket| {
             mass += bucket;
             mass >= target
         });
-        // Half a bucket more than needed, so that no rounding can matter.
+        // Half a bucket lower than needed, so that rounding cannot matter.
         reached.map_or(f32::NEG_INFINITY, |bucket| top - (bucket as f32 + 1.5) / Self::PER_LOGIT)
     }
 }
 
-/// A floor below which no token survives [`Candidates::min_p`].
+/// Returns a floor below which no token passes [`Candidates::min_p`].
 pub(super) fn min_p_floor(top: f32, p: f32) -> f32 {
-    // A little lower than the bound, which `min_p` then decides with its own arithmetic.
+    // Slightly below the exact bound. `min_p` decides with its own arithmetic.
     top + p.ln() - 1e-3
 }
 
@@ -268,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Against a full sort, on rows where the cut lies among few and among many.
+    /// Compares with a full sort, on rows with the cut among few and among many candidates.
     #[test]
     fn a_nucleus_is_what_a_full_sort_would_leave() {
         let mut pool = Candidates::default();
@@ -301,7 +300,7 @@ mod tests {
 
     #[test]
     fn typical_p_prefers_what_is_as_surprising_as_the_average() {
-        // H = 0.90 nats; the surprises are 0.51, 1.2 and 2.3, so the second is nearest, then the first.
+        // H = 0.90 nats; the surprisals are 0.51, 1.2 and 2.3, so the second is closest, then the first.
         assert_eq!(left(&[0.6, 0.3, 0.1], |pool| pool.typical_p(0.2)), [1]);
         assert_eq!(left(&[0.6, 0.3, 0.1], |pool| pool.typical_p(0.5)), [0, 1]);
     }

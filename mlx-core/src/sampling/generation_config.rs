@@ -1,4 +1,4 @@
-//! Sampling settings of a model: `generation_config.json`.
+//! The sampling settings of a model, from `generation_config.json`.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use super::parameters::{Group, Kind, PARAMETERS, Parameter, SamplingOptions};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// The consequence of a setting that cannot be used.
-const UNUSED: &str = "this setting is not used";
+/// The consequence of an invalid setting, for warnings.
+const UNUSED: &str = "this setting is ignored";
 
 impl SamplingOptions {
-    /// Reads the values of the checkpoint in a folder; one without the file sets none. [`ModelFolder`](crate::ModelFolder) has the warnings.
+    /// Reads the values of the checkpoint in a folder. Without the file, no value is set. [`ModelFolder`](crate::ModelFolder) has the warnings.
     pub fn of_checkpoint(folder: &Path) -> Self {
         let fields = Fields::read_optional(&folder.join("generation_config.json"));
         let read = |fields: Fields| Self::read(&fields, &mut Warnings::default());
         fields.ok().flatten().map(read).unwrap_or_default()
     }
 
-    /// Reads the values of `generation_config.json` as transformers means them. A setting that cannot be used gives a warning.
+    /// Reads the values of `generation_config.json` with the semantics of transformers. An invalid setting causes a warning.
     pub(crate) fn read(fields: &Fields, warnings: &mut Warnings) -> Self {
         let mut options = Self::default();
         for parameter in PARAMETERS {
@@ -31,9 +31,9 @@ impl SamplingOptions {
         options.completed(warnings.or_default(fields.optional_flag("do_sample"), UNUSED))
     }
 
-    /// Adds what the values and `do_sample` imply. `do_sample: false` is a temperature of 0. A checkpoint that samples, or that sets a
-    /// temperature or a filter, has chosen its sampling: the others are 1 and off, as in transformers, and not the defaults of a front
-    /// end. Transformers' default top_k of 50 is not added.
+    /// Adds the values that the others and `do_sample` imply. `do_sample: false` means a temperature of 0. If the checkpoint samples, or sets
+    /// a temperature or a filter, the missing values are temperature 1 and filters off, as in transformers, instead of a front end's
+    /// defaults. Transformers' default top_k of 50 is not added.
     fn completed(self, do_sample: Option<bool>) -> Self {
         let is_choice = |it: &&Parameter| it.group == Group::Sampling && it.checkpoint.is_some();
         let mut chosen = Self::default();
@@ -49,7 +49,7 @@ impl SamplingOptions {
     }
 }
 
-/// Returns the options with the file's value of a parameter, if it has one.
+/// Returns the options with the file's value of a parameter, if the file has one.
 fn with_setting(
     options: &SamplingOptions,
     fields: &Fields,

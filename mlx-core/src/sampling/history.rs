@@ -1,28 +1,28 @@
-//! The token history of one sequence and the cursors that follow it. Invariant: it never holds drafts.
+//! The token history of a sequence and the cursors that follow it. Invariant: it never contains draft tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Prompt tokens, then accepted tokens. It only grows, but for [`TokenHistory::truncate`].
+/// Prompt tokens, then accepted tokens. It only grows, except in [`TokenHistory::truncate`].
 #[derive(Debug)]
 pub struct TokenHistory {
-    /// Which history this is: no two have the same, clones included.
+    /// A unique number of this history. Clones have another.
     id: u64,
     tokens: Vec<u32>,
     prompt_length: usize,
     epoch: u64,
-    /// By rising epoch and rising length: a later truncation to the same length or a smaller one replaces an earlier one. So
-    /// the first entry after an epoch is the smallest length since then.
+    /// Ascending in epoch and in length: a truncation to the same or a smaller length replaces earlier ones. So the first entry after an
+    /// epoch has the smallest length since then.
     truncations: Vec<Truncation>,
 }
 
-/// The epoch that a truncation began, and the length that it left.
+/// The epoch that a truncation began, and the length after it.
 #[derive(Debug, Clone, Copy)]
 struct Truncation {
     epoch: u64,
     length: usize,
 }
 
-/// Which history a follower has read, and how far. A default cursor has read nothing.
+/// The history that a follower has read, and its position there. A default cursor has read nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     history: u64,
@@ -30,22 +30,22 @@ pub struct Cursor {
     at: usize,
 }
 
-/// What a follower has to do to catch up.
+/// The changes that a follower must apply to catch up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since<'a> {
     /// Add these tokens.
     Append(&'a [u32]),
-    /// Drop everything from position `to` on, which the follower has read, then add `tail`.
+    /// Remove all tokens from position `to` on, which the follower has read, then append `tail`.
     Truncated {
-        /// The length of what is unchanged.
+        /// The length of the unchanged prefix.
         to: usize,
-        /// The tokens that stand there now.
+        /// The new tokens after it.
         tail: &'a [u32],
     },
 }
 
 impl TokenHistory {
-    /// A history that begins with `prompt`.
+    /// Creates a history that starts with `prompt`.
     pub fn new(prompt: Vec<u32>) -> Self {
         Self { id: next_id(), prompt_length: prompt.len(), tokens: prompt, epoch: 0, truncations: Vec::new() }
     }
@@ -60,7 +60,7 @@ impl TokenHistory {
         &self.tokens[self.prompt_length..]
     }
 
-    /// How many tokens of the history are prompt.
+    /// The number of prompt tokens.
     pub fn prompt_length(&self) -> usize {
         self.prompt_length
     }
@@ -70,7 +70,7 @@ impl TokenHistory {
         self.tokens.len()
     }
 
-    /// Whether there is no token at all.
+    /// Returns true if the history has no tokens.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -80,8 +80,8 @@ impl TokenHistory {
         self.tokens.push(token);
     }
 
-    /// Cuts the history to `length` tokens, the only way back. Followers learn of it when they next sync.
-    /// A longer `length` changes nothing.
+    /// Truncates the history to `length` tokens. This is the only way back. Followers notice it at their next sync. A `length` beyond the
+    /// end changes nothing.
     pub fn truncate(&mut self, length: usize) {
         if length < self.tokens.len() {
             self.tokens.truncate(length);
@@ -93,9 +93,8 @@ impl TokenHistory {
         }
     }
 
-    /// What has happened since `cursor` was last here; moves the cursor to the end. However often the history was truncated
-    /// in between, `to` is the length of the common prefix that was never touched; it is 0 for a cursor that has read another
-    /// history. Costs a binary search at most.
+    /// Returns the changes since `cursor` was last here, and moves the cursor to the end. Regardless of the number of truncations in between,
+    /// `to` is the length of the prefix that never changed. It is 0 for a cursor of another history. Costs at most a binary search.
     pub fn since(&self, cursor: &mut Cursor) -> Since<'_> {
         let here = Cursor { history: self.id, epoch: self.epoch, at: self.tokens.len() };
         let from = std::mem::replace(cursor, here);
@@ -118,7 +117,7 @@ impl Default for TokenHistory {
     }
 }
 
-/// A clone is another history, since both may go on in different ways.
+/// A clone is a different history, since both may continue differently.
 impl Clone for TokenHistory {
     fn clone(&self) -> Self {
         let Self { id: _, tokens, prompt_length, epoch, truncations } = self;
@@ -132,7 +131,7 @@ impl Clone for TokenHistory {
     }
 }
 
-/// A number that no other history has; a default cursor has read number 0, which none has.
+/// Returns a new number. Never returns 0, which is the number in a default cursor.
 fn next_id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -147,15 +146,15 @@ mod tests {
     enum Action {
         Push(u32),
         Truncate(usize),
-        /// The other history becomes a clone of this one.
+        /// Replaces the other history with a clone of this one.
         Fork,
-        /// Goes on with the other history.
+        /// Continues with the other history.
         Switch,
         Sync,
     }
 
     fn actions() -> impl Strategy<Value = Vec<Action>> {
-        // Few tokens, so that a history often regrows to the same length with the same last token.
+        // Few distinct tokens, so that a history often regrows to the same length with the same last token.
         let action = prop_oneof![
             4 => (0..3u32).prop_map(Action::Push),
             2 => (0..20usize).prop_map(Action::Truncate),
@@ -239,7 +238,7 @@ mod tests {
         history.push(30);
         assert_eq!(history.since(&mut early), Since::Truncated { to: 4, tail: &[20, 21, 22, 30] });
         assert_eq!(history.since(&mut late), Since::Truncated { to: 7, tail: &[30] });
-        // What a cursor has not read can go without a trace.
+        // Changes that a cursor has not read leave no trace.
         history.push(31);
         history.truncate(8);
         assert_eq!(history.since(&mut late), Since::Append(&[]));

@@ -1,23 +1,23 @@
-//! Log-probabilities under the model's raw row.
+//! Log-probabilities under the raw logits of the model.
 
 use super::math::log_sum_exp;
 use super::scan::Scan;
 use super::scratch::Scratch;
 use crate::error::{Error, Result};
 
-/// The log-probability of a token and of its likeliest alternatives.
+/// The log-probability of a token and those of its likeliest alternatives.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokenLogprob {
     /// `x[token] - logsumexp(x)`.
     pub logprob: f32,
-    /// The likeliest tokens of the row, in falling order, as many as requested.
+    /// The likeliest tokens of the row, in descending order, as many as requested.
     pub top: Vec<(u32, f32)>,
 }
 
-/// The log-probabilities of `token` and of the `count` likeliest tokens under a raw row.
+/// Computes the log-probabilities of `token` and of the `count` likeliest tokens under a row of raw logits.
 ///
 /// # Errors
-/// When the row holds a NaN or plus infinity, or no finite logit.
+/// Fails if the row contains NaN or plus infinity, or no finite logit.
 pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Result<TokenLogprob> {
     scratch.raw.read(row);
     check_row(&scratch.raw)?;
@@ -36,13 +36,13 @@ pub(super) fn score_read(row: &[f32], token: u32, count: usize, scratch: &mut Sc
     }
 }
 
-/// A row that holds no distribution is an error, never a random token.
+/// Fails if the row does not define a distribution, so that no token is drawn from it.
 pub(super) fn check_row(scan: &Scan) -> Result<()> {
     if scan.is_broken() {
         return Err(Error::NotFinite("a logit"));
     }
     if scan.top() == f32::NEG_INFINITY {
-        return Err(Error::Sampling("the model gave no token any probability".into()));
+        return Err(Error::Sampling("the model gave every token a probability of 0".into()));
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! The arithmetic of sampling: the same bits on every machine, and fast enough to run over a whole vocabulary.
+//! The arithmetic of sampling. It gives the same bits on every machine, and is fast enough for a whole vocabulary.
 
-/// `exp(x)` for `x <= 0`, with a relative error below 3e-7; 0 below -87, where f32 would go denormal.
+/// Computes `exp(x)` for `x <= 0` with a relative error below 3e-7. Returns 0 below -87, where f32 would be denormal.
 ///
-/// Platforms' own `expf` differ in the last bit, which is another token once in a while; this uses IEEE additions and
-/// multiplications only. `x = n ln 2 + r` with `|r| <= ln 2 / 2` (Cody and Waite's two-part reduction), then the
-/// Taylor polynomial of degree 7 of `exp(r)`, whose next term is below 6e-9.
+/// The `expf` of platforms differs in the last bit, which occasionally changes a token. This function uses only IEEE additions and
+/// multiplications: `x = n ln 2 + r` with `|r| <= ln 2 / 2` (two-part reduction of Cody and Waite), then the Taylor polynomial of
+/// degree 7 of `exp(r)`. The next term is below 6e-9.
 #[inline]
 pub(crate) fn exp(x: f32) -> f32 {
     const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number without a branch.
+    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer without a branch.
     const ROUND: f32 = 12_582_912.0;
     let clamped = if x > -87.0 { x } else { -87.0 };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
@@ -19,17 +19,17 @@ pub(crate) fn exp(x: f32) -> f32 {
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         sum = sum * rest + coefficient;
     }
-    // The low bits of `shifted` hold the whole number; moved into the exponent they are the power of two.
+    // The low bits of `shifted` hold the integer. Moved into the exponent, they give the power of two.
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
     if x > -87.0 { sum * power } else { 0.0 }
 }
 
-/// The lanes of a sum: what a processor can add side by side without changing the result.
+/// The number of independent partial sums, which a processor can add in parallel without changing the result.
 const LANES: usize = 16;
-/// Within a block a lane adds few enough numbers for f32.
+/// The number of values in a block. A lane adds few enough of them for f32.
 const BLOCK: usize = 1024;
 
-/// The largest value; minus infinity for an empty row. NaN is not looked for.
+/// Returns the largest value; minus infinity for an empty row. Ignores NaN.
 pub(crate) fn largest(row: &[f32]) -> f32 {
     let (chunks, rest) = row.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -45,12 +45,12 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, |best, value| if value > best { value } else { best })
 }
 
-/// The sum of `exp((x - top) * scale)` over one block of at most [`BLOCK`] values.
+/// Sums `exp((x - top) * scale)` over one block of at most [`BLOCK`] values.
 fn block_mass(block: &[f32], top: f32, scale: f32) -> f64 {
     sum_of_block(block, |value| exp((value - top) * scale))
 }
 
-/// The sum of a function of the values of a block. Each lane adds up by itself.
+/// Sums a function of the values of a block, in separate lanes.
 fn sum_of_block(block: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let (chunks, rest) = block.as_chunks::<LANES>();
     let mut lanes = [0.0f32; LANES];
@@ -63,12 +63,12 @@ fn sum_of_block(block: &[f32], of: impl Fn(f32) -> f32) -> f64 {
         + rest.iter().map(|&value| f64::from(of(value))).sum::<f64>()
 }
 
-/// The sum of `exp(x - top)` over the row; `top` is its largest value.
+/// Sums `exp(x - top)` over the row. `top` is its largest value.
 pub(crate) fn mass(row: &[f32], top: f32) -> f64 {
     row.chunks(BLOCK).map(|block| block_mass(block, top, 1.0)).sum()
 }
 
-/// Returns the same sum, and passes the exponentials and their logits to `each`, block by block.
+/// Returns the sum of [`mass`]. Passes the logits and their exponentials to `each`, block by block.
 pub(crate) fn mass_by_value(row: &[f32], top: f32, mut each: impl FnMut(&[f32], &[f32])) -> f64 {
     let mut masses = [0.0f32; BLOCK];
     let of_block = |block: &[f32]| {
@@ -82,13 +82,13 @@ pub(crate) fn mass_by_value(row: &[f32], top: f32, mut each: impl FnMut(&[f32], 
     row.chunks(BLOCK).map(of_block).sum()
 }
 
-/// The natural logarithm of the sum of `exp(x)` over the row; `top` is its largest value.
+/// Returns the natural logarithm of the sum of `exp(x)` over the row. `top` is its largest value.
 pub(crate) fn log_sum_exp(row: &[f32], top: f32) -> f64 {
     f64::from(top) + mass(row, top).ln()
 }
 
-/// The place at `uniform` of the cumulative distribution of `softmax(x * scale)`, in the order of the row.
-/// Places of no mass are never chosen. `top` is the largest value; `blocks` is scratch.
+/// Returns the index at `uniform` in the cumulative distribution of `softmax(x * scale)`, in the order of the row. Indices without mass
+/// are never chosen. `top` is the largest value; `blocks` is scratch space.
 pub(crate) fn place(row: &[f32], top: f32, scale: f32, uniform: f64, blocks: &mut Vec<f64>) -> usize {
     blocks.clear();
     blocks.extend(row.chunks(BLOCK).map(|block| block_mass(block, top, scale)));
@@ -118,7 +118,7 @@ pub(crate) fn place(row: &[f32], top: f32, scale: f32, uniform: f64, blocks: &mu
     last
 }
 
-/// `base^exponent` by squaring.
+/// Computes `base^exponent` by squaring.
 pub(crate) fn power(base: f32, mut exponent: u32) -> f32 {
     let (mut result, mut square) = (1.0f32, base);
     while exponent > 0 {

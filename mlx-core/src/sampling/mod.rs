@@ -1,5 +1,4 @@
-//! Sampling. Invariant: [`Sampler::draw`] is the only place where a token is drawn, for every front end.
-//! `docs/sampling.md` says what every number means.
+//! Sampling. Invariant: only [`Sampler::draw`] draws tokens, for every front end. `docs/sampling.md` defines all numbers.
 
 mod chain;
 mod constraint;

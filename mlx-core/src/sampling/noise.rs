@@ -1,12 +1,12 @@
-//! Randomness as a function of (seed, position, stream), and new seeds. Invariant: nothing about it is state, so rollback,
-//! batching and preemption cannot disturb it, and no crate's upgrade can change it.
+//! Randomness as a function of (seed, position, stream), and new seeds. Invariant: there is no state, so rollback, batching and
+//! preemption cannot disturb it. No external crate is used, so upgrades cannot change it.
 
-/// The use of a position's randomness; the numbers of different streams are independent.
+/// The use of a random number. Different streams at a position are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// The draw of the token.
     Draw = 0,
-    /// Whether XTC acts at this position.
+    /// The decision whether XTC runs at this position.
     XtcGate = 1,
 }
 
@@ -17,29 +17,29 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The weight of the second word in [`combine`]: 2^64 over the golden ratio, made odd.
+/// The multiplier of the second word in [`combine`]: 2^64 divided by the golden ratio, made odd.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Two words into one: `mix(mix(first + GOLDEN) ^ (second * GOLDEN + 1))`, all modulo 2^64.
+/// Combines two words: `mix(mix(first + GOLDEN) ^ (second * GOLDEN + 1))`, modulo 2^64.
 fn combine(first: u64, second: u64) -> u64 {
     mix(mix(first.wrapping_add(GOLDEN)) ^ second.wrapping_mul(GOLDEN).wrapping_add(1))
 }
 
-/// A number in (0, 1) for the token at `position` of a history: `(k + 1/2) / 2^24` with `k` the top 24 bits of
-/// `combine(combine(seed, position), stream)`. Never 0 and never 1; it needs 25 bits, hence f64.
+/// Returns a number in (0, 1) for the token at `position` of a history: `(k + 1/2) / 2^24`, where `k` is the top 24 bits of
+/// `combine(combine(seed, position), stream)`. It is never 0 or 1. It needs 25 bits, hence f64.
 pub fn uniform(seed: u64, position: u64, stream: Stream) -> f64 {
     let top = combine(combine(seed, position), stream as u64) >> 40;
     (top as f64 + 0.5) / f64::from(1u32 << 24)
 }
 
-/// The seed of choice `choice` of a request for several answers: the request's own for the first, so that it is the
-/// answer of a request for one, and `combine(seed, choice)` for the others.
+/// Returns the seed of choice `choice` of a request for several answers. The first choice uses the seed of the request, so it equals
+/// the answer of a request for one. The others use `combine(seed, choice)`.
 pub fn choice_seed(seed: u64, choice: u64) -> u64 {
     if choice == 0 { seed } else { combine(seed, choice) }
 }
 
-/// A seed that differs from run to run: a hash under the random keys that the standard library takes from the
-/// operating system. Below 2^53, so that it survives a trip through JSON.
+/// Returns a different seed on each call: a hash with the random keys that the standard library takes from the operating system. It is
+/// below 2^53, so that JSON numbers can represent it.
 pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11
@@ -49,7 +49,7 @@ pub fn random_seed() -> u64 {
 mod tests {
     use super::*;
 
-    /// The vectors of docs/sampling.md, `(seed, position, k)`: another implementation must give the same.
+    /// The test vectors of docs/sampling.md, `(seed, position, k)`. Other implementations must give the same values.
     #[test]
     fn test_vectors() {
         let vectors: [(u64, u64, u32); 5] = [

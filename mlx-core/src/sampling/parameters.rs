@@ -1,5 +1,5 @@
-//! The sampling parameters as data. [`PARAMETERS`] drives the options of a request, the check of their ranges, `generation_config.json`, the
-//! fields and schemas of the server and the flags of the command line. `docs/adding-a-sampler-stage.md` shows how to add a row.
+//! The sampling parameters as data. [`PARAMETERS`] drives request options, range checks, `generation_config.json`, the fields and schemas of
+//! the server, and the command-line flags. `docs/adding-a-sampler-stage.md` shows how to add a row.
 
 mod table;
 
@@ -9,25 +9,25 @@ use crate::error::{Error, Result};
 /// A numeric sampling parameter.
 #[derive(Debug)]
 pub struct Parameter {
-    /// The name in requests, errors and `/params`; with dashes, the flag.
+    /// The name in requests, errors and `/params`. With dashes, it is the flag.
     pub name: &'static str,
-    /// A sentence without a full stop.
+    /// A help text without a full stop.
     pub help: &'static str,
-    /// The numbers that it can be.
+    /// The type of number.
     pub kind: Kind,
     /// The allowed values.
     pub range: Range,
-    /// The value without effect, if there is one.
+    /// The value that has no effect, if there is one.
     pub off: Option<f64>,
-    /// The part of the chain that it belongs to.
+    /// The part of the sampler chain that it belongs to.
     pub group: Group,
-    /// A value for documentation.
+    /// An example value for documentation.
     pub example: f64,
-    /// The placeholder in the help of the command line.
+    /// The placeholder in the command-line help.
     pub value_name: &'static str,
-    /// Another name of the flag.
+    /// An alternative name of the flag.
     pub flag_alias: Option<&'static str>,
-    /// The name in the options of Ollama's API.
+    /// The name in Ollama's API options.
     pub ollama: Option<&'static str>,
     /// The key in `generation_config.json`.
     pub checkpoint: Option<&'static str>,
@@ -39,29 +39,29 @@ pub struct Parameter {
     text: fn(&SamplingParams) -> String,
 }
 
-/// The numbers that a parameter can be.
+/// The type of number that a parameter takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A number.
+    /// A real number.
     Float,
-    /// A whole number from 0 on.
+    /// A non-negative integer.
     Count,
-    /// A whole number.
+    /// An integer.
     Whole,
 }
 
 /// The allowed values of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// From this number on.
+    /// This number or more.
     From(f64),
-    /// Between these numbers, both included.
+    /// Between these numbers, inclusive.
     Between(f64, f64),
-    /// A number of last tokens; -1 is all of them.
+    /// A number of last tokens, or -1 for all.
     Window,
 }
 
-/// A part of the chain.
+/// A part of the sampler chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Temperature and filters.
@@ -83,7 +83,7 @@ impl Parameter {
         self.name.replace('_', "-")
     }
 
-    /// Returns the value that the options set.
+    /// Returns the value in these options, if it is set.
     pub fn get(&self, options: &SamplingOptions) -> Option<f64> {
         (self.get)(options)
     }
@@ -93,12 +93,12 @@ impl Parameter {
         (self.set)(options, value);
     }
 
-    /// Returns the value that applies where nothing sets one.
+    /// Returns the default value.
     pub fn default(&self) -> f64 {
         (self.default)()
     }
 
-    /// Reads a value. Checks its kind, not its range.
+    /// Parses a value. Checks its type, but not its range.
     pub fn parse(&self, text: &str) -> Option<f64> {
         match self.kind {
             Kind::Float => text.parse::<f32>().ok().map(f64::from),
@@ -112,7 +112,7 @@ impl Parameter {
         (self.text)(params)
     }
 
-    /// Whether the value in use has an effect.
+    /// Returns true if the value in use has an effect.
     pub fn is_on(&self, params: &SamplingParams) -> bool {
         (self.is_on)(params)
     }
@@ -128,18 +128,18 @@ impl Parameter {
 }
 
 impl Kind {
-    /// Returns the words for such a number.
+    /// Describes such a number for error messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::Float => "a number",
-            Self::Count => "a whole number from 0 on",
-            Self::Whole => "a whole number",
+            Self::Count => "a non-negative integer",
+            Self::Whole => "an integer",
         }
     }
 }
 
 impl Range {
-    /// The smallest value.
+    /// The smallest allowed value.
     pub fn min(self) -> f64 {
         match self {
             Self::From(min) | Self::Between(min, _) => min,
@@ -147,7 +147,7 @@ impl Range {
         }
     }
 
-    /// The largest value, if there is one.
+    /// The largest allowed value, if there is one.
     pub fn max(self) -> Option<f64> {
         match self {
             Self::Between(_, max) => Some(max),
@@ -168,7 +168,7 @@ impl Range {
     }
 }
 
-/// A type of parameters.
+/// A Rust type of parameter values.
 trait Scalar: Copy {
     const KIND: Kind;
     fn number(self) -> f64;
@@ -262,7 +262,7 @@ mod tests {
             };
             let default =
                 if it.off.is_some() && !it.is_on(&defaults) { "off".to_owned() } else { it.text(&defaults) };
-            // A window is on by itself, and off with the penalties.
+            // A window is on by default, and only has an effect with the penalties.
             let default = if it.range == Range::Window { it.text(&defaults) } else { default };
             let off = if off.is_empty() { String::new() } else { format!("{off} ") };
             let row = format!("| {} | `--{}`{alias} | {off}| {range} | {default}", it.name, it.flag());

@@ -1,52 +1,52 @@
-//! Validated settings of the sampler, and the stages that take more than one of them.
+//! Validated sampler settings, and the stages with more than one setting.
 
 use super::parameters::{PARAMETERS, SamplingOptions, SamplingParams};
 use crate::error::{Error, Result};
 
-/// The maximum number of alternatives whose log-probabilities a request may ask for at each position.
+/// The maximum number of alternative log-probabilities that a request may ask for at each position.
 pub const MAX_TOP_LOGPROBS: usize = 20;
-/// The maximum number of sequence breakers, and of bytes in one: every drawn token is searched for all of them.
+/// The maximum number of sequence breakers, and the maximum bytes of one: all are searched for at every drawn token.
 const MAX_BREAKERS: (usize, usize) = (64, 64);
 /// The maximum number of entries of a logit bias.
 const MAX_BIASES: usize = 4096;
 
-/// Exclude top choices: with `probability`, all but the least likely of the tokens of at least `threshold` go.
+/// Exclude top choices: with `probability`, removes all tokens of at least `threshold` except the least likely of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Xtc {
-    /// How often; 0 is off.
+    /// The probability that it runs at a position; 0 is off.
     pub probability: f32,
-    /// How likely a token must be to count as a top choice.
+    /// The minimum probability of a top choice.
     pub threshold: f32,
 }
 
 /// Penalties on tokens of the history.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Penalties {
-    /// Divides positive and multiplies negative logits of tokens of prompt and answer; 1 is off.
+    /// The divisor of positive logits and factor of negative logits, for tokens of prompt and answer; 1 is off.
     pub repetition: f32,
-    /// Subtracted from the logit for each time a token was generated; 0 is off.
+    /// The amount subtracted from the logit for each time that a token was generated; 0 is off.
     pub frequency: f32,
-    /// Subtracted from the logit if a token was generated; 0 is off.
+    /// The amount subtracted from the logit if a token was generated; 0 is off.
     pub presence: f32,
-    /// The number of last tokens that count: -1 all, 0 none.
+    /// The number of last tokens that count; -1 is all, 0 none.
     pub window: i64,
 }
 
 /// The penalty on continuing a repeated sequence ("don't repeat yourself").
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dry {
-    /// Scales the penalty; 0 is off.
+    /// The scale of the penalty; 0 is off.
     pub multiplier: f32,
-    /// The penalty grows by this factor with each token of the repeated sequence.
+    /// The factor by which the penalty grows with each repeated token.
     pub base: f32,
-    /// The length of a repeated sequence from which on the penalty applies.
+    /// The minimum length of a repeated sequence for the penalty.
     pub allowed_length: u32,
-    /// The number of last tokens that count: -1 all, 0 none.
+    /// The number of last tokens that count; -1 is all, 0 none.
     pub window: i64,
 }
 
 impl SamplingParams {
-    /// Returns the settings of a request: its own value, else the model's, else temperature 1 and everything off.
+    /// Resolves each setting: the value of the request, else of the model, else temperature 1 and everything off.
     pub fn resolve(request: &SamplingOptions, model: &SamplingOptions) -> Result<Self> {
         let mut params = request.or(model).with_defaults();
         for parameter in PARAMETERS {
@@ -57,12 +57,12 @@ impl SamplingParams {
         Ok(params)
     }
 
-    /// Whether filters have an effect: the likeliest token passes all of them.
+    /// Returns true if filters have an effect. At temperature 0 they have none, since the likeliest token passes all of them.
     pub(super) fn filters(&self) -> bool {
         self.temperature != 0.0
     }
 
-    /// The removal of the likeliest tokens.
+    /// The settings of XTC.
     pub fn xtc(&self) -> Xtc {
         Xtc { probability: self.xtc_probability, threshold: self.xtc_threshold }
     }
@@ -89,14 +89,14 @@ impl SamplingParams {
 }
 
 impl Xtc {
-    /// Whether it ever removes a token.
+    /// Returns true if it ever removes a token.
     pub fn is_on(&self) -> bool {
         self.probability > 0.0
     }
 }
 
 impl Penalties {
-    /// Whether any of them changes a logit.
+    /// Returns true if any penalty changes a logit.
     pub fn is_on(&self) -> bool {
         self.window != 0 && (self.repeats() || self.frequency != 0.0 || self.presence != 0.0)
     }
@@ -109,7 +109,7 @@ impl Penalties {
 }
 
 impl Dry {
-    /// Whether it changes a logit.
+    /// Returns true if it changes a logit.
     pub fn is_on(&self) -> bool {
         self.multiplier > 0.0 && self.window != 0
     }
@@ -130,7 +130,7 @@ fn checked_bias(mut given: Vec<(u32, f32)>) -> Result<Vec<(u32, f32)>> {
         return Err(Error::request("logit_bias", message));
     }
     for &(id, value) in &given {
-        // Minus infinity bans a token, a common use of a bias.
+        // Minus infinity, a common bias, bans a token.
         if !(-100.0..=100.0).contains(&value) && value != f32::NEG_INFINITY {
             let message =
                 format!("is {value}; it must be from -100 to 100 for token {id}, or minus infinity");

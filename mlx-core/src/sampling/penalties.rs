@@ -1,4 +1,4 @@
-//! Repetition, frequency and presence penalties, counted as the history grows.
+//! Repetition, frequency and presence penalties, with incremental counts.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::ops::Range;
 use super::params::Penalties;
 use super::pending_draw::Edits;
 
-/// How often each token of the window occurs. Equals a count of the window from scratch at all times.
+/// The number of occurrences of each token in the window. Always equals a count from scratch.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Where each token stands in `entries`.
+    /// The index of each token in `entries`.
     places: HashMap<u32, usize>,
     entries: Vec<Entry>,
-    /// The logits of the entries' tokens, while they are edited.
+    /// The logits of the entries' tokens while they are edited.
     logits: Vec<f32>,
 }
 
-/// A history, as far as counting looks at it. Tokens from `prompt_length` on are generated.
+/// The part of a history that counts use. Tokens from `prompt_length` on are generated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted<'a> {
     pub(super) tokens: &'a [u32],
@@ -26,15 +26,15 @@ pub(super) struct Counted<'a> {
 #[derive(Debug)]
 struct Entry {
     token: u32,
-    /// In prompt and answer.
+    /// The occurrences in prompt and answer.
     all: u32,
-    /// In the answer.
+    /// The occurrences in the answer.
     generated: u32,
 }
 
 impl Counts {
-    /// Moves the counts from the window over `old` to the window over `new`; the first `unchanged` tokens of both are the
-    /// same. A truncation brings back tokens that had left a window, at most as many as it removed.
+    /// Moves the counts from the window over `old` to the window over `new`. Their first `unchanged` tokens are equal. A truncation returns
+    /// tokens to the window, at most as many as it removed.
     pub(super) fn update(&mut self, old: Counted<'_>, new: Counted<'_>, unchanged: usize, window: i64) {
         let before = window_start(old.tokens.len(), window)..old.tokens.len();
         let after = window_start(new.tokens.len(), window)..new.tokens.len();
@@ -46,10 +46,10 @@ impl Counts {
         }
     }
 
-    /// Edits the logits of all tokens of the window. Tokens beyond the row are skipped.
+    /// Edits the logits of all tokens in the window. Skips tokens outside of the row.
     #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn apply(&mut self, penalties: &Penalties, row: &mut [f32]) {
-        // The logits are gathered first, so that the arithmetic runs over neighbors.
+        // Gathered first, so that the arithmetic runs over contiguous memory.
         let Self { entries, logits, .. } = self;
         logits.clear();
         logits.extend(entries.iter().map(|it| row.get(it.token as usize).copied().unwrap_or_default()));
@@ -68,7 +68,7 @@ impl Counts {
         }
     }
 
-    /// What [`Self::apply`] does to each token.
+    /// Adds the effect of [`Self::apply`] to the edits of each token.
     pub(super) fn add_edits(&self, penalties: &Penalties, edits: &mut Edits) {
         for entry in &self.entries {
             let edit = edits.of(entry.token);
@@ -102,25 +102,25 @@ impl Counts {
     }
 }
 
-/// The places of the window `after` that are not in `before`, or whose tokens have changed since.
+/// Returns the positions in the window `after` that are not in `before`, or have changed tokens.
 fn added(before: &Range<usize>, after: &Range<usize>, unchanged: usize) -> [Range<usize>; 2] {
     let kept = before.start.max(after.start)..before.end.min(after.end).min(unchanged);
     if kept.is_empty() { [after.clone(), 0..0] } else { [after.start..kept.start, kept.end..after.end] }
 }
 
-/// The penalty of a token that was generated so often.
+/// Returns the penalty of a token that was generated `count` times.
 fn less(penalties: &Penalties, count: u32) -> f32 {
     penalties.frequency * count as f32 + penalties.presence
 }
 
-/// `x > 0 ? x / penalty : x * penalty`. The sign is not predictable, so both are computed and the sign bit selects one;
-/// for zeros they are the same.
+/// Computes `x > 0 ? x / penalty : x * penalty`. The sign is unpredictable, so both are computed and the sign bit selects one. Both are
+/// equal for zeros.
 fn repeated(logit: f32, penalty: f32) -> f32 {
     let negative = ((logit.to_bits() as i32) >> 31) as u32;
     f32::from_bits(((logit * penalty).to_bits() & negative) | ((logit / penalty).to_bits() & !negative))
 }
 
-/// Where a window of the last `window` tokens begins; -1 is the whole history.
+/// Returns the start of a window of the last `window` tokens; -1 is the whole history.
 pub(super) fn window_start(length: usize, window: i64) -> usize {
     usize::try_from(window).map_or(0, |window| length.saturating_sub(window))
 }
@@ -129,7 +129,7 @@ pub(super) fn window_start(length: usize, window: i64) -> usize {
 mod tests {
     use super::*;
 
-    /// Work is counted in places that are added or removed, of a history of 64 000 tokens.
+    /// The work is counted in added and removed positions, for a history of 64,000 tokens.
     #[test]
     fn a_rollback_recounts_what_it_removed_and_what_came_back() {
         const LENGTH: usize = 64_000;

@@ -1,18 +1,18 @@
-//! The edits and the random number of the next draw, before its logits exist. They let a device guess the token. No draw depends on them.
+//! The edits and the random number of the next draw, before its logits exist. A device uses them to guess the token. No draw depends on them.
 
 use std::collections::HashMap;
 
 /// The next draw of a sequence, before its logits exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PendingDraw {
-    /// Edits of the logits.
+    /// The edits of the logits.
     pub(crate) edits: Vec<LogitEdit>,
-    /// The random choice. `None`: the largest logit is drawn.
+    /// The random choice; `None` if the largest logit is drawn.
     pub(crate) random: Option<RandomDraw>,
 }
 
-/// The place of `uniform`, in (0, 1), in the cumulative distribution of `softmax(x * scale)`, of those tokens that are no further below
-/// the largest logit than `floor`, which is negative.
+/// A draw at `uniform`, in (0, 1), from the cumulative distribution of `softmax(x * scale)`. Only tokens with a logit of at least the largest
+/// logit plus `floor`, which is negative, can be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RandomDraw {
     pub(crate) scale: f32,
@@ -20,7 +20,7 @@ pub(crate) struct RandomDraw {
     pub(crate) floor: f32,
 }
 
-/// What becomes of the logit `x` of a token: `repeated(x + bias) - less`, where `repeated(y)` is `y > 0 ? y / repetition : y * repetition`.
+/// The edit of the logit `x` of a token: `repeated(x + bias) - less`, where `repeated(y)` is `y > 0 ? y / repetition : y * repetition`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LogitEdit {
     pub(crate) token: u32,
@@ -30,12 +30,12 @@ pub(crate) struct LogitEdit {
 }
 
 impl LogitEdit {
-    /// An edit that changes nothing.
+    /// Creates an edit that changes nothing.
     pub(crate) fn none(token: u32) -> Self {
         Self { token, bias: 0.0, repetition: 1.0, less: 0.0 }
     }
 
-    /// Edits a row of logits, where it has the token.
+    /// Edits a row of logits if it contains the token.
     #[cfg(test)]
     pub(crate) fn apply(self, row: &mut [f32]) {
         let Some(logit) = row.get_mut(self.token as usize) else { return };

@@ -1,4 +1,4 @@
-//! The sampler of one sequence, and the draw.
+//! The sampler of one sequence, and its draws.
 
 use std::sync::Arc;
 
@@ -18,43 +18,43 @@ use super::state::SamplerState;
 use crate::array::Rows;
 use crate::error::{Error, Result};
 
-/// What the sampler needs to know about tokens.
+/// The properties of tokens that a sampler uses.
 #[derive(Clone)]
 pub struct TokenTable {
-    /// The text of each token, to find sequence breakers in.
+    /// The text of each token, for the search for sequence breakers.
     pub text: TokenText,
-    /// Tokens that XTC never removes: ends of text and newlines.
+    /// Tokens that XTC never removes: end-of-text tokens and newlines.
     pub protected: Arc<[u32]>,
 }
 
 /// Draws the tokens of one sequence.
 pub struct Sampler {
     params: SamplingParams,
-    /// How many alternatives to report with each token; `None` reports no log-probabilities at all.
+    /// The number of alternatives to report with each token; `None` reports no log-probabilities at all.
     logprobs: Option<usize>,
     chain: Chain,
     breakers: Breakers,
     constraint: Option<Box<dyn Constraint>>,
-    /// Absent until a draw needs it.
+    /// Created by the first draw that needs it.
     state: Option<Box<SamplerState>>,
 }
 
 /// One row of a batch to draw from.
 ///
-/// A row is drawn from under the history that it continues. Verification of a draft has several rows of one sequence, at
-/// successive histories: the caller draws from one row at a time ([`Sampler::draw`] with a single request; the rows are
-/// computed and copied once), pushes the token, and continues while it equals the draft. State, constraint and noise are
-/// functions of the history alone, so these draws are those of single steps.
+/// Each row has the history that it continues. To verify a draft, a sequence has several rows with successive histories. The caller
+/// draws from one row at a time (one request for [`Sampler::draw`]; the rows are computed and copied once), pushes the token, and
+/// continues while it equals the draft. State, constraint and noise depend only on the history, so these draws equal those of
+/// single steps.
 pub struct DrawRequest<'a> {
     /// The index of the row.
     pub row: usize,
     /// The sampler of the sequence.
     pub sampler: &'a mut Sampler,
-    /// The tokens before the one that is drawn.
+    /// The tokens before the drawn token.
     pub history: &'a TokenHistory,
 }
 
-/// A token that was drawn.
+/// A drawn token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
     /// The token.
@@ -64,7 +64,7 @@ pub struct Draw {
 }
 
 impl Sampler {
-    /// A sampler for one sequence; `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
+    /// Creates a sampler for one sequence. `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
     pub fn new(params: SamplingParams, logprobs: Option<usize>, token_table: &TokenTable) -> Self {
         let breakers = Breakers::new(&params.dry_sequence_breakers, Arc::clone(&token_table.text));
         let chain = Chain::new(&params, Arc::clone(&token_table.protected));
@@ -78,19 +78,19 @@ impl Sampler {
         self
     }
 
-    /// What forbids tokens, if anything does.
+    /// Returns the constraint, if there is one.
     pub fn constraint_mut(&mut self) -> Option<&mut (dyn Constraint + 'static)> {
         self.constraint.as_deref_mut()
     }
 
-    /// Draws a token for each of `requests` from `logits` `[B, V]`. One evaluation and one host read serve all of them; each
-    /// outcome is its own, and a row that cannot be drawn from fails alone. Several threads share many rows.
+    /// Draws a token for each of `requests` from `logits`, `[B, V]`. One evaluation and one copy to the host serve all of them. If a row
+    /// cannot be drawn from, only its own result is an error. Several threads share many rows.
     ///
     /// # Errors
-    /// When the logits cannot be computed.
+    /// Fails if the logits cannot be computed.
     ///
     /// # Panics
-    /// When there is no row with such an index.
+    /// Panics if the index of a row is out of bounds.
     pub fn draw(
         logits: &Rows,
         requests: &mut [DrawRequest<'_>],
@@ -103,15 +103,15 @@ impl Sampler {
         }))
     }
 
-    /// Draws from one row of f32 logits `[V]` that is on the host already.
+    /// Draws from one row of f32 logits, `[V]`, on the host.
     pub fn draw_row(&mut self, raw: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<Draw> {
         let token = self.token(raw, history, history.len(), true, scratch)?;
         let logprob = self.logprobs.map(|count| score_read(raw, token, count, scratch));
         Ok(Draw { token, logprob })
     }
 
-    /// What a draw `ahead` tokens behind `history` gives if the model's row is like this one: it has the noise of that place, and the
-    /// penalties of `history`. For drafts: no draw depends on it.
+    /// Guesses the token `ahead` positions after the next one, if the model's row is like this one. Uses the noise of that position and the
+    /// penalties of `history`. For drafts; no draw depends on it.
     pub fn guess(
         &mut self,
         raw: &[f32],
@@ -122,8 +122,8 @@ impl Sampler {
         self.token(raw, history, history.len() + ahead, false, scratch)
     }
 
-    /// The token of a row for a position, under the penalties of `history` and, unless it is a guess, the constraint. `scratch.raw` has read
-    /// the row afterwards.
+    /// Chooses the token of a row for a position, under the penalties of `history` and, if `constrained`, the constraint. Leaves the scan
+    /// of the row in `scratch.raw`.
     fn token(
         &mut self,
         raw: &[f32],
@@ -142,7 +142,7 @@ impl Sampler {
         self.choose(row, edited, position, choice)
     }
 
-    /// About how often a draw reads the row, in passes that only compare.
+    /// The approximate cost of a draw, in passes over the row that only compare.
     fn cost(&self) -> usize {
         let choice = if self.params.temperature == 0.0 { 1 } else { self.chain.cost() };
         let edits = if self.edits() { 3 } else { 0 };
@@ -153,7 +153,7 @@ impl Sampler {
         self.is_penalized() || !self.params.logit_bias.is_empty() || self.constraint.is_some()
     }
 
-    /// How the draw behind `history` goes if no filter but min-p removes anything; `None` if a constraint decides, too.
+    /// Returns the draw after `history`, assuming that min-p is the only filter that removes tokens. Returns `None` if there is a constraint.
     pub(crate) fn pending_draw(&mut self, history: &TokenHistory) -> Option<PendingDraw> {
         if self.constraint.is_some() {
             return None;
@@ -180,8 +180,8 @@ impl Sampler {
         self.params.penalties().is_on() || self.params.dry().is_on()
     }
 
-    /// Writes the row with bias and penalties and, given a `mask` to compute in, the constraint into `buffer`; false if there is nothing to
-    /// edit.
+    /// Writes the row with bias and penalties into `buffer`. Given a `mask` to compute in, also applies the constraint. Returns false if there
+    /// is nothing to edit.
     fn edit(
         &mut self,
         raw: &[f32],
@@ -214,11 +214,11 @@ impl Sampler {
         Ok(true)
     }
 
-    /// The token that the chain picks for a position from an edited row that `scan` has read.
+    /// Chooses a token for a position with the filter chain, from an edited row that `scan` has read.
     fn choose(&self, row: &[f32], scan: &Scan, position: usize, buffers: &mut Choice) -> Result<u32> {
         if scan.top() == f32::NEG_INFINITY {
             return Err(Error::Sampling(
-                "no token is left: logit_bias, penalties or the grammar forbid all of them".into(),
+                "no token is left: logit_bias, the penalties or the grammar forbid all tokens".into(),
             ));
         }
         let params = &self.params;
@@ -239,7 +239,7 @@ impl Sampler {
     }
 }
 
-/// What logits are multiplied with. A temperature too small to divide by still leaves the likeliest tokens.
+/// Returns the factor for logits. It stays finite for tiny temperatures, which then leave only the likeliest tokens.
 fn scale(temperature: f32) -> f32 {
     temperature.recip().min(f32::MAX)
 }

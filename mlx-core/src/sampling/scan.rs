@@ -1,17 +1,17 @@
-//! The largest values of a row, from one pass over it: all that a greedy draw needs, and what filters begin with.
+//! The largest values of a row, found in one pass. A greedy draw needs nothing else, and filters start from them.
 
 use std::array::from_fn;
 
-/// Values that are represented by their largest one.
+/// The number of values in a block, which its largest value represents.
 pub(super) const BLOCK: usize = 64;
 
-/// Numbers that the compiler compares in one vector.
+/// The number of values that the compiler compares in one vector.
 const LANES: usize = 16;
 
-/// The largest values of a row. NaN is no value.
+/// The largest values of a row. NaN is ignored.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Of each block.
+    /// The largest value of each block.
     peaks: Vec<f32>,
     top: f32,
     is_broken: bool,
@@ -39,7 +39,7 @@ impl Scan {
         self.is_broken = is_nan || self.top == f32::INFINITY;
     }
 
-    /// The largest value of the row; minus infinity if it has none.
+    /// The largest value of the row; minus infinity if there is none.
     pub(super) fn top(&self) -> f32 {
         self.top
     }
@@ -54,7 +54,7 @@ impl Scan {
         self.is_broken
     }
 
-    /// The first place of the largest value in the row that was read.
+    /// Returns the first index of the largest value in the row that was read.
     pub(super) fn argmax(&self, row: &[f32]) -> usize {
         let block = self.peaks.iter().position(|&peak| peak >= self.top).unwrap_or(0);
         let start = block * BLOCK;
@@ -66,7 +66,7 @@ fn larger(best: f32, value: f32) -> f32 {
     if value > best { value } else { best }
 }
 
-/// Half of the lanes against the other half, until one is left: the lanes of a block in a row would wait for each other.
+/// Reduces the lanes by halves. Comparing them one after the other would serialize on latency.
 fn largest_lane(mut lanes: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
     while half > 0 {

@@ -4,21 +4,21 @@ use super::constraint::TokenMask;
 use super::filters::Candidates;
 use super::scan::Scan;
 
-/// Buffers that all draws share, so that a step allocates nothing that depends on the vocabulary.
+/// Buffers shared by all draws, so that a step makes no allocations with the size of the vocabulary.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Of the model's row.
+    /// The scan of the model's row.
     pub(super) raw: Scan,
-    /// Of the edited row.
+    /// The scan of the edited row.
     pub(super) edited: Scan,
     pub(super) row: Vec<f32>,
     pub(super) mask: TokenMask,
     pub(super) choice: Choice,
-    /// Scratch memory of the other threads.
+    /// The buffers of other threads.
     pub(super) others: Vec<Scratch>,
 }
 
-/// Buffers of filters and of the choice.
+/// Buffers of the filters and the final choice.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
     pub(super) pool: Candidates,

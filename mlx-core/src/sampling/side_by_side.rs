@@ -1,5 +1,5 @@
-//! Draws from several rows on several threads. Invariant: a draw is a function of its row, its sampler and its history, so threads change
-//! no token.
+//! Draws from several rows on several threads. Invariant: a draw is a function of its row, its sampler and its history, so threads do not
+//! change tokens.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,11 +7,11 @@ use std::thread;
 
 use super::scratch::Scratch;
 
-/// Logits whose draw takes about as long as ten starts of a thread.
+/// The cost, in logits read, above which another thread is worthwhile. A draw of this cost takes about as long as starting ten threads.
 const WORTH_A_THREAD: usize = 1 << 20;
 
-/// The outcome of each request, in their order. `cost` is that of all of them, in logits that are read once. A panic in a draw is one of
-/// this thread, after all draws.
+/// Returns the outcome of each request, in order. `cost` is their total cost, in logits that are read once. If a draw panics, this
+/// thread panics after all draws.
 pub(super) fn draw_all<Request: Send, Outcome: Send>(
     requests: &mut [Request],
     cost: usize,
@@ -35,7 +35,7 @@ pub(super) fn draw_all<Request: Send, Outcome: Send>(
             let thread = thread::Builder::new().name("draw".into());
             thread.spawn_scoped(scope, || work(scratch)).ok()
         };
-        // Without a thread, the others draw more.
+        // If a thread cannot start, the others draw more.
         let helpers: Vec<_> = others.iter_mut().take(helpers).filter_map(spawn).collect();
         let mut drawn = work(scratch);
         for helper in helpers {
@@ -48,7 +48,7 @@ pub(super) fn draw_all<Request: Send, Outcome: Send>(
     drawn.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Asked once: on Linux the answer comes from files, which would be read in every step.
+/// The number of processors. Cached, because Linux reads files to determine it.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// The outcomes of `draw` for forty rows, at a cost that is worth threads.
+    /// Returns the outcomes of `draw` for forty rows, at a cost that justifies threads.
     fn draws(draw: impl Fn(usize) -> usize + Sync) -> Vec<usize> {
         let mut rows: Vec<usize> = (0..40).collect();
         draw_all(&mut rows, 100 * WORTH_A_THREAD, &mut Scratch::default(), |row, _| draw(*row))

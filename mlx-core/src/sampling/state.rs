@@ -1,5 +1,5 @@
-//! The state of penalties and DRY. Invariant: equals a rebuild from the whole history at all times, and does not exist for a
-//! sampler without them.
+//! The state of penalties and DRY. Invariant: it always equals a rebuild from the whole history. A sampler without penalties has no such
+//! state.
 
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};
@@ -7,11 +7,11 @@ use super::parameters::SamplingParams;
 use super::penalties::{Counted, Counts};
 use super::pending_draw::Edits;
 
-/// A follower of the history that edits logits. A rollback by k tokens costs O(k) and what a step costs.
+/// A follower of the history that edits logits. A rollback by k tokens costs O(k) plus the cost of a step.
 #[derive(Debug, Default)]
 pub(super) struct SamplerState {
     cursor: Cursor,
-    /// The history as it was last synced: what a truncation removed is no longer in the history itself.
+    /// The history at the last sync. The history itself no longer has the tokens that a truncation removed.
     tokens: Vec<u32>,
     prompt_length: usize,
     counts: Counts,
@@ -39,7 +39,7 @@ impl SamplerState {
         self.prompt_length = history.prompt_length();
     }
 
-    /// Edits a row of logits as the history that was last synced asks for.
+    /// Edits a row of logits according to the history at the last sync.
     pub(super) fn apply(&mut self, params: &SamplingParams, row: &mut [f32]) {
         if params.penalties().is_on() {
             self.counts.apply(&params.penalties(), row);
@@ -49,7 +49,7 @@ impl SamplerState {
         }
     }
 
-    /// What [`Self::apply`] does to each token, behind the biases that `edits` has.
+    /// Adds the effect of [`Self::apply`] to the edits of each token, after the biases in `edits`.
     pub(super) fn add_edits(&mut self, params: &SamplingParams, edits: &mut Edits) {
         if params.penalties().is_on() {
             self.counts.add_edits(&params.penalties(), edits);

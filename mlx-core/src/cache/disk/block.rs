@@ -1,4 +1,4 @@
-//! A block of a prefix in a file: the keys and values of 64 tokens in the layers that keep every position.
+//! The file of a prefix block: keys and values of 64 tokens in the layers that keep every position.
 
 use super::file::{Damage, Layer, Place, read, write};
 
@@ -14,20 +14,20 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The bytes of the file.
+    /// Returns the contents of the file.
     pub(crate) fn write(&self) -> Result<Vec<u8>, Damage> {
         let layers = self.layers.iter().enumerate().map(|(index, layer)| (layer_name(index), layer));
         write(FORMAT, &self.place, layers)
     }
 
-    /// Reads the file of the block at `place`. Any other contents are an error.
+    /// Parses the file of the block at `place`. Any other content is an error.
     pub(crate) fn read(bytes: &[u8], place: &Place) -> Result<Self, Damage> {
         let mut tensors = read(bytes, FORMAT, place)?;
         let count = tensors.len();
         let layer = |index: usize| {
             let layer = tensors.remove(&layer_name(index));
             let layer = layer.ok_or_else(|| Damage(format!("has no layer {index}")))?;
-            // A checksum is no protection against forgery: check shapes before they reach the device.
+            // A checksum does not protect against forgery: check shapes before they reach the device.
             if !matches!(layer.shape[..], [1, _, positions, _] if positions == place.tokens.len()) {
                 return Err(Damage(format!("layer {index} does not match the number of tokens")));
             }

@@ -1,4 +1,4 @@
-//! The files of saved prefixes: safetensors with the place in a text and a checksum. Anything else in a file is an error.
+//! The format of saved prefixes: safetensors with the position in a text and a checksum. Anything else in a file is an error.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,7 @@ use std::fmt;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View, serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Positions of a block. It divides the length of prompt chunks, so blocks and chunks are aligned.
+/// The number of positions in a block. It divides the length of prompt chunks, so blocks and chunks are aligned.
 pub(crate) const BLOCK: usize = 64;
 
 const CHECKSUM: &str = "checksum";
@@ -17,12 +17,12 @@ const CHECKSUM: &str = "checksum";
 pub(crate) struct Key(u128);
 
 impl Key {
-    /// The key of the empty prefix of a model with this fingerprint.
+    /// Returns the key of the empty prefix of a model with this fingerprint.
     pub(crate) fn root(fingerprint: u128) -> Self {
         Self(fingerprint)
     }
 
-    /// The key of a block of `tokens` that follows this one.
+    /// Returns the key of a block of `tokens` that follows this one.
     pub(crate) fn then(self, tokens: &[u32]) -> Self {
         #[cfg(test)]
         HASHED.with(|hashed| hashed.set(hashed.get() + 1));
@@ -34,7 +34,7 @@ impl Key {
         Self(hash.digest128())
     }
 
-    /// The keys of all complete blocks of `tokens`, in order.
+    /// Returns the keys of all complete blocks of `tokens`, in order.
     pub(crate) fn chain(self, tokens: &[u32]) -> Vec<Self> {
         let (blocks, _) = tokens.as_chunks::<BLOCK>();
         let next = |key: &mut Self, block: &[u32; BLOCK]| {
@@ -50,7 +50,7 @@ thread_local! {
     static HASHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The blocks that this thread has hashed.
+/// The number of blocks that this thread has hashed.
 #[cfg(test)]
 pub(crate) fn hashed_blocks() -> usize {
     HASHED.with(std::cell::Cell::get)
@@ -102,7 +102,7 @@ pub(crate) struct Place {
     pub(crate) tokens: Vec<u32>,
 }
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
@@ -117,7 +117,7 @@ impl Place {
         ]
     }
 
-    /// The place in the header of a file, unverified: for listings only.
+    /// Reads the position from a file header without verifying it. For listings only.
     pub(crate) fn claimed(header: &[u8]) -> Result<Self, Damage> {
         let header: Metadata =
             serde_json::from_slice(header).map_err(|error| Damage(format!("bad header: {error}")))?;
@@ -134,7 +134,7 @@ impl Place {
     }
 }
 
-/// The bytes of a file of this format with these tensors.
+/// Returns the contents of a file of this format with these tensors.
 pub(super) fn write<'a>(
     format: &str,
     place: &Place,
@@ -151,7 +151,7 @@ pub(super) fn write<'a>(
     Ok(bytes)
 }
 
-/// The tensors of a file of this format for `place`, by name.
+/// Reads the tensors of a file of this format for `place`, by name.
 pub(super) fn read(bytes: &[u8], format: &str, place: &Place) -> Result<BTreeMap<String, Layer>, Damage> {
     let fields = checked_fields(bytes)?;
     for (name, value) in place.fields(format) {
@@ -169,19 +169,19 @@ pub(super) fn read(bytes: &[u8], format: &str, place: &Place) -> Result<BTreeMap
     Ok(tensors.map(|(name, view)| (name, layer(&view))).collect())
 }
 
-/// The header fields of a file with a valid checksum.
+/// Returns the header fields of a file with a valid checksum.
 fn checked_fields(bytes: &[u8]) -> Result<HashMap<String, String>, Damage> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| Damage(error.to_string()))?;
     let fields = metadata.metadata().clone().unwrap_or_default();
     let claimed = fields.get(CHECKSUM).ok_or_else(|| Damage("has no checksum".into()))?;
     let at = find_checksum(bytes, claimed)?;
     if *claimed != checksum(bytes, at) {
-        return Err(Damage("the checksum does not match; it is damaged".into()));
+        return Err(Damage("the checksum does not match; the file is damaged".into()));
     }
     Ok(fields)
 }
 
-/// The position of the checksum in the header.
+/// Returns the offset of the checksum in the file.
 fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Damage> {
     let lost = || Damage("the checksum cannot be found".into());
     let wanted = format!("\"{CHECKSUM}\":\"{value}\"");
@@ -190,7 +190,7 @@ fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Damage> {
     if value.len() == 32 { Ok(start) } else { Err(lost()) }
 }
 
-/// The checksum of all bytes except its own.
+/// Computes the checksum of all bytes except its own.
 fn checksum(bytes: &[u8], at: usize) -> String {
     let mut hash = Xxh3::new();
     hash.update(&bytes[..at]);

@@ -1,4 +1,4 @@
-//! A folder of blocks that several programs may share. Invariant: a file under its final name is complete; a crash leaves at most a
+//! A folder of blocks that several programs may share. Invariant: a file with a final name is complete. A crash leaves at most a
 //! temporary file, which is removed later.
 
 use std::fs::{self, File, OpenOptions};
@@ -12,9 +12,9 @@ use super::file::Key;
 use crate::error::{Error, Result};
 
 const EXTENSION: &str = "safetensors";
-/// The largest header that is read; ours have a few thousand bytes.
+/// The largest header that is read. Our headers have a few thousand bytes.
 const LARGEST_HEADER: u64 = 1 << 20;
-/// The age from which a temporary file counts as the leftover of a crash.
+/// The age after which a temporary file counts as left over from a crash.
 const ABANDONED: Duration = Duration::from_mins(10);
 
 /// A file of the folder.
@@ -24,16 +24,16 @@ pub(crate) struct FileEntry {
     pub(crate) path: PathBuf,
     /// Its size.
     pub(crate) bytes: u64,
-    /// When it was written or last used.
+    /// The time when it was written or last used.
     pub(crate) used: SystemTime,
 }
 
-/// The path of the block with this key of a model with this fingerprint.
+/// Returns the path of the block with this key, for a model with this fingerprint.
 pub(crate) fn path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
     folder.join(fingerprint.to_string()).join(format!("{key}.{EXTENSION}"))
 }
 
-/// The path of the checkpoint behind the block with this key.
+/// Returns the path of the checkpoint at the end of the block with this key.
 pub(crate) fn state_path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
     folder.join(fingerprint.to_string()).join(format!("{key}.state.{EXTENSION}"))
 }
@@ -50,11 +50,11 @@ pub(crate) fn header(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Marks a file as recently used.
 pub(crate) fn touch(path: &Path, now: SystemTime) {
-    // It may be gone, or belong to another user; then it only looks older than it is.
+    // The file may be gone, or belong to another user. Then it only looks older than it is.
     OpenOptions::new().append(true).open(path).and_then(|file| file.set_modified(now)).ok();
 }
 
-/// Removes a file; a missing file is no error.
+/// Removes a file. A missing file is not an error.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, error)),
@@ -62,9 +62,9 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// All blocks of all models in the folder, least recently used first. Removes temporary files that a crash has left.
+/// Lists all blocks of all models in the folder, least recently used first. Removes temporary files left over from crashes.
 ///
-/// The folder may contain other files, and listed files may be removed, so only files with the name of a block are listed.
+/// The folder may contain other files, and listed files may be removed. Therefore only files named like a block are listed.
 pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
     let mut files = Vec::new();
     for model in entries(folder)? {
@@ -76,7 +76,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
             if !has_key(&path) {
                 continue;
             }
-            // Another process may remove files meanwhile.
+            // Another process may remove files at the same time.
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             match path.extension().and_then(|extension| extension.to_str()) {
@@ -92,7 +92,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
     Ok(files)
 }
 
-/// Whether a name is a key, up to its first dot.
+/// Returns true if the file name is a key up to its first dot.
 fn has_key(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let key = name.split('.').next().unwrap_or_default();
@@ -107,7 +107,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
     }
 }
 
-/// Removes the least recently used blocks until all take at most `bytes`. Returns their bytes.
+/// Removes the least recently used blocks until the total is at most `bytes`. Returns the total.
 pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
     let files = list(folder)?;
     let mut total: u64 = files.iter().map(|file| file.bytes).sum();
@@ -136,7 +136,7 @@ mod tests {
             write_atomically(&path(name), &[7; 100]).expect("it can be written");
             touch(&path(name), begin + Duration::from_secs(name as u64));
         }
-        // Use makes a file recent.
+        // A touch makes a file recent.
         touch(&path(0), begin + Duration::from_secs(100));
         let left = |files: Vec<FileEntry>| files.into_iter().map(|file| file.path).collect::<Vec<_>>();
         assert_eq!(left(list(folder.path()).expect("a list")), [1, 2, 3, 4, 0].map(path));

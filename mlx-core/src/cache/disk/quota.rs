@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The time in which an empty bucket is full again.
+/// The time until an empty bucket is full.
 const REFILL: Duration = Duration::from_hours(1);
 
-/// Bytes that may still be written.
+/// The number of bytes that may still be written.
 #[derive(Debug)]
 pub(crate) struct Quota {
     each_hour: u64,
@@ -15,16 +15,16 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// A full bucket of `each_hour` bytes.
+    /// Creates a full bucket of `each_hour` bytes.
     pub(crate) fn new(each_hour: u64) -> Self {
         Self { each_hour, left: each_hour, filled: Duration::ZERO }
     }
 
-    /// Takes `bytes` at time `now`; false if there are fewer.
+    /// Takes `bytes` at time `now`. Returns false, and takes nothing, if fewer are left.
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> bool {
         let passed = now.saturating_sub(self.filled).min(REFILL);
         let more = u128::from(self.each_hour) * passed.as_nanos() / REFILL.as_nanos();
-        // Fractions of a byte stay for the next refill.
+        // Fractions of a byte count at the next refill.
         if more > 0 {
             self.left = self.each_hour.min(self.left.saturating_add(more as u64));
             self.filled = now;

@@ -1,10 +1,10 @@
-//! A checkpoint of a state in a file of its own beside the blocks: what the layers hold that do not keep every position.
+//! The file of a checkpoint, next to the blocks: the contents of the layers that do not keep every position.
 
 use super::file::{Damage, Layer, Place, read, write};
 
 const FORMAT: &str = "mlx prefix state 1";
 
-/// What such layers hold at the end of a block.
+/// The contents of these layers at the end of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {
     /// The last block of the text.
@@ -14,7 +14,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The bytes of the file.
+    /// Returns the contents of the file.
     pub(crate) fn write(&self) -> Result<Vec<u8>, Damage> {
         let of_layer = |(index, arrays): (usize, &'_ Vec<Layer>)| -> Vec<String> {
             (0..arrays.len()).map(|array| name(index, array)).collect()
@@ -23,7 +23,7 @@ impl Snapshot {
         write(FORMAT, &self.place, names.zip(self.layers.iter().flatten()))
     }
 
-    /// Reads the file of the checkpoint behind `place`. Any other contents are an error.
+    /// Parses the file of the checkpoint at the end of `place`. Any other content is an error.
     pub(crate) fn read(bytes: &[u8], place: &Place) -> Result<Self, Damage> {
         let mut tensors = read(bytes, FORMAT, place)?;
         let mut layers: Vec<Vec<Layer>> = Vec::new();

@@ -1,5 +1,5 @@
-//! The file operations of saved prefixes. Tests replace them to count them and to delay them. Invariant: only the threads of the reader and
-//! the writer call them.
+//! The file operations of saved prefixes. Tests replace them to count and delay them. Invariant: only the reader and writer threads
+//! call them.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +13,10 @@ pub(crate) trait Storage: Send + Sync {
     /// Returns true if the file exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// The bytes of a file.
+    /// Reads a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Writes a file completely or not at all, and creates its folder if needed.
+    /// Writes a file atomically, and creates its folder if needed.
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
 }
 

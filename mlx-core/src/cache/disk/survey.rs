@@ -1,4 +1,4 @@
-//! The blocks and checkpoints of a text that are not on disk. The writer's thread hashes the text once and looks for each file once.
+//! The search for blocks and checkpoints of a text that are not on disk. The writer thread hashes the text once and checks each file once.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(super) struct Survey {
     /// The key of its tier.
     pub(super) root: Key,
     pub(super) tokens: Arc<[u32]>,
-    /// The lengths at which it has checkpoints.
+    /// The lengths of its checkpoints.
     pub(super) states: Vec<usize>,
 }
 
@@ -35,13 +35,13 @@ impl Part {
     }
 }
 
-/// The files of a text that remain to be written.
+/// The files of a text that are still to be written.
 pub(crate) struct Missing {
     root: Key,
     tokens: Arc<[u32]>,
     /// The key of each block.
     keys: Vec<Key>,
-    /// By rising length; a block comes before the checkpoint at its end.
+    /// In order of length. A block comes before the checkpoint at its end.
     parts: VecDeque<Part>,
 }
 
@@ -64,12 +64,12 @@ impl Survey {
 }
 
 impl Missing {
-    /// Removes and returns the next part.
+    /// Removes and returns the next file to write.
     pub(crate) fn take_next(&mut self) -> Option<Part> {
         self.parts.pop_front()
     }
 
-    /// Returns true if no part remains.
+    /// Returns true if no file remains.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -79,7 +79,7 @@ impl Missing {
         self.root
     }
 
-    /// The key and the place of the block that ends at `end`.
+    /// Returns the key and the position of the block that ends at `end`.
     pub(super) fn place(&self, end: usize) -> (Key, Place) {
         let (block, start) = (end / BLOCK - 1, end - BLOCK);
         let parent = block.checked_sub(1).map_or(self.root, |before| self.keys[before]);

@@ -16,9 +16,9 @@ use super::survey::{Missing, Survey};
 use super::{DiskOptions, folder};
 use crate::error::Result;
 
-/// The maximum number of waiting orders. Two threads that queue at the same time may exceed it by one.
+/// The maximum number of pending orders. Two threads that queue at the same time may exceed it by one.
 const QUEUE: usize = 4;
-/// The number of blocks after which the folder is measured again, since other programs may write to it.
+/// The number of written blocks after which the folder is measured again, since other programs may write to it.
 const RECOUNT: usize = 32;
 
 /// The content of a file.
@@ -37,16 +37,16 @@ impl Content {
 }
 
 enum Order {
-    /// Removes the leftovers of a crash.
+    /// Removes temporary files left over from a crash.
     Clean,
     Write(PathBuf, Content),
-    /// Finds the files of a text that are missing.
+    /// Finds the missing files of a text.
     Survey(Survey, Sender<Missing>),
     /// Marks these files as used. The first blocks, which all others need, become the most recent.
     Touch(Vec<PathBuf>),
 }
 
-/// The queue to the writer.
+/// The queue of the writer thread.
 pub(super) struct Writer {
     orders: Mutex<Option<Sender<Order>>>,
     waiting: Arc<Waiting>,
@@ -88,7 +88,7 @@ impl Writer {
         let work = move || disk.work(&queue);
         let thread = std::thread::Builder::new().name("prompt-cache".into()).spawn(work)?;
         let writer = Self { orders: Mutex::new(Some(orders)), waiting, thread: Mutex::new(Some(thread)) };
-        // The clean-up is an order, so that `close` does not block on a disk that does not respond.
+        // The clean-up is an order, so that `close` gives up on it if the disk does not respond.
         writer.order(Order::Clean);
         Ok(writer)
     }
@@ -113,7 +113,7 @@ impl Writer {
         self.order(Order::Write(path, content));
     }
 
-    /// Queues a search for the missing files of a text; the channel closes without a reply if the writer has ended.
+    /// Queues a search for the missing files of a text. The channel closes without a reply if the writer has ended.
     pub(super) fn survey(&self, survey: Survey) -> Receiver<Missing> {
         let (reply, missing) = channel();
         self.order(Order::Survey(survey, reply));
@@ -121,7 +121,7 @@ impl Writer {
     }
 
     pub(super) fn touch(&self, paths: Vec<PathBuf>) {
-        // A lost mark is harmless if the queue is full.
+        // If the queue is full, the files only look older than they are.
         if self.has_room() {
             self.order(Order::Touch(paths));
         }
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// Ends the thread after it has completed all orders. Stops waiting for it if no order completes within `patience`.
+    /// Ends the thread after it has completed all orders. Stops waiting if no order completes within `patience`.
     pub(super) fn close(&self, patience: Duration) {
         drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).take());
         let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
@@ -154,7 +154,7 @@ struct Disk {
     waiting: Arc<Waiting>,
     quota: Quota,
     begin: Instant,
-    /// Bytes in the folder, as far as is known.
+    /// The last known size of the folder, in bytes.
     total: u64,
     written: usize,
 }
@@ -167,7 +167,7 @@ impl Disk {
 
     fn work(mut self, queue: &Receiver<Order>) {
         while let Ok(order) = queue.recv() {
-            // An order that panics must not end the thread: the queue would stay full.
+            // A panic must not end the thread: the queue would stay full.
             if catch_unwind(AssertUnwindSafe(|| self.carry_out(order))).is_err() {
                 tracing::error!("the writer of saved prefixes panicked; please report this");
             }
@@ -180,15 +180,15 @@ impl Disk {
         match order {
             Order::Clean => {
                 if let Err(error) = folder::list(&self.options.folder) {
-                    tracing::warn!(%error, "the folder of saved prefixes cannot be read");
+                    tracing::warn!(%error, "cannot read the folder of saved prefixes");
                 }
             }
             Order::Write(path, content) => {
                 if let Err(error) = self.write(&path, &content) {
-                    tracing::warn!(%error, "saving a block of a prefix failed");
+                    tracing::warn!(%error, "cannot save a block of a prefix");
                 }
             }
-            // The text may have been dropped meanwhile.
+            // The requester may have dropped the receiver.
             Order::Survey(survey, reply) => drop(reply.send(survey.carry_out(&*self.storage))),
             Order::Touch(paths) => {
                 let now = SystemTime::now();
@@ -211,7 +211,7 @@ impl Disk {
         }
         if self.written.is_multiple_of(RECOUNT) || self.total + size > self.options.most_bytes {
             let most = self.options.most_bytes;
-            // Free more than this block needs, to do it less often.
+            // Free more than this block needs, so that it happens less often.
             let aim = if self.total + size > most { (most - most / 8).min(most - size) } else { most - size };
             self.total = folder::shrink_to(&self.options.folder, aim)?;
         }

@@ -1,4 +1,4 @@
-//! Moves the sequences of a step into pools. They keep their slots, join a pool, or move together into a new pool.
+//! Moves the sequences of a step into pools. A sequence keeps its slot, joins a pool, or moves with others into a new pool.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,12 +16,12 @@ use crate::mlx_sys::slice_update;
 /// A sequence of a step.
 pub(in crate::cache) struct Member<'a> {
     pub(in crate::cache) state: &'a mut dyn Pooled,
-    /// Its rows in the step.
+    /// The indices of its rows in the step.
     pub(in crate::cache) rows: Vec<usize>,
     pub(in crate::cache) need: Need,
 }
 
-/// Sequences of a step that are in one pool.
+/// The sequences of a step that are in one pool.
 #[derive(Clone)]
 struct Present {
     pool: SharedPool,
@@ -29,8 +29,8 @@ struct Present {
     capacity: usize,
 }
 
-/// Gives every member a slot with capacity for its rows, and returns the members [by pool](by_pool). `like` has the shapes of the rows to
-/// write, `[T, H, 1, D]` each.
+/// Gives every member a slot with capacity for its rows, and returns the members [by pool](by_pool). `like` has the shapes of the
+/// rows to write, `[T, H, 1, D]` each.
 pub(in crate::cache) fn arrange(members: &mut [Member], like: &[Array]) -> Result<Vec<Vec<usize>>> {
     let present = present(members);
     match joining(members, &present) {
@@ -76,7 +76,7 @@ fn present(members: &[Member]) -> Vec<Present> {
     present
 }
 
-/// Returns true if a pool has capacity for its members and for `more`, and their promises pay for all its slots.
+/// Returns true if a pool has capacity for its members and for `more`, and their promised positions cover all its slots.
 fn fits(members: &[Member], it: &Present, more: &[usize]) -> bool {
     let pool = it.pool.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = pool.taken.iter().filter(|taken| **taken).count();
@@ -87,7 +87,7 @@ fn fits(members: &[Member], it: &Present, more: &[usize]) -> bool {
     is_long_enough && slots(needs, it.capacity) + idle >= pool.taken.len().max(taken + more.len())
 }
 
-/// Returns the pool, as an index of `present`, that each member without a slot joins; `None` if the members must be grouped again.
+/// Chooses a pool, as an index into `present`, for each member without a slot. Returns `None` if the members must be grouped again.
 fn joining(members: &[Member], present: &[Present]) -> Option<Vec<(usize, usize)>> {
     if present.is_empty() || !present.iter().all(|it| fits(members, it, &[])) {
         return None;
@@ -107,10 +107,10 @@ fn joining(members: &[Member], present: &[Present]) -> Option<Vec<(usize, usize)
     Some(joining)
 }
 
-/// Moves a member without a slot into this pool. Copies only its own positions, unless the pool needs more slots.
+/// Moves a member without a slot into this pool. Copies only the positions of this member, unless the pool needs more slots.
 fn join(members: &mut [Member], it: &Present, index: usize) -> Result<()> {
     let mut pool = it.pool.lock().unwrap_or_else(PoisonError::into_inner);
-    // After the others, so that slots have the order of rows.
+    // After the others, so that slots and rows have the same order.
     let behind = pool.taken.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
     let free = (behind < pool.taken.len()).then_some(behind);
     let place = free.or_else(|| pool.taken.iter().position(|taken| !taken));
@@ -130,7 +130,7 @@ fn join(members: &mut [Member], it: &Present, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// Adds free slots for one more member; returns the first.
+/// Adds free slots for one more member. Returns the index of the first.
 fn add_slots(pool: &mut Pool, members: &[Member], it: &Present, index: usize) -> Result<usize> {
     let first = pool.taken.len();
     let needs = it.members.iter().chain([&index]).map(|&member| members[member].need);
@@ -187,7 +187,7 @@ fn together(members: &[Member], group: &Group) -> Option<Result<Vec<Array>>> {
     Some(first.arrays().iter().map(move_part).collect())
 }
 
-/// Returns the arrays of a new pool for members in any place.
+/// Returns the arrays of a new pool for members that may be anywhere. Copies each separately.
 fn one_by_one(members: &[Member], group: &Group, like: &[Array]) -> Result<Vec<Array>> {
     let mut columns: Vec<Vec<Array>> = vec![Vec::new(); like.len()];
     for &member in &group.members {

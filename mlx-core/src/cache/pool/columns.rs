@@ -1,4 +1,4 @@
-//! Conversion between positions in order and columns of a slot. Position `p` is in column `p % capacity`.
+//! Conversion between positions in order and the columns of a slot. Position `p` is in column `p % capacity`.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) fn in_order(columns: &Array, range: Range<usize>) -> Result<Array> {
     Ok(columns.take_axis(Array::from_slice(&places, &[places.len() as i32]), 2)?)
 }
 
-/// Returns columns, `[1, H, capacity, D]`, with the newest of the positions of `range`, `[1, H, n, D]`.
+/// Returns columns, `[1, H, capacity, D]`, with the newest positions of `range`, `[1, H, n, D]`.
 pub(super) fn in_columns(positions: &Array, range: Range<usize>, capacity: usize) -> Result<Array> {
     if range.end <= capacity && range.start == 0 {
         return padded(positions, 2, capacity);
@@ -31,7 +31,7 @@ pub(super) fn in_columns(positions: &Array, range: Range<usize>, capacity: usize
     Ok(positions.take_axis(Array::from_slice(&places, &[capacity as i32]), 2)?)
 }
 
-/// Appends zeros along an axis, up to `size`.
+/// Pads an axis with zeros up to `size`.
 pub(super) fn padded(array: &Array, axis: i32, size: usize) -> Result<Array> {
     let missing = size as i32 - array.dim(axis);
     if missing <= 0 {

@@ -1,5 +1,5 @@
 //! Decides which sequences of a step share a pool. Invariant: pure. All slots of a pool have the capacity of its longest sequence, and
-//! together no more than the memory that its sequences were promised.
+//! take no more memory together than its sequences were promised.
 
 /// The maximum number of pools of a step, if memory allows. Each pool costs a separate attention call.
 const POOLS: usize = 3;
@@ -7,21 +7,21 @@ const POOLS: usize = 3;
 /// Sequences in a pool differ in length by at most this factor, unless there are [`POOLS`] pools.
 const RATIO: usize = 4;
 
-/// The needs of one sequence in a step.
+/// The memory that one sequence needs in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) struct Need {
-    /// The positions of its buffer at the end of the step.
+    /// The capacity of its buffer at the end of the step, in positions.
     pub(in crate::cache) capacity: usize,
-    /// The positions that memory was promised for; at least `capacity`.
+    /// The number of positions for which memory was promised; at least `capacity`.
     pub(in crate::cache) promised: usize,
 }
 
 /// Sequences that share a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Their indices, rising.
+    /// The indices of the sequences, ascending.
     pub(super) members: Vec<usize>,
-    /// The positions of each slot.
+    /// The number of positions of each slot.
     pub(super) capacity: usize,
     /// The number of slots.
     pub(super) slots: usize,
@@ -55,7 +55,7 @@ impl Group {
     }
 }
 
-/// Returns how many slots of this capacity the promises of these sequences pay for, at most the next power of two of their number.
+/// Returns the number of slots of this capacity that the promises of these sequences cover, limited to the next power of two.
 pub(super) fn slots(needs: impl Iterator<Item = Need>, capacity: usize) -> usize {
     let (count, promised) = needs.fold((0, 0), |(count, sum): (usize, usize), need| {
         (count + 1, sum.saturating_add(need.promised.max(need.capacity)))
@@ -108,7 +108,7 @@ mod tests {
         let groups = group(&[need(256), need(8192), need(2048), need(256), need(4096)]);
         let members: Vec<_> = groups.iter().map(|group| group.members.clone()).collect();
         assert_eq!(members, [vec![1, 2, 4], vec![0, 3]]);
-        // Nothing was promised beyond what each has.
+        // No more was promised than each sequence already has.
         let exact = |capacity| Need { capacity, promised: capacity };
         assert_eq!(group(&[exact(256), exact(512), exact(512)]).len(), 2);
     }

@@ -1,5 +1,5 @@
-//! Pools of slots: the positions of several sequences in shared arrays, so that a decode step writes and attends with one call for all of
-//! them. Invariant: a step with the sequences of the step before copies no positions.
+//! Pools of slots: the positions of several sequences in shared arrays, so that a decode step writes and attends with one call for all
+//! of them. Invariant: a step with the same sequences as the previous step copies no positions.
 
 mod arrange;
 mod columns;
@@ -20,7 +20,7 @@ pub(super) use groups::Need;
 pub(super) struct Pool {
     /// `[slots, H, capacity, D]` each: keys and values, latents, or packed numbers with their scales and biases.
     pub(super) parts: Vec<Array>,
-    /// True for slots with a sequence.
+    /// True for slots in use.
     pub(super) taken: Vec<bool>,
 }
 
@@ -74,16 +74,16 @@ impl Drop for Slot {
 
 /// A layer state that a pool can hold.
 pub(super) trait Pooled {
-    /// Returns its slot, if a pool holds it.
+    /// Returns its slot if it is in a pool.
     fn slot(&self) -> Option<&Slot>;
 
-    /// Stores that its positions are in `slot`.
+    /// Sets `slot` as the storage of its positions.
     fn put(&mut self, slot: Slot);
 
-    /// The positions that it has: those before are dropped.
+    /// The positions that it holds. Earlier ones have been dropped.
     fn kept(&self) -> Range<usize>;
 
-    /// Returns the kept positions, `[1, H, n, D]` for each array of a pool; empty before the first position.
+    /// Returns the positions that it holds, `[1, H, n, D]` for each array of a pool; empty before the first position.
     fn parts(&self) -> Result<Vec<Array>>;
 
     /// Converts keys and values, `[T, H, 1, D]` each, or latents to rows for the arrays of a pool.
@@ -92,9 +92,9 @@ pub(super) trait Pooled {
     /// Returns the number of columns for `length` positions.
     fn columns(&self, length: usize) -> usize;
 
-    /// Stores that `count` positions were written to its slot.
+    /// Adds `count` positions that were written to its slot.
     fn grow(&mut self, count: usize);
 
-    /// Returns the keys and values in arrays of a pool.
+    /// Converts arrays of a pool to keys and values.
     fn seen(&self, parts: Vec<Array>) -> Result<Seen>;
 }

@@ -1,10 +1,10 @@
-//! Restore points: lengths that a value can go back to although it cannot be cut anywhere. Each is recorded on its edge.
+//! Restore points: lengths to which a value can go back although it cannot be truncated anywhere. Each is recorded on its edge.
 
 use super::{Entry, Place, PrefixTree, ROOT};
 
 impl<T> PrefixTree<T> {
-    /// Lets `evict` drop a restore point of the least recently used entry; it returns the length and the bytes of the dropped one, if any.
-    /// Returns whether it did.
+    /// Calls `evict` to drop a restore point of the least recently used entry. `evict` returns the length and the bytes of the dropped point, if
+    /// any. Returns true if one was dropped.
     pub(crate) fn evict_restore_point(&mut self, evict: impl FnOnce(&mut T) -> Option<(usize, u64)>) -> bool {
         let Some((_, &node)) = self.order.first_key_value() else { return false };
         let Some(stored) = self.nodes[node].stored.as_mut() else { return false };
@@ -18,7 +18,7 @@ impl<T> PrefixTree<T> {
         true
     }
 
-    /// The node at or above `node` on whose edge this length is.
+    /// Returns the node at or above `node` with this length on its edge.
     fn above(&self, mut node: usize, length: usize) -> usize {
         while self.nodes[self.nodes[node].parent].depth >= length {
             node = self.nodes[node].parent;
@@ -44,14 +44,14 @@ impl<T> PrefixTree<T> {
         }
     }
 
-    /// A value that starts with `tokens` and can be cut to them.
+    /// Returns true if an entry that starts with `tokens` can go back to them.
     pub(super) fn covers(&self, place: &Place, tokens: &[u32]) -> bool {
         let node = &self.nodes[place.node];
         let length = tokens.len();
         place.depth == length && (node.shortest <= length || node.restore_points.contains_key(&length))
     }
 
-    /// Entries on the path to `node` that this value makes redundant.
+    /// Returns the entries on the path to `node` that this value makes redundant.
     pub(super) fn superseded<V>(&self, node: usize, entry: &Entry<V>) -> Vec<usize> {
         let mut found = Vec::new();
         let mut above = self.nodes[node].parent;

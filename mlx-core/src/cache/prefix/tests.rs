@@ -1,11 +1,11 @@
-//! The tree of prefixes against a list that is searched from end to end.
+//! Compares the prefix tree with a list that is searched linearly.
 
 use proptest::prelude::*;
 
 use super::*;
 
 impl<T> PrefixTree<T> {
-    /// The values with their tokens, the one used last first.
+    /// Iterates over the values with their tokens, most recently used first.
     fn iter(&self) -> impl Iterator<Item = (Vec<u32>, &T)> {
         self.order.values().rev().filter_map(|&node| {
             let stored = self.nodes[node].stored.as_ref()?;
@@ -23,7 +23,7 @@ impl<T> PrefixTree<T> {
     }
 }
 
-/// What is kept, the one used last at the end.
+/// The entries, most recently used last.
 #[derive(Default)]
 struct Naive(Vec<(Vec<u32>, Entry<u64>)>);
 
@@ -43,7 +43,7 @@ impl Naive {
         gone
     }
 
-    /// For each entry what it has in common with the prompt, and what can be taken of it.
+    /// Returns the value, the common length and the reusable length of each entry for a prompt.
     fn candidates(&self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Vec<(u64, usize, usize)> {
         let look = |(tokens, kept): &(Vec<u32>, Entry<u64>)| {
             let common = tokens.iter().zip(prompt).take_while(|(one, other)| one == other).count();
@@ -62,7 +62,7 @@ impl Naive {
     }
 }
 
-/// As a tree keeps it for a text of so many tokens.
+/// Returns the entry as a tree stores it for a text of this many tokens.
 fn limited(kept: &Entry<u64>, length: usize) -> Entry<u64> {
     let shortest = kept.shortest.min(length);
     let restore_points = kept.restore_points.iter().copied().filter(|&stop| stop > 0 && stop < shortest);
@@ -77,7 +77,7 @@ enum Action {
     Pop,
 }
 
-/// Few tokens and short runs of them, so that beginnings are often shared.
+/// Generates few distinct tokens in short runs, so that texts often share prefixes.
 fn tokens() -> impl Strategy<Value = Vec<u32>> {
     let run = (0..2u32, 1..5usize).prop_map(|(token, count)| vec![token; count]);
     proptest::collection::vec(run, 0..6).prop_map(|runs| runs.concat())
@@ -97,7 +97,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 0..80)
 }
 
-/// What holds of every tree.
+/// Checks the invariants of every tree.
 fn check(tree: &PrefixTree<u64>, naive: &Naive) {
     let mut listed: Vec<(Vec<u32>, u64)> = tree.iter().map(|(tokens, value)| (tokens, *value)).collect();
     listed.reverse();
@@ -106,7 +106,7 @@ fn check(tree: &PrefixTree<u64>, naive: &Naive) {
     assert_eq!(listed, expected, "what is kept, by its last use");
     assert_eq!(tree.bytes(), naive.0.iter().map(|it| it.1.bytes).sum::<u64>());
     assert_eq!(tree.len(), naive.0.len());
-    // No node without a purpose: an entry or a fork in the way.
+    // Each node has a purpose: an entry or a branch.
     let used = tree.nodes.len() - tree.free.len();
     assert!(used <= 1 + 2 * naive.0.len(), "{used} nodes for {} entries", naive.0.len());
 }
@@ -125,7 +125,7 @@ proptest! {
                     prop_assert_eq!(gone, expected);
                 }
                 Action::Find(prompt, step) => {
-                    // As an engine asks: one token is left to compute, and some engines take whole steps only.
+                    // As an engine does: at least one token must be computed, and some engines reuse only whole steps.
                     let allowed = |common: usize| common.min(prompt.len().saturating_sub(1)) / step * step;
                     let found = tree.find(&prompt, allowed);
                     let candidates = naive.candidates(&prompt, allowed);
@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-/// A find that has gone stale gives nothing, even if its place was taken by something else.
+/// A match of an evicted entry returns nothing, even if another entry reuses its node.
 #[test]
 fn what_was_evicted_is_not_given_out() {
     let mut tree = PrefixTree::default();
@@ -185,7 +185,7 @@ fn what_was_evicted_is_not_given_out() {
     assert_eq!(tree.get(&matched), None);
 }
 
-/// The cost of a search is that of reading the prompt once, whatever is kept.
+/// The cost of a search is that of reading the prompt once, regardless of the entries.
 #[test]
 fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
     let mut tree = PrefixTree::default();
@@ -201,12 +201,12 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
         let prompt = prompt(user);
         let found = tree.find(&prompt, |common| common);
         assert_eq!(found.matched.map(|matched| *tree.get(&matched).expect("it is kept")), Some(user));
-        // Each token, and each node on the way, of which there are at most as many.
+        // Each token, and each node on the path, of which there are at most as many.
         assert!(found.visited <= 2 * prompt.len() + 1, "{} for {}", found.visited, prompt.len());
     }
 }
 
-/// However much memory there is, beginnings that are not shared do not fill it.
+/// Prefixes that are not shared do not fill the memory, even if it is free.
 #[test]
 fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
     let mut tree = PrefixTree::default();

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::{Place, PrefixTree, ROOT};
 
 impl<T> PrefixTree<T> {
-    /// Follows `tokens` as far as possible; also returns the nodes and tokens visited.
+    /// Follows `tokens` as far as possible. Also returns the number of nodes and tokens visited.
     pub(super) fn walk(&self, tokens: &[u32]) -> (Place, usize) {
         let walked = self.follow(tokens);
         #[cfg(test)]
@@ -37,7 +37,7 @@ thread_local! {
     static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The nodes and tokens that searches on this thread have visited.
+/// The number of nodes and tokens that searches on this thread have visited.
 #[cfg(test)]
 pub(crate) fn visited_tokens() -> usize {
     VISITED.with(Cell::get)

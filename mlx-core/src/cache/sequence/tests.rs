@@ -1,5 +1,5 @@
-//! The byte counts of a state match its arrays after any changes, and no step requests sizes from MLX. A state with a store changes like
-//! one without.
+//! The byte counts of a state match its arrays after any changes, and no step asks MLX for sizes. A state with a store changes like one
+//! without.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ use super::super::recurrent::RecurrentArrays;
 use super::*;
 
 impl SequenceState {
-    /// A state of one layer with `length` positions of one number each.
+    /// Creates a state of one layer with `length` positions of one number each.
     pub(crate) fn of_zeros(length: usize) -> Self {
         let mut layer = LayerState::new(None);
         let rows = zeros_dtype(&[1, 2, length as i32, 1], Dtype::Float32).expect("it has a shape");
@@ -23,12 +23,12 @@ impl SequenceState {
     }
 }
 
-/// Positions of a layer with two heads.
+/// Returns positions of a layer with two heads.
 fn rows(count: usize) -> Array {
     zeros_dtype(&[1, 4, count as i32, 32], Dtype::Float32).expect("it has a shape")
 }
 
-/// A state with a layer of each kind.
+/// Creates a state with a layer of each kind.
 fn state() -> SequenceState {
     let layers = [
         LayerState::new(None),
@@ -54,7 +54,7 @@ fn extend(state: &mut SequenceState, count: usize) {
     }
 }
 
-/// The bytes of the layers and of the checkpoints, array by array.
+/// Sums the bytes of the layers and of the checkpoints, array by array.
 fn walked(state: &SequenceState) -> (usize, usize) {
     let layers = state.layers.iter().flat_map(LayerState::arrays).map(|array| array.nbytes());
     (layers.sum(), state.checkpoints.arrays().map(|array| array.nbytes()).sum())
@@ -109,7 +109,7 @@ proptest! {
     }
 }
 
-/// Layers that are stored as another state.
+/// A store that keeps its layers in another state.
 struct Stored(SequenceState);
 
 impl StateStore for Stored {
@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// Sizes are measured when arrays are made. A step whose rows fit measures none.
+/// Sizes are measured when arrays are created. A step with rows that fit measures none.
 #[test]
 fn accounting_asks_for_no_sizes() {
     const STEPS: usize = 200;
@@ -236,7 +236,7 @@ fn accounting_asks_for_no_sizes() {
         }
     }
     assert!(layers > 0 && checkpoints > 0);
-    // A full buffer moves to a larger one, and a full window to its beginning: once in 64 positions at most.
+    // A full buffer moves to a larger one, and a full window to its start: at most once in 64 positions.
     let moves = states.len() * states[0].layers.len() * (STEPS / 64 + 1);
     assert!(measured() - before <= moves, "{} sizes were measured", measured() - before);
 }

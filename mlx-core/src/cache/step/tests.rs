@@ -1,4 +1,4 @@
-//! Sequences join, leave, grow, go back, fork and move out at random: what rows see is what was appended, and nothing is copied in between.
+//! Sequences join, leave, grow, roll back, fork and move out at random. Rows see exactly the appended values, and no step copies them.
 
 use mlx_rs::ops::zeros_dtype;
 use mlx_rs::{Array, Dtype};
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// Rows of these values, as a step appends them.
+    /// Returns rows of these values in the form of a decode step.
     fn added(self, values: &[f32]) -> Vec<Array> {
         let rows = |heads: i32, sign: f32| {
             let numbers: Vec<f32> = values
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Returns rows of these values in the form of a prompt's chunk.
+    /// Returns rows of these values in the form of a prompt chunk.
     fn chunk(self, values: &[f32]) -> Array {
         let parts: Vec<Array> =
             self.added(values).iter().map(|part| part.swap_axes(0, 2).expect("it has axes")).collect();
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// The first number of each position and slot, keys and values.
+/// Returns the last number of the first head for each slot and position, for keys and values.
 fn numbers(seen: &Seen) -> [Vec<Vec<f32>>; 2] {
     let (keys, values) = match seen {
         Seen::Plain { keys, values } => (keys.clone(), values.clone()),
@@ -77,7 +77,7 @@ fn numbers(seen: &Seen) -> [Vec<Vec<f32>>; 2] {
     })
 }
 
-/// A sequence: its state and the values that it should have.
+/// A sequence: its state and the values that it should contain.
 struct Sequence {
     state: LayerState,
     values: Vec<f32>,
@@ -102,13 +102,13 @@ fn unique(next: &mut f32) -> f32 {
 
 #[derive(Debug, Clone)]
 enum Change {
-    /// Rows of all sequences but those whose bit is set, up to so many each.
+    /// Appends up to this many rows to each sequence, except those with their bit set.
     Step(u16, usize),
     Join(usize, usize),
     Leave(usize),
     Rollback(usize, usize),
     Fork(usize),
-    /// Rows of one sequence alone, as an exact step appends them.
+    /// Appends a row to one sequence only, as an exact step does.
     Alone(usize),
 }
 
@@ -123,7 +123,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Appends rows to all of these sequences and compares what each row sees.
+/// Appends rows to these sequences and compares what each row sees.
 fn step(kind: Kind, sequences: &mut [Sequence], without: u16, most: usize, next: &mut f32) {
     let (mut of_rows, mut values) = (Vec::new(), Vec::new());
     for (index, sequence) in sequences.iter_mut().enumerate() {
@@ -259,7 +259,7 @@ fn a_step_of_the_same_sequences_writes_in_place() {
         }
         let taken = peak_memory().expect("a figure").saturating_sub(before);
         let whole: usize = states.iter().map(|state| state.bytes()).sum();
-        // The first step moves them beside each other.
+        // The first step moves the sequences into one pool.
         assert!(step == 0 || taken < whole / 100, "step {step}: {taken} bytes of {whole}");
         assert_eq!(whole, 4 * capacity(1001 + step) * 8 * 64 * 4);
     }

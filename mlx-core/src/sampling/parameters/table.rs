@@ -1,30 +1,30 @@
-//! The table of sampling parameters, and the fields that its rows become. A new parameter is a row here.
+//! The table of sampling parameters, and the struct fields generated from its rows. To add a parameter, add a row here.
 
 use super::{Group, Kind, Parameter, Range, Scalar};
 use crate::sampling::noise::random_seed;
 
-/// Texts that no repeated sequence reaches across, unless a request sets others.
+/// The default texts that end repeated sequences.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
-/// Defines the options of a request, the validated settings, and the table. A row is `name: type = default`, its help and fields of
-/// [`Parameter`].
+/// Defines the options of a request, the validated settings, and the table. A row consists of `name: type = default`, its help text and
+/// fields of [`Parameter`].
 macro_rules! parameters {
     ($($name:ident: $type:ty = $default:literal, $help:literal, { $($field:ident: $value:expr),* $(,)? } of $base:ident;)*) => {
-        /// Settings of a request or of a model. An absent one is taken from the next source: the request, then the model's
+        /// Settings of a request or of a model. A missing value comes from the next source: the request, then the model's
         /// `generation_config.json`, then [`SamplingDefaults`](crate::sampling::SamplingDefaults).
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct SamplingOptions {
             $(#[doc = $help] pub $name: Option<$type>,)*
-            /// Texts that no repeated sequence reaches across
+            /// Texts that end repeated sequences
             pub dry_sequence_breakers: Option<Vec<String>>,
-            /// Values to add to the logits of single tokens
+            /// Values to add to the logits of tokens
             pub logit_bias: Vec<(u32, f32)>,
-            /// Seed of the draws; absent, the operating system gives one
+            /// Seed of the random draws; by default, from the operating system
             pub seed: Option<u64>,
         }
 
         impl SamplingOptions {
-            /// Returns these settings, with those of `other` for the absent ones.
+            /// Returns these settings, with missing values from `other`.
             #[must_use]
             pub fn or(&self, other: &Self) -> Self {
                 let bias = if self.logit_bias.is_empty() { &other.logit_bias } else { &self.logit_bias };
@@ -37,7 +37,7 @@ macro_rules! parameters {
                 }
             }
 
-            /// Returns settings whose ranges are not checked yet.
+            /// Fills in the defaults. Does not check ranges.
             pub(in crate::sampling) fn with_defaults(self) -> SamplingParams {
                 let breakers = || BREAKERS.map(str::to_owned).to_vec();
                 SamplingParams {
@@ -53,15 +53,15 @@ macro_rules! parameters {
         #[derive(Debug, Clone, PartialEq)]
         pub struct SamplingParams {
             $(#[doc = $help] pub $name: $type,)*
-            /// Texts that no repeated sequence reaches across
+            /// Texts that end repeated sequences
             pub dry_sequence_breakers: Vec<String>,
-            /// Values to add to the logits of single tokens, by rising id
+            /// Values to add to the logits of tokens, in order of ids
             pub logit_bias: Vec<(u32, f32)>,
-            /// Seed of the draws
+            /// Seed of the random draws
             pub seed: u64,
         }
 
-        /// All numeric parameters but the seed, in the order in which they are shown.
+        /// All numeric parameters except the seed, in display order.
         pub static PARAMETERS: &[Parameter] = &[$(
             Parameter {
                 name: stringify!($name),
@@ -121,7 +121,7 @@ parameters! {
         checkpoint: Some("top_k"),
     } of SAMPLING;
 
-    typical_p: f32 = 1.0, "Draw from the most typical tokens that are this likely together; 1 is off", {
+    typical_p: f32 = 1.0, "Draw from the most typical tokens with this total probability; 1 is off", {
         off: Some(1.0),
         is_on: |it| it.filters() && it.typical_p < 1.0,
         example: 0.9,
@@ -130,7 +130,7 @@ parameters! {
         checkpoint: Some("typical_p"),
     } of SAMPLING;
 
-    top_p: f32 = 1.0, "Draw from the fewest tokens that are this likely together; 1 is off", {
+    top_p: f32 = 1.0, "Draw from the likeliest tokens with this total probability; 1 is off", {
         off: Some(1.0),
         is_on: |it| it.filters() && it.top_p < 1.0,
         example: 0.9,
@@ -156,7 +156,7 @@ parameters! {
         example: 0.2,
     } of SAMPLING;
 
-    repetition_penalty: f32 = 1.0, "Divide positive logits of tokens of prompt and answer by this, multiply negative ones; 1 is off", {
+    repetition_penalty: f32 = 1.0, "Penalize tokens of prompt and answer: divide positive logits by this, multiply negative ones; 1 is off", {
         range: Range::Between(0.001, 1000.0),
         off: Some(1.0),
         is_on: |it| it.penalties().repeats(),
@@ -180,7 +180,7 @@ parameters! {
         ollama: Some("presence_penalty"),
     } of PENALTIES;
 
-    penalty_last_n: i64 = -1, "Number of last tokens that the three penalties count; -1 is all, 0 none", {
+    penalty_last_n: i64 = -1, "Number of last tokens for repetition, frequency and presence penalties; -1 is all, 0 none", {
         range: Range::Window,
         off: Some(0.0),
         is_on: |it| it.penalties().is_on(),
@@ -203,13 +203,13 @@ parameters! {
         value_name: "B",
     } of DRY;
 
-    dry_allowed_length: u32 = 2, "Sequences shorter than this repeat freely (DRY)", {
+    dry_allowed_length: u32 = 2, "DRY penalizes repeated sequences of at least this many tokens", {
         range: Range::From(1.0),
         example: 3.0,
         value_name: "N",
     } of DRY;
 
-    dry_penalty_last_n: i64 = -1, "Number of last tokens that DRY counts; -1 is all, 0 none", {
+    dry_penalty_last_n: i64 = -1, "Number of last tokens that DRY searches; -1 is all, 0 none", {
         range: Range::Window,
         off: Some(0.0),
         example: 64.0,

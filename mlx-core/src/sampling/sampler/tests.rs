@@ -8,7 +8,7 @@ use crate::sampling::SamplingOptions;
 
 const VOCABULARY: u32 = 12;
 
-/// Every token is a letter; some are breakers, alone or together.
+/// Each token is a letter. Some letters are breakers, alone or combined.
 fn token_table() -> TokenTable {
     let text = |id: u32| vec![b'a' + (id % 26) as u8];
     TokenTable { text: Arc::new(text), protected: Arc::from([11]) }
@@ -23,7 +23,7 @@ fn sampler(options: &SamplingOptions) -> Sampler {
     Sampler::new(resolve(options), None, &token_table())
 }
 
-/// The same edits, written as docs/sampling.md has them, from the whole history at once.
+/// The edits as docs/sampling.md defines them, computed from the whole history at once.
 mod oracle {
     use crate::sampling::{SamplingParams, TokenHistory};
 
@@ -58,7 +58,7 @@ mod oracle {
         }
     }
 
-    /// `base^exponent`, by squaring from the lowest bit.
+    /// Computes `base^exponent` by squaring, from the lowest bit.
     fn power(base: f32, exponent: usize) -> f32 {
         let squares = std::iter::successors(Some(base), |square| Some(square * square));
         let bits = (0..usize::BITS).map(|bit| exponent >> bit & 1 == 1);
@@ -98,24 +98,24 @@ mod oracle {
 #[derive(Debug, Clone)]
 enum Action {
     Push(u32),
-    /// Cut this many tokens off, and grow again by the same tokens but one.
+    /// Truncates by this many tokens, then appends the same tokens except one.
     Regrow(usize),
-    /// Cut this many tokens off, as a rejected draft is.
+    /// Truncates by this many tokens, like a rejected draft.
     Back(usize),
     Truncate(usize),
-    /// The other history becomes a clone of this one.
+    /// Replaces the other history with a clone of this one.
     Fork,
-    /// Goes on with the other history.
+    /// Continues with the other history.
     Switch,
     Draw,
-    /// Guess so many tokens ahead, as a draft model does.
+    /// Guesses this many tokens ahead, as a draft model does.
     Guess(usize),
-    /// Draw as long as the drawn tokens are those of this draft, and once more.
+    /// Draws while the tokens equal this draft, and once more.
     Span(Vec<u32>),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
-    // Few tokens, so that sequences repeat; some beyond the row.
+    // Few distinct tokens, so that sequences repeat; some outside of the row.
     let action = prop_oneof![
         8 => (0..VOCABULARY + 2).prop_map(|token| Action::Push(if token > 6 { token } else { token % 3 })),
         1 => (1..12usize).prop_map(Action::Regrow),
@@ -180,7 +180,7 @@ fn settings() -> impl Strategy<Value = SamplingOptions> {
     })
 }
 
-/// Rows as a model of this float type gives them, widened.
+/// Generates rows with the precision of f32, f16 or bf16, widened to f32.
 fn rows() -> impl Strategy<Value = Vec<f32>> {
     let row = proptest::collection::vec(-8.0..8.0f32, VOCABULARY as usize);
     (row, 0..3).prop_map(|(row, dtype)| {
@@ -231,7 +231,7 @@ proptest! {
                     for (place, &token) in tail.iter().enumerate() {
                         history.push(if place == 0 { (token + 1) % 3 } else { token });
                     }
-                    // Past the old length, by the same last token.
+                    // Grow past the old length, with the same last token.
                     history.push(tail.last().copied().unwrap_or(0));
                 }
                 Action::Guess(ahead) => {
@@ -239,7 +239,7 @@ proptest! {
                     prop_assert_eq!(guess, likeliest(&history), "a guess has the penalties of the true text");
                 }
                 Action::Span(mut draft) => {
-                    // Some drafts are right for a while.
+                    // Some drafts start with correct tokens.
                     let mut foreseen = history.clone();
                     for token in draft.iter_mut().filter(|token| **token % 3 > 0) {
                         *token = likeliest(&foreseen);
@@ -261,7 +261,7 @@ proptest! {
                     let mut expected = raw.clone();
                     oracle::edit(&mut expected, &history, &params);
                     prop_assert_eq!(bits(edited), bits(&expected), "{:?} on {:?}", params, history);
-                    // The edits that a device makes, which subtracts in another order.
+                    // The edits of a device, which subtracts in another order.
                     let mut likely = raw.clone();
                     for edit in sampler.pending_draw(&history).expect("no constraint").edits {
                         edit.apply(&mut likely);
@@ -274,7 +274,7 @@ proptest! {
     }
 }
 
-/// A few hundred by default; `PROPTEST_CASES=10000` is the full run.
+/// The number of cases: 300 by default. `PROPTEST_CASES=10000` is the full run.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300)
 }
@@ -303,7 +303,7 @@ fn two_hundred_greedy_steps_with_all_penalties_are_the_oracles() {
     let mut scratch = Scratch::default();
     let mut history = TokenHistory::new(vec![3, 1, 4, 1, 5, 9, 2, 6]);
     for step in 0..200 {
-        // The row changes with the step, as a model's does.
+        // The row changes with each step, as a model's does.
         let raw: Vec<f32> = row.iter().map(|logit| logit + (step as f32 * 0.1 + logit).sin()).collect();
         let mut expected = raw.clone();
         oracle::edit(&mut expected, &history, &params);
@@ -314,7 +314,7 @@ fn two_hundred_greedy_steps_with_all_penalties_are_the_oracles() {
     }
 }
 
-/// Multi-token and partial breakers, spelled out.
+/// Tests multi-token and partial breakers.
 #[test]
 fn a_breaker_across_tokens_stops_a_repeated_sequence() {
     let dry = |breakers: &[&str]| SamplingOptions {
@@ -323,7 +323,7 @@ fn a_breaker_across_tokens_stops_a_repeated_sequence() {
         dry_sequence_breakers: Some(breakers.iter().map(|&text| text.to_owned()).collect()),
         ..SamplingOptions::default()
     };
-    // d e a b f | d e a b: the newest four tokens repeat the first four, so f would go on.
+    // d e a b f | d e a b: the newest four tokens repeat the first four, so f would continue them.
     let history = TokenHistory::new(vec![3, 4, 0, 1, 5, 3, 4, 0, 1]);
     let penalty = |breakers: &[&str]| {
         let params = resolve(&dry(breakers));
@@ -336,7 +336,7 @@ fn a_breaker_across_tokens_stops_a_repeated_sequence() {
         assert!((penalty(breakers) - expected).abs() < 1e-6, "{breakers:?}: {}", penalty(breakers));
     };
     expect(&[], 4.0);
-    // What is left of the repeat after the breaker: two tokens, one, none.
+    // The repeated tokens after the breaker: two, one, none.
     expect(&["de"], 1.0);
     expect(&["ea"], 0.0);
     expect(&["b"], 0.0);
