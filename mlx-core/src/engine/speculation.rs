@@ -1,5 +1,5 @@
-//! Speculation: proposes drafts of the next tokens, and verifies them with the rows of a pass. Invariant: a draft changes when tokens are
-//! drawn, never which.
+//! Speculation: proposes drafts of the next tokens and verifies them with the rows of a pass. Invariant: a draft changes when tokens are
+//! drawn, never which ones.
 
 pub(super) mod draft_model;
 pub(super) mod draft_source;
@@ -31,7 +31,7 @@ pub(super) struct Speculation {
     drafters: Drafters,
     model: Option<DraftModel>,
     policy: SpeculationPolicy,
-    /// Bytes of a checkpoint; 0 if states can be cut anywhere.
+    /// Bytes of a checkpoint; 0 if states can be truncated anywhere.
     checkpoint_bytes: u64,
     scratch: Scratch,
     gauges: Arc<Gauges>,
@@ -58,23 +58,24 @@ impl Speculation {
         }
     }
 
-    /// Gives a new sequence its drafters.
+    /// Creates the drafters of a new sequence.
     pub(super) fn prepare(&self, sequence: &mut Sequence) {
         let (owner, speculate) = (sequence.limits.owner, sequence.limits.speculate);
         sequence.drafts = self.drafters.for_sequence(owner, speculate);
     }
 
-    /// The policy by which the planner chooses the drafts to verify.
+    /// Returns the policy that the planner uses to choose the drafts to verify.
     pub(super) fn policy(&self) -> &SpeculationPolicy {
         &self.policy
     }
 
-    /// Whether drafts are made and verified whatever they cost.
+    /// Returns true if drafts are made and verified regardless of their cost.
     pub(super) fn is_forced(&self) -> bool {
         self.drafters.is_forced()
     }
 
-    /// Proposes tokens for the sequences that decode next: `step` without drafts. Their checkpoints may take `unclaimed` bytes.
+    /// Proposes tokens for the sequences that decode next. `step` has the rows without drafts. Checkpoints of drafts may take `unclaimed`
+    /// bytes.
     pub(super) fn propose(
         &mut self,
         sequences: &mut Sequences,
@@ -100,36 +101,36 @@ impl Speculation {
         }
     }
 
-    /// Records the seconds of a decode step of so many rows.
+    /// Records the duration of a decode step with `rows` rows.
     pub(super) fn record_time(&mut self, rows: usize, seconds: f64) {
         self.policy.record_time(rows, seconds);
     }
 
-    /// Stores the answer of a sequence that has ended, for later drafts of the same owner.
+    /// Stores the answer of an ended sequence for later drafts of the same owner.
     pub(super) fn learn(&mut self, sequence: &Sequence) {
         if sequence.drafts.is_some() {
             self.drafters.learn(sequence.limits.owner, sequence.history.generated());
         }
     }
 
-    /// Drops the acceptance rates of a sequence that has ended.
+    /// Drops the acceptance rates of an ended sequence.
     pub(super) fn remove(&mut self, id: u64) {
         self.policy.remove(id);
     }
 
-    /// Drops what a panic may have left half-written.
+    /// Drops data that a panic may have left partly written.
     pub(super) fn reset(&mut self) {
         self.drafters.clear();
         self.scratch = Scratch::default();
     }
 
-    /// Limits the drafts of the sequences that have drafters.
+    /// Returns the draft limits of the sequences that have drafters.
     fn limits(&self, sequences: &Sequences, device: &Device, mut unclaimed: u64) -> Limits {
         let drafting = sequences.iter().filter(|(_, it)| it.drafts.is_some());
         let limited = drafting.map(|(id, sequence)| {
             let mut limit = if sequence.next() == Next::Decode { longest_draft(sequence, device) } else { 0 };
             if device.is_recurrent() {
-                // Each row of a draft has a snapshot of the state until it is verified.
+                // Each draft row has a snapshot of the state until it is verified.
                 let bytes = self.checkpoint_bytes.max(1);
                 limit = limit.min((unclaimed / bytes) as usize);
                 unclaimed -= limit as u64 * bytes;
@@ -139,7 +140,8 @@ impl Speculation {
         limited.collect()
     }
 
-    /// Lets the model draft where its drafts are likelier to be right than those from texts, and expected to pay.
+    /// Drafts with the model for sequences where its drafts are more likely to be right than drafts from texts, if that is expected to pay
+    /// off.
     fn draft_by_model(&mut self, limits: &Limits, sequences: &mut Sequences, step: DecodeRows) {
         let Self { drafters, model: Some(model), policy, scratch, .. } = self else { return };
         let prefers_model = |&(id, limit): &(u64, usize)| {
@@ -152,7 +154,7 @@ impl Speculation {
         let worth =
             || step.limit.map_or(0, |limit| policy.worth_drafting(step.rows, limit, &ids, model_kind()));
         let count = if drafters.is_forced() { FORCED_TOKENS } else { worth() };
-        // The model's own state must not outgrow the reservation.
+        // The draft model's state must not outgrow the reservation.
         let is_long_enough = |id: &u64| limits.iter().any(|it| it.0 == *id && it.1 >= count);
         let ids: Vec<u64> = ids.into_iter().filter(is_long_enough).collect();
         if count == 0 || ids.is_empty() {
@@ -177,11 +179,11 @@ impl Speculation {
     }
 }
 
-/// Returns the maximum length of a sequence's draft: it leaves one token to draw, and stays within the reservation and the context.
+/// Returns the maximum length of a sequence's draft. It leaves one token to draw, and stays within the reservation and the context.
 fn longest_draft(sequence: &Sequence, device: &Device) -> usize {
     let Some(run) = &sequence.run else { return 0 };
     let (length, offset) = (sequence.history.len(), run.state.offset());
-    // After a context shift a state cannot be cut.
+    // After a context shift, a state cannot be truncated.
     if sequence.quarantined || run.state.seen() != offset {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! Takes checkpoints of prompts while their chunks are computed.
+//! Takes checkpoints of prompts during the prefill.
 
 use super::device::Device;
 use crate::cache::BLOCK;
@@ -6,8 +6,8 @@ use crate::engine::sequence::Sequence;
 use crate::error::Result;
 
 impl Sequence {
-    /// Takes a checkpoint after a chunk of the prompt, if it is at a place for one and takes no more than `room` bytes. Returns what is
-    /// left of the room.
+    /// Takes a checkpoint after a chunk of the prompt, if one may be taken at this length and `room` bytes remain. Returns the bytes that
+    /// then remain.
     pub(in crate::engine) fn take_checkpoint(&mut self, device: &Device, room: u64) -> Result<u64> {
         let (exact, prompt) = (self.exact(), self.history.prompt_length());
         let is_on = self.checkpoints.is_on() && room > 0;

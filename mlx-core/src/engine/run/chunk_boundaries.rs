@@ -1,17 +1,17 @@
-//! How far a prompt can take over what another one has computed, and where a state of its own may be cut.
+//! Computes how much of a prefix a prompt can reuse, and where its own state may be truncated.
 
 use super::device::Device;
 use crate::cache::BLOCK;
 use crate::engine::schedule::undivided::Undivided;
 
 impl Device {
-    /// The last chunk boundary at or before a position of a prompt with such parts.
+    /// Returns the last chunk boundary at or before `position`, for a prompt with these undivided ranges.
     pub(in crate::engine) fn chunk_boundary(&self, position: usize, undivided: &Undivided) -> usize {
         self.chunks.chunk_boundary(position, undivided)
     }
 
-    /// How much of a prefix of `length` tokens a prompt with such parts may reuse: all of it but a divided part, or whole chunks in an exact
-    /// request.
+    /// Returns how much of a prefix of `length` tokens a prompt can reuse: for exact requests whole chunks, otherwise everything up to an
+    /// undivided range that the prefix would divide.
     pub(in crate::engine) fn reusable(&self, length: usize, exact: bool, undivided: &Undivided) -> usize {
         if exact {
             return self.chunk_boundary(length, undivided);
@@ -19,7 +19,7 @@ impl Device {
         undivided.around(length).map_or(length, |part| part.start)
     }
 
-    /// The same in whole blocks of saved prefixes, at whose ends checkpoints lie.
+    /// Like [`reusable`](Self::reusable), rounded down to whole blocks of saved prefixes, which end at checkpoints.
     pub(in crate::engine) fn reusable_blocks(
         &self,
         length: usize,

@@ -1,13 +1,13 @@
-//! Context shift: in a text that outgrows the context the first tokens and the latest ones stay, those between them are dropped, and
-//! positions continue behind the first ones, so that none is beyond what the model was trained for. Invariant: when it happens depends on
-//! the text alone.
+//! Context shift: when a text outgrows the context, the first and the latest tokens stay and those between them are dropped. Positions then
+//! continue after the first tokens, so that none exceeds the trained context. Invariant: when this happens depends only on the text.
 
 use super::device::Device;
 use crate::cache::SequenceState;
 use crate::error::Result;
 
 impl Device {
-    /// Makes room in a full state whose first `n_keep` positions stay; without `n_keep` there is always room. The shift is evaluated at once.
+    /// Drops positions from a full state, except its first `n_keep`. Does nothing if `n_keep` is `None` or the state is not full. The shift
+    /// is evaluated at once.
     pub(in crate::engine) fn shift_if_full(
         &self,
         state: &mut SequenceState,

@@ -1,4 +1,4 @@
-//! A model that other machines hold a part of: loading one, what it cannot do, and whether the machines are there.
+//! A model divided among several machines: loading, unsupported options, and health checks.
 
 use std::path::Path;
 
@@ -12,23 +12,23 @@ use crate::model::{self, Loaded};
 use crate::weights::Progress;
 
 impl Device {
-    /// Whether other machines hold some layers.
+    /// Returns true if other machines hold some layers.
     pub(in crate::engine) fn is_divided(&self) -> bool {
         self.model(0).is_divided()
     }
 
-    /// Which of the machines that hold the layers was lost, if the last word with them said so.
+    /// Describes the machine that was lost, if one was, as of the last contact.
     pub(in crate::engine) fn outage(&self) -> Option<String> {
         self.model(0).outage()
     }
 
-    /// Whether the machines that hold the layers respond; see [`Model::check_workers`](crate::model::Model::check_workers).
+    /// Checks that the machines that hold layers respond; see [`Model::check_workers`](crate::model::Model::check_workers).
     pub(in crate::engine) fn check_workers(&self, ask: bool) -> Result<()> {
         self.model(0).check_workers(ask)
     }
 }
 
-/// Loads the part of this machine, and has the workers load theirs.
+/// Loads this machine's shard, and makes the workers load theirs.
 pub(in crate::engine) fn load_divided(
     folder: &Path,
     workers: &Workers,
@@ -42,7 +42,7 @@ pub(in crate::engine) fn load_divided(
 }
 
 impl EngineOptions {
-    /// Refuses what a model on several machines does not have.
+    /// Refuses options that a model on several machines does not support.
     pub fn expect_divisible(&self) -> Result<()> {
         let beside = |name, what: &str| {
             let message = format!("cannot be used with workers: {what}");

@@ -1,5 +1,5 @@
 //! Turns the plan of a step into passes on the device, prefill before decode, and waits for them in that order. MLX reports a device error
-//! once, to the first waiter, whatever work failed; so work that was on the device beside a failure is computed again.
+//! once, to the first waiter, regardless of which work failed. So all work that ran concurrently with a failure is recomputed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -17,36 +17,36 @@ use crate::model::{LogitRows, MTP_HISTORY, Pass};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
-    /// Bytes that checkpoints of prompts may still take.
+    /// The remaining bytes for checkpoints of prompts.
     checkpoint_budget: u64,
-    /// Bytes that pools may take beside what was reserved.
+    /// Bytes that pools may take beyond their reservations.
     pool_bytes: u64,
-    /// Whether the first layers of a decode pass are waited for on their own.
+    /// True if the first layers of a decode pass can be waited for separately.
     in_halves: bool,
     prefill: Vec<PrefillPass>,
-    /// The prefill work that was issued.
+    /// The cost of the issued prefill work.
     prefill_cost: f64,
     decode: Vec<DecodePass>,
-    /// When the pending passes had the device for themselves.
+    /// The time at which the device began to work on the pending passes only.
     started: Instant,
-    /// How long the prefill passes took, and the decode passes, once they are waited for without an error.
+    /// The durations of the prefill and decode passes, once they have finished without an error.
     prefill_seconds: Option<f64>,
     decode_seconds: Option<f64>,
-    /// The first error that was reported.
+    /// The first reported error.
     fault: Option<String>,
     prefill_ids: BTreeSet<u64>,
     decode_ids: Vec<u64>,
 }
 
-/// A device error, and the sequences whose work it may have been.
+/// A device error, and the sequences that may have caused it.
 pub(in crate::engine) struct Fault {
     pub(in crate::engine) ids: Vec<u64>,
     pub(in crate::engine) message: String,
 }
 
-/// The results of the passes that were waited for.
+/// The results of the finished passes.
 pub(in crate::engine) struct Done {
-    /// A device error. The passes of its sequences are missing here.
+    /// A device error. The passes of its sequences are not included here.
     pub(in crate::engine) fault: Option<Fault>,
     pub(in crate::engine) prefill: Vec<PrefillPass>,
     pub(in crate::engine) decode: Vec<DecodePass>,
@@ -56,17 +56,18 @@ pub(in crate::engine) struct Done {
     pub(in crate::engine) decode_time: Option<(usize, f64)>,
 }
 
-/// A prefill pass all of whose layers are issued.
+/// A prefill pass with all layers issued.
 pub(in crate::engine) struct PrefillPass {
     pub(in crate::engine) chunks: Vec<Chunk>,
     pub(in crate::engine) pass: Pass,
-    /// The last rows of those chunks that end a prompt, in their order.
+    /// The logits of the last rows of the chunks that end a prompt, in order.
     pub(in crate::engine) logits: Option<Rows>,
 }
 
 impl Work {
-    /// No passes yet. Checkpoints of prompts may take `checkpoint_budget` bytes, and pools `pool_bytes` more than was reserved. `in_halves`
-    /// keeps the first layers of a decode pass to be waited for; the device has worked on the passes since `started`.
+    /// Creates a step without passes. Checkpoints of prompts may take `checkpoint_budget` bytes, and pools `pool_bytes` beyond their
+    /// reservations. With `in_halves`, the first layers of a decode pass can be waited for. The device has worked on the passes since
+    /// `started`.
     pub(super) fn new(checkpoint_budget: u64, pool_bytes: u64, in_halves: bool, started: Instant) -> Self {
         Self {
             checkpoint_budget,
@@ -84,26 +85,26 @@ impl Work {
         }
     }
 
-    /// When the last wait ended.
+    /// Returns the time at which the last wait ended.
     pub(in crate::engine) fn waited_at(&self) -> Instant {
         self.started
     }
 
-    /// The decode pass, if it is the only pass.
+    /// Returns the decode pass, if it is the only pass.
     pub(super) fn only_decode(&self) -> Option<&DecodePass> {
         self.decode
             .first()
             .filter(|_| self.fault.is_none() && self.decode.len() == 1 && self.prefill.is_empty())
     }
 
-    /// Keeps the first error.
+    /// Stores the error of an outcome, if it is the first one.
     pub(super) fn check(&mut self, outcome: Result<()>) {
         if let (None, Err(error)) = (&self.fault, outcome) {
             self.fault = Some(error.to_string());
         }
     }
 
-    /// Waits for the prefill passes, if that has not happened.
+    /// Waits for the prefill passes, unless that has already happened.
     pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences) {
         if self.prefill_seconds.is_some() {
             return;
@@ -119,7 +120,7 @@ impl Work {
         self.prefill_seconds = self.elapsed();
     }
 
-    /// Waits for the decode passes. The prefill passes must have been waited for.
+    /// Waits for the decode passes. The prefill passes must have finished.
     pub(in crate::engine) fn wait_for_decode(&mut self) {
         let outcomes: Vec<_> = self.decode.iter().map(|pass| pass.logits.wait()).collect();
         for outcome in outcomes {
@@ -128,13 +129,13 @@ impl Work {
         self.decode_seconds = self.elapsed();
     }
 
-    /// The time since the last wait, which ends here; `None` after an error.
+    /// Returns the time since the last wait, and starts measuring anew; `None` after an error.
     fn elapsed(&mut self) -> Option<f64> {
         let started = std::mem::replace(&mut self.started, Instant::now());
         self.fault.is_none().then(|| (self.started - started).as_secs_f64())
     }
 
-    /// Takes the results of the passes that were waited for.
+    /// Takes the results of the finished passes.
     pub(in crate::engine) fn take_done(&mut self) -> Done {
         let fault = self.take_fault();
         let (prefill, decode) = (std::mem::take(&mut self.prefill), std::mem::take(&mut self.decode));
@@ -145,8 +146,8 @@ impl Work {
         Done { fault, prefill, decode, prefill_time, decode_time }
     }
 
-    /// Takes the reported error with the sequences that it may belong to: those whose passes were not waited for without an error. Their
-    /// passes are dropped.
+    /// Takes the reported error with the sequences that may have caused it, and drops their passes. These are the sequences of all passes
+    /// that have not finished without an error.
     fn take_fault(&mut self) -> Option<Fault> {
         let message = self.fault.take()?;
         let mut ids = Vec::new();
@@ -163,7 +164,7 @@ impl Work {
 }
 
 impl Device {
-    /// Issues the decode passes of a plan after the work that is on the device; of a pass that has begun, the remaining layers.
+    /// Issues the decode passes of a plan after the work on the device, or the remaining layers of a pass that began early.
     pub(super) fn start_decode(
         &self,
         plan: &StepPlan,
@@ -184,7 +185,7 @@ impl Device {
             by_adapter.entry(sequences.get(id).adapter()).or_default().push(id);
         }
         for (adapter, ids) in by_adapter {
-            // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
+            // Exact rows require a checked width. If a step has one exact row, all its rows run at such a width.
             let exact = ids.iter().any(|id| sequences.get(*id).exact());
             for ids in ids.chunks(self.most_rows(adapter, exact)) {
                 match self.decode_pass(adapter, ids, plan, sequences, (exact, work)) {
@@ -248,7 +249,7 @@ impl Device {
         let mut running = sequences.several_mut(&ids);
         let adapter = running[0].adapter();
         let is_kept = chunks.iter().zip(&running).any(|(chunk, sequence)| keeps_hidden(sequence, chunk));
-        // Only a pass over one chunk stops before the last layer.
+        // Only a pass over a single chunk stops before the last layer.
         let mut pass = match running[0].running().pass.take() {
             Some(pass) => pass,
             None => self.begin(adapter, chunks, &mut running)?,
@@ -271,7 +272,7 @@ impl Device {
         Ok(())
     }
 
-    /// Keeps the hidden states of these chunks for a head that drafts.
+    /// Stores the hidden states of these chunks for a head that drafts.
     fn keep_hidden(
         &self,
         adapter: usize,
@@ -291,7 +292,7 @@ impl Device {
         Ok(())
     }
 
-    /// Begins a pass over the chunks of some sequences, in the same order.
+    /// Begins a pass over one chunk of each sequence; `chunks` and `running` are in the same order.
     fn begin(&self, adapter: usize, chunks: &[Chunk], running: &mut [&mut Sequence]) -> Result<Pass> {
         for sequence in running.iter_mut() {
             let n_keep = sequence.limits.n_keep;
@@ -319,7 +320,7 @@ impl Device {
     }
 }
 
-/// Whether the hidden states of a chunk of a prompt are kept for a head that drafts.
+/// Returns true if the hidden states of a prompt chunk are stored for a head that drafts.
 fn keeps_hidden(sequence: &Sequence, chunk: &Chunk) -> bool {
     sequence.is_drafted_by_head() && chunk.range.end + MTP_HISTORY > sequence.history.len()
 }

@@ -1,4 +1,4 @@
-//! What makes the bits of a cache, as a number: prefixes on disk are restored only where they could have been computed.
+//! Fingerprints of everything that determines the bits of a cache. A prefix on disk is restored only where it could have been computed.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::LogitRows;
 
-/// The most tokens of the text that is computed to see what the device makes of the model.
+/// The maximum number of tokens of the probe text, which shows how the device computes the model.
 const PROBE: usize = 64;
 
 impl Device {
-    /// The prefixes of this model that are on disk, if that was asked for.
+    /// Opens the disk cache of this model's prefixes, if the options request it.
     pub(in crate::engine) fn saved_prefixes(
         &self,
         options: &EngineOptions,
@@ -22,12 +22,11 @@ impl Device {
     ) -> Result<Option<DiskCache>> {
         let Some(disk) = &options.prompt_cache else { return Ok(None) };
         if options.prefix_cache == Some(0) {
-            let message =
-                "cannot be used without a prefix cache in memory, which saves from and restores to it";
+            let message = "cannot be used without a prefix cache in memory, which it saves from; set prefix_cache above 0";
             return Err(Error::option("prompt_cache", message));
         }
         if options.kv_bits.is_some() {
-            let message = "cannot be used with kv_bits: what is saved are the numbers as they were computed";
+            let message = "cannot be used with kv_bits: quantized keys and values cannot be saved";
             return Err(Error::option("prompt_cache", message));
         }
         let adapters = 0..self.specs().len();
@@ -36,8 +35,8 @@ impl Device {
         DiskCache::open(disk.clone(), fingerprints.into_iter().flatten().collect()).map(Some)
     }
 
-    /// One for each tier of an adapter. Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
-    /// threads, the very bits that this device makes of a text.
+    /// Returns one fingerprint for each tier of an adapter. It covers the weights, the configuration, the tokenizer and the shapes of
+    /// passes. It also covers the bits that this device computes for a probe text, which depend on libraries, processors and threads.
     fn fingerprints(&self, adapter: usize, folder: &ModelFolder) -> Result<Vec<u128>> {
         let spec = self.model(adapter).spec();
         let tokenizer = folder.path.join("tokenizer.json");
@@ -58,7 +57,7 @@ impl Device {
         Ok(Tier::NAMES.map(of_tier).to_vec())
     }
 
-    /// The logits after a chunk of a prompt, and those after a step behind it.
+    /// Returns the logits after a prompt chunk, and those after the following decode step.
     fn probe(&self, adapter: usize) -> Result<Vec<f32>> {
         let spec = self.model(adapter).spec();
         let length = PROBE.min(spec.context_length - 1).max(1);

@@ -1,5 +1,5 @@
-//! Guesses on the device of the tokens that will be drawn from logits, so that the next pass can begin before the host has drawn them. No
-//! draw depends on a guess.
+//! Guesses, on the device, the tokens that will be drawn from logits, so that the next pass can begin before the host draws. No draw
+//! depends on a guess.
 
 use mlx_rs::ops::indexing::{argmax_axis, put_along_axis, take_along_axis};
 use mlx_rs::ops::{
@@ -13,14 +13,14 @@ use crate::array::{Rows, host, slice_axis};
 use crate::error::Result;
 use crate::sampling::pending_draw::{LogitEdit, PendingDraw};
 
-/// Sums of so many numbers are exact enough in f32; a sum over a whole vocabulary is not.
+/// The number of values that f32 can sum accurately enough; a whole vocabulary is too many.
 const BLOCK: i32 = 1024;
 
 /// Token ids on the device, `[R]`.
 pub(in crate::engine) struct Guess(Array);
 
 impl Guess {
-    /// The likely draws from the first rows of `[R, V]`. Starts to compute them and returns at once.
+    /// Returns the likely draws from the first rows of `[R, V]`. Starts the computation without waiting for it.
     pub(in crate::engine) fn of(logits: &Rows, rows: &[PendingDraw]) -> Result<Self> {
         let logits = slice_axis(logits.array(), 0, 0, rows.len() as i32)?;
         let logits = edited(logits, rows)?;
@@ -36,18 +36,18 @@ impl Guess {
         Ok(Self(tokens))
     }
 
-    /// As the input of a pass.
+    /// Returns the tokens as the input of a pass.
     pub(in crate::engine) fn array(&self) -> &Array {
         &self.0
     }
 
-    /// The token ids; waits until they are computed.
+    /// Returns the token ids. Waits until they are computed.
     pub(in crate::engine) fn tokens(&self) -> Result<&[u32]> {
         host(&self.0)
     }
 }
 
-/// The rows with the edits of their pending draws. All rows have as many; those of a row that has fewer repeat one.
+/// Applies the edits of the pending draws to the rows. All rows get the same number of edits; a row with fewer repeats one.
 fn edited(logits: Array, rows: &[PendingDraw]) -> Result<Array> {
     let (count, width) = (logits.dim(0), logits.dim(1) as u32);
     let edits = rows.iter().map(|row| row.edits.iter().copied().filter(|edit| edit.token < width).collect());
@@ -76,7 +76,7 @@ fn edited(logits: Array, rows: &[PendingDraw]) -> Result<Array> {
     Ok(put_along_axis(logits, tokens, after, 1)?)
 }
 
-/// The tokens at the uniform numbers, in two steps: a block of the vocabulary, and the place in it.
+/// Returns the tokens at the uniform random numbers. It selects a block of the vocabulary first, then the position in the block.
 fn drawn_from(logits: &Array, rows: &[PendingDraw]) -> Result<Array> {
     let (count, width) = (logits.dim(0), logits.dim(1));
     let numbers = rows
@@ -107,7 +107,7 @@ fn drawn_from(logits: &Array, rows: &[PendingDraw]) -> Result<Array> {
     Ok(minimum(token, Array::from_int(width - 1))?.reshape(&[count])?)
 }
 
-/// The first of `count` rising sums that is above the target, `[R, 1]`.
+/// Returns the index of the first of `count` ascending sums that exceeds the target, `[R, 1]`.
 fn reached(sums: &Array, target: &Array, count: i32) -> Result<Array> {
     let passed = sum_axis(le(sums, target)?.as_dtype(Dtype::Int32)?, -1, true)?;
     Ok(minimum(passed, Array::from_int(count - 1))?)
@@ -119,7 +119,7 @@ mod tests {
     use crate::device_lock::device;
     use crate::sampling::pending_draw::RandomDraw;
 
-    /// The rule itself, in f64.
+    /// Applies the rule directly, in f64.
     fn expected(logits: &[f32], row: &PendingDraw) -> u32 {
         let mut logits = logits.to_vec();
         for edit in &row.edits {
@@ -161,7 +161,7 @@ mod tests {
             expected
         };
         let plain = guesses(&rows);
-        // Some rows have no edits, and some of a token that the model does not know.
+        // Some rows have no edits, and some have an edit of a token outside the vocabulary.
         for (index, row) in rows.iter_mut().enumerate().filter(|it| it.0 % 4 != 3) {
             row.edits = (0..index as u32)
                 .map(|it| LogitEdit { token: it * 997, bias: it as f32 - 2.0, repetition: 1.3, less: 0.25 })

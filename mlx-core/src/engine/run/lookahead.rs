@@ -1,5 +1,6 @@
-//! Overlap: the first layers of a decode step run on the device right after the last layers of the step before, so that the device has
-//! work while the host draws. Each half is issued when what it overwrites is computed: otherwise MLX would copy the caches.
+//! Overlap of decode steps: the first layers of a step run on the device right after the last layers of the previous step, so that the
+//! device has work while the host draws. Each half is issued once the arrays that it overwrites are computed; otherwise MLX would copy the
+//! caches.
 
 use std::time::Instant;
 
@@ -14,9 +15,9 @@ use crate::sampling::pending_draw::PendingDraw;
 
 /// The first layers of the next decode step, issued with guessed tokens.
 pub(in crate::engine) struct Lookahead {
-    /// Its sequences, by rising id.
+    /// The sequences of the step, in ascending order of id.
     pub(in crate::engine) ids: Vec<u64>,
-    /// When the step before it ended.
+    /// The time at which the previous step ended.
     pub(in crate::engine) since: Instant,
     adapter: usize,
     guess: Guess,
@@ -25,19 +26,19 @@ pub(in crate::engine) struct Lookahead {
 }
 
 impl Lookahead {
-    /// The tokens that it was issued with; waits until the device has guessed them.
+    /// Returns the guessed tokens. Waits until the device has computed them.
     pub(in crate::engine) fn tokens(&self) -> Result<&[u32]> {
         self.guess.tokens()
     }
 
-    /// Waits for its layers.
+    /// Waits for the issued layers.
     pub(in crate::engine) fn wait(&self) -> Result<()> {
         self.front.wait()
     }
 }
 
 impl Device {
-    /// Issues the first layers of a pass alone, so that they can be waited for.
+    /// Issues the first layers of a pass separately, so that they can be waited for.
     pub(super) fn issue_front(
         &self,
         adapter: usize,
@@ -48,7 +49,7 @@ impl Device {
         pass.issue()
     }
 
-    /// Begins a decode step with tokens that are on the device, one behind each state.
+    /// Begins a decode step with tokens on the device, one after each state.
     fn begin_guessed(
         &self,
         adapter: usize,
@@ -61,8 +62,8 @@ impl Device {
         self.model(adapter).begin(self.step(adapter, batch, states.len(), exact)?)
     }
 
-    /// Issues the first layers of the step behind a decode pass of which each sequence has one row, with the tokens that will probably be
-    /// drawn from it. Waits for the first layers of that pass.
+    /// Issues the first layers of the next step, with the tokens that will probably be drawn from `decode`. Each sequence must have one row
+    /// in that pass. Waits for the first layers of that pass.
     pub(super) fn look_ahead(
         &self,
         decode: &DecodePass,
@@ -77,7 +78,7 @@ impl Device {
         let exact = running.iter().any(|it| it.exact());
         let mut states: Vec<&mut SequenceState> =
             running.iter_mut().map(|it| &mut it.running().state).collect();
-        // A recurrent layer keeps what the guess replaces.
+        // A recurrent layer keeps a snapshot of the state that the guess replaces.
         for state in &mut states {
             state.record_snapshots(true);
         }
@@ -86,7 +87,7 @@ impl Device {
         Ok(Some(Lookahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
     }
 
-    /// Issues the other layers of a pass whose guessed tokens were right.
+    /// Issues the remaining layers of a pass after its guesses were confirmed.
     pub(super) fn finish(&self, lookahead: Lookahead, sequences: &mut Sequences) -> Result<DecodePass> {
         let Lookahead { ids, adapter, mut pass, front, .. } = lookahead;
         let mut running = sequences.several_mut(&ids);

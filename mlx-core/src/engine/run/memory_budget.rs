@@ -1,4 +1,4 @@
-//! The capacity of an engine within its memory budget, from its options and its models.
+//! Computes the capacity of an engine from its memory budget, its options and its models.
 
 use mlx_files::size;
 
@@ -13,7 +13,7 @@ use crate::freed::budget_for;
 use crate::model::{Model, ModelSpec, Vision};
 use crate::processor::NoImages;
 
-/// Returns the capacity beside these models, of which all but the first are adapters of it, and beside one that drafts.
+/// Returns the capacity with these models and an optional draft model. All models except the first are versions of it with adapters.
 pub(in crate::engine) fn of_models(
     models: &[Box<dyn Model>],
     draft: Option<&ModelSpec>,
@@ -23,7 +23,7 @@ pub(in crate::engine) fn of_models(
     capacity(&spec, draft, options)
 }
 
-/// What models that share their weights take together: those of the first, and what each of the others has beside them.
+/// Returns a spec with the combined weights of models that share them: those of the first, and the additional bytes of each other one.
 fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
     let [base, adapted @ ..] = models else {
         return Err(Error::Internal("an engine was started without a model".into()));
@@ -35,7 +35,7 @@ fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// What the model takes with keys and values of so many bits.
+/// Returns the spec with keys and values of this many bits.
 fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     let footprint = match bits {
         None => Some(spec.footprint),
@@ -43,13 +43,14 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
         Some(bits) => return Err(Error::option("kv_bits", format!("is {bits}; it must be 4 or 8"))),
     };
     let uneven =
-        || Error::option("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
+        || Error::option("kv_bits", "cannot be used: this model's keys and values do not fit groups of 64");
     let mut spec = spec.clone();
     spec.footprint = footprint.ok_or_else(uneven)?;
     Ok(spec)
 }
 
-/// The vision tower of a model, or why there is none, and what there is room for beside it where this machine may take `budget` bytes.
+/// Returns the vision tower of a model, or the reason why it cannot be used, and the capacity with it. This machine's budget is `budget`
+/// bytes.
 pub(in crate::engine) fn with_vision(
     capacity: Capacity,
     vision: Option<Result<Vision>>,
@@ -61,7 +62,7 @@ pub(in crate::engine) fn with_vision(
         Some(Ok(vision)) => match capacity.with_vision(vision.footprint(), budget) {
             Some(capacity) => return (Ok(vision), capacity),
             None => NoImages::Unusable(format!(
-                "the vision tower takes {} and {} are there beside the model; raise the memory budget",
+                "the vision tower needs {}, but only {} remain besides the model; raise the memory budget",
                 size(vision.footprint().weight_bytes),
                 size(capacity.shared())
             )),
@@ -70,17 +71,17 @@ pub(in crate::engine) fn with_vision(
     (Err(unusable), capacity)
 }
 
-/// All bytes that an engine with these options may take.
+/// Returns the bytes that an engine with these options may use.
 pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
     options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
-/// The most rows of a pass for so many sequences, with padding and drafts.
+/// Returns the maximum number of rows of a decode pass for this many sequences, including padding and drafts.
 pub(super) fn step_rows(sequences: usize) -> usize {
     sequences.next_power_of_two().max(8)
 }
 
-/// Returns the capacity beside a model, and beside one that drafts.
+/// Returns the capacity with a model and an optional draft model.
 pub(in crate::engine) fn capacity(
     spec: &ModelSpec,
     draft: Option<&ModelSpec>,
@@ -88,7 +89,7 @@ pub(in crate::engine) fn capacity(
 ) -> Result<Capacity> {
     let (backend, rows) = (options.backend()?, step_rows(options.max_running.clamp(1, MOST_ROWS)));
     let answers = if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES };
-    // The first layers of the next step, and what guesses of its tokens are computed from.
+    // The first layers of the next step, and the arrays from which its tokens are guessed.
     let guessed = spec.footprint.pass(rows) + 2 * rows as u64 * spec.footprint.logits_per_row;
     let ahead = if backend.runs_ahead { guessed } else { 0 };
     let kernels = backend.attention_kernels;
@@ -97,13 +98,13 @@ pub(in crate::engine) fn capacity(
     let within = |bytes| Capacity::new(spec, draft, passes, answers + ahead, bytes);
     let own = budget(options)?;
     let capacity = within(own)?;
-    // What this machine alone holds takes nothing of the others.
+    // Weights that only this machine holds take no memory of the others.
     let alone = spec.weight_bytes + draft.map_or(0, |draft| drafting(draft, passes));
-    // No more than leaves what there is for requests on the machine that has the least.
+    // Limit the budget, so that requests get no more memory here than on the machine with the least.
     match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(alone + room))) {
         Some((room, rank, bytes)) if bytes < own => within(bytes).map_err(|_| {
             let message = format!(
-                "of rank {rank} leaves {} beside its weights, too little for passes and the shortest request; raise it there",
+                "of rank {rank} leaves {} after its weights, too little for passes and the shortest request; raise it there",
                 size(room)
             );
             Error::option("memory_budget", message)
@@ -147,11 +148,11 @@ mod tests {
         let capacity = capacity(&spec, Some(&draft), &options).expect("there is room");
         let seeing = |given: u64| capacity.with_vision(tower, given).map(|it| it.shared());
         assert!(near(seeing(4096 * MIB).expect("there is room"), beside));
-        // Where this machine is the one without room, it gives way.
+        // If this machine has the least memory, its capacity shrinks.
         let small = seeing(2700 * MIB).expect("there is room");
         assert!(small < beside - 100 * MIB, "{small} of {beside}");
         assert_eq!(seeing(700 * MIB), None);
-        // Without other machines, both take their bytes.
+        // Without other machines, both weights reduce the capacity.
         spec.room_elsewhere = None;
         assert!(shared(&spec, Some(&draft)) <= alone - 300 * MIB);
     }

@@ -1,4 +1,4 @@
-//! Running a plan: passes on the device, and the ways back.
+//! Runs plans: the passes on the device, and rollbacks.
 
 mod checkpoint;
 mod chunk_boundaries;

@@ -1,4 +1,4 @@
-//! Chunks of prompts as the rows of a pass: their tokens, and rows of pictures that stand in for embeddings.
+//! Prompt chunks as the rows of a pass: their tokens, and rows of pictures that replace embeddings.
 
 use super::device::Device;
 use crate::array;
@@ -6,24 +6,24 @@ use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::{Batch, Hidden, Input, LogitRows, Pass, Span};
 
-/// A chunk of a prompt in a prefill pass.
+/// A prompt chunk in a prefill pass.
 pub(in crate::engine) struct PrefillChunk<'a> {
     pub(in crate::engine) tokens: &'a [u32],
     /// The position of its first token.
     pub(in crate::engine) start: usize,
     pub(in crate::engine) logits: LogitRows,
-    /// Whether its hidden states behind the last layer are read beside the logits.
+    /// True if its hidden states after the last layer are read in addition to the logits.
     pub(in crate::engine) needs_hidden: bool,
-    /// Rows of pictures, and their places among these tokens.
+    /// Rows of pictures, and their positions among these tokens.
     pub(in crate::engine) pictures: Vec<(Hidden, Vec<usize>)>,
-    /// Where each token is in time, height and width, if that is not the same.
+    /// The time, height and width of each token, if they differ.
     pub(in crate::engine) positions: Vec<[i32; 3]>,
-    /// How far positions are from places where they are.
+    /// The offset between rope positions and token positions, if `positions` is empty.
     pub(in crate::engine) shift: i32,
 }
 
 impl<'a> PrefillChunk<'a> {
-    /// A chunk without pictures.
+    /// Creates a chunk without pictures.
     pub(in crate::engine) fn of_text(tokens: &'a [u32], start: usize, logits: LogitRows) -> Self {
         let (pictures, positions) = (Vec::new(), Vec::new());
         Self { tokens, start, logits, needs_hidden: false, pictures, positions, shift: 0 }
@@ -31,15 +31,15 @@ impl<'a> PrefillChunk<'a> {
 }
 
 impl Device {
-    /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
-    /// bits depend on the chunk alone.
+    /// Begins a pass through an adapter over chunks of several prompts, one for each state. In a pass over a single chunk, the bits depend
+    /// only on the chunk.
     pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
         let batch = Batch::new(input_of(chunks)?, spans_of(chunks));
         let needs_hidden = chunks.iter().any(|chunk| chunk.needs_hidden);
         self.model(adapter).begin(if needs_hidden { batch.with_hidden() } else { batch })
     }
 
-    /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
+    /// Runs a whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
     pub(in crate::engine) fn forward_mtp(
         &self,
         chunks: &[PrefillChunk],
@@ -53,7 +53,7 @@ impl Device {
         Ok(pass)
     }
 
-    /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
+    /// Begins a pass over previously generated tokens of an exact sequence, with the same rows as in their steps.
     pub(in crate::engine) fn begin_replay(&self, adapter: usize, chunk: &PrefillChunk) -> Result<Pass> {
         let PrefillChunk { tokens, start, .. } = *chunk;
         let logits = if chunk.logits == LogitRows::None { LogitRows::None } else { LogitRows::All };
@@ -65,7 +65,7 @@ impl Device {
     }
 }
 
-/// What the rows of a pass over some chunks are made from.
+/// Returns the input of a pass over these chunks.
 pub(super) fn input_of(chunks: &[PrefillChunk]) -> Result<Input> {
     let tokens = array::from_tokens(&tokens_of(chunks));
     let (mut rows, mut places, mut start) = (Vec::new(), Vec::new(), 0);
@@ -92,7 +92,7 @@ fn positions_of(chunk: &PrefillChunk) -> Vec<[i32; 3]> {
     (first..first + chunk.tokens.len() as i32).map(|position| [position; 3]).collect()
 }
 
-/// The spans of the same pass, a state for each chunk.
+/// Returns the spans of a pass over these chunks, one state for each chunk.
 pub(super) fn spans_of(chunks: &[PrefillChunk]) -> Vec<Span> {
     let span = |(state, chunk): (usize, &PrefillChunk)| Span {
         state,
@@ -103,7 +103,7 @@ pub(super) fn spans_of(chunks: &[PrefillChunk]) -> Vec<Span> {
     chunks.iter().enumerate().map(span).collect()
 }
 
-/// Their tokens.
+/// Returns the tokens of these chunks.
 pub(super) fn tokens_of(chunks: &[PrefillChunk]) -> Vec<u32> {
     chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect()
 }

@@ -1,14 +1,14 @@
-//! Rollback: history and state of a sequence are cut together. Invariant: nothing else cuts both; what follows the history notices by its
-//! cursor.
+//! Rollback: truncates the history and the state of a sequence together. Invariant: no other code truncates both. Followers of the history
+//! detect it through their cursors.
 
 use super::device::Device;
 use crate::cache::Rollback;
 use crate::engine::sequence::Sequence;
 
 impl Sequence {
-    /// Goes back to the first `length` tokens, at least 1, as if the others had never been. At least the last token is left to be
-    /// computed; inside the prompt of an exact request the state is cut back to a chunk boundary, so that what follows gets the same bits. A
-    /// state that cannot be cut there goes back to a checkpoint or starts over. An open pass is dropped.
+    /// Returns to the first `length` tokens, at least 1, as if the others had never existed. At least the last token is left to compute.
+    /// Within the prompt of an exact request, the state is truncated to a chunk boundary, so that later tokens get the same bits. A state
+    /// that cannot be truncated there returns to a checkpoint or starts over. An unfinished pass is dropped.
     pub(in crate::engine) fn rollback(&mut self, length: usize, device: &Device) {
         self.history.truncate(length.max(1));
         let length = self.history.len();
@@ -22,7 +22,7 @@ impl Sequence {
         run.pass = None;
         let start_over = !device.fits(&run.state, length)
             || match run.state.rollback(kept.min(run.state.offset())) {
-                // From an earlier checkpoint on, the tokens are computed again.
+                // The tokens after an earlier checkpoint are recomputed.
                 Rollback::Done | Rollback::Earlier(_) => false,
                 Rollback::StartOver => true,
             };
@@ -31,11 +31,11 @@ impl Sequence {
         }
     }
 
-    /// Cuts the state back to the history after a wrong draft or guess.
+    /// Truncates the state to the history after a wrong draft or guess.
     pub(in crate::engine) fn cut_to_history(&mut self, device: &Device) {
         let length = self.history.len();
         let state = &mut self.running().state;
-        // A state that cannot be cut there is computed again from an earlier checkpoint.
+        // A state that cannot be truncated there is recomputed from an earlier checkpoint.
         if state.rollback((length - 1).min(state.offset())) == Rollback::StartOver {
             *state = device.new_state(length);
         }

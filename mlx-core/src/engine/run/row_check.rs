@@ -1,5 +1,5 @@
-//! The check before the first exact request that a row's bits do not depend on the other rows of its step. Invariant: what passes was compared bit for
-//! bit on this machine, with this model's own weights.
+//! Checks, before the first exact request, that a row's bits do not depend on the other rows of its step. Invariant: each accepted width
+//! was compared bit for bit on this machine, with this model's own weights.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,21 +10,21 @@ use crate::engine::options::EngineOptions;
 use crate::error::Result;
 use crate::model::{self, Batch, Model};
 
-/// The most rows of a step.
+/// The maximum number of rows of a step without drafts.
 pub(in crate::engine) const MOST_ROWS: usize = 32;
 
-/// How often a step is timed.
+/// The number of timed runs of a step.
 const TIMES: usize = 5;
 
-/// The widths that are checked.
+/// The widths to check.
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, MOST_ROWS];
 
-/// The numbers of rows that a class of widths is chosen for. They are checked however few rows an engine has, so that all engines of a
+/// The numbers of rows that a class of widths is optimized for. They are checked even for engines with few rows, so that all engines of a
 /// machine choose the same bits.
 const COMMON: [usize; 4] = [1, 2, 4, 8];
 
-/// The widths at which a row's logits are the same bits at every place among any neighbors, in rising order, for steps of up to
-/// `rows` rows. A step runs at the next of them, filled up with padding; empty if there is no such width.
+/// Returns the widths at which a row's logits have the same bits at every position and with any other rows, for steps of up to `rows` rows.
+/// They are in ascending order, and empty if there is no such width. A step is padded to the next of them.
 pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
     let mut check = Check::new(model)?;
     let mut classes: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
@@ -36,14 +36,14 @@ pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<
         }
     }
     let mut widths = best(classes.into_iter().map(|(_, widths)| widths)).unwrap_or_default();
-    // Wider steps than are needed would only be padded.
+    // Wider steps would only be padded.
     let enough = widths.iter().position(|width| *width >= rows).map_or(widths.len(), |place| place + 1);
     widths.truncate(enough);
     Ok(widths)
 }
 
-/// The class whose steps of the common numbers of rows cost least. It knows no clock: engines that measured other times would choose other
-/// bits. Nor does it look at wider steps, which not all engines check.
+/// Returns the class with the lowest cost for the common numbers of rows. It uses no measured times, since engines that measured other
+/// times would choose other bits. It also ignores wider steps, which not all engines check.
 fn best(classes: impl Iterator<Item = Vec<usize>>) -> Option<Vec<usize>> {
     let common = |widths: &Vec<usize>| -> Vec<usize> {
         widths.iter().copied().filter(|width| COMMON.contains(width)).collect()
@@ -52,7 +52,7 @@ fn best(classes: impl Iterator<Item = Vec<usize>>) -> Option<Vec<usize>> {
     classes.min_by(|one, other| cost(&common(one)).total_cmp(&cost(&common(other))))
 }
 
-/// What steps of the common numbers of rows cost at these widths, as a multiple of reading the weights once.
+/// Returns the cost of steps of the common numbers of rows at these widths, as a multiple of reading the weights once.
 fn cost(widths: &[usize]) -> f64 {
     let pass = |width: usize| 1.0 + width as f64 / 8.0;
     let step = |rows: &usize| {
@@ -64,18 +64,18 @@ fn cost(widths: &[usize]) -> f64 {
     COMMON.iter().map(step).sum()
 }
 
-/// What a decode step of so many rows is like on this device.
+/// The properties of a decode step with a given number of rows on this device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepWidth {
     /// The number of rows.
     pub rows: usize,
-    /// The narrowest step whose rows have the same bits; `None` if a row's bits depend on its place.
+    /// The narrowest step with the same bits per row; `None` if a row's bits depend on its position.
     pub same_bits_as: Option<usize>,
-    /// How long the fastest of some steps took, in seconds.
+    /// The duration of the fastest of several steps, in seconds.
     pub seconds: f64,
 }
 
-/// Steps of 1 to 32 rows of the model in `folder`.
+/// Measures steps of 1 to 32 rows of the model in `folder`.
 pub fn step_widths(folder: &Path, options: &EngineOptions) -> Result<Vec<StepWidth>> {
     let model = model::load(folder, options.weights()?, &mut |_, _| {})?;
     let mut check = Check::new(model.as_ref())?;
@@ -108,7 +108,7 @@ struct Check<'a> {
     random: u64,
 }
 
-/// The length of that text.
+/// The length of the text.
 const TEXT: usize = 5;
 
 impl<'a> Check<'a> {
@@ -126,8 +126,8 @@ impl<'a> Check<'a> {
         ((self.random >> 33) % self.model.spec().vocab_size as u64) as u32
     }
 
-    /// The bits of the probe row in steps of `width` rows, if they are the same at every place: first the even places
-    /// hold it and the odd ones strangers, then the other way round.
+    /// Returns the bits of the probe row in steps of `width` rows, if they are the same at every position. First the even positions hold
+    /// the probe and the odd ones random tokens, then vice versa.
     fn bits_at(&mut self, width: usize) -> Result<Option<Vec<u32>>> {
         let mut found: Option<Vec<u32>> = None;
         for parity in 0..width.min(2) {
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn a_class_is_chosen_for_the_steps_that_are_common() {
-        // As shared kernels are expected to behave: those of a CPU, of M1 and M2, and of M3 and later.
+        // The expected classes of shared kernels: on a CPU, on M1 and M2, and on M3 and later.
         assert_eq!(chosen(&[&[1, 2, 4, 8, 16, 32]]), [1, 2, 4, 8, 16, 32]);
         assert_eq!(chosen(&[&[1, 2, 4], &[8, 16, 32]]), [1, 2, 4]);
         assert_eq!(chosen(&[&[1], &[2, 4, 8], &[16, 32]]), [2, 4, 8]);
         assert_eq!(chosen(&[&[1], &[2], &[8]]), [8]);
-        // An engine of few rows does not check wide steps, and an engine of many chooses the same.
+        // An engine with few rows does not check wide steps, and an engine with many rows chooses the same class.
         assert_eq!(chosen(&[&[1], &[16, 32]]), [1]);
         assert_eq!(best([vec![16, 32]].into_iter()), None);
     }

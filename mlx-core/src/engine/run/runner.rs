@@ -1,5 +1,5 @@
-//! The runner: issues the passes of a step, waits for them and draws from their logits. Invariant: it owns the device; a device error
-//! leaves it as a value, with the sequences that have to be computed again.
+//! The runner: issues the passes of a step, waits for them and draws from their logits. Invariant: it owns the device. It returns a device
+//! error as a value, with the sequences that must be recomputed.
 
 mod images;
 mod lookahead;
@@ -25,13 +25,13 @@ pub(in crate::engine) struct Runner {
     device: Device,
     encoder_cache: EncoderCache,
     lookahead: Option<Lookahead>,
-    /// Bytes of a checkpoint; 0 if states can be cut anywhere.
+    /// Bytes of a checkpoint; 0 if states can be truncated anywhere.
     checkpoint_bytes: u64,
     scratch: Scratch,
     gauges: Arc<Gauges>,
 }
 
-/// A sequence that ends with an error of its own.
+/// A sequence that ends with its own error.
 pub(in crate::engine) struct Failure {
     pub(in crate::engine) id: u64,
     pub(in crate::engine) error: Error,
@@ -49,13 +49,13 @@ impl Runner {
         Self { device, encoder_cache, lookahead: None, checkpoint_bytes, scratch, gauges }
     }
 
-    /// The device, for questions about states and shapes.
+    /// Returns the device, for queries about states and shapes.
     pub(in crate::engine) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Begins a step whose checkpoints may take `checkpoint_bytes`, and whose pools may take `pool_bytes` more than was reserved.
-    /// `overlaps`: the step after it may begin before its draws.
+    /// Begins a step. Its checkpoints may take `checkpoint_bytes`, and its pools may take `pool_bytes` beyond their reservations.
+    /// `overlaps` is true if the next step may begin before this one's draws.
     pub(in crate::engine) fn begin(&self, checkpoint_bytes: u64, pool_bytes: u64, overlaps: bool) -> Work {
         let since = self.lookahead.as_ref().map_or_else(Instant::now, |lookahead| lookahead.since);
         Work::new(checkpoint_bytes, pool_bytes, overlaps, since)
@@ -71,7 +71,7 @@ impl Runner {
         self.device.start_prefill(plan, sequences, work);
     }
 
-    /// Issues the decode passes of a plan, or the remaining layers of the one that has begun.
+    /// Issues the decode passes of a plan, or the remaining layers of a pass that began early.
     pub(in crate::engine) fn start_decode(
         &mut self,
         plan: &StepPlan,
@@ -81,7 +81,7 @@ impl Runner {
         self.device.start_decode(plan, self.lookahead.take(), sequences, work);
     }
 
-    /// Makes room in full states before anything of the step is on the device, since a context shift is evaluated at once.
+    /// Shifts the contexts of full states. This precedes all other work of the step, since a context shift is evaluated at once.
     pub(in crate::engine) fn shift_full_states(
         &self,
         plan: &mut StepPlan,
@@ -99,7 +99,8 @@ impl Runner {
         failed
     }
 
-    /// Draws a token for each of these sequences that still exists, from the row beside its id. Ids rise.
+    /// Draws a token for each sequence from the row paired with its id. Sequences that have ended are skipped. `rows` must be in ascending
+    /// order of id.
     pub(in crate::engine) fn draw(
         &mut self,
         rows: &[(u64, usize)],
@@ -120,7 +121,7 @@ impl Runner {
         }
     }
 
-    /// Reads the hidden states of a computed chunk of a prompt, for scores or an embedding.
+    /// Reads the hidden states of a computed prompt chunk, for scores or an embedding.
     pub(in crate::engine) fn read(
         &mut self,
         chunk: &Chunk,
@@ -131,7 +132,7 @@ impl Runner {
         sequence.read(model, pass, chunk, &mut self.scratch)
     }
 
-    /// Drops what a panic may have left half-written.
+    /// Drops data that a panic may have left partly written.
     pub(in crate::engine) fn reset(&mut self) {
         self.lookahead = None;
         self.scratch = Scratch::default();

@@ -1,34 +1,34 @@
-//! Where prompts are cut. Invariant: a function of the position and of the prompt before it, so that the shapes of a prompt's passes, and with
-//! them its bits, never depend on time or company.
+//! Chunk boundaries of prompts. Invariant: they depend only on the position and the prompt before it. So the shapes and the bits of a
+//! prompt's passes never depend on timing or on other sequences.
 
 use std::ops::Range;
 
 use super::undivided::Undivided;
 use crate::backend::AttentionKernels;
 
-/// The lengths of a device's chunks.
+/// The chunk lengths of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Chunks {
     longest: usize,
-    /// Chunks shrink with depth, but not below this.
+    /// The minimum length of a chunk; chunks become shorter with depth.
     shortest: usize,
-    /// The depth at which they begin to shrink.
+    /// The depth at which chunks begin to shrink.
     shallow: usize,
 }
 
-/// Several short prompts share a pass of up to this many rows. More rows take less time in all, but then the first of the prompts waits for
-/// the last one: at 128, half of eight prompts of 24 tokens come as early as they would one by one, and the others earlier.
+/// The maximum number of rows of a pass that several short prompts share. More rows take less time in total, but the first prompt waits for
+/// the last. At 128, half of eight prompts of 24 tokens finish as early as they would one by one, and the others earlier.
 const SHARED_ROWS: usize = 128;
 
-/// The bytes of scores of a chunk at which chunks begin to shrink on a GPU.
+/// The score bytes of a chunk at which chunks begin to shrink on a GPU.
 const SCORES: u64 = 512 << 20;
 
 impl Chunks {
-    /// Chunks on a CPU, where the time of a long one at depth would hold up everybody else.
+    /// Chunks on a CPU, where a long chunk at depth would delay all other sequences.
     pub(in crate::engine) const ON_A_CPU: Self = Self { longest: 64, shortest: 8, shallow: 512 };
 
-    /// The lengths for a model that writes so many bytes of scores for each row and position. On a GPU long chunks pay, and shrink only where
-    /// their scores would take too much memory.
+    /// Returns the lengths for a model that writes `row_scores` bytes of scores per row and position. On a GPU, long chunks are faster, and
+    /// they shrink only where their scores would take too much memory.
     pub(in crate::engine) fn new(kernels: AttentionKernels, row_scores: u64) -> Self {
         if kernels == AttentionKernels::None {
             return Self::ON_A_CPU;
@@ -41,7 +41,7 @@ impl Chunks {
         Self { longest, shortest: 32, shallow }
     }
 
-    /// The chunk that begins at or around `position`.
+    /// Returns the length of the chunk that contains `position`.
     fn length_at(self, position: usize) -> usize {
         let mut length = self.longest;
         let mut depth = self.shallow;
@@ -52,32 +52,32 @@ impl Chunks {
         length
     }
 
-    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed. A boundary that would lie in an undivided
-    /// part lies behind it.
+    /// Returns the next chunk of a prompt of `length` tokens, of which the first `offset` have been computed. A boundary within an
+    /// undivided range moves to the end of the range.
     pub(in crate::engine) fn next(self, offset: usize, length: usize, undivided: &Undivided) -> Range<usize> {
         let chunk = self.length_at(offset);
         let end = (offset / chunk + 1) * chunk;
         offset..undivided.around(end).map_or(end, |part| part.end).min(length)
     }
 
-    /// The most rows that a chunk has.
+    /// Returns the maximum number of rows of a chunk.
     pub(in crate::engine) fn longest(self) -> usize {
         self.longest
     }
 
-    /// The most rows of a pass over several short prompts.
+    /// Returns the maximum number of rows of a pass over several short prompts.
     pub(in crate::engine) fn shared_rows(self) -> usize {
         self.longest.max(SHARED_ROWS)
     }
 
-    /// The rows of chunks and the positions that they see, in a prompt of `length` tokens: the deepest chunk of each length.
+    /// Returns pairs of rows and depth for a prompt of `length` tokens: for each chunk length, the deepest chunk.
     pub(in crate::engine) fn deepest(self, length: usize) -> impl Iterator<Item = (usize, usize)> {
         let boundaries = std::iter::successors(Some(self.shallow), |boundary| boundary.checked_mul(2));
         let ends = boundaries.take_while(move |&boundary| boundary < length).chain([length]);
         ends.map(move |end| (self.length_at(end.saturating_sub(1)), end))
     }
 
-    /// The last chunk boundary at or before `position`: what a cached prefix may be reused up to.
+    /// Returns the last chunk boundary at or before `position`, up to which a cached prefix may be reused.
     pub(in crate::engine) fn chunk_boundary(self, position: usize, undivided: &Undivided) -> usize {
         let chunk = self.length_at(position);
         let chunk_boundary = position / chunk * chunk;
@@ -107,13 +107,13 @@ mod tests {
                 Chunks::new(AttentionKernels::Metal, 0),
                 Chunks::new(AttentionKernels::Metal, 2048),
             ][shape];
-            // Something, then an undivided part, and so on.
+            // Each undivided range follows some other tokens.
             let parts: Vec<Range<usize>> = parts.into_iter().scan(0, |end, (before, len)| {
                 let start = *end + before;
                 *end = start + len;
                 Some(start..*end)
             }).collect();
-            // A prompt has its parts as a whole.
+            // A prompt contains its undivided ranges as a whole.
             let whole = |length: usize| {
                 let of = |length: usize, part: &Range<usize>| if part.start < length { length.max(part.end) } else { length };
                 parts.iter().fold(length, of)
@@ -137,7 +137,7 @@ mod tests {
             let shared = length.min(other);
             let common = |chunk_boundaries: &[usize]| chunk_boundaries.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
             prop_assert_eq!(common(&one), common(&two));
-            // A prefix cut at a boundary is a whole number of chunks, and there is no longer one.
+            // A prefix up to a boundary consists of whole chunks, and no longer prefix does.
             for position in (0..=shared).rev().step_by(97) {
                 let chunk_boundary = chunks.chunk_boundary(position, &of(length));
                 prop_assert!(chunk_boundary <= position && of(length).around(chunk_boundary).is_none());

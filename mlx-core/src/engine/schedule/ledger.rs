@@ -1,19 +1,19 @@
-//! The accounts of reserved and used bytes. Invariant: pure; the reservations together never exceed the budget, and the bytes counted
-//! as used by a holder never exceed its reservation.
+//! Accounts of reserved and used bytes. Invariant: pure. The reservations together never exceed the budget, and the bytes counted as used
+//! by a holder never exceed its reservation.
 
 use std::collections::BTreeMap;
 
-/// Bytes that a sequence needs.
+/// The memory that a sequence needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Need {
-    /// Bytes that belong to it alone.
+    /// Bytes for the sequence only.
     pub(in crate::engine) own: u64,
-    /// Bytes of its widest pass. Passes come one after the other, so all sequences share the largest of these.
+    /// Bytes of its widest pass. Passes run one after the other, so all sequences share the largest of these.
     pub(in crate::engine) pass: u64,
 }
 
 impl Need {
-    /// Bytes that it needs without other sequences.
+    /// Returns the bytes that it needs if no other sequence runs.
     pub(in crate::engine) fn alone(self) -> u64 {
         self.own + self.pass
     }
@@ -24,9 +24,9 @@ impl Need {
 pub(in crate::engine) struct Ledger {
     budget: u64,
     accounts: BTreeMap<u64, Account>,
-    /// Bytes reserved by all holders for themselves.
+    /// Own bytes reserved by all holders.
     own: u64,
-    /// The number of holders by the bytes of their passes.
+    /// The number of holders for each size of a widest pass.
     passes: BTreeMap<u64, usize>,
     used: u64,
 }
@@ -38,27 +38,27 @@ struct Account {
 }
 
 impl Ledger {
-    /// A ledger over `budget` bytes, all of them free.
+    /// Creates a ledger with `budget` free bytes.
     pub(in crate::engine) fn new(budget: u64) -> Self {
         Self { budget, accounts: BTreeMap::new(), own: 0, passes: BTreeMap::new(), used: 0 }
     }
 
-    /// Bytes reserved by all holders.
+    /// Returns the bytes reserved by all holders.
     pub(in crate::engine) fn reserved(&self) -> u64 {
         self.own + self.widest_pass()
     }
 
-    /// Bytes of the widest pass of a holder.
+    /// Returns the bytes of the widest pass of all holders.
     pub(in crate::engine) fn widest_pass(&self) -> u64 {
         self.passes.last_key_value().map_or(0, |(&bytes, _)| bytes)
     }
 
-    /// Bytes that are not reserved: the prefix cache may use them.
+    /// Returns the unreserved bytes, which the prefix cache may use.
     pub(in crate::engine) fn free(&self) -> u64 {
         self.budget - self.reserved()
     }
 
-    /// Bytes in use by all holders.
+    /// Returns the bytes used by all holders.
     pub(in crate::engine) fn used(&self) -> u64 {
         self.used
     }
@@ -68,7 +68,8 @@ impl Ledger {
         self.accounts.get(&holder).map_or(Need::default(), |account| account.reserved)
     }
 
-    /// Reserves `need.own` bytes more for `holder`, and a pass of at least `need.pass`; false, and nothing changes, without room.
+    /// Reserves `need.own` more bytes for `holder`, and a pass of at least `need.pass`. Returns false and changes nothing if they do not
+    /// fit.
     pub(in crate::engine) fn reserve(&mut self, holder: u64, need: Need) -> bool {
         let own = self.own + need.own;
         if own + self.widest_pass().max(need.pass) > self.budget {
@@ -87,8 +88,8 @@ impl Ledger {
         true
     }
 
-    /// Records what `holder` uses now. More than its reservation is a fault of the estimate: the reservation is counted, and the excess
-    /// is returned for a log line.
+    /// Records the bytes that `holder` uses now. A value above its reservation is an error of the estimate; then the reservation is
+    /// counted, and the excess is returned for a log message.
     pub(in crate::engine) fn record_used(&mut self, holder: u64, bytes: u64) -> u64 {
         let Some(account) = self.accounts.get_mut(&holder) else { return bytes };
         let counted = bytes.min(account.reserved.own);
@@ -97,7 +98,7 @@ impl Ledger {
         bytes - counted
     }
 
-    /// Takes everything back from `holder`.
+    /// Releases the reservation of `holder`.
     pub(in crate::engine) fn release(&mut self, holder: u64) {
         if let Some(account) = self.accounts.remove(&holder) {
             self.own -= account.reserved.own;

@@ -1,4 +1,4 @@
-//! The scheduler: it plans every step of the engine. Invariant: pure; it sees ids, lengths, bytes and times, never an array or a token.
+//! The scheduler, which plans every step of the engine. Invariant: pure. It handles ids, lengths, bytes and times, never arrays or tokens.
 
 pub(super) mod chunks;
 mod ledger;
@@ -28,9 +28,9 @@ pub(super) use run_queue::Ticket;
 /// The rows of a decode step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecodeRows {
-    /// One for each sequence.
+    /// One row per sequence.
     pub(super) rows: usize,
-    /// The maximum with those of drafts; `None` if the step takes more than one pass, which verifies no drafts.
+    /// The maximum number of rows including drafts; `None` if the step needs more than one pass, since it then verifies no drafts.
     pub(super) limit: Option<usize>,
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Scheduler {
     shapes: Shapes,
     budget: PrefillBudget,
     round_robin: RoundRobin,
-    /// Whether the last step ran a quarantined sequence alone; then the next one is for the others.
+    /// True if the last step ran only a quarantined sequence; the next step is then for the others.
     isolated: bool,
 }
 
 impl Scheduler {
-    /// For at most `max_running` sequences within `budget` bytes, in passes of these shapes.
+    /// Creates a scheduler for at most `max_running` sequences within `budget` bytes, in passes of these shapes.
     pub(super) fn new(max_running: usize, budget: u64, shapes: Shapes) -> Self {
         Self {
             run_queue: RunQueue::new(max_running, budget),
@@ -57,54 +57,54 @@ impl Scheduler {
         }
     }
 
-    /// The reservations.
+    /// Returns the reservations.
     pub(super) fn ledger(&self) -> &Ledger {
         self.run_queue.ledger()
     }
 
-    /// How many sequences wait.
+    /// Returns the number of waiting sequences.
     pub(super) fn waiting(&self) -> usize {
         self.run_queue.waiting()
     }
 
-    /// How many sequences run.
+    /// Returns the number of running sequences.
     pub(super) fn running(&self) -> usize {
         self.run_queue.running()
     }
 
-    /// All sequences that wait or run.
+    /// Returns the ids of all waiting and running sequences.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.run_queue.ids()
     }
 
-    /// Sets the most rows of exact decode passes, once they are known.
+    /// Sets the maximum number of rows of exact decode passes, once it is known.
     pub(super) fn set_exact_rows(&mut self, rows: usize) {
         self.shapes.exact_rows = rows;
     }
 
-    /// Queues a sequence that came at `now` and needs so much to start; alone, it must fit.
+    /// Queues a sequence that arrived at `now` and needs `need` bytes to start. It must fit if no other sequence runs.
     pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
         self.run_queue.submit(id, ticket, need, now);
     }
 
-    /// Puts a running sequence back into the queue, as after a failed pass.
+    /// Returns a running sequence to the queue, for example after a failed pass.
     pub(super) fn requeue(&mut self, id: u64) {
         self.run_queue.requeue(id);
         self.round_robin.remove(id);
     }
 
-    /// Removes a sequence that has ended, wherever it was.
+    /// Removes an ended sequence from the queue or the running sequences.
     pub(super) fn remove(&mut self, id: u64) {
         self.run_queue.remove(id);
         self.round_robin.remove(id);
     }
 
-    /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
+    /// Records the bytes that a running sequence uses. Returns the bytes beyond its reservation.
     pub(super) fn record_used(&mut self, id: u64, bytes: u64) -> u64 {
         self.run_queue.record_used(id, bytes)
     }
 
-    /// Records the cost of a step's prefill with its seconds, and the seconds of its decode passes.
+    /// Records the cost and the seconds of a step's prefill, and the seconds of its decode passes.
     pub(super) fn record_times(&mut self, prefill: Option<(f64, f64)>, decode: Option<f64>) {
         if let Some((cost, seconds)) = prefill {
             self.budget.record_prefill(cost, seconds);
@@ -114,7 +114,8 @@ impl Scheduler {
         }
     }
 
-    /// Decides at `now` which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
+    /// Decides at time `now` which sequences run in the next step. Reservations and the queue change at once; the engine applies the
+    /// changes.
     pub(super) fn admit(&mut self, sequences: &[SequenceView], now: Duration) -> Changes {
         let mut changes = Changes::default();
         for sequence in sequences.iter().filter(|it| it.growth.own > 0 && it.next() == Next::Decode) {
@@ -126,7 +127,7 @@ impl Scheduler {
         for change in self.run_queue.admit(now) {
             match change {
                 Change::Preempt(id) => {
-                    // It may start again at once, in what another one leaves.
+                    // The sequence may start again at once, if another one frees memory.
                     self.round_robin.remove(id);
                     changes.preempt.push(id);
                 }
@@ -139,21 +140,21 @@ impl Scheduler {
         changes
     }
 
-    /// Reserves room for the next token of a sequence. Without room, sequences of a lower rank go back to the queue, or the sequence
-    /// itself, which then starts again with the larger reservation.
+    /// Extends the reservation of a sequence for its next token. If there is no memory, sequences of lower rank return to the queue, or
+    /// else the sequence itself, which then restarts with the larger reservation.
     fn grow(&mut self, sequence: &SequenceView, changes: &mut Changes) {
-        // It may have been preempted for the growth of another one.
+        // The sequence may have been preempted for the growth of another one.
         if !changes.preempt.contains(&sequence.id) {
             changes.preempt.extend(self.run_queue.grow(sequence.id, sequence.growth));
             changes.grow.push(sequence.id);
         }
     }
 
-    /// Plans the next step, for the sequences after [`Scheduler::admit`]. The policy decides how much of their drafts it verifies.
+    /// Plans the next step for the sequences after [`Scheduler::admit`]. The policy decides how many draft tokens it verifies.
     pub(super) fn plan(&mut self, sequences: &[SequenceView], speculation: &SpeculationPolicy) -> StepPlan {
         let mut running: BTreeMap<u64, SequenceView> =
             sequences.iter().filter(|it| it.next() != Next::Nothing).map(|it| (it.id, it.clone())).collect();
-        // A stream that does not decode in this step must not wait for more than the budget either.
+        // A sequence that skips decoding in this step must not wait longer than the budget either.
         let streams = running.values().any(|it| it.next() == Next::Decode);
         self.isolate(&mut running);
         let decoding: Vec<SequenceView> =
@@ -164,7 +165,7 @@ impl Scheduler {
         StepPlan { decode: decoding.iter().map(|it| it.id).collect(), drafts, prefill }
     }
 
-    /// Returns the number of draft tokens that the step of these sequences verifies, in one pass.
+    /// Returns the number of draft tokens to verify for each sequence, in one pass.
     fn verify(&self, decoding: &[SequenceView], speculation: &SpeculationPolicy) -> Vec<(u64, usize)> {
         let drafts: Vec<_> =
             decoding.iter().filter(|it| it.draft.length > 0).map(|it| (it.id, it.draft)).collect();
@@ -176,7 +177,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the rows of a step in which these sequences decode, before drafts add some.
+    /// Returns the rows of a step in which these sequences decode, without draft tokens.
     pub(super) fn decode_rows<'a>(&self, decoding: impl Iterator<Item = &'a SequenceView>) -> DecodeRows {
         let (mut rows, mut exact, mut adapters) = (0, false, BTreeSet::new());
         for view in decoding {
@@ -188,7 +189,8 @@ impl Scheduler {
         DecodeRows { rows, limit: (adapters.len() <= 1).then_some(limit) }
     }
 
-    /// A quarantined sequence runs with nothing beside it, so that what fails is its own. Such steps alternate with steps of the others.
+    /// Restricts a step to a quarantined sequence, so that a failure can only be its own. Such steps alternate with steps of the other
+    /// sequences.
     fn isolate(&mut self, running: &mut BTreeMap<u64, SequenceView>) {
         let alone = running.values().find(|it| it.quarantined).map(|it| it.id);
         let others = running.values().any(|it| !it.quarantined);

@@ -1,4 +1,4 @@
-//! The plan of a step, and what the planner sees of the sequences. Invariant: plain data; ids, lengths and bytes, never an array.
+//! The plan of a step, and the planner's view of sequences. Invariant: plain data of ids, lengths and bytes, never arrays.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,53 +7,53 @@ use super::ledger::Need;
 use super::speculation::DraftView;
 use super::undivided::Undivided;
 
-/// What changes before a step: which sequences run. Printable, like [`StepPlan`].
+/// The changes of the running sequences before a step. Printable, like [`StepPlan`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Changes {
-    /// Running sequences whose reservations grow by one extent.
+    /// Running sequences with reservations that grow by one extent.
     pub(in crate::engine) grow: Vec<u64>,
-    /// Running sequences that go back to the queue; their states are dropped.
+    /// Running sequences that return to the queue. Their states are dropped.
     pub(in crate::engine) preempt: Vec<u64>,
     /// Waiting sequences that start.
     pub(in crate::engine) admit: Vec<u64>,
 }
 
-/// What one step computes. Printable, so that a log or a test can show why a step did what it did.
+/// The computations of one step. Printable, so that a log or a test can show why a step ran as it did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::engine) struct StepPlan {
-    /// Sequences that decode one token each, by rising id.
+    /// Sequences that decode one token each, in ascending order of id.
     pub(in crate::engine) decode: Vec<u64>,
-    /// Draft tokens to verify, per sequence: more rows of the decoding sequences. By rising id.
+    /// Draft tokens to verify, per sequence, in ascending order of id. Each adds a row to a decoding sequence.
     pub(in crate::engine) drafts: Vec<(u64, usize)>,
     /// Prefill passes, in order.
     pub(in crate::engine) prefill: Vec<Prefill>,
 }
 
 impl StepPlan {
-    /// Whether there is nothing to compute.
+    /// Returns true if there is nothing to compute.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.prefill.is_empty()
     }
 
-    /// The sequences that the step computes.
+    /// Returns the ids of the sequences that the step computes.
     pub(in crate::engine) fn ids(&self) -> Vec<u64> {
         let chunks = self.prefill.iter().flat_map(|prefill| &prefill.chunks).map(|chunk| chunk.id);
         let ids: BTreeSet<u64> = self.decode.iter().copied().chain(chunks).collect();
         ids.into_iter().collect()
     }
 
-    /// Drops the sequences that do not decode any more.
+    /// Removes the sequences for which `decodes` returns false.
     pub(in crate::engine) fn keep_decoding(&mut self, decodes: impl Fn(u64) -> bool) {
         self.decode.retain(|id| decodes(*id));
         self.drafts.retain(|(id, _)| decodes(*id));
     }
 
-    /// The number of tokens of a sequence's draft that are verified.
+    /// Returns the number of draft tokens of a sequence to verify.
     pub(in crate::engine) fn drafted(&self, id: u64) -> usize {
         self.drafts.iter().find(|it| it.0 == id).map_or(0, |it| it.1)
     }
 
-    /// The sequences for which a token will be drawn, by rising id.
+    /// Returns the ids of the sequences that get a token drawn, in ascending order.
     pub(in crate::engine) fn draws(&self) -> Vec<u64> {
         let ends = self.prefill.iter().flat_map(|prefill| &prefill.chunks).filter(|chunk| chunk.ends_prompt);
         let mut ids: Vec<u64> = self.decode.iter().copied().chain(ends.map(|chunk| chunk.id)).collect();
@@ -65,11 +65,11 @@ impl StepPlan {
 /// Some layers of a prefill pass.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::engine) struct Prefill {
-    /// The spans of the pass, by rising id: one chunk, or several short prompts.
+    /// The spans of the pass, in ascending order of id: one chunk, or several short prompts.
     pub(in crate::engine) chunks: Vec<Chunk>,
-    /// How many layers to issue; a pass that was begun in an earlier step goes on where it stopped.
+    /// The number of layers to issue. A pass from an earlier step continues at its next layer.
     pub(in crate::engine) layers: usize,
-    /// What these layers cost, in units of [`super::prefill_budget::work`].
+    /// The cost of these layers, in units of [`super::prefill_budget::work`].
     pub(in crate::engine) cost: f64,
 }
 
@@ -79,13 +79,13 @@ pub(in crate::engine) struct Chunk {
     pub(in crate::engine) id: u64,
     /// Indices into the history.
     pub(in crate::engine) range: Range<usize>,
-    /// Whether the tokens were generated before a preemption. They are computed as rows of decode steps.
+    /// True if the tokens were generated before a preemption. They are computed as rows of decode steps.
     pub(in crate::engine) replay: bool,
-    /// Whether the chunk ends the prompt and the first token is drawn from its last row.
+    /// True if the chunk ends the prompt and the first token is drawn from its last row.
     pub(in crate::engine) ends_prompt: bool,
 }
 
-/// One sequence as the planner sees it.
+/// The planner's view of one sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(in crate::engine) struct SequenceView {
@@ -96,26 +96,27 @@ pub(in crate::engine) struct SequenceView {
     /// Tokens of the history.
     pub(in crate::engine) length: usize,
     pub(in crate::engine) state: StateView,
-    /// Lengths of the prompt at which a chunk ends whatever its shape would be otherwise; 0 for none.
+    /// Lengths of the prompt at which a chunk must end; 0 for none.
     pub(in crate::engine) cuts: [usize; 2],
-    /// Parts of the prompt in which no chunk ends.
+    /// Ranges of the prompt within which no chunk ends.
     pub(in crate::engine) undivided: Undivided,
-    /// The reservation to add before its next decode step; 0 bytes if the present one covers it.
+    /// The additional reservation for its next decode step; 0 bytes if the current one suffices.
     pub(in crate::engine) growth: Need,
     pub(in crate::engine) exact: bool,
-    /// The adapter that it goes through; sequences of different ones share no pass.
+    /// The adapter of the sequence. Sequences with different adapters share no pass.
     pub(in crate::engine) adapter: usize,
-    /// Whether its prompt's hidden states are read, for scores or an embedding: it prefills alone, one chunk a step.
+    /// True if the hidden states of its prompt are read, for scores or an embedding. Its prefill then shares no pass and runs one chunk per
+    /// step.
     pub(in crate::engine) reads_hidden: bool,
-    /// Whether its first token is still to be drawn.
+    /// True if its first token has not been drawn.
     pub(in crate::engine) awaits_first_token: bool,
-    /// Whether a pass that it was part of failed: it runs alone until its next token.
+    /// True if a pass that included it failed. It then runs without others until its next token.
     pub(in crate::engine) quarantined: bool,
-    /// What is proposed to follow its newest token, as far as it may be verified.
+    /// The draft after its newest token, limited to the part that may be verified.
     pub(in crate::engine) draft: DraftView,
 }
 
-/// Whether a sequence can be computed.
+/// The phase of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Phase {
     /// In the queue, without a state.
@@ -123,38 +124,38 @@ pub(in crate::engine) enum Phase {
     /// Running, but waiting for another sequence's prefix or for the disk.
     Blocked,
     Running,
-    /// Its last token is drawn; only its events are left.
+    /// The last token is drawn, and only its events remain.
     Ended,
 }
 
-/// How far a sequence's state has come.
+/// The progress of a sequence's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct StateView {
-    /// Tokens that it has seen.
+    /// The number of tokens processed.
     pub(in crate::engine) seen: usize,
-    /// Positions that it holds: fewer than it has seen after a context shift.
+    /// The number of positions in the state. After a context shift it is less than `seen`.
     pub(in crate::engine) offset: usize,
-    /// Layers of an open pass that were issued.
+    /// The number of layers issued of an unfinished pass.
     pub(in crate::engine) layers: usize,
-    /// The number of first positions that stay in a context shift; `None` if the text ends with the context.
+    /// The number of first positions that a context shift keeps; `None` if the text ends with the context.
     pub(in crate::engine) n_keep: Option<usize>,
 }
 
-/// The next piece of a sequence's work.
+/// The next step of a sequence's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Next {
     /// Compute the prompt up to this length.
     Prompt(usize),
-    /// Compute generated tokens again up to this length.
+    /// Recompute generated tokens up to this length.
     Replay(usize),
-    /// The state holds all but the newest token: decode.
+    /// Decode: the state includes all tokens except the newest.
     Decode,
-    /// Nothing can be computed.
+    /// There is nothing to compute.
     Nothing,
 }
 
 impl SequenceView {
-    /// What to compute next.
+    /// Returns the next work of the sequence.
     pub(in crate::engine) fn next(&self) -> Next {
         let last = self.length - 1;
         match self.state.seen {
@@ -166,7 +167,7 @@ impl SequenceView {
         }
     }
 
-    /// Whether it has a prompt or a replay to compute.
+    /// Returns true if it has a prompt or a replay to compute.
     pub(in crate::engine) fn prefills(&self) -> bool {
         matches!(self.next(), Next::Prompt(_) | Next::Replay(_))
     }

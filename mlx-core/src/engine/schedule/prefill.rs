@@ -1,5 +1,5 @@
-//! Which prompts are computed in a step, and how much of them. Several prompts advance side by side, a chunk each in turn, and new
-//! ones do not hold up old ones. Invariant: pure.
+//! Plans the prefill of a step: which prompts advance, and by how much. Several prompts advance concurrently, one chunk each in round-robin
+//! order, and new prompts do not delay old ones. Invariant: pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::plan::{Chunk, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
 
-/// The order in which running sequences get chunks: the one that waits longest first.
+/// The order in which running sequences get chunks. The one that has waited longest comes first.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     positions: BTreeMap<u64, u64>,
@@ -15,7 +15,7 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Puts a sequence behind all others.
+    /// Moves a sequence to the end of the order.
     pub(super) fn push_back(&mut self, id: u64) {
         self.last += 1;
         self.positions.insert(id, self.last);
@@ -30,7 +30,7 @@ impl RoundRobin {
     }
 }
 
-/// Plans the prefill of one step over a copy of the running sequences, which it advances as it goes.
+/// Plans the prefill of one step on a copy of the running sequences, and updates the copy as it plans.
 pub(super) struct PrefillPlanner<'a> {
     pub(super) shapes: &'a Shapes,
     pub(super) budget: &'a PrefillBudget,
@@ -39,7 +39,8 @@ pub(super) struct PrefillPlanner<'a> {
 }
 
 impl PrefillPlanner<'_> {
-    /// The passes of this step: what the budget allows beside `streams` that decode, or one pass without any.
+    /// Returns the passes of this step: as many as the budget allows if `streams` is true, that is, if sequences decode; otherwise one
+    /// pass.
     pub(super) fn plan(mut self, streams: bool) -> Vec<Prefill> {
         let remaining: Vec<f64> = self.order().iter().map(|id| self.remaining(*id)).collect();
         let budget = self.budget.budget(remaining.into_iter());
@@ -56,7 +57,7 @@ impl PrefillPlanner<'_> {
         passes
     }
 
-    /// The sequence in the middle of a pass, then the others in their order.
+    /// Returns the sequence with an unfinished pass first, then the others in round-robin order.
     fn order(&self) -> Vec<u64> {
         let prefills = self.running.values().filter(|it| it.prefills());
         let mut order: Vec<_> =
@@ -65,15 +66,15 @@ impl PrefillPlanner<'_> {
         order.into_iter().map(|it| it.2).collect()
     }
 
-    /// The work left of a sequence's prompt or replay, or a little more.
+    /// Returns the remaining work of a sequence's prompt or replay, rounded up slightly.
     fn remaining(&self, id: u64) -> f64 {
         let sequence = &self.running[&id];
         let (Next::Prompt(end) | Next::Replay(end)) = sequence.next() else { return 0.0 };
         self.shapes.layers as f64 * work(end - sequence.state.seen, end)
     }
 
-    /// The next pass, at a cost of at most `limit`. The `first` pass of a step is one layer whatever it costs, so that streams cannot
-    /// starve a prompt. `None` if nothing fits.
+    /// Returns the next pass, with a cost of at most `limit`, or `None` if nothing fits. The `first` pass of a step has at least one layer
+    /// regardless of its cost, so that decoding cannot starve a prompt.
     fn pass(&mut self, id: u64, limit: Option<f64>, first: bool) -> Option<Prefill> {
         let mut chunks = vec![self.chunk(id)?];
         let issued = self.running[&id].state.layers;
@@ -106,7 +107,7 @@ impl PrefillPlanner<'_> {
         Some(Chunk { id, range, replay, ends_prompt })
     }
 
-    /// Adds other prompts to a pass that ends a short one, where no bits were promised and the whole pass fits.
+    /// Adds other prompts to a pass that ends a short prompt. All of them must be inexact, and the whole pass must fit.
     fn add_short_prompts(&self, chunks: &mut Vec<Chunk>, limit: Option<f64>) {
         let shareable = |chunk: &Chunk| {
             let sequence = &self.running[&chunk.id];
@@ -123,7 +124,7 @@ impl PrefillPlanner<'_> {
             return;
         }
         for id in self.order().into_iter().skip(1) {
-            // The order is kept, so that no prompt gets ahead of one that cannot share.
+            // Stop at the first prompt that cannot share the pass, so that no prompt overtakes another.
             let Some(chunk) = self.chunk(id).filter(shareable).filter(goes_along) else { return };
             rows += chunk.range.len();
             spent += cost(&chunk);
@@ -134,8 +135,8 @@ impl PrefillPlanner<'_> {
         }
     }
 
-    /// Notes in the copy that `layers` of a chunk's layers are issued. A sequence that had its chunk goes behind the others, unless the
-    /// rest of its prompt is short.
+    /// Records in the copy that `layers` layers of a chunk are issued. After its chunk, a sequence moves to the end of the order, unless
+    /// the remainder of its prompt is short.
     fn advance(&mut self, chunk: &Chunk, layers: usize) {
         let (shapes, id) = (self.shapes, chunk.id);
         let sequence = self.running.get_mut(&id).expect("a chunk belongs to a running sequence");
@@ -145,7 +146,7 @@ impl PrefillPlanner<'_> {
         }
         sequence.state = shapes.after(sequence.state, &chunk.range);
         if sequence.reads_hidden || chunk.ends_prompt {
-            // Its hidden states are read, or its first token is drawn, before anything follows.
+            // Its hidden states are read, or its first token is drawn, before anything else.
             sequence.phase = super::plan::Phase::Blocked;
         }
         if !self.budget.is_short(self.remaining(id)) {

@@ -1,22 +1,22 @@
-//! How much prefill fits between two decode steps. Invariant: pure; it decides when things run, never what they compute.
+//! The budget of prefill work between two decode steps. Invariant: pure. It affects when work runs, never its results.
 
-/// Positions whose attention costs about as much as a row's products.
+/// The number of positions with an attention cost about equal to the matrix products of a row.
 const ROW_COST: usize = 256;
 
-/// Prefill gets at least this many seconds between two decode steps: finer pieces would cost more than they save.
+/// The minimum seconds of prefill between two decode steps. Finer steps would cost more than they save.
 const LEAST: f64 = 0.002;
 
-/// How much of a step's time a long prompt may take before the next step.
+/// The share of a step's time that a long prompt may take before the next step.
 const SHARE: f64 = 0.5;
 
-/// Prompts are finished in one pass if their remainders take at most this many steps' time together. Their first tokens come
-/// sooner, and the following steps have more rows.
+/// Prompts finish in one pass if their remainders together take at most the time of this many steps. Their first tokens come sooner, and
+/// the following steps have more rows.
 const BURST: f64 = 6.0;
 
-/// How fast old measurements fade.
+/// The weight of a new measurement.
 const FADE: f64 = 0.25;
 
-/// A measurement counts as at most this many times the value so far.
+/// A measurement is capped at this many times the current value.
 const OUTLIER: f64 = 3.0;
 
 /// Measured speeds.
@@ -28,28 +28,28 @@ pub(in crate::engine) struct PrefillBudget {
     unit: Option<f64>,
 }
 
-/// The work of one layer for `rows` rows that look at up to `depth` positions, in units that cost about the same.
+/// Returns the work of one layer for `rows` rows that attend to up to `depth` positions, in units of about equal cost.
 pub(in crate::engine) fn work(rows: usize, depth: usize) -> f64 {
     (rows * (depth + ROW_COST)) as f64
 }
 
 impl PrefillBudget {
-    /// Notes how long a decode step took.
+    /// Records the duration of a decode step.
     pub(in crate::engine) fn record_decode(&mut self, seconds: f64) {
         fade(&mut self.step, seconds);
     }
 
-    /// Notes how long prefill work took.
+    /// Records the duration of prefill work.
     pub(in crate::engine) fn record_prefill(&mut self, work: f64, seconds: f64) {
         if work > 0.0 {
             fade(&mut self.unit, seconds / work);
         }
     }
 
-    /// How much prefill work may run before the next decode step, if prompts wait that need `remaining`, in their order; at least
-    /// something always may.
+    /// Returns the prefill work that may run before the next decode step. `remaining` is the work of the waiting prompts, in order. Some
+    /// work may always run.
     pub(in crate::engine) fn budget(&self, remaining: impl Iterator<Item = f64>) -> f64 {
-        // If nothing is known yet, one layer of one chunk will tell.
+        // Without measurements, run one layer of one chunk to get the first.
         let Some((step, unit)) = self.known() else { return 0.0 };
         let burst = step * BURST / unit;
         let whole = remaining.scan(0.0, |sum, rest| {
@@ -59,7 +59,7 @@ impl PrefillBudget {
         whole.fold((step * SHARE).max(LEAST) / unit, f64::max)
     }
 
-    /// Whether a prompt that needs `rest` is finished in one go.
+    /// Returns true if a prompt with `remaining` work finishes in one step.
     pub(in crate::engine) fn is_short(&self, remaining: f64) -> bool {
         self.known().is_some_and(|(step, unit)| remaining * unit <= step * BURST)
     }
@@ -70,7 +70,7 @@ impl PrefillBudget {
 }
 
 pub(super) fn fade(value: &mut Option<f64>, new: f64) {
-    // A single time of many times the usual says something about the machine's other work, not about ours.
+    // A single outlier reflects other load on the machine, not our own work.
     *value = Some(value.map_or(new, |old| old + FADE * (new.min(OUTLIER * old) - old)));
 }
 

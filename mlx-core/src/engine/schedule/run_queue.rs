@@ -1,4 +1,5 @@
-//! The run queue: it decides which sequences run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
+//! The run queue, which decides which sequences run and which wait. Invariant: pure. It handles ids, ranks and bytes, never arrays or
+//! tokens.
 
 mod shares;
 
@@ -14,7 +15,7 @@ use crate::engine::client::{Client, Priority};
 pub(super) struct RunQueue {
     ledger: Ledger,
     max_running: usize,
-    /// By rank.
+    /// Waiting sequences in the order of their ranks.
     waiting: Vec<Entry>,
     running: Vec<Entry>,
     /// The time at which each client with sequences last started one.
@@ -25,7 +26,7 @@ pub(super) struct RunQueue {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Ticket {
     pub(in crate::engine) client: Client,
-    /// The request that it is a part of.
+    /// The request that contains the sequence.
     pub(in crate::engine) request: u64,
     pub(in crate::engine) priority: Priority,
 }
@@ -34,9 +35,9 @@ pub(in crate::engine) struct Ticket {
 struct Entry {
     id: u64,
     ticket: Ticket,
-    /// The time of arrival, later for a low priority: after enough waiting it ranks above any later sequence.
+    /// The time of arrival, plus a delay for lower priorities. After enough waiting the entry ranks above any later sequence.
     due: Duration,
-    /// The reservation at its start.
+    /// The bytes that the sequence needs to start.
     need: Need,
 }
 
@@ -45,7 +46,7 @@ struct Entry {
 struct Available {
     places: usize,
     bytes: u64,
-    /// Bytes of passes that are reserved for others, and serve it too.
+    /// Bytes that are reserved for the passes of others, which this sequence can share.
     pass: u64,
 }
 
@@ -54,7 +55,7 @@ impl Available {
         self.places > 0 && self.bytes >= need.own + need.pass.saturating_sub(self.pass)
     }
 
-    /// Adds what a sequence leaves when `widest` is the widest pass of the others.
+    /// Adds the memory that a preempted sequence frees. `widest` is the widest pass of the remaining ones.
     fn add(&mut self, left: Need, widest: u64) {
         self.places += 1;
         self.bytes += left.own + (self.pass - widest);
@@ -62,16 +63,16 @@ impl Available {
     }
 }
 
-/// A change of what runs.
+/// A change of the running sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It starts; its bytes are reserved.
+    /// The sequence starts; its bytes are reserved.
     Start(u64),
-    /// It goes back to the queue: its state is dropped, its tokens stay.
+    /// The sequence returns to the queue. Its state is dropped, but not its tokens.
     Preempt(u64),
 }
 
-/// How much is added to the time of arrival.
+/// Returns the delay that is added to the time of arrival.
 fn handicap(priority: Priority) -> Duration {
     Duration::from_secs(match priority {
         Priority::High => 0,
@@ -81,19 +82,20 @@ fn handicap(priority: Priority) -> Duration {
 }
 
 impl Entry {
-    /// Better entries compare as less.
+    /// Returns a sort key; a smaller key is a higher rank.
     fn rank(&self) -> (Duration, u64) {
         (self.due, self.id)
     }
 
-    /// Whether this entry may preempt `other` whatever their shares are: only with a higher priority, or nothing would ever finish.
+    /// Returns true if this entry may preempt `other` regardless of shares. This requires a higher priority; otherwise sequences could
+    /// preempt each other forever.
     fn displaces(&self, other: &Self) -> bool {
         self.ticket.priority > other.ticket.priority && self.rank() < other.rank()
     }
 }
 
 impl RunQueue {
-    /// For at most `max_running` sequences within `budget` bytes.
+    /// Creates a queue for at most `max_running` sequences within `budget` bytes.
     pub(super) fn new(max_running: usize, budget: u64) -> Self {
         Self {
             ledger: Ledger::new(budget),
@@ -116,12 +118,12 @@ impl RunQueue {
         self.running.len()
     }
 
-    /// All sequences that wait or run.
+    /// Returns the ids of all waiting and running sequences.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).map(|entry| entry.id).collect()
     }
 
-    /// Queues a sequence that came at `now` and needs so much to start; alone, it must fit.
+    /// Queues a sequence that arrived at `now` and needs `need` bytes to start. It must fit if no other sequence runs.
     pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
         self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), need });
     }
@@ -131,7 +133,7 @@ impl RunQueue {
         self.waiting.insert(place, entry);
     }
 
-    /// Starts sequences in turn, as long as they fit.
+    /// Starts sequences in order, as long as they fit.
     pub(super) fn admit(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some((entry, victims)) = self.choose(&changes) {
@@ -145,9 +147,9 @@ impl RunQueue {
         changes
     }
 
-    /// The entry that starts now, and those that it preempts: what has nothing running while others have several, or else the next in turn.
-    /// Nothing takes room that the next in turn still waits for, but what has nothing running may take the place of what has several.
-    /// What has started by these changes is not preempted.
+    /// Returns the entry to start now and the entries that it preempts. A client or request with no running sequence precedes the next in
+    /// order while others have several. No entry takes free memory that the next in order waits for, but a client or request with no
+    /// running sequence may preempt one that has several. An entry started by these changes is not preempted.
     fn choose(&self, changes: &[Change]) -> Option<(Entry, Vec<u64>)> {
         let next = self.next()?;
         let shares = Shares::new(self.running.iter().map(|it| it.ticket));
@@ -164,8 +166,8 @@ impl RunQueue {
         entries.find_map(|(it, available)| Some((it, self.victims(&it, available, shares.clone(), changes)?)))
     }
 
-    /// Of the first of each client, the one whose turn it is: the clients take turns, so that many sequences of one do not go before the
-    /// first of another.
+    /// Returns the first entry of the client that is next in order. Clients alternate, so that many sequences of one client do not delay
+    /// the first of another.
     fn next(&self) -> Option<Entry> {
         let mut first: BTreeMap<Client, &Entry> = BTreeMap::new();
         for entry in &self.waiting {
@@ -183,13 +185,13 @@ impl RunQueue {
         self.ledger.reserve(entry.id, entry.need);
         self.running.push(entry);
         self.last_served.insert(entry.ticket.client, now);
-        // What comes later is due later anyway.
+        // Forget clients without sequences. Their next sequence is due later anyway.
         let Self { waiting, running, last_served, .. } = self;
         last_served.retain(|client, _| waiting.iter().chain(&*running).any(|it| it.ticket.client == *client));
     }
 
-    /// The running entries that must be preempted for `entry` to start, in addition to what is `available`, lowest rank first: those of a
-    /// lower priority, then those of others that have more than their share. `None` if all of them are too few.
+    /// Returns the running entries to preempt so that `entry` can start with the `available` memory, lowest rank first: entries of lower
+    /// priority, then entries of clients or requests that exceed their share. Returns `None` if preempting all of them would not suffice.
     fn victims(
         &self,
         entry: &Entry,
@@ -219,7 +221,8 @@ impl RunQueue {
         stay.map(|it| self.ledger.reserved_by(it.id).pass).fold(0, u64::max)
     }
 
-    /// Puts a running sequence back into the queue, where it keeps its rank; it has this `need` to start again, or what it held.
+    /// Returns a running sequence to the queue, where it retains its rank. It needs `need` bytes to restart; by default its current
+    /// reservation.
     fn preempt(&mut self, id: u64, need: Option<Need>) {
         let Some(place) = self.running.iter().position(|it| it.id == id) else { return };
         let mut entry = self.running.remove(place);
@@ -228,13 +231,13 @@ impl RunQueue {
         self.wait(entry);
     }
 
-    /// Puts a running sequence back into the queue whatever its rank, as after a failed pass.
+    /// Returns a running sequence to the queue regardless of its rank, for example after a failed pass.
     pub(super) fn requeue(&mut self, id: u64) {
         self.preempt(id, None);
     }
 
-    /// Reserves more for a running sequence. Without room, running sequences of a lower rank are preempted, the lowest first;
-    /// if all of them are too few, the sequence itself is. Returns the preempted ones.
+    /// Extends the reservation of a running sequence. If there is no memory, running sequences of lower rank are preempted, lowest first.
+    /// If that would not suffice, the sequence itself is preempted. Returns the preempted sequences.
     pub(super) fn grow(&mut self, id: u64, more: Need) -> Vec<u64> {
         let Some(&entry) = self.running.iter().find(|it| it.id == id) else { return Vec::new() };
         let mut gone = Vec::new();
@@ -245,7 +248,7 @@ impl RunQueue {
         let widest = self.widest_pass_without(&others);
         let theirs = others.iter().map(|other| self.ledger.reserved_by(*other).own).sum();
         available.add(Need { own: theirs, pass: 0 }, widest);
-        // Preempt no sequence in vain.
+        // Preempt no sequence if that would not free enough.
         let enough = available.holds(more);
         while !self.ledger.reserve(id, more) {
             let candidates = self.running.iter().filter(below).filter(|_| enough);
@@ -262,12 +265,12 @@ impl RunQueue {
         gone
     }
 
-    /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
+    /// Records the bytes that a running sequence uses. Returns the bytes beyond its reservation.
     pub(super) fn record_used(&mut self, id: u64, bytes: u64) -> u64 {
         self.ledger.record_used(id, bytes)
     }
 
-    /// Removes a sequence that has ended, wherever it was.
+    /// Removes an ended sequence from the queue or the running sequences.
     pub(super) fn remove(&mut self, id: u64) {
         self.waiting.retain(|it| it.id != id);
         self.running.retain(|it| it.id != id);

@@ -1,5 +1,5 @@
-//! Thousands of random days of the scheduler with a fake device and a fake clock. The plans are the real ones; the day carries them out and
-//! checks them against books of its own.
+//! Thousands of random simulations of the scheduler with a fake device and a fake clock. The plans are real; the simulation runs them and
+//! checks them against its own accounting.
 
 mod request;
 mod turns;
@@ -18,15 +18,15 @@ use crate::engine::client::Client;
 use crate::engine::schedule::chunks::Chunks;
 
 const DAYS: u64 = 3000;
-// What the budget promises is repeated here, so that a change there shows.
+// The constants of the budget are repeated here, so that a change there makes the test fail.
 const SHARE: f64 = 0.5;
 const BURST: f64 = 6.0;
 const LEAST: f64 = 0.002;
-// By how much times vary, and what rounding and steps long past add.
+// The variation of times, and the allowance for rounding and for steps long past.
 const NOISE: f64 = 0.2;
 const SLACK: f64 = 1.01;
 
-/// The engine's loop around the parts under test; times are in seconds.
+/// The engine's loop around the parts under test. Times are in seconds.
 struct Simulation {
     seed: u64,
     random: Random,
@@ -39,16 +39,17 @@ struct Simulation {
     now: f64,
     sequences: BTreeMap<u64, Sequence>,
     ended: Vec<Sequence>,
-    /// When each client last took a place.
+    /// The time at which each client last took a slot.
     last_served: BTreeMap<Client, Duration>,
     steps: Vec<f64>,
-    /// The most seconds that this step's prefill may take.
+    /// The maximum seconds of this step's prefill.
     prefill_limit: f64,
     trace: Vec<(u64, &'static str, u64)>,
 }
 
 impl Simulation {
-    /// A device that has room for each of `requests`: what could not run alone is refused before the scheduler sees it.
+    /// Creates a device with memory for each of `requests`. A request that could not run by itself is refused before it reaches the
+    /// scheduler.
     fn new(seed: u64, mut random: Random, requests: &[Sequence]) -> Self {
         let largest = requests.iter().map(|it| need(it.most).alone()).fold(0, u64::max) as f64;
         let budget = (largest * random.between(1.0, 3.0)) as u64;
@@ -147,15 +148,15 @@ impl Simulation {
         self.check_books();
     }
 
-    /// Carries out the scheduler's changes one by one.
+    /// Applies the scheduler's changes one by one.
     fn apply(&mut self, changes: &Changes) {
         let Changes { grow, preempt, admit } = changes;
         for id in grow {
             let one = self.sequences.get_mut(id).expect("the plan names it");
             one.reserved = one.most.min(one.reserved + GROWTH);
         }
-        // Growth preempts sequences that rank below the one that grows; admission those of a lower priority, and those of a client or a
-        // request that has several, for one that has none.
+        // Growth preempts sequences of lower rank. Admission preempts sequences of lower priority, and sequences of a client or request
+        // with several slots in favor of one without a slot.
         for &id in preempt {
             let victim = &self.sequences[&id];
             let displaced = admit.iter().any(|id| self.sequences[id].displaces(victim));
@@ -181,7 +182,7 @@ impl Simulation {
 
     fn start(&mut self, id: u64, changes: &Changes) {
         let (own, preempted) = (&self.sequences[&id], &changes.preempt);
-        // The first of those that were preempted may have been in the queue by then, and the others not yet.
+        // The first of the preempted sequences may have been in the queue by then, and the others not yet.
         let later = (0..=preempted.len()).map(|first| &preempted[first..]);
         let is_next = later.filter_map(|later| self.next(later)).any(|next| next.id == id);
         let is_next = is_next || preempted.contains(&id);
@@ -239,7 +240,7 @@ impl Simulation {
         self.layers as f64 * work(end.saturating_sub(one.progress.seen), end)
     }
 
-    /// Computes the planned passes; returns the sequences whose first token can be drawn.
+    /// Computes the planned passes. Returns the sequences that can draw their first token.
     fn prefill(&mut self, passes: &[Prefill], streams: bool, budget: PrefillBudget) -> Vec<u64> {
         let started = self.now;
         let isolated = self.sequences.values().any(|it| it.quarantined);
@@ -261,7 +262,7 @@ impl Simulation {
         ends
     }
 
-    /// How long the prefill of a step may take, by the promise of the budget.
+    /// Sets the maximum time of a step's prefill, as the budget guarantees it.
     fn limit_prefill(&mut self) {
         let step = self.steps.iter().rev().take(24).copied().fold(0.0, f64::max);
         let prefills = self.sequences.values().filter(|it| it.prefills());
@@ -276,7 +277,7 @@ impl Simulation {
         let layer: f64 = pass.chunks.iter().map(|it| cost(it.range.len(), it.range.end)).sum();
         self.check((pass.cost - layer * pass.layers as f64).abs() < 1e-6 * pass.cost, "a wrong cost");
         self.now += pass.cost * self.unit * self.random.between(1.0 - NOISE, 1.0 + NOISE);
-        // One layer runs whatever it costs.
+        // One layer runs regardless of its cost.
         self.prefill_limit = self.prefill_limit.max(layer * self.unit * (1.0 + NOISE));
         self.check(pass.chunks.len() == 1 || pass.layers == self.layers, "a shared pass was left open");
         let adapter = |id: u64| id.is_multiple_of(16);
@@ -298,7 +299,7 @@ impl Simulation {
                 let next = Progress { seen: chunk.range.end, ..Progress::default() };
                 let Progress { steps, chunks, .. } = std::mem::replace(&mut one.progress, next);
                 ends.extend(chunk.ends_prompt.then_some(chunk.id));
-                // One more may have been in the middle of its pass.
+                // One more sequence may have been within its pass.
                 self.check(steps <= self.layers * (chunks + 2), "a chunk waited for too many others");
                 let short = budget.is_short(self.remaining(&self.sequences[&chunk.id]));
                 let one = self.sequences.get_mut(&chunk.id).expect("the plan names it");
@@ -308,7 +309,7 @@ impl Simulation {
         pass.cost
     }
 
-    /// Every prompt that waits gets a chunk before another one gets its second, unless the rest of that one is short.
+    /// Checks that every waiting prompt gets a chunk before another one gets its second, unless the remainder of that prompt is short.
     fn begin_chunk(&mut self, id: u64, pass: &Prefill) {
         let isolated = self.sequences.values().any(|it| it.quarantined);
         let short = self.sequences[&id].progress.short;
@@ -349,10 +350,10 @@ impl Simulation {
         self.check(running == self.scheduler.running() && running <= self.max_running, "too many run");
     }
 
-    /// Bounds that follow from the requests. Each is preempted at most once for every failed pass of its own, every growth of its own or of one
-    /// that ranks above it, every start of one of higher priority, and every start of one that had no place. Each start costs at most a whole
-    /// fill, each token a step, and each preemption a step in vain, as may a cancellation. The device never idles, so no request waits for longer
-    /// than the work of all that started before it, nor stays for longer than that of all.
+    /// Checks bounds that follow from the requests. A sequence is preempted at most once for each of: its own failed passes, growth of
+    /// itself or of a higher rank, starts of higher priority, and starts of sequences without a slot. Each start costs at most a whole
+    /// prefill, each token a step, and each preemption or cancellation a wasted step. The device is never idle. So a request waits no
+    /// longer than the work of all that started before it, and stays no longer than all work takes.
     fn check_bounds(&mut self) {
         self.ended.sort_by_key(|it| it.rank);
         let mut counts: BTreeMap<(u64, &str), usize> = BTreeMap::new();

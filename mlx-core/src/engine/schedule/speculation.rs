@@ -1,72 +1,73 @@
-//! When a draft pays: how many rows of whose drafts a step verifies. Invariant: pure; a function of measured times and of how drafts went.
+//! Decides how many draft tokens a step verifies. Invariant: pure. It depends only on measured times and on the acceptance of earlier
+//! drafts.
 
 use std::collections::BTreeMap;
 
 use super::prefill_budget::fade;
 
-/// The most tokens of a draft.
+/// The maximum number of tokens of a draft.
 pub(in crate::engine) const MOST_DRAFT: usize = 15;
 
-/// A draft is verified if it is expected to raise the tokens per second by this factor at least. Of many widths with noisy times the best one
+/// A draft is verified if it is expected to raise the tokens per second by at least this factor. With noisy times, the best of many widths
 /// looks better than it is.
 const WORTH: f64 = 1.08;
 
-/// A time that was measured this many steps ago says little: texts get longer, machines busier.
+/// The number of steps after which a measured time is stale, since texts get longer and the load changes.
 const STALE: u64 = 200;
 
-/// What another row adds to the time of a step, as long as nothing is known.
+/// The relative cost of another row in a step, without measurements.
 const ROW_COST: f64 = 0.08;
 
-/// How fast a sequence's own experience replaces what it began with, and how fast that of all sequences changes.
+/// The weights of a new observation in the odds of its sequence, and in the odds of all sequences.
 const OWN: f64 = 0.25;
 const ALL: f64 = 0.05;
 
-/// How many sources of drafts there may be.
+/// The number of sources of drafts.
 const SOURCES: usize = 5;
 
-/// While drafts of a model do not pay, it drafts one token every so many steps, to notice when they do.
+/// The number of steps between trial drafts of one token, while drafts of a model do not pay off.
 const SHADOW: u64 = 64;
 
-/// How many tokens a model drafts as long as nothing is known.
+/// The number of tokens that a model drafts before there are measurements.
 const FIRST: usize = 3;
 
-/// Classes of how many tokens a draft rests on.
+/// The number of classes of match lengths.
 const CLASSES: usize = 4;
 
-/// Where a draft comes from, and how much it rests on. What is learned about one kind says nothing about others.
+/// The source of a draft and the class of its match length. Acceptance is learned separately for each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct DraftKind(usize);
 
 impl DraftKind {
-    /// A draft of this source, below 5, that rests on `length` tokens.
+    /// Returns the kind of a draft from a source below 5, based on a match of `length` tokens.
     pub(in crate::engine) fn new(source: u8, length: usize) -> Self {
         let class = [4, 8, 16].iter().filter(|&&least| length >= least).count();
         Self((usize::from(source) % SOURCES) * CLASSES + class)
     }
 }
 
-/// A draft as the planner sees it.
+/// The planner's view of a draft.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct DraftView {
     pub(in crate::engine) length: usize,
     pub(in crate::engine) kind: DraftKind,
-    /// Whether it is verified whatever it costs.
+    /// True if it is verified regardless of its cost.
     pub(in crate::engine) force: bool,
 }
 
-/// How likely a draft is right.
+/// The probabilities that draft tokens are right.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Odds {
-    /// Its first token.
+    /// For the first token.
     first: f64,
-    /// Another one, if those before it are.
+    /// For each later token, if those before it are right.
     next: f64,
 }
 
 impl Odds {
     const START: Self = Self { first: 0.5, next: 0.8 };
 
-    /// Of `verified` tokens the first `accepted` were right.
+    /// Records that the first `accepted` of `verified` tokens were right.
     fn record(&mut self, verified: usize, accepted: usize, weight: f64) {
         let blend = |value: &mut f64, right: bool| *value += weight * (f64::from(u8::from(right)) - *value);
         for place in 0..verified.min(accepted + 1) {
@@ -74,7 +75,7 @@ impl Odds {
         }
     }
 
-    /// How likely all of the first `place + 1` tokens are right.
+    /// Returns the probability that all of the first `place + 1` tokens are right.
     fn all_right(self, place: usize) -> f64 {
         self.first * self.next.powi(place as i32)
     }
@@ -82,17 +83,17 @@ impl Odds {
 
 type ByKind = [Odds; SOURCES * CLASSES];
 
-/// Measured times and acceptances.
+/// The measured times and acceptance rates.
 #[derive(Debug)]
 pub(in crate::engine) struct SpeculationPolicy {
-    /// For each number of rows, the seconds of a step and when they were measured last.
+    /// For each number of rows, the seconds of a step and the step of the last measurement.
     times: BTreeMap<usize, (f64, u64)>,
     steps: u64,
     all: ByKind,
     own: BTreeMap<u64, ByKind>,
-    /// The seconds of a pass of the model that drafts.
+    /// The seconds of a pass of the draft model.
     drafting: Option<f64>,
-    /// The step in which it drafted last.
+    /// The step in which the model last drafted.
     drafted_at: u64,
 }
 
@@ -104,7 +105,7 @@ impl Default for SpeculationPolicy {
 }
 
 impl SpeculationPolicy {
-    /// Records how long a decode step of so many rows took.
+    /// Records the duration of a decode step with `rows` rows.
     pub(in crate::engine) fn record_time(&mut self, rows: usize, seconds: f64) {
         self.steps += 1;
         let old = self.times.get(&rows).filter(|it| self.steps - it.1 <= STALE).map(|it| it.0);
@@ -113,8 +114,8 @@ impl SpeculationPolicy {
         self.times.insert(rows, (time.unwrap_or(seconds), self.steps));
     }
 
-    /// Records how a draft went: of its first `verified` tokens the first `accepted` were drawn. One that was not verified counts with its
-    /// first token, which is known once the next token is.
+    /// Records the result of a draft: the first `accepted` of its first `verified` tokens were drawn. For an unverified draft the first
+    /// token counts, since it can be compared once the next token is drawn.
     pub(in crate::engine) fn record_draft(
         &mut self,
         id: u64,
@@ -126,20 +127,20 @@ impl SpeculationPolicy {
         self.all[kind.0].record(verified, accepted, ALL);
     }
 
-    /// Records how long a pass of the model that drafts took.
+    /// Records the duration of a pass of the draft model.
     pub(in crate::engine) fn record_drafting(&mut self, seconds: f64) {
         fade(&mut self.drafting, seconds);
         self.drafted_at = self.steps;
     }
 
-    /// Whether for a sequence the first token of a draft of one kind is as likely to be right as that of another kind.
+    /// Returns true if, for a sequence, the first token of a draft of kind `one` is at least as likely to be right as that of kind `other`.
     pub(in crate::engine) fn prefers(&self, id: u64, one: DraftKind, other: DraftKind) -> bool {
         let odds = self.own.get(&id).unwrap_or(&self.all);
         odds[one.0].first >= odds[other.0].first
     }
 
-    /// How many tokens a model should draft for each of these sequences, before a step of `rows` rows that may have `limit` of them: each
-    /// takes one of its passes over all of these sequences.
+    /// Returns the number of tokens that a model should draft for each of these sequences, before a step of `rows` rows with a limit of
+    /// `limit` rows. Each token takes one pass of the draft model over all of these sequences.
     pub(in crate::engine) fn worth_drafting(
         &self,
         rows: usize,
@@ -164,13 +165,13 @@ impl SpeculationPolicy {
         if count == 0 && is_due { most.min(1) } else { count }
     }
 
-    /// Forgets a sequence.
+    /// Removes a sequence.
     pub(in crate::engine) fn remove(&mut self, id: u64) {
         self.own.remove(&id);
     }
 
-    /// How many tokens of which drafts to verify in a step of `rows` rows beside them and at most `limit` rows in all, so that the most
-    /// tokens per second are to be expected.
+    /// Chooses the number of draft tokens to verify per sequence, to maximize the expected tokens per second. The step has `rows` rows
+    /// without drafts, and at most `limit` rows in total.
     pub(super) fn choose(&self, rows: usize, limit: usize, drafts: &[(u64, DraftView)]) -> Vec<(u64, usize)> {
         let mut candidates: Vec<(f64, u64)> = Vec::new();
         for (id, draft) in drafts {
@@ -178,7 +179,7 @@ impl SpeculationPolicy {
             let odds = if draft.force { Odds { first: 1.0, next: 1.0 } } else { odds };
             candidates.extend((0..draft.length.min(MOST_DRAFT)).map(|place| (odds.all_right(place), *id)));
         }
-        // Stable, so that a token never comes before the one that it follows.
+        // The sort is stable, so a token never precedes the one before it.
         candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
         candidates.truncate(limit.saturating_sub(rows));
         let force = drafts.iter().any(|it| it.1.force);
@@ -188,7 +189,7 @@ impl SpeculationPolicy {
         chosen.into_iter().collect()
     }
 
-    /// How many of the candidates, the likeliest first, give the most tokens per second.
+    /// Returns the number of candidates that maximizes the tokens per second. The candidates are sorted by falling probability.
     fn worth(&self, rows: usize, candidates: &[(f64, u64)]) -> usize {
         let Some(time) = self.time(rows) else { return 0 };
         let plain = rows as f64 / time;
@@ -203,7 +204,7 @@ impl SpeculationPolicy {
         count
     }
 
-    /// The expected seconds of a step of so many rows: measured, or between or beyond what was measured.
+    /// Returns the expected seconds of a step of `rows` rows: measured, interpolated or extrapolated.
     fn time(&self, rows: usize) -> Option<f64> {
         let mut known =
             self.times.iter().filter(|it| self.steps - it.1.1 <= STALE).map(|(&at, it)| (at, it.0));
@@ -229,7 +230,7 @@ mod tests {
         DraftView { length, kind, force: false }
     }
 
-    /// What is chosen for one sequence whose drafts are always or never right, on a device where each row costs so much.
+    /// Returns the number of tokens chosen for one sequence with drafts that are always or never right, on a device with this cost per row.
     fn learned(row_cost: f64, right: bool) -> usize {
         let mut policy = SpeculationPolicy::default();
         let kind = DraftKind::new(0, 5);
@@ -261,7 +262,8 @@ mod tests {
         assert!(policy.choose(8, 8, &drafts).is_empty());
     }
 
-    /// How many of 300 steps a model drafts in, whose drafts are always or never right, if one of its passes costs so much of a step.
+    /// Returns in how many of 300 steps a model drafts, and the length of its last draft. Its drafts are always or never right, and `pass`
+    /// is the cost of one of its passes relative to a step.
     fn drafted_steps(pass: f64, right: bool) -> (usize, usize) {
         let mut policy = SpeculationPolicy::default();
         let kind = DraftKind::new(4, 0);

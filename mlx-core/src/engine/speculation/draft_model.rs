@@ -1,5 +1,5 @@
-//! A model that drafts for the engine's model: a small one of its own, or a head of it that reads its hidden states. Its states follow the
-//! histories: what it drafted and was not drawn is cut from a state before the next draft.
+//! A model that drafts for the engine's model: a small separate model, or a head that reads the hidden states of the engine's model. Its
+//! states follow the histories: rejected tokens are removed from a state before the next draft.
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,18 @@ use crate::error::Result;
 use crate::model::{Hidden, LogitRows, MTP_HISTORY, Model};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 
-/// The time that a step spends on a state that is behind: the other streams wait for that.
+/// The maximum time that a step spends to update a state that lags, since other sequences wait meanwhile.
 const READ_FOR: Duration = Duration::from_millis(30);
 
-/// A model that drafts, and how its passes run.
+/// A model that drafts, with the device that runs its passes.
 pub(in crate::engine) struct DraftModel {
     device: Device,
     kind: ModelDrafter,
-    /// The tokens that the engine's model knows.
+    /// The vocabulary size of the engine's model.
     vocabulary: usize,
 }
 
-/// A sequence that a draft is made for.
+/// A sequence that receives a draft.
 struct Drafting<'a> {
     history: &'a TokenHistory,
     sampler: &'a mut Sampler,
@@ -38,7 +38,7 @@ struct Drafting<'a> {
 }
 
 impl DraftModel {
-    /// For sequences of a model with so many tokens.
+    /// Creates a draft model for a model with `vocabulary` tokens.
     pub(in crate::engine) fn new(
         model: Box<dyn Model>,
         kind: ModelDrafter,
@@ -53,14 +53,14 @@ impl DraftModel {
         self.kind
     }
 
-    /// The maximum number of tokens that it can draft after a text of `length` tokens.
+    /// Returns the maximum number of tokens that it can draft after a text of `length` tokens.
     pub(in crate::engine) fn headroom(&self, length: usize) -> usize {
         self.device.context().saturating_sub(length)
     }
 
-    /// Drafts up to `count` tokens for each of these running sequences, in passes over all of them; returns the number of passes. A sequence
-    /// more than one chunk behind gets no draft; one such sequence catches up for at most 30 ms. A sequence with tokens outside this model's
-    /// vocabulary gets none either: vocabularies of a family may differ in length.
+    /// Drafts up to `count` tokens for each of these running sequences, in passes over all of them. Returns the number of passes. A
+    /// sequence that lags by more than one chunk gets no draft; one such sequence catches up for at most 30 ms. A sequence with tokens
+    /// outside this model's vocabulary gets no draft either, since vocabularies of a family may differ in length.
     pub(in crate::engine) fn draft(
         &self,
         sequences: Vec<&mut Sequence>,
@@ -86,7 +86,7 @@ impl DraftModel {
             let pending = history.len() - state.next();
             let chunk = self.device.chunks.next(state.next(), history.len(), &Undivided::default());
             let drafting = Drafting { history, sampler, state, hidden, draft: &mut drafts.draft.tokens };
-            // Of a head's text there is never more.
+            // The pending text of a head always fits into a chunk.
             if chunk.end < history.len() && self.kind == ModelDrafter::Draft {
                 is_behind = is_behind.or(Some(drafting));
             } else if pending <= rows {
@@ -104,7 +104,7 @@ impl DraftModel {
         DraftState { state: self.device.new_state(history.len()), base, read: 0 }
     }
 
-    /// Brings a state to the tokens of the history that it has seen.
+    /// Truncates a state to its common prefix with the history.
     fn cut(&self, state: &mut DraftState, history: &TokenHistory) -> bool {
         let length = state.state.offset().min(history.len() - 1);
         let fits = self.device.fits(&state.state, history.len());
@@ -114,7 +114,7 @@ impl DraftModel {
         true
     }
 
-    /// The same for a head, which reads the hidden states that are there; false if those behind what it has read are not.
+    /// Like `cut`, for a head that reads the stored hidden states. Returns false if the states that it needs next are missing.
     fn follow(
         &self,
         state: &mut DraftState,
@@ -135,7 +135,7 @@ impl DraftModel {
         Ok(known.end == newest && state.next() <= newest)
     }
 
-    /// Computes chunks of a text as long as there is time, but not the last one.
+    /// Computes chunks of a text until the time is up, excluding the last chunk.
     fn catch_up(&self, state: &mut SequenceState, tokens: &[u32]) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -181,7 +181,7 @@ impl DraftModel {
         Ok(count)
     }
 
-    /// The logits behind the texts, after a pass over what the states lack of them, and, of a head, its hidden states there.
+    /// Computes the pending tokens of all texts. Returns the logits after each text and, for a head, its hidden states there.
     fn read_pending(&self, ready: &mut [Drafting]) -> Result<(Rows, Option<Hidden>)> {
         let chunks: Vec<PrefillChunk> = ready
             .iter()
@@ -209,7 +209,7 @@ impl DraftModel {
         };
         for it in ready {
             let state = &mut it.state.state;
-            // Some states cannot be cut after several passes; they go back to here.
+            // Some states cannot be truncated after several passes; they return to this checkpoint.
             state.drop_checkpoints();
             state.checkpoint(false)?;
             it.state.read = it.state.state.offset();
@@ -217,7 +217,7 @@ impl DraftModel {
         Ok((self.device.logits(0, &pass)?, hidden))
     }
 
-    /// Adds the token at `place` to each draft.
+    /// Adds the token at index `place` to each draft.
     fn guess(
         &self,
         ready: &mut [Drafting],
@@ -229,14 +229,14 @@ impl DraftModel {
         for (row, drafting) in values.chunks_exact(width).zip(ready) {
             let Drafting { history, sampler, draft, .. } = drafting;
             let row = &row[..width.min(self.vocabulary)];
-            // A row that cannot be drawn from is as good as a wrong one.
+            // If a row cannot be drawn from, any token will do, since a wrong draft is harmless.
             draft.push(sampler.guess(row, history, place, scratch).unwrap_or_default());
         }
         Ok(())
     }
 }
 
-/// The hidden states before what the states of a head lack, in the order of their rows.
+/// Returns the hidden states before the pending tokens of a head, in the order of their rows.
 fn hidden_before(ready: &[Drafting]) -> Result<Hidden> {
     let rows = ready.iter().map(|it| it.hidden.of(it.state.next() - 1..it.history.len() - 1));
     Hidden::joined(&rows.collect::<Result<Vec<Hidden>>>()?)

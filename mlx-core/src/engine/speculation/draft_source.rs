@@ -1,4 +1,4 @@
-//! Chooses the model that drafts: one that the options name, or a head of the checkpoint.
+//! Chooses the model that drafts: the draft model of the options, or a head of the checkpoint.
 
 use chat_format::text::Tokenizer;
 
@@ -12,21 +12,21 @@ use crate::model::{self, Loaded, Model};
 /// The models of an engine.
 pub(in crate::engine) struct EngineModels {
     pub(in crate::engine) models: Vec<Box<dyn Model>>,
-    /// The one that drafts for them, if there is one.
+    /// The model that drafts, if any.
     pub(in crate::engine) draft: Option<(Box<dyn Model>, ModelDrafter)>,
 }
 
-/// Whether the head of the model is to be loaded.
+/// Returns true if the model's head is to be loaded.
 pub(in crate::engine) fn wants_head(options: &EngineOptions) -> bool {
     let is_meant = matches!(options.speculate, Speculate::Auto | Speculate::Mtp);
     is_meant && options.draft_model.is_none() && options.drafter.is_none()
 }
 
-/// Chooses what drafts.
+/// Chooses the model that drafts.
 ///
 /// # Errors
-/// Also if the options name one that cannot draft, or ask for a head that is not there. A head that was not asked for by name, and cannot be
-/// loaded or does not fit, is left out.
+/// If the options name a model that cannot draft, or require a head that the checkpoint lacks. An optional head that cannot be loaded or
+/// does not fit into memory is skipped.
 pub(in crate::engine) fn choose(
     loaded: Loaded,
     options: &EngineOptions,
@@ -42,10 +42,10 @@ pub(in crate::engine) fn choose(
         }
         (Some(_), _) => load(options, folder)?.map(|model| (model, ModelDrafter::Draft)),
         (None, Speculate::Draft) => {
-            return Err(Error::option("speculate", "is draft, but no draft model is named"));
+            return Err(Error::option("speculate", "is draft, but there is no draft model; set draft_model"));
         }
         (None, Speculate::Mtp) => {
-            let missing = "is mtp, and the checkpoint has no head that predicts the token after the next one (mtp.fc, or eh_proj behind the last layer)";
+            let missing = "is mtp, but the checkpoint has no head for multi-token prediction (mtp.fc, or eh_proj after the last layer)";
             let head = mtp.unwrap_or_else(|| Err(Error::option("speculate", missing)))?;
             Some((head, ModelDrafter::Mtp))
         }
@@ -66,22 +66,22 @@ fn head_if_it_fits(
     match mtp?.and_then(fits) {
         Ok(head) => Some(head),
         Err(error) => {
-            tracing::info!(%error, "the checkpoint's head that drafts is not used");
+            tracing::info!(%error, "the checkpoint's head for drafts is not used");
             None
         }
     }
 }
 
-/// Loads the model that drafts, if the options name one, for the model in `folder`.
+/// Loads the draft model for the model in `folder`, if the options name one.
 ///
 /// # Errors
-/// Also if their tokens differ.
+/// If loading fails or the vocabularies differ.
 fn load(options: &EngineOptions, folder: &ModelFolder) -> Result<Option<Box<dyn Model>>> {
     let Some(given) = &options.draft_model else { return Ok(None) };
     let path = mlx_hub::resolve(given)?;
     if let Some((id, theirs, ours)) = difference(&Tokenizer::load(&path)?, &folder.tokenizer) {
         let message = format!(
-            "{} has other tokens than {}: {id} is {theirs:?} there and {ours:?} here; name a smaller model of the same family",
+            "{} has other tokens than {}: {id} is {theirs:?} there and {ours:?} here; use a smaller model of the same family",
             given.display(),
             folder.name()
         );
@@ -90,8 +90,8 @@ fn load(options: &EngineOptions, folder: &ModelFolder) -> Result<Option<Box<dyn 
     model::load(&path, options.weights()?, &mut |_, _| {}).map(Some)
 }
 
-/// The first token that is not the same in two vocabularies: its id, and its names. Special tokens may differ, and one vocabulary may be the
-/// longer.
+/// Returns the first token that differs between two vocabularies: its id and both names. Special tokens may differ, and one vocabulary may
+/// be longer.
 fn difference(one: &Tokenizer, other: &Tokenizer) -> Option<(u32, String, String)> {
     let ids = 0..one.vocab_size().min(other.vocab_size()) as u32;
     let plain = ids.filter(|&id| !one.is_special(id) && !other.is_special(id));

@@ -1,5 +1,5 @@
-//! Verifies drafts. Invariant: a history never holds a draft; positions that a pass computed for tokens that were not drawn are cut from
-//! the state at once.
+//! Verifies drafts. Invariant: a history never contains draft tokens. Positions computed for rejected tokens are removed from the state at
+//! once.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::engine::sequence::{Sequence, Sequences};
 use crate::engine::stats::Gauges;
 use crate::sampling::{DrawRequest, Sampler};
 
-/// The rows of a decode pass that belong to one sequence: the first for its next token, the others for its draft.
+/// The rows of one sequence in a decode pass: the first for its next token, the others for its draft.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct DraftRows {
     pub(in crate::engine) id: u64,
@@ -20,7 +20,7 @@ pub(in crate::engine) struct DraftRows {
 }
 
 impl Speculation {
-    /// Draws the tokens after the one that was just drawn for a sequence, from the rows of its draft, as long as the draft was right.
+    /// Draws further tokens for a sequence from the rows of its draft, as long as the draft matches the drawn tokens.
     pub(in crate::engine) fn verify(
         &mut self,
         rows: DraftRows,
@@ -39,7 +39,7 @@ impl Speculation {
             && sequence.history.tokens().last() == Some(token)
         {
             right += 1;
-            // The token after the verified ones is known all the same.
+            // The draft token after the verified ones can still be compared.
             if right <= verified && !self.draw_next((id, first + right), sequence, logits, accepted) {
                 ended = true;
                 break;
@@ -59,7 +59,7 @@ impl Speculation {
         self.policy.record_draft(id, draft.kind, known, right);
     }
 
-    /// Draws one more token for a sequence; false if its text ended with the last one.
+    /// Draws one more token for a sequence. Returns false if its text has ended or the draw fails.
     fn draw_next(
         &mut self,
         (id, row): (u64, usize),
@@ -81,7 +81,7 @@ impl Speculation {
                 accepted.push_back(accept(id, sequence, draw));
                 true
             }
-            // A later step meets the same error, after the tokens before it are emitted.
+            // A later step hits the same error, after the earlier tokens are emitted.
             _ => false,
         }
     }

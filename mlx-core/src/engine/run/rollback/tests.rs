@@ -1,4 +1,4 @@
-//! Any sequence of generate, roll back and generate again gives what a straight run gives.
+//! Tests that any sequence of generation and rollbacks gives the same result as an uninterrupted run.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::sampling::{
 };
 use crate::weights::WeightPolicy;
 
-/// Stands in for a grammar: a follower of the history that forbids tokens by all tokens before.
+/// A substitute for a grammar: a follower of the history that forbids tokens depending on all tokens before.
 #[derive(Default)]
 struct Sieve {
     cursor: Cursor,
@@ -63,7 +63,7 @@ impl Bench {
         Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare, exact }
     }
 
-    /// A sequence at work, with everything that follows a history.
+    /// Creates a running sequence with all followers of a history.
     fn run(&self, prompt: &[u32]) -> Running<'_> {
         let options = RequestOptions {
             sampling: SamplingOptions {
@@ -184,7 +184,7 @@ proptest! {
         last in 1..150usize,
     ) {
         let _turn = crate::device_lock::device();
-        // Without exactness a prompt's last token is computed in another shape on the way back, and its bits are others.
+        // Without exactness, a rollback recomputes a prompt's last token in another shape, so its bits differ.
         let seen = |tokens: &[(u32, u32)]| -> Vec<(u32, u32)> {
             tokens.iter().map(|&(token, bits)| (token, if exact { bits } else { 0 })).collect()
         };
@@ -206,7 +206,7 @@ proptest! {
         running.generate(LENGTH - running.bits.len());
         prop_assert_eq!(seen(&running.bits), seen(&straight.bits));
         prop_assert_eq!(&running.text, &straight.text);
-        // Back into the prompt: what follows is what a shorter prompt gives.
+        // Back into the prompt: the continuation equals that of a shorter prompt.
         let shorter = last.min(length);
         let mut fresh = bench.run(&prompt[..shorter]);
         fresh.generate(5);

@@ -9,22 +9,22 @@ use crate::engine::sequence::{Sequence, Sequences};
 use crate::error::Result;
 use crate::model::Hidden;
 
-/// The faults of encoding.
+/// The failures of encoding.
 #[derive(Default)]
 pub(in crate::engine) struct Encoded {
     /// Sequences with a picture that could not be encoded.
     pub(in crate::engine) failed: Vec<Failure>,
-    /// An error of the step that had begun early.
+    /// An error of the step that began early.
     pub(in crate::engine) fault: Option<Fault>,
 }
 
 impl Runner {
-    /// Gives the pictures of a new sequence the numbers that stand for them in comparisons.
+    /// Assigns numbers to the pictures of a new sequence, which identify them in comparisons.
     pub(in crate::engine) fn number_pictures(&mut self, sequence: &mut Sequence) {
         sequence.number_pictures(|image| self.encoder_cache.number(image));
     }
 
-    /// Encodes the pictures that a step needs, one after the other. A sequence whose picture fails leaves the plan.
+    /// Encodes the pictures that a step needs, one after the other. If a picture fails, its sequence leaves the plan.
     pub(in crate::engine) fn encode_images(
         &mut self,
         plan: &mut StepPlan,
@@ -55,7 +55,7 @@ impl Runner {
         encoded
     }
 
-    /// Returns the features of a picture, from its owner's cache or computed now.
+    /// Returns the features of a picture, from its owner's cache or newly computed.
     fn features(
         &mut self,
         owner: Option<u64>,
@@ -66,19 +66,19 @@ impl Runner {
         if let Some(features) = self.encoder_cache.kept(owner, image) {
             return Ok(features);
         }
-        // A device error must not be taken for one of other work.
+        // A device error of other work must not be attributed to this picture.
         if let Some(fault) = self.drop_lookahead(sequences) {
             encoded.fault = Some(fault);
         }
         self.encoder_cache.encode(owner, image)
     }
 
-    /// Bytes of the cached features.
+    /// Returns the bytes of the cached features.
     pub(in crate::engine) fn feature_bytes(&self) -> u64 {
         self.encoder_cache.bytes()
     }
 
-    /// Evicts features of pictures that exceed their share of `free` bytes. Returns the bytes that the others leave.
+    /// Evicts features of pictures that exceed their share of `free` bytes. Returns the bytes that remain free.
     pub(in crate::engine) fn shrink_features(&mut self, free: u64) -> u64 {
         self.encoder_cache.shrink_to_fit(free);
         free.saturating_sub(self.encoder_cache.bytes())

@@ -1,5 +1,5 @@
-//! The step after the current one, begun before the current one's tokens are drawn. Invariant: the draws decide; layers that ran with
-//! another token, or for a sequence that has ended, are cut from the states before anything else happens to them.
+//! Begins the next step before the current step's tokens are drawn. Invariant: the draws decide. Layers that ran with a wrong token, or for
+//! a sequence that has ended, are removed from the states before anything else uses them.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::engine::stats::Gauges;
 use crate::sampling::pending_draw::PendingDraw;
 
 impl Runner {
-    /// Returns the pending draws of a step if the step after it may begin before them. Checkpoints may take `unclaimed` bytes; `force`
-    /// guesses tokens however often guesses were wrong.
+    /// Returns the pending draws of a step if the next step may begin before them. Snapshots may take `unclaimed` bytes. `force` guesses
+    /// tokens regardless of the rate of correct guesses.
     pub(in crate::engine) fn pending_draws(
         &self,
         plan: &StepPlan,
@@ -41,13 +41,13 @@ impl Runner {
         draws.collect()
     }
 
-    /// Whether a step is one pass with a row for each of the running sequences.
+    /// Returns true if a step is a single decode pass with one row for each running sequence.
     fn only_decodes(&self, plan: &StepPlan, sequences: &Sequences, unclaimed: u64) -> bool {
         let running = || sequences.iter().filter(|(_, it)| it.run.is_some()).map(|it| it.1);
         let Some(first) = running().next() else { return false };
         let exact = running().any(Sequence::exact);
         let most = self.device.most_rows(first.adapter(), exact).min(plan.decode.len());
-        // Recurrent layers snapshot their state while a guess may be wrong.
+        // Recurrent layers keep a snapshot of their state until a guess is confirmed.
         let snapshot = if self.device.is_recurrent() { self.checkpoint_bytes } else { 0 };
         plan.prefill.is_empty()
             && plan.drafts.is_empty()
@@ -57,7 +57,7 @@ impl Runner {
             && snapshot * most as u64 <= unclaimed
     }
 
-    /// Whether a sequence has a step after the next one, and nothing has to be done before that.
+    /// Returns true if a sequence will decode after the next step, with no other work in between.
     fn continues(&self, sequence: &Sequence) -> bool {
         let (length, Some(run)) = (sequence.history.len(), &sequence.run) else { return false };
         sequence.history.generated().len() + 1 < sequence.limits.max_tokens
@@ -69,7 +69,7 @@ impl Runner {
             && !sequence.quarantined
     }
 
-    /// Issues the first layers of the next step with guessed tokens, if none of the sequences has ended.
+    /// Issues the first layers of the next step with guessed tokens, unless one of its sequences has ended.
     pub(in crate::engine) fn look_ahead(
         &mut self,
         draws: Option<&[PendingDraw]>,
@@ -90,7 +90,7 @@ impl Runner {
         }
     }
 
-    /// Keeps the step that has begun if the drawn tokens are the guessed ones. The logits were computed at `since`.
+    /// Confirms the step that began early if the guesses match the drawn tokens; otherwise drops it. The logits were ready at `since`.
     pub(in crate::engine) fn confirm(&mut self, since: Instant, sequences: &mut Sequences) -> Option<Fault> {
         let lookahead = self.lookahead.as_mut()?;
         lookahead.since = since;
@@ -110,21 +110,21 @@ impl Runner {
         if fits { None } else { self.drop_lookahead(sequences) }
     }
 
-    /// Whether the step that has begun is the planned one.
+    /// Returns true if the step that began early is the planned one.
     pub(in crate::engine) fn has_begun(&self, plan: &StepPlan) -> bool {
         self.lookahead.as_ref().is_some_and(|it| it.ids == plan.decode && plan.drafts.is_empty())
     }
 
-    /// Drops the step that has begun, when all states are dropped, too.
+    /// Drops the step that began early without a rollback, when all states are dropped too.
     pub(in crate::engine) fn abandon_lookahead(&mut self) {
         self.lookahead = None;
     }
 
-    /// Cuts the step that has begun from the states.
+    /// Drops the step that began early and removes it from the states.
     pub(in crate::engine) fn drop_lookahead(&mut self, sequences: &mut Sequences) -> Option<Fault> {
         let lookahead = self.lookahead.take()?;
         Gauges::add(&self.gauges.steps_dropped, 1);
-        // It must not fail beside other work.
+        // Wait, so that an error of this step is not attributed to other work.
         let outcome = lookahead.wait();
         for &id in &lookahead.ids {
             if let Some(sequence) = sequences.find_mut(id).filter(|it| it.run.is_some()) {

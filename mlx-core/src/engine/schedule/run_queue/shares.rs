@@ -1,11 +1,11 @@
-//! How many places each client and each request has: what has none may take one from what has several. Invariant: pure.
+//! The number of slots of each client and each request. One without a slot may take one from another with several. Invariant: pure.
 
 use std::collections::BTreeMap;
 
 use super::Ticket;
 use crate::engine::client::Client;
 
-/// Running sequences by client and by request.
+/// The numbers of running sequences by client and by request.
 #[derive(Clone)]
 pub(super) struct Shares {
     clients: BTreeMap<Client, usize>,
@@ -13,7 +13,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The shares of what runs.
+    /// Counts the running sequences.
     pub(super) fn new(running: impl Iterator<Item = Ticket>) -> Self {
         let (mut clients, mut requests) = (BTreeMap::new(), BTreeMap::new());
         for Ticket { client, request, .. } in running {
@@ -23,7 +23,7 @@ impl Shares {
         Self { clients, requests }
     }
 
-    /// Whether a waiting sequence has no place while there is one that it may take, but for priorities.
+    /// Returns true if the client or request of a waiting sequence has no slot while there is one that it may take, ignoring priorities.
     pub(super) fn is_short(&self, own: Ticket) -> bool {
         let Ticket { client, request, .. } = own;
         if !self.clients.contains_key(&client) {
@@ -33,8 +33,9 @@ impl Shares {
         !self.requests.contains_key(&(client, request)) && of_client.any(|(_, places)| *places > 1)
     }
 
-    /// Whether a waiting sequence may take the place of a running one: a client without a place takes one of a client with several, and a request
-    /// without a place one of a request with several of the same client. So places only become more even, and none is taken back.
+    /// Returns true if a waiting sequence may take the slot of a running one. A client without a slot takes one from a client with several.
+    /// A request without a slot takes one from a request with several of the same client. So slots only become more even, and none is taken
+    /// back.
     pub(super) fn yields(&self, other: Ticket, own: Ticket) -> bool {
         let (own_request, other_request) = ((own.client, own.request), (other.client, other.request));
         let is_fair = if own.client == other.client {
@@ -45,7 +46,7 @@ impl Shares {
         is_fair && other.priority <= own.priority
     }
 
-    /// Removes the place of a running sequence.
+    /// Removes the slot of a running sequence.
     pub(super) fn remove(&mut self, other: Ticket) {
         self.clients.entry(other.client).and_modify(|places| *places -= 1);
         self.requests.entry((other.client, other.request)).and_modify(|places| *places -= 1);

@@ -1,8 +1,8 @@
-//! Which sequence starts next, and which is preempted.
+//! Tests which sequence starts next and which is preempted.
 
 use super::*;
 
-/// Sequences of one byte each, in a budget of many.
+/// A run queue of one-byte sequences with an ample budget.
 struct Day {
     queue: RunQueue,
     last_id: u64,
@@ -26,13 +26,13 @@ impl Day {
         ids
     }
 
-    /// What starts, and what is preempted, in order.
+    /// Returns the sequences that start and that are preempted, in order.
     fn admit(&mut self) -> Vec<Change> {
         self.now += Duration::from_millis(1);
         self.queue.admit(self.now)
     }
 
-    /// The ids that start, one after the other, if each ends at once.
+    /// Returns the ids in the order of their start, if each sequence ends at once.
     fn order(&mut self) -> Vec<u64> {
         let mut order = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! The random requests of the simulation, and what is recorded of each.
+//! The random requests of the simulation, and the records of each.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,14 +31,14 @@ pub(super) fn need(tokens: usize) -> Need {
     Need { own: 40 + 3 * tokens, pass: 2 * tokens.min(300) }
 }
 
-/// Bytes that sequences with these needs take together.
+/// Returns the bytes that sequences with these needs take together.
 pub(super) fn together(needs: impl Iterator<Item = Need>) -> u64 {
     let sum =
         needs.fold(Need::default(), |sum, it| Need { own: sum.own + it.own, pass: sum.pass.max(it.pass) });
     sum.alone()
 }
 
-/// A request, and what becomes of it.
+/// A request and its progress.
 #[derive(Default)]
 pub(super) struct Sequence {
     pub(super) id: u64,
@@ -49,7 +49,7 @@ pub(super) struct Sequence {
     pub(super) prompt: usize,
     pub(super) most: usize,
     pub(super) reserved: usize,
-    /// A token is the position that it was drawn for.
+    /// The generated tokens. Each token is the position that it was drawn for.
     pub(super) history: Vec<usize>,
     pub(super) runs: bool,
     pub(super) exact: bool,
@@ -57,7 +57,7 @@ pub(super) struct Sequence {
     pub(super) progress: Progress,
     pub(super) started: Option<f64>,
     pub(super) last_token: Option<f64>,
-    /// Steps since its last token that ran a quarantined sequence alone, and the seconds that all steps since may have taken.
+    /// Steps since its last token that ran only a quarantined sequence, and the seconds that all steps since then may have taken.
     pub(super) skipped: usize,
     pub(super) allowed: f64,
     pub(super) ended: f64,
@@ -67,11 +67,12 @@ pub(super) struct Sequence {
 pub(super) struct Progress {
     pub(super) seen: usize,
     pub(super) layers: usize,
-    /// Steps since its last chunk, the chunks of others since, and whose they were, but for prompts that were short.
+    /// Since its last chunk: the number of steps, the number of other sequences' chunks, and the ids of those sequences except short
+    /// prompts.
     pub(super) steps: usize,
     pub(super) chunks: usize,
     pub(super) others: BTreeSet<u64>,
-    /// Whether the rest of its prompt was short after the last chunk.
+    /// True if the remainder of its prompt was short after the last chunk.
     pub(super) short: bool,
 }
 
@@ -80,7 +81,7 @@ impl Sequence {
         let (came, prompt) = (random.between(0.0, span), 1 + random.below(longest));
         let (most, history) = (prompt + 1 + random.below(40), (0..prompt).collect());
         let reserved = [most, most.min(prompt + GROWTH)][random.below(2)];
-        // All sequences of a request have one priority and one client.
+        // All sequences of a request have the same priority and client.
         let request = random.below(9) as u64;
         let priority = [Priority::Low, Priority::Normal, Priority::High][request as usize / 3];
         let ticket = Ticket { client: Client(request % 3 / 2), request, priority };
@@ -103,7 +104,7 @@ impl Sequence {
             prompt: self.prompt,
             length: self.history.len(),
             state: StateView { seen, offset: seen, layers, n_keep: None },
-            // As hybrid models have them; exact prompts are cut at chunk boundaries alone.
+            // As for hybrid models; exact prompts are divided only at chunk boundaries.
             cuts: if self.exact || !self.id.is_multiple_of(4) {
                 [0; 2]
             } else {
@@ -128,7 +129,8 @@ impl Sequence {
         other.runs && other.ticket.priority < self.ticket.priority && other.rank > self.rank
     }
 
-    /// Whether both count as one when `own` asks for a place: a request for its own client, a client for the others.
+    /// Returns true if both belong to the same group when `own` requests a slot: to the same request of its own client, or to the same
+    /// other client.
     pub(super) fn shares_with(&self, other: &Self, own: &Self) -> bool {
         let (one, two) = (self.ticket, other.ticket);
         one.client == two.client && (one.client != own.ticket.client || one.request == two.request)

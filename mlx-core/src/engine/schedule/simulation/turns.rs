@@ -1,4 +1,4 @@
-//! Which sequence starts next and which is preempted, as the simulation computes it.
+//! The simulation's own computation of the sequence that starts next and of those that are preempted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::engine::client::Client;
 use crate::engine::schedule::plan::Changes;
 
 impl Simulation {
-    /// Returns true if, without the sequences that are `gone`, `own` has no place and another sequence of the client of `other` has one.
+    /// Returns true if, without the sequences in `gone`, the group of `own` has no slot and another sequence of the group of `other` has
+    /// one.
     pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes, gone: &[u64]) -> bool {
         let stays = |it: &&Sequence| (it.runs || changes.preempt.contains(&it.id)) && !gone.contains(&it.id);
         let starts = |it: &&Sequence| changes.admit.contains(&it.id);
@@ -25,7 +26,8 @@ impl Simulation {
         stay.len() < self.max_running && together(needs) <= self.budget
     }
 
-    /// The sequence whose turn it is: the first of a client, and of these the one whose client has waited longest since it took a place.
+    /// Returns the sequence that is next in order: of the first sequences of all clients, the one with the longest wait since its client
+    /// last took a slot.
     pub(super) fn next(&self, preempted: &[u64]) -> Option<&Sequence> {
         let waits = |it: &&Sequence| !it.runs && !preempted.contains(&it.id);
         let mut firsts: BTreeMap<Client, &Sequence> = BTreeMap::new();
@@ -38,7 +40,7 @@ impl Simulation {
     }
 }
 
-/// What a priority below the highest counts as, in time of arrival.
+/// Returns the delay that a priority below the highest adds to the time of arrival.
 pub(super) fn handicap(one: &Sequence) -> Duration {
     Duration::from_secs([40, 10, 0][one.ticket.priority as usize])
 }
