@@ -1,4 +1,4 @@
-// Fetching what a product will read of its right side.
+// Prefetches the right-hand matrix of a product.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,27 @@
 
 namespace {
 
-// What will be read of C strips of b. A strip is rows that follow one another; one row of each is read at a time, so that the bytes of each are read in
-// order. Processors follow several such streams by themselves, but not beyond the end of a page. What is fetched goes to the second cache: the first has
-// too few places for lines on their way.
+// Prefetches C strips of b. A strip is a range of consecutive rows. A pass reads one row of each strip at a time, so
+// every strip is read sequentially. The hardware prefetcher follows several such streams, but not across page
+// boundaries. Prefetches go to the L2 cache, since L1 has too few line fill buffers.
 template <int C>
 struct Ahead {
-  // So many bytes of each strip lie between what is fetched and what is read.
+  // The distance between prefetched and read bytes of a strip.
   static constexpr std::ptrdiff_t kBytes = 1 << 10;
 
-  // Where the first strip's row begins, and the bytes from it to the next strip's. Nothing is fetched without rows.
+  // The first strip's current row, and the distance in bytes from one strip to the next. A null `rows` disables
+  // prefetching.
   const char* rows;
   std::ptrdiff_t stride;
 
-  // For the first of several passes over the same rows of b; after that nothing is fetched.
+  // For the first of several passes over the same rows of b. Later passes do not prefetch.
   INLINE Ahead once() {
     const Ahead first = *this;
     rows = nullptr;
     return first;
   }
 
-  // Fetches what lies kBytes behind the bytes from `at` to `at + count` of each row.
+  // Prefetches the bytes from `at` to `at + count` of each row, kBytes ahead.
   INLINE void fetch(std::ptrdiff_t at, std::ptrdiff_t count) const {
     if (rows == nullptr) return;
     constexpr std::ptrdiff_t line = 64;

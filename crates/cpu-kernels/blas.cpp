@@ -1,5 +1,5 @@
-// The matrix product that libmlx.so finds at run time. Its own BLAS is the slow reference one; this definition stands ahead
-// of it in the search order, because a program links libmlxc.so and libmlxc.so links libmlx.so.
+// The matrix product that libmlx.so resolves at run time. MLX's own BLAS is the slow reference BLAS. This definition
+// precedes it in the search order, because programs link libmlxc.so, and libmlxc.so links libmlx.so.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,11 +11,11 @@
 
 namespace {
 
-// The library's own threads wait for each other at every step; when something else takes a core, all of them stand still. Here
-// the columns of a product are shared out among our workers, and who is late is not waited for.
+// OpenBLAS's threads synchronize at every step, so they all stall when another process takes a core. We run OpenBLAS
+// with one thread and distribute the columns over our workers, which do not wait for a slow one.
 const bool one_thread_each = (scipy_openblas_set_num_threads(1), true);
 
-// How the columns are cut depends on the shape alone, and so do the bits.
+// The split of the columns depends only on the shape, and so do the bits.
 void many_rows(int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b, int ldb, float beta,
                float* c, int ldc) {
   constexpr double kWorthSharing = 1 << 20;
@@ -35,7 +35,7 @@ void many_rows(int trans_a, int trans_b, int m, int n, int k, float alpha, const
 extern "C" void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
                             const float* b, int ldb, float beta, float* c, int ldc) {
   if (order == kColumnMajor) {
-    // The same memory read row by row holds the transposes, and (A B)^T = B^T A^T.
+    // Column-major memory, read as row-major, holds the transposes, and (A B)^T = B^T A^T.
     std::swap(trans_a, trans_b);
     std::swap(m, n);
     std::swap(a, b);

@@ -1,4 +1,5 @@
-// The few names of the C interface to BLAS that are needed here; OpenBLAS' wheel exports its own under a prefix.
+// The declarations of the C BLAS interface that are used here. OpenBLAS's wheel exports its functions with a
+// prefix.
 #pragma once
 
 constexpr int kRowMajor = 101, kColumnMajor = 102;

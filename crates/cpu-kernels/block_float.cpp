@@ -1,5 +1,6 @@
-// See block_float.h. One instruction multiplies 64 codes with 64 bytes and adds four products each to a lane of 32 bits. Three of them, for three
-// bytes, replace four products of sixteen floats, and codes need not become floats: with one row of a that is most of the work.
+// See block_float.h. One instruction multiplies 64 codes by 64 bytes and adds four products each to a 32-bit lane.
+// Three of them, one per digit, replace four fused multiply-adds of sixteen floats, and codes need not be converted to
+// floats. With one row of a, that conversion is most of the work.
 #include "block_float.h"
 
 #include "few_rows.h"
@@ -13,10 +14,10 @@
 
 namespace {
 
-// Adds the products of C rows' codes with one digit of a block.
+// Adds the products of C rows' codes and one digit of a block.
 template <Kind kKind, int C>
 INLINE void add_digit(const Codes<kKind> (&codes)[C], const std::int8_t (&digit)[registers_of(kKind)][kVector], __m512i (&sums)[C]) {
-  // A call in the condition, even of a constant, would keep the compiler from unrolling the loop.
+  // A call in the condition, even of a constant, would prevent the compiler from unrolling the loop.
   constexpr int registers = registers_of(kKind);
   UNROLL for (int i = 0; i < registers; ++i) {
     const __m512i digits = _mm512_load_si512(digit[i]);
@@ -24,8 +25,9 @@ INLINE void add_digit(const Codes<kKind> (&codes)[C], const std::int8_t (&digit)
   }
 }
 
-// The products of a block's codes, less their center, with its numbers, summed by lane. The largest whole number is below 2^31: sixteen codes from -12
-// to 12 meet multiples below 2^23, or eight of 8 bits the two lower digits, up to 32896.
+// Returns the products of a block's numbers and its codes minus the center, summed per lane. All integers are below
+// 2^31: sixteen codes from -12 to 12 are multiplied by multiples below 2^23, or eight 8-bit codes by the two lower
+// digits, up to 32896.
 template <Kind kKind, int C>
 INLINE void sums_of_block(const Codes<kKind> (&codes)[C], const typename Left<kKind>::Block& block, __m512 (&sums)[C]) {
   __m512i low[C], high[C];
@@ -46,7 +48,7 @@ INLINE void sums_of_block(const Codes<kKind> (&codes)[C], const typename Left<kK
   }
 }
 
-// Adds the sums of a row's groups, times their biases. These become such of codes less their center.
+// Adds the sums of a row's groups times their biases. The biases are adjusted to codes minus their center.
 template <Kind kKind, int C, class Number>
 INLINE void add_biases(const Right<Number>& b, const float* sums, __m512 (&totals)[C]) {
   const __m512 center = _mm512_set1_ps(center_of(kKind));
@@ -60,7 +62,7 @@ INLINE void add_biases(const Right<Number>& b, const float* sums, __m512 (&total
   }
 }
 
-// R rows of a times C rows of b, one or four.
+// Multiplies R rows of a by C rows of b. R and C are one or four.
 template <Kind kKind, int R, int C, class Number>
 INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<kKind>& left, int row, int column, Ahead<C> ahead) {
   constexpr int kBlock = block_of(kKind);
@@ -91,13 +93,13 @@ INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<
   }
 }
 
-// The columns of a block are cut into so many strips.
+// The number of strips that the columns of a block are split into.
 constexpr int kStrips = 4;
 
-// Scales are fetched for so many rows of each strip at a time, before those of as many are used.
+// Scales are prefetched for this many rows of each strip at a time, before the scales of the previous ones are used.
 constexpr int kRowsAhead = 4;
 
-// Fetches the scales or biases of the next rows of each strip, from the row `column` of the first.
+// Prefetches the scales or biases of the next rows of each strip. `column` is the row in the first strip.
 template <class Number>
 INLINE void fetch(const void* numbers, int groups, int column, int apart) {
   const std::ptrdiff_t row = groups * static_cast<std::ptrdiff_t>(sizeof(Number));
@@ -106,7 +108,7 @@ INLINE void fetch(const void* numbers, int groups, int column, int apart) {
     for (std::ptrdiff_t at = 0; at < kRowsAhead * row; at += kVector) __builtin_prefetch(from + at, 0, 2);
 }
 
-// All rows of a times C rows of b.
+// Multiplies all rows of a by C rows of b.
 template <Kind kKind, int C, class Number>
 void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int column, int apart) {
   const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(b.k) * b.bits / 8, first = static_cast<std::ptrdiff_t>(column) * left.groups;
@@ -116,14 +118,14 @@ void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>
   const Right<Number> right{words, bytes, apart, b.group, left.groups, scales, biases};
   Ahead<C> ahead{reinterpret_cast<const char*>(words), apart * bytes};
   int row = 0;
-  // With 4 bits the codes of more rows would not stay in registers.
+  // With 4 bits, the codes of more rows do not fit into the registers.
   if constexpr (kKind == Kind::kAffine8)
     for (; row + 4 <= p.m; row += 4) dots_of_blocks<kKind, 4, C>(p, right, left, row, column, ahead.once());
   for (; row + 2 <= p.m; row += 2) dots_of_blocks<kKind, 2, C>(p, right, left, row, column, ahead.once());
   if (row < p.m) dots_of_blocks<kKind, 1, C>(p, right, left, row, column, ahead.once());
 }
 
-// The columns of a block in strips, and those that are left.
+// Multiplies the columns of a block in strips, then the remaining columns.
 template <Kind kKind, class Number>
 void columns_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int begin, int end) {
   const int apart = (end - begin) / kStrips;
@@ -143,7 +145,7 @@ void columns_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind
 
 namespace {
 
-// Memory of this thread, from a cache line on, until it is asked for again.
+// Returns thread-local memory, aligned to a cache line. It is valid until the next call.
 template <class Number>
 Number* room(std::vector<char>& memory, std::size_t count) {
   const std::size_t bytes = count * sizeof(Number) + kVector;
@@ -152,7 +154,7 @@ Number* room(std::vector<char>& memory, std::size_t count) {
   return reinterpret_cast<Number*>(memory.data() + (kVector - address % kVector) % kVector);
 }
 
-// Room for the rows of a. What lies behind the end of a row in its last block is zero.
+// Returns memory for the rows of a. The last block of a row is padded with zeros.
 template <Kind kKind>
 Left<kKind> room_for(int rows, int k, int group) {
   using Block = typename Left<kKind>::Block;

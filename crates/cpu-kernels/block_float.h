@@ -1,19 +1,22 @@
-// Products of codes of 4 and 8 bits with rows in block floating point, on processors that multiply bytes (AVX-512 with VNNI).
+// Products of 4-bit and 8-bit codes with rows in block floating point, on processors with integer dot products (AVX-512
+// VNNI).
 #pragma once
 
 #include "packed.h"
 
-// The most rows for which this is not slower than tiles of f32.
+// The maximum number of rows for which this is not slower than tiles of f32.
 constexpr int kBlockFloatRows = 32;
 
-// Whether this processor multiplies so many rows of a so with such a matrix: affine of 4 or 8 bits, mxfp4 or nvfp4.
+// Returns true if this processor multiplies m rows by such a matrix in block floating point: affine with 4 or 8 bits,
+// mxfp4 or nvfp4.
 bool block_float_takes(int m, Packing packing, int bits);
 
-// c = a * b^T, row-major and contiguous: a is [m, k], c is [m, n]. What a row of c becomes does not depend on the other rows of a, nor on how
-// many there are.
+// c = a * b^T, row-major and contiguous: a is [m, k], c is [m, n]. A row of c depends neither on the other rows of a
+// nor on their number.
 //
-// A group of a row of a, as long as the groups of b, becomes whole multiples of one power of two, of 24 bits with their sign: a number is off by at
-// most 1.004 * 2^-23 of the largest in its group, and by 2^-127. Three signed bytes make such a multiple. They are multiplied with the codes of b and summed as whole
-// numbers, exactly, where a sum in f32 is rounded at every step; scales and biases come in group by group, in f32. A group with an infinity or NaN
-// gives NaN, and numbers from about 2^118 on may.
+// Each row of a is split into groups of the same size as those of b. The numbers of a group are rounded to multiples of
+// one power of two, as signed 24-bit integers. The error of a number is at most 1.004 * 2^-23 of the largest in its
+// group, plus 2^-127. Each integer is three signed bytes, which are multiplied by the codes of b and summed exactly as
+// integers; a sum in f32 would round at every step. Scales and biases are applied per group, in f32. A group with an
+// infinity or NaN gives NaN, and numbers from about 2^118 may do so.
 void block_float_product(int m, const float* a, const PackedMatrix& b, float* c);

@@ -1,31 +1,34 @@
-// Rows of a as block_float.cpp multiplies them: whole multiples of powers of two, in signed bytes. Only block_float.cpp includes this.
+// The left operand of block_float.cpp: integer multiples of powers of two, as signed bytes. Only block_float.cpp
+// includes this file.
 #pragma once
 
 #include <immintrin.h>
 
 #include "formats.h"
 
-// No function of the standard library may be compiled here: the linker could give it to files for other processors.
+// Do not instantiate functions of the standard library here: the linker could use them in files for other processors.
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,avx512vnni")
 
 namespace {
 
-// What the codes of a matrix are: affine of 4 or 8 bits, or floats of 4 bits.
+// The codes of a matrix: affine with 4 or 8 bits, or 4-bit floats.
 enum class Kind { kAffine4, kFloat4, kAffine8 };
 
 constexpr int kDigits = 3, kVector = 64;
 
-// A block of a row is two registers of codes. Each lane has so many numbers that follow one another, and they are of one group. They fill registers of
-// bytes by four: with 8 bits the lane's first four and the others; with 4 bits the even and the odd ones of its first eight, as they lie in bytes, then
-// those of the others.
+// A block of a row is two registers of codes. Each lane has this many consecutive numbers of one group. Registers of
+// bytes hold them in groups of four. With 8 bits, these are the first four numbers of the lane and the other four. With
+// 4 bits, they are the even and the odd numbers of the lane's first eight, in the order of the packed bytes, then those
+// of its other eight.
 constexpr int of_lane(Kind kind) { return kind == Kind::kAffine8 ? 8 : 16; }
 
 constexpr int block_of(Kind kind) { return kLanes * of_lane(kind); }
 
 constexpr int registers_of(Kind kind) { return of_lane(kind) / 4; }
 
-// Where a lane's numbers are in a block, in lanes. Codes of 4 bits get to their lanes by an exchange within quarters of two registers.
+// Returns the position of each lane's numbers in a block, in lanes. 4-bit codes reach their lanes by a shuffle of two
+// registers within 128-bit parts.
 template <Kind kKind>
 INLINE __m512i places_of_lanes() {
   if constexpr (kKind == Kind::kAffine8) return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -37,20 +40,22 @@ INLINE int lane_of(int place) {
   return kKind == Kind::kAffine8 ? place : place % 8 / 2 * 4 + place / 8 * 2 + place % 2;
 }
 
-// The middle of what codes are multiplied as.
+// The center of the multiplied codes.
 constexpr int center_of(Kind kind) { return kind == Kind::kAffine4 ? 8 : kind == Kind::kFloat4 ? 12 : 128; }
 
-// With 8 bits the highest digits are summed by themselves.
+// With 8 bits, the highest digits are summed separately.
 constexpr bool is_split(Kind kind) { return kind == Kind::kAffine8; }
 
-// Sums are shifted by so many bits behind the digits that they begin with; the highest ones of 8 bits are not.
+// The number of bits by which sums are shifted after the digit that they begin with. With 8 bits, the sums of the
+// highest digits are not shifted.
 constexpr int shift_of(Kind kind) { return is_split(kind) ? 8 : 16; }
 
-// Rows of a: by block what a block of codes is multiplied with, and by group the sum of its numbers.
+// The rows of a: per block its digits and corrections, and per group the sum of its numbers.
 template <Kind kKind>
 struct Left {
-  // The digits, highest first, by register. Codes have no sign, so their products have too much: the center times the sum of the lane's multiples. Sums
-  // begin with less by that, as far as it is a whole number there; the rest is added with the power of two.
+  // The digits, highest first, per register. Codes are unsigned, so their products are too large by the center times
+  // the sum of the lane's multiples. The initial values of the sums contain the integer part of this correction. The
+  // remainder is added with the power of two.
   struct alignas(kVector) Block {
     std::int8_t digits[kDigits][registers_of(kKind)][kVector];
     std::int32_t begin[kLanes], begin_of_highest[kLanes];
@@ -64,17 +69,17 @@ struct Left {
   INLINE Block& block(std::ptrdiff_t row, int index) const { return blocks[row * count + index]; }
 };
 
-// A power of two by its exponent as f32 has it.
+// Returns a power of two from its biased f32 exponent.
 INLINE float power(int exponent) { return with_bits_of<float>(static_cast<std::uint32_t>(exponent) << 23); }
 
-// The largest of `count` numbers as bits of an f32 without the sign: more than any number for NaN.
+// Returns the largest magnitude among `count` numbers as f32 bits. NaN is larger than any number.
 INLINE std::uint32_t largest_of(const float* numbers, int count) {
   __m512i most = _mm512_setzero_si512();
   for (int i = 0; i < count; i += kLanes) most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_loadu_si512(numbers + i), _mm512_set1_epi32(0x7fffffff)));
   return _mm512_reduce_max_epu32(most);
 }
 
-// Takes the lowest digits of sixteen numbers to their lanes, of which `lane` is the first. What is left of the numbers.
+// Moves the lowest digits of sixteen numbers to their lanes, starting at `lane`. Returns the remaining digits.
 template <Kind kKind>
 INLINE __m512i take_digits(__m512i numbers, int lane, std::int8_t (*to)[kVector]) {
   constexpr int registers = registers_of(kKind);
@@ -87,7 +92,8 @@ INLINE __m512i take_digits(__m512i numbers, int lane, std::int8_t (*to)[kVector]
   return _mm512_srai_epi32(_mm512_sub_epi32(numbers, low), 8);
 }
 
-// Sets what a lane's sums begin with, where its multiples of `down` have the sum `sum`, and their highest digits `highest`.
+// Sets the initial sums of a lane. Its multiples of `down` have the sum `sum`, and their highest digits the sum
+// `highest`.
 template <Kind kKind>
 INLINE void set_lane(typename Left<kKind>::Block& block, int lane, int sum, int highest, float down) {
   const int all = (is_split(kKind) ? sum - (highest << 16) : sum) * center_of(kKind), unit = 1 << shift_of(kKind), whole = (all + unit / 2) & -unit;
@@ -97,12 +103,13 @@ INLINE void set_lane(typename Left<kKind>::Block& block, int lane, int sum, int 
   block.powers[lane] = down;
 }
 
-// Takes a group of a row of a apart.
+// Splits a group of a row of a into digits.
 template <Kind kKind>
 INLINE void take_apart(const float* numbers, int group, const Left<kKind>& left, std::ptrdiff_t row, int index) {
   constexpr int kOfLane = of_lane(kKind);
   const std::uint32_t largest = largest_of(numbers, group);
-  // A multiple of at most 0x7f7f7f has three digits from -128 to 127. With smaller exponents the power of two would have none.
+  // Multiples up to 0x7f7f7f have three digits from -128 to 127. For smaller exponents, the power of two is not a
+  // normal number.
   const int wanted = static_cast<int>(largest >> 23) + ((largest & 0x7fffff) > 0x7efefe), exponent = wanted < 23 ? 23 : wanted;
   const float down = largest < 0x7f800000 ? power(exponent - 22) : __builtin_nanf(""), up = power(276 - exponent);
   int sum = 0;

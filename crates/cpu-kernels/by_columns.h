@@ -1,11 +1,12 @@
-// Products with a few rows on the left and a matrix whose rows are contiguous along n, such as attention weights by values.
+// Products of a few rows and a matrix whose rows are contiguous along n, such as attention weights times values.
 #pragma once
 
 #include "few_rows.h"
 
 namespace {
 
-// R rows of a times V registers of columns of b, whose rows are contiguous along n; the last register holds `count`.
+// Multiplies R rows of a by V registers of columns of b, whose rows are contiguous along n. The last register has
+// `count` columns.
 template <int W, int R, int V>
 INLINE void columns(const Product& p, const Dense<float>& from, int row, int column, int count) {
   typedef typename Sixteen<W>::Register Register;
@@ -24,7 +25,7 @@ INLINE void columns(const Product& p, const Dense<float>& from, int row, int col
       for (int lane = 0; lane < (v + 1 < V ? W : count); ++lane) p.put(row + r, column + v * W + lane, sums[r][v][lane]);
 }
 
-// R rows of a times the columns from `column` to `end`: few rows leave registers for more columns.
+// Multiplies R rows of a by the columns from `column` to `end`. Fewer rows leave registers for more columns.
 template <int W, int R>
 INLINE void columns_of_rows(const Product& p, const Dense<float>& right, int row, int column, int end) {
   constexpr int sums = W == 16 ? 16 : 8, vectors = std::min(4 * kLanes / W, sums / R);
@@ -36,7 +37,7 @@ INLINE void columns_of_rows(const Product& p, const Dense<float>& right, int row
 struct ByColumns {
   template <int W>
   INLINE static void run(const Product& p, const Dense<float>& right, int begin, int end) {
-    // So much of b stays in the cache while all rows of a are multiplied with it.
+    // This many columns of b stay in the cache while all rows of a are multiplied by them.
     constexpr int width = 4 * kLanes;
     for (int column = begin; column < end; column += width) {
       const int stop = std::min(end, column + width);

@@ -1,4 +1,4 @@
-// mlx-rs seeds its default random state from this clock of macOS' kernel.
+// The macOS kernel clock that mlx-rs calls to seed its default random state.
 #include <cstdint>
 #include <ctime>
 

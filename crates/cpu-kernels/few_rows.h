@@ -1,6 +1,7 @@
-// Products with a few rows on the left: a decode step's. A general product first copies the whole of b into a packed layout, which takes longer
-// than the product itself when a has few rows. Here b is read once, where it lies. Every element of c is summed in an order of
-// its own length alone, so a row's bits do not depend on its neighbours: the row kernel of docs/exactness.md.
+// Products with few rows on the left, as in a decode step. A general product first packs all of b into another layout,
+// which takes longer than the product itself when a has few rows. Here b is read once, in its own layout. The summation
+// order of an element of c depends only on k, so a row's bits do not depend on the other rows. This is the row kernel
+// of docs/exactness.md.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace {
 
-// The sums of four vectors: the additions of sum_of, four at a time.
+// Returns the sums of four vectors, with the additions of sum_of, four at a time.
 template <int W>
 INLINE Quarter sums_of(const Sixteen<W>& w, const Sixteen<W>& x, const Sixteen<W>& y, const Sixteen<W>& z) {
   const Quarter a = fold(w), b = fold(x), c = fold(y), d = fold(z);
@@ -22,7 +23,7 @@ INLINE Quarter sums_of(const Sixteen<W>& w, const Sixteen<W>& x, const Sixteen<W
   return __builtin_shufflevector(left, right, 0, 1, 4, 5) + __builtin_shufflevector(left, right, 2, 3, 6, 7);
 }
 
-// Of each sixteen numbers, the first eight at the even places and the others at the odd ones; and back.
+// Reorders each sixteen numbers: the first eight to even positions, the others to odd positions; and back.
 struct Spread {
   template <int W>
   INLINE static void run(const Product& p, float* to) {
@@ -41,7 +42,7 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
 
-// R rows of a times the C rows of b that `panel` reads, from `column` on and `apart` from one to the next.
+// Multiplies R rows of a by the C rows of b in `panel`, which starts at `column` and has a stride of `apart`.
 template <int W, int R, int C, class Format>
 INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, int apart, Ahead<C> ahead) {
   Sixteen<W> sums[R * C] = {};
@@ -88,13 +89,13 @@ INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel,
   }
 }
 
-// How many rows of a and of b are multiplied at a time: as many as the registers hold the sums of.
+// The number of rows of a and of b that are multiplied at a time. Their sums fill the registers.
 template <int W, class Format>
 struct Tile {
   static constexpr int kRows = W == 16 ? 4 : 2, kColumns = W == 16 ? 4 : Format::kGrouped ? 2 : 3;
 };
 
-// All rows of a times C rows of b.
+// Multiplies all rows of a by C rows of b.
 template <int W, int C, class Format>
 INLINE void dots_of_all_rows(const Product& p, const Format& b, int column, int apart) {
   constexpr int rows = Tile<W, Format>::kRows;
@@ -107,7 +108,7 @@ INLINE void dots_of_all_rows(const Product& p, const Format& b, int column, int 
   if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column, apart, ahead.once());
 }
 
-// The columns from `begin` on, in C strips of as many; where these end.
+// Multiplies the columns from `begin` in C strips of equal length. Returns the first remaining column.
 template <int W, int C, class Format>
 INLINE int strips(const Product& p, const Format& b, int begin, int end) {
   const int apart = (end - begin) / C;
@@ -120,7 +121,7 @@ struct Columns {
   template <int W>
   INLINE static void run(const Product& p, const Format& b, int begin, int end) {
     constexpr int columns = Tile<W, Format>::kColumns;
-    // The sums of a single row leave registers for more columns.
+    // With a single row, there are registers for the sums of more columns.
     if constexpr (!Format::kGrouped)
       if (p.m == 1) begin = strips<W, 2 * columns>(p, b, begin, end);
     begin = strips<W, columns>(p, b, begin, end);
@@ -130,16 +131,19 @@ struct Columns {
 
 }  // namespace
 
-// The most rows for which this is faster than a general product, and the most for which it is faster than tiles.
+// The maximum number of rows for which this is faster than a general product, and for which it is faster than tiles.
 constexpr int kFewRows = 32, kVeryFewRows = 16;
 
-// A block of a product is worth handing to another thread from some tens of microseconds on, if it has so many weights in f32.
+// The minimum number of weights of a block for another thread. A block should take at least some tens of microseconds
+// in f32.
 constexpr std::ptrdiff_t kWorthHanding = 1 << 16;
 
-// What a thread begins with was not fetched ahead: with fewer weights in a block that takes a larger share.
+// The number of weights per block. The first bytes of a block are not prefetched, which costs a larger share in smaller
+// blocks.
 constexpr std::ptrdiff_t kBlockWeights = 1 << 20;
 
-// Calls `block(begin, end)` for blocks of the columns of c, on all processors. Blocks have `weights` of them where there are enough for all threads.
+// Calls `block(begin, end)` for blocks of the columns of c, on all processors. A block has `weights` weights if that
+// gives enough blocks for all threads.
 template <class Block>
 void in_blocks(int n, int k, std::ptrdiff_t weights, const Block& block) {
   const std::ptrdiff_t all = static_cast<std::ptrdiff_t>(n) * k, least = std::min<std::ptrdiff_t>(all / kWorthHanding, Workers::get().threads());
@@ -148,7 +152,7 @@ void in_blocks(int n, int k, std::ptrdiff_t weights, const Block& block) {
   in_parallel((n + width - 1) / width, [&](int index) { block(index * width, std::min(n, index * width + width)); });
 }
 
-// c = alpha * a * b^T + beta * c. What a row of c becomes does not depend on the other rows of a, nor on how many there are.
+// c = alpha * a * b^T + beta * c. A row of c depends neither on the other rows of a nor on their number.
 template <class Format>
 void few_rows(Product p, const Format& b) {
   thread_local std::vector<float> memory;

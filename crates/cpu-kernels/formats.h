@@ -1,10 +1,10 @@
-// How the rows of a matrix of weights are read: sixteen numbers at a time, as f32, whatever they are in memory. What a product sums is the
-// same for all formats, and so is the order.
+// Readers for the rows of weight matrices. They return sixteen numbers at a time as f32, whatever the format in memory.
+// Products sum in the same order for all formats.
 //
-// A format has a Panel, which is C of its rows, each `apart` rows behind the one before: `read(j, i, count)` gives the numbers from i to i + 15
-// of row j, zeros behind the first `count`.
-// Where kGrouped, each `group` numbers have something in common, and `enter` with the group's index comes before them. Where kSpread<W>, they are
-// read faster in another order, by `read_spread`: the first eight of sixteen in the even lanes, the others in the odd ones.
+// A format has a Panel, which is C of its rows with a stride of `apart`. `read(j, i, count)` returns the numbers i to i
+// + 15 of row j, with zeros after the first `count`. If kGrouped, every `group` numbers share a scale, and `enter` with
+// the group's index is called before they are read. If kSpread<W>, `read_spread` reads them faster in another order:
+// the first eight of sixteen in the even lanes, the others in the odd lanes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The types of floats, as bits.
+// Float types, stored as bits.
 struct Bf16 {
   std::uint16_t bits;
 };
@@ -40,7 +40,7 @@ INLINE To with_bits_of(const From& from) {
   return to;
 }
 
-// W unsigned numbers of memory in lanes of 32 bits.
+// Loads W unsigned integers and widens them to 32-bit lanes.
 template <int W, class Number>
 INLINE Word<W> lanes_of(const Number* from) {
 #if defined(__x86_64__) && !defined(__clang__)
@@ -59,7 +59,7 @@ INLINE Word<W> lanes_of(const Number* from) {
   return __builtin_convertvector(few, Word<W>);
 }
 
-// A product that is rounded before it is added to: the compiler must not make one operation of the two.
+// Forces a product to be rounded before an addition: the compiler must not fuse the two.
 template <class Numbers>
 INLINE Numbers rounded(Numbers numbers) {
 #if defined(__x86_64__)
@@ -71,11 +71,11 @@ INLINE Numbers rounded(Numbers numbers) {
   return numbers;
 }
 
-// A number of memory in every lane.
+// Broadcasts a number in memory to every lane.
 template <int W>
 INLINE Register<W> everywhere(const float* number) {
 #if defined(__x86_64__) && !defined(__clang__)
-  // The compiler would put two such registers together in memory.
+  // The compiler would combine two such registers in memory.
   if constexpr (W >= 8) {
     Register<W> to;
     asm("vbroadcastss %1, %0" : "=v"(to) : "m"(*number));
@@ -97,11 +97,12 @@ INLINE Register<W> widened(const Bf16* from) {
   return with_bits_of<Register<W>>(lanes_of<W>(&from->bits) << 16);
 }
 
-// One bit of the sign, five of the exponent, ten of the fraction.
+// f16: one sign bit, five exponent bits, ten fraction bits.
 template <int W>
 INLINE Register<W> widened(const F16* from) {
 #if defined(__x86_64__) && !defined(__clang__)
-  // Processors with registers of eight numbers have an instruction. Its intrinsic cannot be inlined here, where the target is not known yet.
+  // Processors with 8-lane registers have an instruction for this. Its intrinsic cannot be inlined here, where the
+  // target is not yet known.
   if constexpr (W >= 8) {
     Register<W> to;
     asm("vcvtph2ps %1, %0" : "=v"(to) : "m"(*reinterpret_cast<const std::uint16_t(*)[W]>(from)));
@@ -109,14 +110,15 @@ INLINE Register<W> widened(const F16* from) {
   }
 #endif
   const Word<W> bits = lanes_of<W>(&from->bits), size = bits & 0x7fff;
-  // The exponent of an f32 is 112 more, and as much again for infinities and NaN. Below the smallest exponent the bits count steps of 2^-24.
+  // The exponent of an f32 is larger by 112, and by another 112 for infinities and NaN. Subnormal numbers are multiples
+  // of 2^-24.
   const Word<W> more = with_bits_of<Word<W>>(size > 0x7bff) & (112u << 23), is_small = with_bits_of<Word<W>>(size < 0x400);
   const Register<W> steps = __builtin_convertvector(with_bits_of<Signed<W>>(size), Register<W>) * 0x1p-24f;
   const Word<W> rest = (size << 13) + (112u << 23) + more, found = (with_bits_of<Word<W>>(steps) & is_small) | (rest & ~is_small);
   return with_bits_of<Register<W>>(found | (bits & 0x8000) << 16);
 }
 
-// Sixteen numbers of memory; zeros behind the first `count`.
+// Loads sixteen numbers, with zeros after the first `count`.
 template <int W, class Number>
 INLINE Sixteen<W> sixteen(const Number* from, int count) {
   Number padded[kLanes];
@@ -129,7 +131,7 @@ INLINE Sixteen<W> sixteen(const Number* from, int count) {
   return to;
 }
 
-// Rows of floats, with `stride` numbers from one to the next.
+// Rows of floats, with a stride of `stride` numbers.
 template <class Number>
 struct Dense {
   const Number* data;
@@ -138,10 +140,10 @@ struct Dense {
   static constexpr bool kGrouped = false;
   template <int W>
   static constexpr bool kSpread = false;
-  // Bytes of sixteen numbers.
+  // The size of sixteen numbers in bytes.
   static constexpr int kBytes = kLanes * sizeof(Number);
 
-  // Where a row begins; the bytes to the next; whether rows of k numbers have no gaps.
+  // The start of a row, the bytes to the next one, and whether rows of k numbers are contiguous.
   const char* begin(int row) const { return reinterpret_cast<const char*>(data + row * stride); }
   std::ptrdiff_t bytes() const { return stride * static_cast<std::ptrdiff_t>(sizeof(Number)); }
   bool is_gapless(int k) const { return stride == k; }

@@ -1,4 +1,4 @@
-// Products with matrices of halves.
+// Products with f16 and bf16 matrices.
 #include "products.h"
 #include "weights.h"
 

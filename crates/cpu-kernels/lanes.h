@@ -1,4 +1,4 @@
-// Vectors of numbers, and what a product writes with them.
+// Vectors of numbers, and the output of a product.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ constexpr int kLanes = 16;
 typedef float Lanes __attribute__((vector_size(4 * kLanes)));
 typedef float Quarter __attribute__((vector_size(16)));
 
-// All of a product but the right side: c = alpha * a * (the right side) + beta * c, where a is [m, k] and c is [m, n], row-major.
+// All of a product but the right operand: c = alpha * a * (the right operand) + beta * c, where a is [m, k] and c is
+// [m, n], row-major.
 struct Product {
   int m, n, k;
   float alpha, beta;
@@ -26,11 +27,11 @@ struct Product {
 
   INLINE void put(int row, int column, float sum) const {
     float& out = c[static_cast<std::ptrdiff_t>(row) * ldc + column];
-    // What was never written must not matter.
+    // With beta = 0, c may be uninitialized.
     out = beta == 0.0f ? alpha * sum : alpha * sum + beta * out;
   }
 
-  // Four sums of a row, for columns that are `apart` from one to the next.
+  // Writes four sums of a row, to columns with a stride of `apart`.
   INLINE void put(int row, int column, Quarter sums, int apart) const {
     if (beta == 0.0f) {
       float* const out = &c[static_cast<std::ptrdiff_t>(row) * ldc + column];
@@ -42,7 +43,7 @@ struct Product {
   }
 };
 
-// Up to kLanes numbers, and zeros.
+// Loads up to kLanes numbers, padded with zeros.
 INLINE void load(Lanes& lanes, const float* from, int count) {
   if (count >= kLanes) {
     std::memcpy(&lanes, from, sizeof lanes);
@@ -52,7 +53,7 @@ INLINE void load(Lanes& lanes, const float* from, int count) {
   }
 }
 
-// Sixteen numbers in registers of W: a compiler that has to cut larger vectors itself moves them through memory.
+// Sixteen numbers in registers of width W. A compiler that splits larger vectors itself moves them through memory.
 template <int W>
 struct Sixteen {
   typedef float Register __attribute__((vector_size(4 * W)));
@@ -61,7 +62,7 @@ struct Sixteen {
   static constexpr int kParts = kLanes / W;
   Register parts[kParts];
 
-  // Up to kLanes numbers, and zeros.
+  // Loads up to kLanes numbers, padded with zeros.
   INLINE void load(const float* from, int count) {
     float padded[kLanes];
     if (count < kLanes) {
@@ -71,7 +72,7 @@ struct Sixteen {
     UNROLL for (int part = 0; part < kParts; ++part) std::memcpy(&parts[part], from + part * W, sizeof(Register));
   }
 
-  // The first `count` of them.
+  // Stores the first `count` numbers.
   INLINE void store(float* to, int count) const {
     if (count < kLanes) {
       std::memcpy(to, parts, static_cast<std::size_t>(count) * sizeof(float));
@@ -85,7 +86,7 @@ struct Sixteen {
   }
 };
 
-// The first two steps of a sum, the same whatever the registers.
+// The first two steps of a sum, identical for all register widths.
 INLINE Quarter fold(const Sixteen<4>& x) { return (x.parts[0] + x.parts[2]) + (x.parts[1] + x.parts[3]); }
 
 template <class Eight>
@@ -106,7 +107,7 @@ INLINE float sum_of(const Sixteen<W>& lanes) {
   return (x[0] + x[2]) + (x[1] + x[3]);
 }
 
-// a with its rows in one piece: itself, or a copy in `memory`.
+// Returns a with contiguous rows: a itself, or a copy in `memory`.
 inline const float* by_row(std::vector<float>& memory, int m, int k, const float* a, int stride, int step) {
   if (step == 1) return a;
   memory.resize(static_cast<std::size_t>(m) * k);

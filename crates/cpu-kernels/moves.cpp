@@ -1,4 +1,5 @@
-// MLX's operations that put the keys and values of a single row where they belong, as one: `concatenate` of runs, and `slice_update` with them.
+// MLX operations that store the keys and values of a single row, fused: `concatenate` of runs, and `slice_update` with
+// the result.
 #include "moves.h"
 
 #include <utility>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr const char* kConcatenate = "Concatenate";
 
-// The parts that become one row of numbers if these arrays are concatenated, if each is a run.
+// Returns the runs that these arrays are, if concatenating them gives one row of numbers.
 std::vector<Part> runs_of(const std::vector<array>& arrays, int axis, const StreamOrDevice& s) {
   std::vector<Part> runs;
   const Shape& first = arrays.front().shape();
@@ -37,7 +38,7 @@ bool is_within(const Shape& start, const Shape& stop, const Shape& steps, const 
   return true;
 }
 
-// Copies rows to their places in `out`, from `start` on.
+// Copies rows to their positions in `out`, beginning at `start`.
 void write(const Operand& rows, const Shape& start, const Operand& out) {
   const int last = out.ndim() - 1;
   const std::ptrdiff_t length = rows.shape(last), count = static_cast<std::ptrdiff_t>(rows.size()) / length;
@@ -84,7 +85,7 @@ array slice_update(const array& src, const array& update, Shape start, Shape sto
     std::vector<array> inputs{src};
     inputs.insert(inputs.end(), update.inputs().begin(), update.inputs().end());
     const auto evaluation = [start, shape = update.shape(), maker](Operands inputs, const Operand& out) {
-      // In place, unless something else reads the source.
+      // Update in place, unless something else uses the source.
       if (const Operand& source = inputs[0]; source.data<float>() != out.data<float>()) {
         std::vector<float> copy;
         std::copy_n(rows_of(source, copy), source.size(), out.data<float>());

@@ -1,5 +1,5 @@
-// Where the numbers of views lie in what they are views of, while nothing is computed yet: an operation of ours reads them there, and a step of one row
-// needs no operation that moves them.
+// The positions of views in the arrays that they view, before anything is computed. Our operations read the numbers
+// there, so a step of one row needs no operations that move them.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,14 @@ namespace mlx::core {
 
 namespace {
 
-// A view of an array that is not computed yet. An evaluation takes it without the array, which is an input of its operation.
+// A view of an array that is not computed yet. An evaluation captures it without the array, which is an input of its
+// operation.
 class Place {
  public:
-  // Numbers one behind the other, of an array without gaps.
+  // Consecutive numbers of an array without gaps.
   static Place run(Shape shape, std::ptrdiff_t begin) { return {std::move(shape), begin}; }
 
-  // A window of an array, whose strides are not known yet.
+  // A window of an array with strides that are not known yet.
   static Place window(Shape shape, Shape start) { return {std::move(shape), std::move(start)}; }
 
   Operand in(const Operand& whole) const {
@@ -37,7 +38,7 @@ class Place {
   std::variant<std::ptrdiff_t, Shape> from_;
 };
 
-// A part of an array.
+// A view and the array that it views.
 struct Part {
   array of;
   Place place;
@@ -47,7 +48,7 @@ inline bool are_ones(Shape::const_iterator begin, Shape::const_iterator end) {
   return std::all_of(begin, end, [](auto length) { return length == 1; });
 }
 
-// The axis along which parts were split off, and where one begins there.
+// Returns the axis along which an array was split, and the start of a part on it.
 inline std::pair<int, int> begin_of_part(const array& part) {
   const Shape &shape = part.shape(), &whole = part.inputs()[0].shape();
   const auto axis = static_cast<int>(std::mismatch(shape.begin(), shape.end(), whole.begin()).first - shape.begin());
@@ -59,7 +60,7 @@ inline std::pair<int, int> begin_of_part(const array& part) {
   return {axis, begin};
 }
 
-// Numbers one behind the other in what an operation of ours will make.
+// Consecutive numbers in the result of a pending operation of ours.
 struct Run {
   array of;
   std::ptrdiff_t begin = 0;
@@ -67,7 +68,7 @@ struct Run {
   Part part(Shape shape) const { return {of, Place::run(std::move(shape), begin)}; }
 };
 
-// Where all numbers of `a` lie, if that is such a run.
+// Returns the run that contains all numbers of `a`, if there is one.
 inline std::optional<Run> run_of(const array& a) {
   if (pending(a)) return Run{a};
   const bool is_part = is_pending(a, "Split");
@@ -82,7 +83,7 @@ inline std::optional<Run> run_of(const array& a) {
   return run;
 }
 
-// What slices and parts were cut out of, and where they begin there.
+// The array that slices and parts are cut from, and their start in it.
 struct Window {
   array of;
   Shape start;
@@ -105,7 +106,8 @@ inline Window window_of(const array& a) {
   return {a, Shape(a.ndim(), 0)};
 }
 
-// Where an operation finds the numbers of `a`: in what it is a view of, if that is known, and otherwise in `a`.
+// Returns the view from which an operation reads the numbers of `a`: of the array that `a` is a view of, if that is
+// known, else of `a` itself.
 inline Part part_of(const array& a) {
   if (const auto run = run_of(a)) return run->part(a.shape());
   auto [of, start] = window_of(a);

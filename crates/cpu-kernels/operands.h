@@ -1,4 +1,4 @@
-// What an evaluation takes of arrays: where their numbers lie.
+// The data, shapes and strides of arrays during an evaluation.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 
 namespace mlx::core {
 
-// An array's numbers, which something else keeps. A second handle of the array would keep its memory in use, and MLX would not write in place any more;
-// a weak copy of it allocates twice, for each input of each operation.
+// The numbers of an array that another object keeps alive. A second handle of the array would count as a user, so that
+// MLX would no longer write in place. A weak copy of the array would take two allocations for each input of each
+// operation.
 class Operand {
  public:
   explicit Operand(array a)
@@ -38,7 +39,7 @@ class Operand {
   int ndim() const { return static_cast<int>(shape_.size()); }
   std::size_t size() const { return size_; }
   std::size_t itemsize() const { return item_; }
-  // Whether the numbers lie row by row without gaps.
+  // True if the numbers are row-major without gaps.
   bool has_no_gaps() const { return has_no_gaps_; }
 
  private:
@@ -53,14 +54,14 @@ using Operands = std::span<const Operand>;
 
 namespace {
 
-// The strides of numbers that lie row by row without gaps.
+// Returns the strides of a row-major array without gaps.
 inline Strides strides_of(const Shape& shape) {
   Strides strides(shape.size(), 1);
   for (int axis = static_cast<int>(shape.size()) - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * shape[axis + 1];
   return strides;
 }
 
-// A row, wherever it lies; `copy` holds it if its numbers are not one behind the other.
+// Returns a row of any layout. `copy` stores it if its numbers are not contiguous.
 inline const float* row_of(const Operand& a, std::ptrdiff_t row, std::vector<float>& copy) {
   const std::ptrdiff_t length = a.shape(-1), step = a.stride(-1);
   const float* from = a.data<float>();
@@ -71,7 +72,8 @@ inline const float* row_of(const Operand& a, std::ptrdiff_t row, std::vector<flo
   return copy.data();
 }
 
-// All rows, one behind the other; `copy` holds them if they do not lie so. MLX's own way to have them so costs a step an operation.
+// Returns all rows, contiguous. `copy` stores them if they are not contiguous already. MLX's own way would take an
+// extra operation.
 inline const float* rows_of(const Operand& a, std::vector<float>& copy) {
   if (a.has_no_gaps()) return a.data<float>();
   const std::ptrdiff_t length = a.shape(-1), rows = static_cast<std::ptrdiff_t>(a.size()) / length;
@@ -84,7 +86,7 @@ inline const float* rows_of(const Operand& a, std::vector<float>& copy) {
   return copy.data();
 }
 
-// Memory for numbers that are needed during an evaluation only.
+// Memory for temporary numbers of an evaluation.
 class Room {
  public:
   explicit Room(const Shape& shape) : numbers_(new float[Operand(nullptr, shape, strides_of(shape)).size()]), operand_(numbers_.get(), shape, strides_of(shape)) {}

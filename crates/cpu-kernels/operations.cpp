@@ -1,5 +1,5 @@
-// MLX operations that run on the functions of pointwise.cpp and on all cores. As with the product, these definitions stand ahead of
-// libmlx.so's in the search order; what they do not do themselves, they hand on to those.
+// MLX operations that use the functions of pointwise.cpp and all cores. As with the product, these definitions precede
+// those of libmlx.so in the search order. They forward the cases that they do not handle to libmlx.so.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -20,14 +20,14 @@ namespace mlx::core {
 
 namespace {
 
-// Makes of a row in one place one of the same length in another.
+// Computes a row from another one of the same length.
 using RowFunction = void(const float*, float*, std::ptrdiff_t);
 
-// Calls `run(row, copy)` for all rows of what has the shape of `a`, on all cores where it is worth it.
+// Calls `run(row, copy)` for all rows of an array with the shape of `a`, in parallel if there is enough work.
 template <class Run>
 void for_rows(const Operand& a, const Run& run) {
   const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(a.size()) / a.shape(-1);
-  // A block is worth handing to another thread from some microseconds on.
+  // A block should take at least some microseconds to be worth another thread.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
   const std::ptrdiff_t most = std::min<std::ptrdiff_t>(count, 64);
   const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(a.size()) / kWorthSharing, 1, most);
@@ -50,7 +50,7 @@ array row_operation(const array& a, const StreamOrDevice& s, const char* name, R
   return operation(name, a.shape(), {a}, s, evaluation, Kind::kOfRows, true);
 }
 
-// Whether an array will be this function of rows, and has not been computed yet.
+// Returns true if an array is the pending result of this row operation.
 bool is_row_operation(const array& a, const char* name) {
   const Maker found = pending(a, Kind::kOfRows);
   return found != nullptr && std::strcmp(found->name(), name) == 0;
@@ -62,7 +62,7 @@ bool may_be_one(const array& a, const array& b, const StreamOrDevice& s) {
 
 constexpr const char *kSigmoid = "Sigmoid", *kSilu = "Silu";
 
-// gate * sigmoid(gate) * up. Halves of one array are read there: a step needs no operation that cuts it.
+// gate * sigmoid(gate) * up. Two halves of one array are read there, so that a step needs no operation to split it.
 array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
   const Part of_gate = part_of(gate), of_up = part_of(up);
   const auto evaluation = [gate = of_gate.place, up = of_up.place](Operands inputs, const Operand& out) {
@@ -77,7 +77,7 @@ array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
   return operation("GatedSilu", gate.shape(), std::move(inputs), s, evaluation, Kind::kOfRows);
 }
 
-// A product of a single row, and another row added.
+// A product of a single row, plus another row.
 array product_plus(const array& product, const array& row, const StreamOrDevice& s) {
   std::vector<array> inputs = product.inputs();
   inputs.push_back(row);
@@ -93,7 +93,7 @@ array product_plus(const array& product, const array& row, const StreamOrDevice&
 
 }  // namespace
 
-// The gate of a feed-forward block becomes one operation as it is written down: x * sigmoid(x), then that times another factor.
+// Fuses the gate of a feed-forward block while the graph is built: x * sigmoid(x), then that times another factor.
 array multiply(const array& a, const array& b, StreamOrDevice s) {
   if (may_be_one(a, b, s)) {
     if (is_row_operation(b, kSigmoid) && b.inputs()[0].id() == a.id()) return row_operation(a, s, kSilu, silu_row);
@@ -103,7 +103,7 @@ array multiply(const array& a, const array& b, StreamOrDevice s) {
   return others(a, b, s);
 }
 
-// What is added to a product of a single row, such as a residual connection, becomes part of the product.
+// Fuses an addition to a product of a single row, such as a residual connection, into the product.
 array add(const array& a, const array& b, StreamOrDevice s) {
   if (may_be_one(a, b, s) && is_one_row(a)) {
     if (pending(b, Kind::kProduct)) return product_plus(b, a, s);

@@ -1,4 +1,4 @@
-// What our definitions of MLX operations have in common.
+// Shared code of our definitions of MLX operations.
 #pragma once
 
 #include <dlfcn.h>
@@ -23,12 +23,12 @@ namespace mlx::core {
 
 namespace {
 
-// Whether an operation on this array may be ours.
+// Returns true if our operations support this array.
 inline bool is_ours(const array& a, const StreamOrDevice& s) {
   return a.dtype() == float32 && a.ndim() > 0 && a.size() > 0 && to_stream(s).device == Device::cpu;
 }
 
-// The definition behind ours.
+// Returns the definition that ours replaces.
 template <class Function>
 Function* next(Function* ours) {
   Dl_info info{};
@@ -39,20 +39,22 @@ Function* next(Function* ours) {
 
 }  // namespace
 
-// Computes the last argument, which lies row by row without gaps, from the inputs.
+// Computes the last argument, which is row-major without gaps, from the inputs.
 using Evaluation = std::function<void(Operands, const Operand&)>;
 
-// What may become of an operation before it is computed. Handing one over takes longer than the work on a single row, so a step of one row has as few
-// as can be. Who else reads the result is not known then: if something does, it is computed again.
+// The possible fusions of an operation before it is computed. Scheduling an operation takes longer than computing it
+// for a single row, so a step of one row should have as few as possible. Other users of the result are not known then.
+// If there are any, it is computed twice.
 enum class Kind {
   kOther,
-  // Short work on each row: a product of a single row does it itself.
+  // Cheap row-wise work. A product of a single row computes it itself.
   kOfRows,
-  // A product: what is added to its single row, it adds itself. Nothing else may read what it was added to, or the product is computed twice.
+  // A product. It adds what is added to its single row itself. If anything else uses the unfused product, it is
+  // computed twice.
   kProduct,
 };
 
-// An operation whose result is memory in f32, row by row without gaps.
+// An operation with an f32 result, row-major without gaps.
 class Operation : public UnaryPrimitive {
  public:
   Operation(Stream stream, const char* name, Shape shape, Evaluation evaluation, Kind kind, bool in_place)
@@ -71,8 +73,8 @@ class Operation : public UnaryPrimitive {
     auto task = [self = out.primitive_ptr(), operands = std::vector<Operand>(inputs.begin(), inputs.end()), out = Operand(out)] {
       static_cast<const Operation&>(*self).evaluation_(operands, out);
     };
-    // While too many dispatches that the encoder counts are pending, MLX lets the thread that hands over wait, which bounds memory. Small results need
-    // no such bound, and each wait interrupts the step's thread, too.
+    // When too many dispatches that the encoder counts are pending, MLX blocks the scheduling thread, which bounds
+    // memory. Small results need no such bound, and each wait interrupts the thread of the step too.
     constexpr std::size_t kCounted = 1 << 18;
     if (out.nbytes() < kCounted) {
       scheduler::enqueue(stream(), std::move(task));
@@ -101,7 +103,7 @@ class Operation : public UnaryPrimitive {
 
 namespace {
 
-// With `in_place`, the result may take the memory of the first input.
+// With `in_place`, the result may reuse the memory of the first input.
 inline array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation,
                        Kind kind = Kind::kOther, bool in_place = false) {
   auto primitive = std::make_shared<Operation>(to_stream(s), name, shape, std::move(evaluation), kind, in_place);
@@ -110,10 +112,11 @@ inline array operation(const char* name, Shape shape, std::vector<array> inputs,
 
 inline bool is_pending(const array& a) { return a.status() == array::Status::unscheduled && a.has_primitive(); }
 
-// Whether an array will be made by an operation of MLX with this name, and has not been computed yet. The types of most are not known outside of MLX.
+// Returns true if an array is the pending result of MLX's operation with this name. Most operation types are private to
+// MLX.
 inline bool is_pending(const array& a, const char* name) { return is_pending(a) && std::strcmp(a.primitive().name(), name) == 0; }
 
-// The operation of ours that an array is still to be made by, if there is one.
+// Returns our operation whose pending result an array is, if there is one.
 using Maker = std::shared_ptr<const Operation>;
 
 inline Maker pending(const array& a) {

@@ -1,5 +1,5 @@
-// How packed rows are read: see formats.h. With registers of sixteen numbers, those of up to 5 bits are looked up in a table of the group's
-// values, which is a register.
+// Readers for packed rows: see formats.h. With 16-lane registers, codes of up to 5 bits are looked up in a register
+// that holds a table of the group's values.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// A float of 8 bits: sign, four of the exponent, three of the fraction, no infinity; and a power of two.
+// An 8-bit float (one sign bit, four exponent bits, three fraction bits, no infinity), and a power of two.
 struct E4m3 {
   std::uint8_t bits;
 };
@@ -18,15 +18,15 @@ struct Exponent {
   std::uint8_t bits;
 };
 
-// The numbers whose bits are in lanes.
+// Converts numbers from the bits in the lanes.
 template <int W, class Number>
 INLINE Register<W> number_of(const Word<W>& bits) {
   if constexpr (std::is_same_v<Number, Exponent>) {
-    // 2^-127 is too small for a whole fraction.
+    // 2^-127 is a subnormal f32.
     return with_bits_of<Register<W>>(bits << 23 | (with_bits_of<Word<W>>(bits == 0) & 0x00400000));
   } else {
     const Word<W> size = bits & 0x7f;
-    // As bits of an f32, the exponent is 120 too small.
+    // As f32 bits, the exponent is too small by 120.
     const Register<W> number = with_bits_of<Register<W>>(size << 20) * 0x1p120f;
     const Word<W> nan = with_bits_of<Word<W>>(size == 0x7f) & 0x7fc00000;
     return with_bits_of<Register<W>>(with_bits_of<Word<W>>(number) | (bits & 0x80) << 24 | nan);
@@ -43,8 +43,9 @@ INLINE Register<W> widened(const Exponent* from) {
   return number_of<W, Exponent>(lanes_of<W>(&from->bits));
 }
 
-// Scales or biases of C rows, from the place `begin` on, each row's `apart` places behind those of the one before: `count` of each, and as many of
-// those behind them, of `all`, as fill the last sixteen.
+// Converts scales or biases of C rows to f32. `begin` is the index of the first row's first scale, and `apart` the
+// stride between rows. Writes `count` scales per row, rounded up to a multiple of sixteen with those that follow, up to
+// index `all`.
 template <int W, int C, class Number>
 INLINE void widen(const void* from, std::ptrdiff_t begin, std::ptrdiff_t apart, std::ptrdiff_t all, float* to, std::ptrdiff_t count) {
   for (int j = 0; j < C; ++j, begin += apart)
@@ -63,7 +64,7 @@ INLINE void widen(Scale scale, const void* from, std::ptrdiff_t begin, std::ptrd
   }
 }
 
-// Sixteen bytes of memory, as often as a register holds them.
+// Loads sixteen bytes and repeats them to fill a register.
 template <int W>
 INLINE Word<W> repeated(const std::uint8_t* from) {
 #if defined(__x86_64__) && !defined(__clang__)
@@ -79,12 +80,13 @@ INLINE Word<W> repeated(const std::uint8_t* from) {
   return words;
 }
 
-// Lane i gets the bits of the numbers that begin at bit i * Bits + Rest of the sixteen bytes that every part of the register has.
+// Gives lane i the number that begins at bit i * Bits + Rest of sixteen bytes. Every 128-bit part of the register holds
+// these bytes.
 template <int W, int Bits, int Rest, std::size_t... Byte, std::size_t... Lane>
 INLINE Word<W> apart(const Word<W>& words, std::index_sequence<Byte...>, std::index_sequence<Lane...>) {
   typedef std::uint8_t Bytes __attribute__((vector_size(4 * W)));
   const Bytes bytes = with_bits_of<Bytes>(words);
-  // Two bytes hold a number; the other two of the lane are not needed.
+  // Two bytes contain a number. The other two bytes of the lane are not needed.
   const Bytes pairs =
       __builtin_shufflevector(bytes, bytes, static_cast<int>(Byte / 16 * 16 + std::min<std::size_t>(15, (Byte / 4 * Bits + Rest) / 8 + Byte % 2))...);
   return with_bits_of<Word<W>>(pairs) >> Word<W>{static_cast<std::uint32_t>((Lane * Bits + Rest) % 8)...};
@@ -95,7 +97,8 @@ INLINE Word<W> shifted(const Word<W>& words, std::index_sequence<Lane...>) {
   return words >> Word<W>{static_cast<std::uint32_t>(Lane * Bits)...};
 }
 
-// Of sixteen numbers of `Bits` bits that begin at a byte, W from the First on: in lanes, in the lowest bits; above them may be anything.
+// Returns W of sixteen numbers of `Bits` bits, beginning with number First. The sixteen start at a byte boundary. Each
+// number is in the lowest bits of its lane; the higher bits are undefined.
 template <int W, int Bits, int First>
 INLINE Word<W> codes(const std::uint8_t* from) {
   constexpr auto lanes = std::make_index_sequence<W>();
@@ -111,7 +114,8 @@ INLINE Word<W> codes(const std::uint8_t* from) {
   }
 }
 
-// Of sixteen numbers of 4 bits, the first eight in the even lanes and the others in the odd ones: one shift of pairs of lanes.
+// Returns sixteen 4-bit numbers, the first eight in the even lanes and the others in the odd lanes, with one shift of
+// pairs of lanes.
 INLINE Word<16> spread_codes(const std::uint8_t* from) {
   typedef std::uint64_t Pairs __attribute__((vector_size(64)));
   std::uint64_t eight_bytes;
@@ -119,7 +123,7 @@ INLINE Word<16> spread_codes(const std::uint8_t* from) {
   return with_bits_of<Word<16>>((Pairs{} + eight_bytes) >> Pairs{0, 4, 8, 12, 16, 20, 24, 28});
 }
 
-// The entries of a table that the lowest bits of the lanes name: as many of these as it takes.
+// Looks up the lanes in a table. Only the bits that index the table are used.
 template <int W>
 INLINE Register<W> entries(const Register<W>& table, const Word<W>& lanes) {
 #if defined(__clang__)
@@ -148,12 +152,12 @@ INLINE Register<W> counted(int first, int mask, std::index_sequence<I...>) {
   return Register<W>{static_cast<float>((first + static_cast<int>(I)) & mask)...};
 }
 
-// The values of a group in affine packing: scale * code + bias, rounded as MLX does.
+// The values of a group with affine packing: scale * code + bias, rounded like MLX does.
 template <int W, int Bits>
 struct Affine {
   static constexpr bool kTable = W == 16 && Bits <= 5;
   static constexpr int kMask = (1 << Bits) - 1;
-  // The first two entries of the table; or the scale and the bias.
+  // The first two parts of the table, or the scale and the bias.
   Register<W> one, other;
 
   INLINE void enter(const float* scale, const float* bias) {
@@ -172,7 +176,7 @@ struct Affine {
     const Word<W> lanes = codes<W, Bits, First>(from);
     if constexpr (kTable && Bits == 5) return entries<W>(one, other, lanes);
     if constexpr (kTable) return entries<W>(one, lanes);
-    // Bytes are widened with zeros above them.
+    // Bytes are zero-extended.
     const Word<W> code = Bits == 8 ? lanes : lanes & kMask;
     return rounded(__builtin_convertvector(with_bits_of<Signed<W>>(code), Register<W>) * one) + other;
   }
@@ -180,7 +184,7 @@ struct Affine {
   INLINE Register<W> read_spread(const std::uint8_t* from) const { return entries<W>(one, spread_codes(from)); }
 };
 
-// Floats of 4 bits, times a scale: sign, two bits of the exponent, one of the fraction.
+// 4-bit floats times a scale: one sign bit, two exponent bits, one fraction bit.
 template <int W>
 struct Float4 {
   Register<W> sizes;
@@ -200,7 +204,7 @@ struct Float4 {
     const Word<W> lanes = codes<W, 4, First>(from), sign = lanes << 28 & 0x80000000;
     if constexpr (W == 16) return entries<W>(sizes, lanes);
     if constexpr (W == 8) return with_bits_of<Register<W>>(with_bits_of<Word<W>>(entries<W>(sizes, lanes)) ^ sign);
-    // As bits of an f32, the exponent is 126 too small.
+    // As f32 bits, the exponent is too small by 126.
     const Register<W> size = with_bits_of<Register<W>>((lanes & 7) << 22) * 0x1p126f;
     return with_bits_of<Register<W>>(with_bits_of<Word<W>>(size) | sign) * sizes;
   }
@@ -208,7 +212,7 @@ struct Float4 {
   INLINE Register<W> read_spread(const std::uint8_t* from) const { return entries<W>(sizes, spread_codes(from)); }
 };
 
-// Floats of 8 bits, times a scale.
+// 8-bit floats times a scale.
 template <int W>
 struct Float8 {
   Register<W> factor;
@@ -221,14 +225,14 @@ struct Float8 {
   }
 };
 
-// Memory of this thread for so many floats, until it is asked for again.
+// Returns thread-local memory for `count` floats. It is valid until the next call.
 inline float* scratch(std::size_t count) {
   thread_local std::vector<float> memory;
   if (memory.size() < count) memory.resize(count);
   return memory.data();
 }
 
-// Rows whose numbers have `Bits` bits and are read by a Values<W>.
+// Packed rows of `Bits` bits per number, decoded by a Values<W>.
 template <int Bits, template <int> class Values>
 struct Packed {
   const PackedMatrix& matrix;
@@ -245,7 +249,7 @@ struct Packed {
   template <int W, int C>
   struct Panel {
     int group;
-    // Of a row; and the room for the scales of one.
+    // The number of groups of a row, and the space for the scales of one row.
     std::ptrdiff_t groups, room;
     const std::uint8_t* rows[C];
     const float *scales, *biases;
@@ -261,7 +265,7 @@ struct Packed {
       widen<W, C>(b.scale, b.scales, begin, step, all, to, groups);
       if (b.biases != nullptr) widen<W, C>(b.scale, b.biases, begin, step, all, to + C * room, groups);
       UNROLL for (int j = 0; j < C; ++j) rows[j] = b.words + (row + j * apart) * bytes;
-      // Nothing lies beyond the last row.
+      // A load must not read past the last row, so that row is copied.
       if (row + (C - 1) * apart == b.n - 1) {
         std::uint8_t* copy = reinterpret_cast<std::uint8_t*>(to + 2 * C * room);
         std::memcpy(copy, rows[C - 1], bytes);

@@ -1,5 +1,5 @@
-// The exponential and what is made of it, a register at a time. MLX's CPU backend computes them one by one, with a call of the
-// C library for every step of the polynomial. The bits of a row depend on its numbers and its length alone.
+// The exponential and functions based on it, one register at a time. MLX's CPU backend computes numbers one by one, and
+// calls the C library for every step of the polynomial. The bits of a row depend only on its numbers and its length.
 #include "pointwise.h"
 
 #include <cmath>
@@ -12,14 +12,14 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x: x = n ln 2 + r with |r| <= ln(2) / 2, and e^r by the polynomial of Moshier's Cephes library.
-// Below -87.3, where results would lose digits, it is 0, above 88 infinite.
+// e^x: x = n ln 2 + r with |r| <= ln(2) / 2, and e^r by the polynomial of Moshier's Cephes library. Below -87.3, where
+// results would lose digits, it is 0; above 88 it is infinite.
 template <class Register>
 INLINE Register exponential(const Register& x) {
   constexpr float kLeast = -87.3f, kMost = 88.0f;
-  // Adding and taking away 1.5 * 2^23 rounds to whole numbers.
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer.
   constexpr float kRounder = 12582912.0f, kLog2E = 1.44269504f;
-  // ln 2 in two parts, of which the first has few digits, so that n times it is exact.
+  // ln 2 in two parts. The first has few digits, so that n times it is exact.
   constexpr float kLn2 = 0.693359375f, kLn2Rest = -2.12194440e-4f;
   const Register bounded = x < kLeast ? Register{} + kLeast : (x > kMost ? Register{} + kMost : x);
   const Register n = (bounded * kLog2E + kRounder) - kRounder;
@@ -49,7 +49,7 @@ INLINE Register sigmoid(const Register& x) {
   return x < 0.0f ? below : 1.0f - below;
 }
 
-// Near zero by a polynomial of Cephes, since the difference of the other way would lose digits there.
+// Near zero this uses a polynomial of Cephes, since the formula with exponentials would cancel digits there.
 template <class Register>
 INLINE Register hyperbolic_tangent(const Register& x) {
   const Register size = magnitude(x), square = x * x;
@@ -62,7 +62,7 @@ INLINE Register hyperbolic_tangent(const Register& x) {
   return size < 0.625f ? near : (x < 0.0f ? -far : far);
 }
 
-// `each(x, i, filled)` of every sixteen numbers; where fewer are left, the others are `filler`.
+// Calls `each(x, i, filled)` for every sixteen numbers. The last sixteen are padded with `filler`.
 template <int W, class Each>
 INLINE void by_sixteen(const float* from, std::ptrdiff_t count, float filler, const Each& each) {
   std::ptrdiff_t i = 0;
@@ -78,7 +78,7 @@ INLINE void by_sixteen(const float* from, std::ptrdiff_t count, float filler, co
   each(x, i, static_cast<int>(count - i));
 }
 
-// What `function` makes of every register of x, to `to`.
+// Applies `function` to every register of x and stores the result to `to`.
 template <int W, class Function>
 INLINE void write(float* to, const Sixteen<W>& x, int filled, const Function& function) {
   Sixteen<W> y;

@@ -1,10 +1,10 @@
-// Read before every file of mlx-c, and before its headers when the Rust bindings are made. It closes the gaps between mlx-c,
-// which is written for Apple's compilers, and what mlx-rs expects of it, on Linux.
+// Included before every source of mlx-c, and before its headers when the Rust bindings are generated. It makes mlx-c,
+// which is written for Apple's compilers, provide what mlx-rs expects on Linux.
 #pragma once
 
 #ifdef __cplusplus
 
-// mlx-c words a few messages with std::format, which libstdc++ has from version 13 on. All of them use plain `{}` alone.
+// mlx-c formats a few messages with std::format, which libstdc++ has since version 13. They all use only plain `{}`.
 #include <version>
 #ifdef __cpp_lib_format
 #include <format>
@@ -28,17 +28,17 @@ string format(string_view text, const First& first, const Rest&... rest) {
 
 #endif
 
-// mlx-c offers its f16 and bf16 accessors on Arm alone (mlx/c/half.h), but mlx-rs calls them everywhere.
+// mlx-c offers its f16 and bf16 accessors only on Arm (mlx/c/half.h), but mlx-rs calls them everywhere.
 #ifndef __aarch64__
 #define HAS_FLOAT16
 #define HAS_BFLOAT16
 #ifdef __cplusplus
-// The very types MLX stores, so that the accessors are instantiated for its own dtypes.
+// MLX's own types, so that the accessors are instantiated for its dtypes.
 #include "mlx/types/half_types.h"
 using mlx::core::bfloat16_t;
 using mlx::core::float16_t;
 #else
-// bindgen turns these into the types that mlx-rs converts from and to: `__BindgenFloat16` and `u16`.
+// bindgen maps these to the types that mlx-rs converts from and to: `__BindgenFloat16` and `u16`.
 typedef _Float16 float16_t;
 typedef unsigned short bfloat16_t;
 #endif

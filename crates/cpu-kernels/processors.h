@@ -1,4 +1,5 @@
-// How many processors this process may use: those of its affinity mask, and no more than the quota of its control groups.
+// The number of processors that this process may use: those of its affinity mask, limited by the quota of its control
+// groups.
 #pragma once
 
 #include <sched.h>
@@ -9,14 +10,14 @@
 #include <string>
 #include <thread>
 
-// The quota in the file `cpu.max` of one control group (version 2), in processors; `none` where there is none.
+// Returns the quota in the `cpu.max` file of a control group (version 2), in processors; `none` if it has none.
 inline double quota_of(const std::string& group, double none) {
   std::ifstream file("/sys/fs/cgroup" + group + "/cpu.max");
   double quota = 0, period = 0;
   return file >> quota >> period && quota > 0 && period > 0 ? quota / period : none;
 }
 
-// The smallest quota of this process's group and the groups around it.
+// Returns the smallest quota of this process's group and its parent groups.
 inline double smallest_quota(double none) {
   std::ifstream file("/proc/self/cgroup");
   double smallest = none;

@@ -1,4 +1,4 @@
-// A matrix of weights in any format on the right of a product: the way for few rows, for some, and for many.
+// Products with a weight matrix in any format, with separate code for few, some and many rows.
 #pragma once
 
 #include "blas.h"
@@ -7,12 +7,13 @@
 
 namespace {
 
-// So many numbers of b are unpacked at a time where a has many rows: the cache holds them while they are multiplied.
+// The number of weights that are unpacked at a time if a has many rows. They stay in the cache while they are
+// multiplied.
 constexpr int kUnpacked = 1 << 18;
 
 template <class Format>
 struct Unpack {
-  // The rows from `begin` to `end` as f32, one behind the other.
+  // Writes the rows from `begin` to `end` as contiguous f32.
   template <int W>
   INLINE static void run(const Format& b, int k, int begin, int end, float* to) {
     for (int row = begin; row < end; ++row, to += k) {
@@ -29,7 +30,7 @@ struct Unpack {
   }
 };
 
-// How the columns are cut depends on the shape alone, and so do the bits.
+// The split of the columns depends only on the shape, and so do the bits.
 template <class Format>
 void many_rows(const Product& p, const Format& b) {
   constexpr double kWorthSharing = 1 << 20;

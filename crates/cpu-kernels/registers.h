@@ -1,4 +1,4 @@
-// Code for each generation of processors, by the width of its registers; the right one is chosen when it runs.
+// Code for each processor generation, by register width, selected at run time.
 #pragma once
 
 #include <cstdlib>
@@ -17,8 +17,9 @@
 
 namespace {
 
-// How many numbers a register of this processor holds, as far as code for it is compiled: 16 of x86-64-v4, 8 of v3, 4 of any. The
-// environment's MLX_REGISTER_WIDTH asks for fewer, so that one processor can check the code for others.
+// Returns the number of floats per register on this processor, as far as code is compiled for it: 16 for x86-64-v4, 8
+// for v3, else 4. The environment variable MLX_REGISTER_WIDTH lowers it, so that one processor can test the code for
+// others.
 inline int register_width() {
 #if defined(__x86_64__) && !defined(__clang__)
   static const int width = [] {
@@ -51,7 +52,7 @@ V4 void run_v4(const Arguments&... arguments) {
   Kernel::template run<16>(arguments...);
 }
 
-// Calls Kernel::run<W>, compiled for this processor and the width W of its registers.
+// Calls Kernel::run<W>, compiled for this processor and its register width W.
 template <class Kernel, class... Arguments>
 INLINE void for_this_cpu(const Arguments&... arguments) {
   switch (register_width()) {

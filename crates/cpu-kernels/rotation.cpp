@@ -1,4 +1,4 @@
-// MLX's rotary embedding of rows at positions of their own, in f32, as one operation: MLX's CPU backend takes about fifteen.
+// MLX's rotary embedding of rows with a position each, in f32, as one operation. MLX's CPU backend takes about fifteen.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace mlx::core {
 
 namespace {
 
-// What the angles depend on, and cosines and sines of all pairs of all rows.
+// The inputs of the angles, and the cosines and sines of all pairs of all rows.
 struct Angles {
   std::vector<std::int32_t> positions;
   std::vector<float> frequencies;
@@ -24,7 +24,7 @@ struct Angles {
   std::vector<float> cosines, sines;
 
   bool are_of(const std::vector<std::int32_t>& at, const std::vector<float>& with, float scaled) const {
-    // As bits: a NaN is the same NaN.
+    // Compared as bits, so that NaN equals itself.
     return positions == at && scale == scaled && frequencies.size() == with.size() &&
            std::memcmp(frequencies.data(), with.data(), with.size() * sizeof(float)) == 0;
   }
@@ -42,7 +42,8 @@ struct Angles {
   }
 };
 
-// The layers of a pass ask for the same angles one after the other; some models have layers of two kinds.
+// Returns cached angles. The layers of a pass request the same angles one after the other, and some models have two
+// kinds of layers.
 const Angles& angles_of(std::vector<std::int32_t> positions, std::vector<float> frequencies, float scale) {
   thread_local Angles kept[2];
   thread_local int oldest = 0;
@@ -57,7 +58,7 @@ const Angles& angles_of(std::vector<std::int32_t> positions, std::vector<float> 
   return angles;
 }
 
-// A head of `size` numbers, of which the first `2 * pairs` rotate.
+// Rotates the first `2 * pairs` numbers of a head with `size` numbers.
 struct Rotate {
   template <int W>
   INLINE static void run(const float* from, float* to, int pairs, int size, bool traditional, const float* cosines, const float* sines) {
@@ -84,7 +85,7 @@ struct Rotate {
   }
 };
 
-// The frequency of each pair: e^(-i ln(base) / pairs), or one over what the checkpoint's own are given as.
+// Returns the frequency of each pair: e^(-i ln(base) / pairs), or the inverse of the checkpoint's own values.
 std::vector<float> frequencies_of(int pairs, float base, const Operand* given) {
   std::vector<float> frequencies(pairs);
   const float step = std::log(base) / static_cast<float>(pairs);
@@ -93,10 +94,10 @@ std::vector<float> frequencies_of(int pairs, float base, const Operand* given) {
   return frequencies;
 }
 
-// Rotates each row of heads [B, H, 1, D], wherever they lie, at its position.
+// Rotates each row of heads [B, H, 1, D], with any strides, to its position.
 void rotate(const Operand& heads, const Angles& angles, bool traditional, float* out) {
   const int rows = heads.shape(0), count = heads.shape(1), size = heads.shape(3), pairs = static_cast<int>(angles.frequencies.size());
-  // A block is worth handing to another thread from some microseconds on.
+  // A block should take at least some microseconds to be worth another thread.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
   const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(heads.size()) / kWorthSharing, 1, std::min(rows, 64));
   in_parallel(static_cast<int>(blocks), [&](int block) {

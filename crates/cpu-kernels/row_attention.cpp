@@ -1,5 +1,5 @@
-// MLX's attention for a single row of queries, in f32, as one operation: a decode step's. It has the bits of the operations that it stands for, since
-// it calls their kernels, so a row is the same whether it comes alone or in a prompt.
+// MLX's attention for a single row of queries, in f32, as one operation, as in a decode step. It calls the kernels of
+// the operations that it replaces and has their bits, so a row has the same result in a decode step and in a prompt.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ namespace mlx::core {
 
 namespace {
 
-// Keys or values [1, H, n, D], wherever their rows lie.
+// Keys or values [1, H, n, D], with any strides between rows.
 struct Heads {
   const float* data;
   std::ptrdiff_t by_head, by_position;
@@ -37,9 +37,9 @@ struct RowAttention {
 
   int group() const { return num_heads / num_kv_heads; }
 
-  // `query` holds the scaled queries one behind the other. A sink is a score without a value.
+  // `query` holds the scaled queries, contiguous. A sink is a score without a value.
   void run(const float* query, const Heads& keys, const Heads& values, const float* sinks, float* out) const {
-    // So many positions are worth handing to another thread.
+    // The number of positions per block for another thread.
     constexpr int kPositions = 512;
     const int rows = group(), blocks = (seen + kPositions - 1) / kPositions, stride = seen + (sinks == nullptr ? 0 : 1);
     std::vector<float> scores(static_cast<std::size_t>(num_heads) * stride);
@@ -62,7 +62,7 @@ struct RowAttention {
 
   template <class Block>
   void on_cores(int blocks, const Block& block) const {
-    // Below this a second thread does not pay.
+    // With less work, a second thread does not pay off.
     constexpr std::ptrdiff_t kWorthSharing = 16384;
     if (static_cast<std::ptrdiff_t>(num_kv_heads) * seen * size < kWorthSharing) {
       for (int i = 0; i < blocks; ++i) block(i);
@@ -79,7 +79,7 @@ bool is_one_row(const array& queries, const array& keys, const array& values, co
          (!sinks || (sinks->dtype() == float32 && sinks->ndim() == 1 && sinks->shape(0) == queries.shape(1)));
 }
 
-// Queries [1, H, 1, D], one behind the other, times `scale`.
+// Returns queries [1, H, 1, D], contiguous, times `scale`.
 std::vector<float> scaled(const Operand& queries, float scale) {
   std::vector<float> all, copy;
   all.reserve(queries.size());
@@ -94,7 +94,7 @@ struct Places {
   Place queries, keys, values;
 };
 
-// The inputs are what queries, keys and values lie in, and sinks [H] if there are some.
+// The inputs are the arrays that contain queries, keys and values, and optionally sinks [H].
 void attend(Operands inputs, const Places& places, float scale, float* out) {
   const Operand queries = places.queries.in(inputs[0]), keys = places.keys.in(inputs[1]), values = places.values.in(inputs[2]);
   std::vector<float> copy;
@@ -107,7 +107,7 @@ void attend(Operands inputs, const Places& places, float scale, float* out) {
 array fast::scaled_dot_product_attention(const array& queries, const array& keys, const array& values, const float scale,
                                          const std::string& mask_mode, std::optional<array> mask_arr, const std::optional<array>& sinks,
                                          bool force_fused, StreamOrDevice s) {
-  // A single row sees everything that there is.
+  // A single row attends to all positions, so a causal mask has no effect.
   const bool is_masked = mask_arr.has_value() || (!mask_mode.empty() && mask_mode != "causal");
   if (is_ours(queries, s) && !is_masked && is_one_row(queries, keys, values, sinks)) {
     const Part of_queries = part_of(queries), of_keys = part_of(keys), of_values = part_of(values);

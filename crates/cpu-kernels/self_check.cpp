@@ -1,4 +1,5 @@
-// Run once after linking: the product and the operations that MLX and mlx-c get must be ours, and right.
+// Self-check, run once after linking: MLX and mlx-c must resolve to our product and operations, and these must be
+// correct.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ struct Matrix {
   bool by_row;
   std::vector<float> data;
 
-  // The padding between rows is NaN, so that reading it shows.
+  // The padding between rows is NaN, so that reading it is detected.
   Matrix(int rows, int columns, bool by_row) : rows(rows), columns(columns), by_row(by_row) {
     const int inner = by_row ? columns : rows, outer = by_row ? rows : columns;
     leading = std::max(1, inner) + below(3);
@@ -57,7 +58,7 @@ bool one_case(int order, int trans_a, int trans_b, int m, int n, int k, float al
       }
       want.push_back(alpha * sum + (beta == 0.0f ? 0.0 : beta * c.at(i, j)));
     }
-  // With beta = 0 the old content must not matter, whatever it is.
+  // With beta = 0, the old content of c must not matter.
   if (beta == 0.0f)
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < n; ++j) c.at(i, j) = std::numeric_limits<float>::quiet_NaN();
@@ -87,17 +88,17 @@ bool products_are_right() {
           const int k = below(12) == 0 ? 0 : sizes[below(7)];
           if (!one_case(order, trans_a, trans_b, m, n, k, factors[below(3)], factors[below(3)])) return false;
         }
-  // Large enough for several threads; the shapes of a model's layer, one token and a few.
+  // Large enough for several threads: the shapes of a model's layer, with one token and a few.
   for (int trans_b : {kNoTrans, kTrans})
     for (int m : {1, 2, 3, 8, 31, 32, 33, 70})
       if (!one_case(kRowMajor, kNoTrans, trans_b, m, 1031, 777, 1.0f, 0.0f)) return false;
   return true;
 }
 
-// More than any pass of few_rows takes.
+// More rows than any pass of few_rows takes.
 constexpr int kTogether = 70;
 
-// A row's bits depend neither on its neighbors nor on its place.
+// Checks that a row's bits depend neither on the other rows nor on its index.
 bool rows_are_alone(int together_rows, int trans_b, int n, int k) {
   Matrix a(together_rows, k, true);
   Matrix b = trans_b == kNoTrans ? Matrix(k, n, true) : Matrix(n, k, true);
@@ -128,12 +129,13 @@ bool all_rows_are_alone() {
   return true;
 }
 
-// A product is right, and each of up to `fixed` rows has the bits that it has alone. Where `shared` is 1 they are those of the product with these
-// weights in f32; where it is more, so many numbers of a row of a share their precision.
+// Checks that a product is correct, and that each of up to `fixed` rows has the bits of a product of that row only. If
+// `shared` is 1, these bits must equal those of the product with the weights in f32. Otherwise, every `shared` numbers
+// of a row of a share their precision.
 bool weights_case(const char* name, int m, int n, int k, const std::vector<float>& weights, int fixed, int shared,
                   const std::function<void(int, const float*, float*)>& multiply) {
   std::vector<float> a(static_cast<std::size_t>(m) * k), together(static_cast<std::size_t>(m) * n), in_f32(together.size()), alone(n);
-  // Rows of all sizes, with numbers among others that are larger by far.
+  // Rows of very different magnitudes, some with numbers far larger than the others.
   for (int row = 0; row < m; ++row) {
     const float size = std::ldexp(1.0f, below(160) - 80);
     for (int i = 0; i < k; ++i) a[static_cast<std::size_t>(row) * k + i] = draw() * size * (below(50) == 0 ? 500.0f : 1.0f);
@@ -178,12 +180,12 @@ constexpr int kManyRows = kTileRows + 5;
 bool products_of_halves_are_right() {
   using namespace mlx::core;
   for (Dtype type : {float16, bfloat16})
-    // The longest has more numbers than are taken in one step.
+    // The longest row takes more than one step.
     for (int k : {3, 64, 777, 2176})
       for (int n : {1, 5, 131})
         for (int m : {1, 2, 5, 33, kManyRows}) {
           std::vector<float> numbers(static_cast<std::size_t>(n) * k);
-          // The smallest of some are below the smallest exponent of f16.
+          // Some numbers are below the smallest normal f16.
           for (float& number : numbers) number = draw() * (below(8) == 0 ? 1e-5f : 1.0f);
           array halves = contiguous(astype(array(numbers.data(), {n, k}, float32), type)), back = astype(halves, float32);
           eval(halves, back);
@@ -201,7 +203,7 @@ struct PackedKind {
   int bits, group;
 };
 
-// The numbers of a packed matrix as libmlx.so has them, in f32.
+// Returns the numbers of a packed matrix as libmlx.so dequantizes them, in f32.
 mlx::core::array theirs_dequantized(const mlx::core::array& words, const mlx::core::array& scales, const mlx::core::array& biases, const PackedKind& kind) {
   using namespace mlx::core;
   const bool is_affine = kind.packing == Packing::kAffine;
@@ -216,14 +218,14 @@ mlx::core::array theirs_dequantized(const mlx::core::array& words, const mlx::co
   return numbers;
 }
 
-// Every number of a packed matrix is the one that MLX's own operation finds with scales in f32.
+// Checks that every number of a packed matrix equals the result of MLX's own operation with scales in f32.
 bool packed_case(const PackedKind& kind, mlx::core::Dtype type, int m, int n, int k) {
   using namespace mlx::core;
   std::vector<std::uint32_t> words(static_cast<std::size_t>(n) * k * kind.bits / 32);
   for (std::uint32_t& word : words) word = generator();
   if (kind.packing == Packing::kMxfp8) {
     std::uint8_t* codes = reinterpret_cast<std::uint8_t*>(words.data());
-    // These two are NaN.
+    // These two codes are NaN.
     for (std::size_t i = 0; i < 4 * words.size(); ++i)
       if ((codes[i] & 0x7f) == 0x7f) codes[i] ^= 1;
   }
@@ -236,7 +238,7 @@ bool packed_case(const PackedKind& kind, mlx::core::Dtype type, int m, int n, in
       return contiguous(astype(array(numbers.data(), {n, groups}, float32), type));
     }
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(n) * groups);
-    // The smallest exponent is below those of whole fractions.
+    // The smallest exponent is subnormal.
     const auto exponent = [] { return below(8) == 0 ? 0 : 110 + below(20); };
     for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(kind.packing == Packing::kNvfp4 ? below(127) : exponent());
     return array(codes.data(), {n, groups}, uint8);
@@ -263,7 +265,7 @@ bool packed_case(const PackedKind& kind, mlx::core::Dtype type, int m, int n, in
   if (!packed_product_takes(kind.packing, kind.bits, kind.group, k)) return false;
   const auto in_f32 = [&](int m, const float* a, float* c) { packed_product_in_f32(m, a, matrix, c); };
   if (!weights_case(kind.mode, m, n, k, weights, rows_of_fixed_bits(), 1, in_f32)) return false;
-  // This processor may take another way, unless there are many rows.
+  // This processor may use block floating point, unless there are many rows.
   const auto multiply = [&](int m, const float* a, float* c) { packed_product(m, a, matrix, c); };
   return !block_float_takes(1, kind.packing, kind.bits) ||
          weights_case(kind.mode, m, n, k, weights, kBlockFloatRows, block_float_takes(m, kind.packing, kind.bits) ? kind.group : 1, multiply);
@@ -275,7 +277,7 @@ bool packed_products_are_right() {
     for (int group : {32, 64, 128}) kinds.push_back({"affine", Packing::kAffine, bits, group});
   for (const PackedKind& kind : kinds)
     for (auto type : {mlx::core::float32, mlx::core::float16, mlx::core::bfloat16})
-      // The shortest row, too, one that ends within a block, and one with more numbers than are taken in one step.
+      // Also the shortest row, one that ends within a block, and one that takes more than one step.
       for (int k : {std::max(kind.group, (128 / kind.bits + kind.group - 1) / kind.group * kind.group), 128, 640, 640 + std::max(32, kind.group), 2176})
         for (int n : {1, 5, 67})
           for (int m : {1, 2, 7, 32, 33, kManyRows})
@@ -283,7 +285,8 @@ bool packed_products_are_right() {
   return true;
 }
 
-// What the dynamic linker hands to this program is what it hands to libmlx.so and to mlx-c.
+// Checks that a symbol resolves to libmlxc.so. The dynamic linker gives this program the same definitions as libmlx.so
+// and mlx-c.
 bool is_ours(const char* name, const void* address) {
   Dl_info found{};
   if (address == nullptr || dladdr(address, &found) == 0) return false;

@@ -1,4 +1,4 @@
-// What the self-check asks of a step's keys and values, which are written and read without operations that move them: see self_check.cpp.
+// Checks of a step's keys and values, which are written and read without operations that move them: see self_check.cpp.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// How many operations there are up to `a`.
+// Returns the number of operations that `a` depends on, including its own.
 inline std::size_t operations_of(const mlx::core::array& a) {
   std::set<std::uintptr_t> seen;
   std::vector<mlx::core::array> left{a};
@@ -23,7 +23,8 @@ inline std::size_t operations_of(const mlx::core::array& a) {
   return seen.size();
 }
 
-// A row of queries, keys and values in one: keys rotate and are written behind others, and the queries attend. `made` sees each operation.
+// Computes queries, keys and values of a row from one projection: rotates the keys, appends them to others, and
+// attends. `made` is called with the result of each operation.
 template <class Made>
 std::pair<mlx::core::array, mlx::core::array> mix(const mlx::core::array& cache, const mlx::core::array& projected, const Made& made) {
   using namespace mlx::core;
@@ -50,7 +51,7 @@ inline bool moves_are_right() {
   const array projected = drawn({1, 640}, false), numbers = drawn({1, 4, 32, 64}, false);
   array cache = apart(numbers + array(0.0f));
   const auto [expected_cache, expected] = mix(numbers, projected, apart);
-  // The cache is held here, so it must be as it was.
+  // The cache is still referenced here, so it must stay unchanged.
   const auto before = numbers_of(cache);
   const auto [copied, of_copy] = mix(cache, projected, whole);
   // The gate, the rotation, the write, and the attention.
@@ -62,7 +63,7 @@ inline bool moves_are_right() {
     std::printf("attention of a row has other bits than its operations\n");
     return false;
   }
-  // Where nothing else holds it, it is written in place.
+  // Without other references, it is written in place.
   const void* const place = cache.data<void>();
   auto [written, mixed] = mix(std::exchange(cache, array(0.0f)), projected, whole);
   eval(written, mixed);

@@ -1,4 +1,4 @@
-// What the self-check asks of functions of rows and of the operations made of them: see self_check.cpp.
+// Checks of row functions and of the operations that use them: see self_check.cpp.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ bool functions_are_right() {
   return norms_are_right();
 }
 
-// Numbers in an array of this shape, and the same as a view whose last axis has gaps.
+// Returns random numbers in this shape, optionally as a view with gaps in the last axis.
 mlx::core::array drawn(const mlx::core::Shape& shape, bool has_gaps) {
   using namespace mlx::core;
   Shape wide = shape;
@@ -105,7 +105,7 @@ bool rotation_case(int rows, int heads, int size, int dims, bool traditional, bo
       for (int pair = 0; pair < dims / 2; ++pair) {
         const std::size_t begin = (static_cast<std::size_t>(row) * heads + head) * size;
         const std::size_t one = begin + (traditional ? 2 * pair : pair), other = begin + (traditional ? 2 * pair + 1 : pair + dims / 2);
-        // Angles are rounded to f32, as those of MLX are.
+        // Angles are rounded to f32, like MLX's.
         const float frequency = has_frequencies ? 1.0f / periods[pair] : std::exp(static_cast<float>(-pair) * (std::log(10000.0f) / static_cast<float>(dims / 2)));
         const double angle = static_cast<float>(positions[row]) * 0.5f * frequency;
         if (!is_near("rope", angle, got[one], from[one] * std::cos(angle) - from[other] * std::sin(angle), 1e-6) ||
@@ -158,7 +158,7 @@ bool attention_is_right() {
   return true;
 }
 
-// x * sigmoid(x), alone and times another factor, as it is written down.
+// Checks x * sigmoid(x), alone and times another factor, as models write it.
 bool gates_are_right() {
   using namespace mlx::core;
   for (bool has_gaps : {false, true})
@@ -177,7 +177,7 @@ bool gates_are_right() {
   return true;
 }
 
-// A norm without a weight is one operation, too.
+// Checks that a norm without a weight is one operation.
 bool bare_norms_are_right() {
   using namespace mlx::core;
   for (bool has_gaps : {false, true})
@@ -198,8 +198,9 @@ bool bare_norms_are_right() {
   return true;
 }
 
-// A product of a single row takes in what makes the row and what is added, with the bits that these have one by one, and as one of several rows.
-// `multiply_with` multiplies a row with weights in so many arrays, and gives 70 numbers.
+// Checks a product of a single row, fused with the operation that makes the row and the addition to the product. It
+// must have the bits of the separate operations, and of a product of several rows. `multiply_with` multiplies a row by
+// `weights` weight arrays and returns 70 numbers.
 template <class Multiply>
 bool steps_with_are_right(std::size_t weights, const Multiply& multiply_with) {
   using namespace mlx::core;
@@ -223,7 +224,7 @@ bool steps_with_are_right(std::size_t weights, const Multiply& multiply_with) {
         const array heads = made(fast::rope(reshape(first(x), {rows, 2, 1, 64}), 64, false, 10000.0f, 1.0f, array(7), std::nullopt));
         return made(add(first(stream), made(multiply_with(made(reshape(heads, {rows, 128}))))));
       };
-      // Beside the weights and the stream, what the row is made of.
+      // The inputs are the weights, the residual stream, and what the row is computed from.
       const array of_norm = normed(whole), of_gate = gated(whole), of_heads = reshaped(whole);
       if (rows == 1 && (of_norm.inputs().size() != weights + 3 || of_gate.inputs().size() != weights + 2 || of_heads.inputs().size() != weights + 2)) {
         std::printf("a step of a row is several operations\n");
@@ -257,7 +258,7 @@ bool steps_are_right() {
          steps_with_are_right(1, [&](const array& x) { return matmul(x, transposed); });
 }
 
-// What is hidden has no share, what is not a number spreads.
+// Masked scores have weight 0, and NaN spreads to the whole row.
 bool edges_are_right() {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   float hidden[] = {-infinity, 1.0f, -infinity, 1.0f}, none[] = {-infinity, -infinity}, broken[] = {0.0f, nan, 1.0f};

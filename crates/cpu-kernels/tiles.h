@@ -1,7 +1,7 @@
-// Products with many rows on the left, on processors with vectors of sixteen numbers. Every element of c is summed in the order of
-// few_rows.h, so a row has the same bits whichever of the two computes it. What lies in memory as it comes, across the borders of
-// cache lines, is copied to where a load takes one step: a once for each product, b a few rows at a time, small enough to stay in the
-// fastest cache while all rows of a are multiplied with them.
+// Products with many rows on the left, on processors with 16-lane vectors. Every element of c is summed in the order of
+// few_rows.h, so a row has the same bits with either. Data that is not aligned to cache lines is copied to aligned
+// memory: a once for each product, b a few rows at a time, few enough to stay in the L1 cache while all rows of a are
+// multiplied by them.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,27 @@
 #include "formats.h"
 #include "workers.h"
 
-// The most rows for which this is faster than a general product.
+// The maximum number of rows for which this is faster than a general product.
 constexpr int kTileRows = 128;
 
-// Whether this processor has the registers for it.
+// Returns true if this processor has the registers for tiles.
 inline bool tiles_pay() { return register_width() == 16; }
 
 namespace {
 
-// A tile is so many rows of a times so many of b: its sums and what is multiplied fill the 32 registers.
+// A tile is kRows rows of a times kColumns rows of b. Its sums and operands fill the 32 registers.
 constexpr int kRows = 4, kColumns = 6;
-// Vectors along k that are multiplied in one go.
+// The number of vectors along k that are multiplied per pass.
 constexpr int kSteps = 64;
 
-// Memory that begins at a cache line.
+// Returns memory that is aligned to a cache line.
 inline float* aligned(std::vector<float>& memory, std::size_t count) {
   if (memory.size() < count + kLanes) memory.resize(count + kLanes);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   return memory.data() + (64 - address % 64) % 64 / sizeof(float);
 }
 
-// A vector of each of R rows, then the next of each; zeros behind the last row and behind k.
+// Writes one vector of each of R rows, then the next of each. Rows after the last one, and numbers after k, are zero.
 template <int R>
 INLINE void interleave(float* to, const float* from, std::ptrdiff_t stride, int rows, int k, int begin, int end) {
   for (int step = begin; step < end; ++step)
@@ -41,7 +41,7 @@ INLINE void interleave(float* to, const float* from, std::ptrdiff_t stride, int 
     }
 }
 
-// The rows of a as tiles take them: group after group, step after step.
+// The rows of a in the order of tiles: by group, then by step.
 struct Left {
   const float* data;
   int groups, steps;
@@ -51,7 +51,7 @@ struct Left {
   }
 };
 
-// The steps of the sum that few_rows.h takes, for many vectors at once: what fold makes of each of four vectors, side by side,
+// The summation steps of few_rows.h, for many vectors at once. This is fold of four vectors, side by side.
 INLINE Lanes folds(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& d) {
   const Lanes ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                    __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -61,13 +61,13 @@ INLINE Lanes folds(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& 
          __builtin_shufflevector(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 }
 
-// then the first and the second half of each four,
+// The second step: adds the first and the second half of each four.
 INLINE Lanes halves(const Lanes& a, const Lanes& b) {
   return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
 }
 
-// then what is left, two by two: lanes 4i to 4i + 3 hold the sums of row i.
+// The third step: adds the remaining pairs. Lanes 4i to 4i + 3 hold the sums of row i.
 INLINE Lanes pairs(const Lanes& a, const Lanes& b) {
   return __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
          __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
@@ -93,7 +93,7 @@ INLINE void put(const Product& p, int row, int rows, int column, const Lanes (&s
   }
 }
 
-// The same of C rows of b.
+// Interleaves C rows of b.
 template <int C, class Panel>
 INLINE void interleave(float* to, Panel& panel, int k, int begin, int end) {
   const auto copy = [&](int step) INLINE_LAMBDA {
@@ -110,12 +110,12 @@ INLINE void interleave(float* to, Panel& panel, int k, int begin, int end) {
   }
 }
 
-// Bytes of b that will be needed soon: so many are fetched to the second cache with every sixteen numbers that are multiplied.
+// Prefetches the next bytes of b to the L2 cache, `bytes` of them per sixteen multiplied numbers.
 struct Prefetch {
   const char* from;
   std::ptrdiff_t bytes;
 
-  // Fetches the lines that begin within the next bytes.
+  // Prefetches the cache lines that begin within the next `bytes` bytes.
   INLINE void fetch() {
     constexpr std::ptrdiff_t line = 64;
     const char* const end = from + bytes;
@@ -124,11 +124,12 @@ struct Prefetch {
   }
 };
 
-// All rows of a times C rows of b. `right` has room for these rows' vectors of a go, `kept` for the sums between two goes.
+// Multiplies all rows of a by C rows of b. `right` holds these rows' vectors for one pass, and `kept` the sums between
+// two passes.
 template <int C, class Format>
 INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left, int column, float* right, Lanes* kept) {
   typename Format::template Panel<kLanes, C> panel(b, column, 1);
-  // The groups share the work of fetching the next C rows of b.
+  // The groups share the prefetches of the next C rows of b.
   const std::ptrdiff_t bytes = b.is_gapless(p.k) ? (C * Format::kBytes + left.groups - 1) / left.groups : 0;
   const char* const next = b.begin(column + C);
   for (int begin = 0; begin < left.steps; begin += kSteps) {
@@ -180,7 +181,7 @@ V4 inline void copy_group(const Product& p, float* to, int group, int steps) {
 
 }  // namespace
 
-// c = alpha * a * b^T + beta * c with the bits that few_rows gives.
+// c = alpha * a * b^T + beta * c, with the bits of few_rows.
 template <class Format>
 void tiles(const Product& p, const Format& b) {
   thread_local std::vector<float> memory;

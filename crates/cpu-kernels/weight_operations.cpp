@@ -1,5 +1,5 @@
-// MLX's products of f32 with weights that are not: halves, and packed matrices. MLX would make f32 of halves first, and multiplies with packed
-// numbers one by one.
+// MLX's products of f32 with other weights: f16, bf16, and packed matrices. MLX would convert halves to f32 first, and
+// multiplies packed numbers one by one.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -17,7 +17,7 @@ namespace mlx::core {
 
 namespace {
 
-// Row by row without gaps. Weights are so, and cost no operation.
+// Returns an array as row-major without gaps. Weights already are, so this adds no operation for them.
 array by_rows(const array& a, const StreamOrDevice& s) {
   return a.is_available() && a.flags().row_contiguous ? a : contiguous(a, false, s);
 }
@@ -29,7 +29,8 @@ Shape with_last(Shape shape, int last) {
 
 bool is_half(const array& a) { return a.dtype() == float16 || a.dtype() == bfloat16; }
 
-// The transposes of matrices `[.., k, n]`, row by row without gaps. Weights lie so, and cost no operation.
+// Returns the transposes of matrices `[.., k, n]`, row-major without gaps. Weights already have this layout, so this
+// adds no operation for them.
 array transposed_by_rows(const array& b, const StreamOrDevice& s) {
   const int k = b.shape(-2), n = b.shape(-1), axes = static_cast<int>(b.ndim());
   const bool is_stacked = axes == 2 || (axes == 3 && b.is_available() && b.strides(0) == static_cast<std::int64_t>(n) * k);
@@ -37,7 +38,7 @@ array transposed_by_rows(const array& b, const StreamOrDevice& s) {
   return lies_so ? b : contiguous(swapaxes(b, -2, -1, s), false, s);
 }
 
-// [.., k] times weights, which are the first inputs: `multiply(inputs, m, from, to)`.
+// Multiplies [.., k] by weights, which are the first inputs, with `multiply(inputs, m, from, to)`.
 template <class Multiply>
 array product(const char* name, const array& x, int n, std::vector<array> inputs, const StreamOrDevice& s, Multiply multiply) {
   const Part rows = part_of(x);
@@ -60,7 +61,7 @@ array product(const char* name, const array& x, int n, std::vector<array> inputs
   }, Kind::kProduct);
 }
 
-// [.., k] times a matrix [k, n] of halves.
+// Multiplies [.., k] by a [k, n] matrix of halves.
 array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
   const int k = b.shape(0), n = b.shape(1);
   const bool is_bf16 = b.dtype() == bfloat16;
@@ -111,7 +112,7 @@ struct PackedArrays {
     return all;
   }
 
-  // Makes a matrix of the stack from the inputs, which begin at `first`.
+  // Returns a function that makes a matrix of the stack from the inputs, which begin at `first`.
   auto matrix(int first) const {
     return [first, n = n(), k = k(), bits = bits, group = group, packing = packing, scale = scale,
             biased = biases.has_value()](Operands inputs, std::ptrdiff_t index) {
@@ -125,7 +126,7 @@ struct PackedArrays {
   }
 };
 
-// Rows `[.., 1, k]` times one matrix each of a stack: which row and which matrix, `[..]`.
+// Rows `[.., 1, k]` times one matrix of a stack each: the indices of the row and of the matrix, `[..]`.
 struct Chosen {
   array rows, matrices;
 
@@ -138,17 +139,18 @@ struct Chosen {
   }
 };
 
-// So many matrices `[n, k]`, each to be multiplied with so many rows at a time, at most.
+// A stack of `count` matrices `[n, k]`, each multiplied by at most `most` rows at a time.
 struct Stack {
   int count, n, k;
   std::size_t most;
 };
 
-// Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how many share its matrix; elsewhere `fixed` rows have the same bits.
+// The maximum number of rows per product. If rows may be sorted by matrix, as in prompts, a row's bits may depend on
+// the number of rows with its matrix. Otherwise at most `fixed` rows are multiplied at once, which have fixed bits.
 std::size_t rows_at_a_time(bool sorted, int fixed) { return sorted ? std::numeric_limits<std::size_t>::max() : fixed; }
 
-// Calls `multiply(matrix, m, from, to)` for each matrix of the stack, with the rows that it is to be multiplied with. At each of `size` places of the
-// result, `row(place)` says which row of x, and `matrix(place)` which matrix.
+// Calls `multiply(matrix, m, from, to)` for each matrix of the stack, with its rows. For each of the `size` positions
+// of the result, `row(place)` is the index of the row of x, and `matrix(place)` the index of the matrix.
 template <class Row, class Matrix, class Multiply>
 void by_matrix(const Operand& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, const Stack& stack, float* out, const Multiply& multiply) {
   const auto [count, n, k, most] = stack;
@@ -168,11 +170,11 @@ void by_matrix(const Operand& x, std::ptrdiff_t size, const Row& row, const Matr
   }
 }
 
-// Where the inputs of a product with chosen matrices go on behind the rows and the choice.
+// The index of the first weight input of a product with selected matrices. The rows and the indices come before it.
 constexpr int kWeights = 3;
 
-// Rows `[.., 1, k]` times the matrices that were chosen of the stack. `multiply(inputs, matrix, m, from, to)` finds the weights in the inputs from
-// kWeights on.
+// Multiplies rows `[.., 1, k]` by the selected matrices of the stack. `multiply(inputs, matrix, m, from, to)` finds the
+// weights in the inputs from kWeights on.
 template <class Multiply>
 array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, const Stack& stack,
                           const StreamOrDevice& s, Multiply multiply) {
@@ -187,7 +189,8 @@ array product_with_chosen(const char* name, const array& x, const Chosen& chosen
   });
 }
 
-// Rows `[.., H, rows, k]` times a stack of as many matrices. One row for each matrix is a step, whose rows have the bits that they have alone.
+// Multiplies rows `[.., H, rows, k]` by a stack of H matrices. One row per matrix is a decode step, whose rows have the
+// bits of single rows.
 array product_with_each(const array& x, const PackedArrays& packed, const StreamOrDevice& s) {
   const int rows = x.shape(-2);
   const Stack stack{packed.words.shape(0), packed.n(), packed.k(), rows_at_a_time(rows > 1, rows_of_fixed_bits(packed.packing, packed.bits))};

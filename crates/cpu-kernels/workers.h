@@ -1,4 +1,4 @@
-// Runs the blocks of one product on all processors. The caller takes blocks, too, so a worker that is late does not delay it.
+// Runs the blocks of one product on all processors. The caller takes blocks too, so a late worker does not delay it.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 class Workers {
  public:
-  // Never destroyed: its threads may outlive the end of main.
+  // Never destroyed, since its threads may outlive main.
   static Workers& get() {
     static Workers* workers = new Workers;
     return *workers;
   }
 
-  // The caller is one, too.
+  // Includes the caller.
   int threads() const { return threads_ + 1; }
 
   // Calls run(context, block) once for every block below `blocks`.
   void run(int blocks, void (*run)(const void*, int), const void* context) {
-    // Another thread's product has the workers; this one runs alone.
+    // If another thread's product uses the workers, this one runs on the caller only.
     const std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn.owns_lock() || threads_ == 0 || blocks < 2) {
       for (int block = 0; block < blocks; ++block) run(context, block);
@@ -41,7 +41,7 @@ class Workers {
   }
 
  private:
-  // The upper half of left_ counts rounds, the lower half the blocks that have not been taken yet.
+  // The upper half of left_ counts rounds; the lower half counts the blocks that are not yet taken.
   static constexpr std::uint64_t kRound = std::uint64_t{1} << 32;
 
   Workers() : threads_(std::clamp(processors() - 1, 0, 15)) {
@@ -52,7 +52,7 @@ class Workers {
     std::uint64_t left = left_.load(std::memory_order_acquire);
     while (left % kRound != 0) {
       if (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) continue;
-      // The round cannot end before this block is finished, so what it runs stays valid.
+      // The round cannot end before this block is finished, so its function and context stay valid.
       run_(context_, static_cast<int>(left % kRound) - 1);
       unfinished_.fetch_sub(1, std::memory_order_release);
       return true;
@@ -72,7 +72,8 @@ class Workers {
         idle = 0;
       } else {
         pause();
-        // There may be more threads than cores, and others have work: above all the one that hands over the next step.
+        // There may be more threads than cores, and other threads have work, above all the one that schedules the next
+        // step.
         if (idle % 8 == 0) std::this_thread::yield();
       }
     }
@@ -84,8 +85,8 @@ class Workers {
 #endif
   }
 
-  // About a millisecond if nothing else runs: the next product of a step comes sooner. Waking a thread takes longer, above all on a virtual machine,
-  // whose host gives the processor away when it sleeps.
+  // About a millisecond if nothing else runs. The next product of a step comes sooner. Waking a thread takes longer,
+  // above all on a virtual machine, whose host takes the processor away while it sleeps.
   static constexpr int kSpins = 30000;
 
   std::mutex turn_;

@@ -1,13 +1,13 @@
-"""Reads the corpus, varies its questions, and makes dialogues of them, to train on and to evaluate with.
+"""Reads the corpus, varies its questions, and makes dialogues for training and evaluation.
 
-A file of corpus/ is made of blocks with an empty line between them. In a block
+A file of corpus/ has blocks, separated by empty lines. The lines of a block are
 
     Q:      phrasings of a question, with " | " between them
-    H:      more of them, held out: never trained on, only for the evaluation
-    A:      an answer; several lines are several right answers; "A: ^" is the answer of the block before, "A: @question" that of a block
-    NAME:   any other small letters, such as "example:": the answer if that is asked next (see followups.txt)
-    after:  the question comes after one of these, and means something only there
-    K:      the block has the phrasings of such a NAME; A is the answer where a block has none
+    H:      held-out phrasings: only for the evaluation, never trained on
+    A:      an answer; with several lines, each is a right answer; "A: ^" is the answer of the previous block, "A: @question" that of a block
+    NAME:   another lower-case word, such as "example:": the answer to this follow-up question (see followups.txt)
+    after:  questions; this block is a follow-up question to one of them
+    K:      this block has the phrasings of such a NAME; A is the answer for blocks without that NAME
 """
 import random
 import re
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass
 class Case:
-    """Something to evaluate: the turns before it, the question, and what may be answered."""
+    """An evaluation case: the previous turns, the question, and the right answers."""
     topic: str
     before: list
     question: str
@@ -38,12 +38,12 @@ class Case:
 
 
 def key(text):
-    """What is left of a phrasing if case and punctuation do not count."""
+    """Returns a phrasing without case and punctuation."""
     return re.sub(r"[^a-z0-9{}]+", "", text.lower()) or text.strip()
 
 
 def name_of(text):
-    """By what a question is found: /seed and --seed are two."""
+    """Returns the key of a question. /seed and --seed differ."""
     return text.lower().rstrip("?!. ") or text.strip()
 
 
@@ -71,7 +71,7 @@ class Corpus:
         return self.where[name_of(question)]
 
     def check(self, blocks):
-        """A question has one answer, and what is held out is not trained on."""
+        """Checks that a question has one answer, and that held-out phrasings are not trained on."""
         wrong, seen, trained = [], {}, {key(question) for block in self.intents for question in block.questions}
         for block in blocks:
             name = f"{block.topic}: {block.questions[:1]}"
@@ -93,7 +93,7 @@ class Corpus:
         return re.sub(r"\{(\w+)\}", lambda slot: rng.choice(self.slots[slot[1]]), text)
 
     def texts(self):
-        """What the tokenizer learns from; nothing that is held out."""
+        """Returns the training text of the tokenizer, without held-out phrasings."""
         everything = [*self.intents, *self.seconds, *self.kinds.values()]
         questions = [" " + question for block in everything for question in block.questions]
         answers = [answer for block in everything for answer in [*block.answers, *block.extra.values()]]
@@ -101,22 +101,22 @@ class Corpus:
         return questions + answers * 3 + words
 
     def say(self, block, rng):
-        """A phrasing of a block and an answer, varied."""
+        """Returns a varied phrasing of a block, and an answer."""
         return self.vary(rng.choice(block.questions), block, rng), rng.choice(block.answers)
 
     def vary(self, question, block, rng):
         question = self.fill(question, rng)
         own = block.topic not in ("elsewhere", "smalltalk", "dialogues", "followups")
         varied = vary(question, rng, own)
-        # Variation must not find what is held out.
+        # Variation must not produce a held-out phrasing.
         return question if key(varied) in self.held_keys else varied
 
     def items(self, rng):
-        """One pass over the corpus, shuffled: (turns, whether they must begin a dialogue)."""
+        """Yields one shuffled pass over the corpus: (turns, True if they must begin a dialogue)."""
         made = []
         for block in self.intents:
             for question in block.questions:
-                # What has words to fill in comes twice, with others.
+                # Blocks with slots come twice, with different words.
                 for _ in range(2 if "{" in question else 1):
                     made.append(([(self.vary(question, block, rng), rng.choice(block.answers))], False))
             for kind, answer in block.extra.items():
@@ -136,7 +136,7 @@ class Corpus:
         return made
 
     def dialogues(self, seed):
-        """Endless dialogues of one or more items, some with a system prompt: (turns, system)."""
+        """Yields endless dialogues of one or more items, some with a system prompt: (turns, system)."""
         rng = random.Random(seed)
         while True:
             turns = []
@@ -148,7 +148,7 @@ class Corpus:
             yield turns, None
 
     def cases(self):
-        """Everything that is held out."""
+        """Returns all held-out cases."""
         rng = random.Random(0)
         cases = []
         first = lambda block: (self.fill(block.questions[0], rng), block.answers[0])
@@ -171,7 +171,7 @@ def lines(path):
 
 
 def read(path):
-    """The blocks of a file."""
+    """Returns the blocks of a file."""
     text = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     blocks = []
     for part in re.split(r"\n\s*\n", text.strip()):
@@ -198,7 +198,7 @@ def read(path):
 SYSTEM = [
     "You are a helpful assistant.", "Be brief.", "Answer in one sentence.", "You are the guide of this tool.",
     "Be polite.", "You are a friendly assistant who answers questions.", "Answer truthfully and in plain words."]
-# What a question begins with, and what may stand there instead.
+# Beginnings of questions, and their alternatives.
 HOW = ["how do I ", "how can I ", "how to ", "how do you ", "how does one ", "i want to ", "can you tell me how to ",
        "please tell me how to ", "is there a way to ", "what is the way to ", "how would I "]
 WHAT = ["what is ", "what's ", "whats ", "explain ", "can you explain ", "tell me about ", "please explain "]
@@ -218,7 +218,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def vary(text, rng, own):
-    """Another way to type a question; `own` says that it is about the tool."""
+    """Returns another way to type a question. `own` is True for questions about the tool."""
     text = text.replace("`", "")
     words = text.split()
     if len(words) >= 3:
@@ -261,7 +261,7 @@ def without_a_word(text, rng):
 
 
 def typo(text, rng):
-    """A slip in a plain word; flags, paths and numbers stay."""
+    """Adds a typing error to a plain word. Flags, paths and numbers stay unchanged."""
     words = text.split(" ")
     places = [place for place, word in enumerate(words) if len(word) >= 4 and word.isalpha()]
     if not places:

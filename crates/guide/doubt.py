@@ -1,11 +1,11 @@
-"""When the guide is not sure: below which probability of its least likely token an answer is doubted."""
+"""Fits the threshold for doubted answers: the lowest trusted probability of an answer's least likely token."""
 
-# The probability that mlx-guide uses (`SURE` in src/lib.rs); `report` shows what it does and what a fit would give.
+# The threshold of mlx-guide (`SURE` in src/lib.rs). `report` compares it with a new fit.
 SURE = 0.74
 
 
 def fit(outcomes):
-    """The probability that tells right answers from wrong ones best: the share of wrong ones below it minus that of right ones."""
+    """Returns the threshold that best separates right from wrong answers. It maximizes the share of wrong ones below it minus that of right ones."""
     right, wrong = ([likely for likely, is_right in outcomes if is_right is kind] for kind in (True, False))
     share = lambda values, bound: sum(likely < bound for likely in values) / max(1, len(values))
     bounds = [step / 100 for step in range(1, 100)]
@@ -13,7 +13,7 @@ def fit(outcomes):
 
 
 def shares(outcomes, bound):
-    """The shares of wrong answers that are doubted, of right ones that are, and of wrong ones among all that are not."""
+    """Returns the shares of doubted answers among the wrong and among the right ones, and of wrong ones among the trusted."""
     doubted = lambda kind: sum(likely < bound for likely, is_right in outcomes if is_right is kind)
     wrong = sum(not is_right for _, is_right in outcomes)
     right = len(outcomes) - wrong
@@ -24,7 +24,7 @@ def shares(outcomes, bound):
 
 
 def report(outcomes):
-    """What `SURE` does on all, and what a bound does that was fitted on one half and is used on the other."""
+    """Returns the results of `SURE` on all cases, and of thresholds fitted on one half and tested on the other."""
     outcomes = sorted(outcomes)
     halves = outcomes[::2], outcomes[1::2]
     crossed = [dict(fitted=fit(one), **shares(other, fit(one))) for one, other in (halves, halves[::-1])]

@@ -1,6 +1,6 @@
-"""The network: a small llama with grouped queries, and its files in Hugging Face's form.
+"""The network: a small llama with grouped-query attention, and its Hugging Face files.
 
-Rope turns halves of a head (x[: d/2] with x[d/2 :]), as transformers and mlx-lm do it for llama.
+Rope rotates the halves of a head (x[: d/2] with x[d/2 :]), as in transformers and mlx-lm.
 """
 import json
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Norm(nn.Module):
 
 
 def turn(x, cos, sin):
-    """Rope on halves; x is (batch, heads, length, head)."""
+    """Applies rope to halves. x is (batch, heads, length, head)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -64,7 +64,7 @@ class Attention(nn.Module):
             cache[:] = [k, v]
         share = self.shape.heads // self.shape.key_heads
         k, v = k.repeat_interleave(share, dim=1), v.repeat_interleave(share, dim=1)
-        # With something in the cache there is one new position, which sees everything.
+        # With a filled cache there is one new position, which attends to all others.
         y = F.scaled_dot_product_attention(q, k, v, is_causal=first)
         return self.o_proj(y.transpose(1, 2).reshape(rows, length, -1))
 
@@ -92,7 +92,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """The names of its parameters are those of the checkpoint, without the leading "model."."""
+    """The model. Its parameters have the names of the checkpoint without the leading "model."."""
 
     def __init__(self, shape):
         super().__init__()
@@ -111,7 +111,7 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.5 * shape.hidden**-0.5 / ((2 * shape.layers) ** 0.5 if narrow else 1))
 
     def forward(self, ids, start=0, caches=None):
-        """Hidden states; `caches` is a list for each layer, empty at first, and `start` the position of the first id."""
+        """Returns hidden states. `caches` has a list per layer, empty at first, and `start` is the position of the first id."""
         cos, sin = self.cos[start : start + ids.shape[1]], self.sin[start : start + ids.shape[1]]
         x = self.embed_tokens(ids)
         for index, layer in enumerate(self.layers):
@@ -123,7 +123,7 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def greedy(self, prompts, end, most):
-        """Answers to prompts of equal length: lists of ids without `end`, and the probability of the least likely token of each."""
+        """Returns answers to prompts of equal length: lists of ids without `end`, and the probability of the least likely token of each."""
         caches = [[] for _ in self.layers]
         ids, start, answers, least = torch.tensor(prompts), 0, [[] for _ in prompts], [1.0] * len(prompts)
         running = set(range(len(prompts)))
@@ -142,7 +142,7 @@ class Llama(nn.Module):
 
 
 def export(model, folder, bos, eos):
-    """Writes config.json, generation_config.json and model.safetensors; the head is the embedding."""
+    """Writes config.json, generation_config.json and model.safetensors. The embedding is also the output head."""
     shape = model.shape
     config = dict(
         architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=shape.vocab, hidden_size=shape.hidden,
@@ -160,7 +160,7 @@ def export(model, folder, bos, eos):
 
 
 def load(folder):
-    """The exported model, its weights widened to f32."""
+    """Loads the exported model with its weights in f32."""
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     model = Llama(Shape(
         config["vocab_size"], config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"],

@@ -1,4 +1,4 @@
-"""Writes questions.txt: the phrasings of the corpus that the program names when the guide is not sure, a line for each question.
+"""Writes questions.txt, with one line of phrasings per question. The program suggests them when the guide is not sure.
 
     python questions.py
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 from dialogues import SEPARATOR, Corpus
 
 HERE = Path(__file__).resolve().parent
-# What is said there is no help to a person who asked for something else.
+# Questions on these topics are no useful suggestions.
 LEFT_OUT = {"elsewhere", "smalltalk"}
 
 

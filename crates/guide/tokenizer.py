@@ -1,4 +1,4 @@
-"""The tokenizer: byte-level BPE made from the corpus, its chat template, and dialogues as ids."""
+"""The tokenizer: byte-level BPE trained on the corpus, the chat template, and the encoding of dialogues."""
 import json
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 BOS, USER, ASSISTANT, SYSTEM, END = SPECIAL = ["<|bos|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]
 
-# What a person says begins with a space, so that a first word is the same token as any other.
+# A user message begins with a space, so that its first word gets the same token as in other positions.
 TEMPLATE = """\
 {{- bos_token }}
 {%- for message in messages %}
@@ -27,7 +27,7 @@ TEMPLATE = """\
 
 
 def make(texts, size, folder):
-    """Learns the vocabulary and writes tokenizer.json and tokenizer_config.json."""
+    """Trains the vocabulary and writes tokenizer.json and tokenizer_config.json."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -50,7 +50,10 @@ def load(folder):
 
 
 def encode(tokenizer, turns, system=None):
-    """Ids of a dialogue, and for each whether it belongs to an answer. `turns` are (question, answer); an answer of None is asked for."""
+    """Returns the ids of a dialogue, and for each True if it is part of an answer.
+
+    `turns` are (question, answer). An answer of None ends the dialogue where the model has to answer.
+    """
     ids, answered = [tokenizer.token_to_id(BOS)], [False]
 
     def add(role, text, is_answer):

@@ -1,7 +1,7 @@
-"""Trains the guide: tokenizer, model, Hugging Face files, evaluation. One seed, one order, one result.
+"""Trains the guide: tokenizer, model, Hugging Face files, evaluation. The seed and the order are fixed, so results are reproducible.
 
-    python train.py                          # everything, into the folder of this file
-    python train.py --evaluate-only          # the held-out phrasings again, from the files
+    python train.py                          # all steps; writes to the folder of this file
+    python train.py --evaluate-only          # evaluates the exported files again
     python train.py --steps 5 --limit 5 --out FOLDER
 """
 import argparse
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 SEED = 20
 VOCABULARY = 2048
 STEPS = 3500
-# Rows of these lengths take turns, so that short chats are frequent and no position of the context is strange.
+# Batches alternate between these row lengths, so that short chats are frequent and all positions of the context are trained.
 LENGTHS = (256, 512, 256, 1024)
 TOKENS_PER_STEP = 2048
 RATE, LAST_RATE, WARM_UP, DECAY, CLIP = 2e-3, 1e-4, 150, 0.05, 1.0
@@ -34,7 +34,7 @@ BATCH = 64
 
 
 def rows(corpus, tokenizer, seed):
-    """A function that gives rows of a length: ids and the weights of their losses. Dialogues are packed without masks."""
+    """Returns a function that makes rows of a given length: ids and their loss weights. Dialogues are packed without masks."""
     stream = corpus.dialogues(seed)
 
     def row(length):
@@ -88,7 +88,7 @@ def train(corpus, tokenizer, steps):
 
 
 def evaluate(corpus, folder, limit):
-    """Answers what is held out, greedily, from the exported files; right is what equals a right answer."""
+    """Answers the held-out cases greedily with the exported files. An answer is right if it equals a right answer."""
     model, tokenizer = network.load(folder), tokens.load(folder)
     end = tokenizer.token_to_id(tokens.END)
     cases = corpus.cases()
@@ -124,10 +124,10 @@ def evaluate(corpus, folder, limit):
 def main():
     parser = argparse.ArgumentParser(description="Train the guide, export it, and evaluate it.")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--out", type=Path, default=HERE / "model", help="the folder of the model; reports go beside it")
+    parser.add_argument("--out", type=Path, default=HERE / "model", help="the folder of the model; reports are written to its parent folder")
     parser.add_argument("--evaluate-only", action="store_true")
-    parser.add_argument("--limit", type=int, help="evaluate only so many of the held-out phrasings")
-    parser.add_argument("--threads", type=int, default=1, help="another number may give other bits")
+    parser.add_argument("--limit", type=int, help="evaluate only N held-out phrasings")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads; the number affects the exact result")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     corpus = Corpus(HERE / "corpus")

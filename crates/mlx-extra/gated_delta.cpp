@@ -3,8 +3,9 @@
 #include "mlx/c/private/mlx.h"
 #include "mlx/fast.h"
 
-// `read` gets what the rows read, `[n, t, Hv, Dv]`, and `memory_after` the memories after them, `[n, Hv, Dv, Dk]`. Queries and keys are
-// `[n, t, Hk, Dk]`, values `[n, t, Hv, Dv]`, decays (not their logarithms) and corrections `[n, t, Hv]`.
+// `read` receives the output of every row, `[n, t, Hv, Dv]`, and `memory_after` the final memory, `[n, Hv, Dv, Dk]`.
+// Queries and keys are `[n, t, Hk, Dk]`, values `[n, t, Hv, Dv]`, decays (not their logarithms) and corrections `[n, t,
+// Hv]`.
 extern "C" int mlx_extra_gated_delta_update(mlx_array* read, mlx_array* memory_after, const mlx_array queries, const mlx_array keys,
                                             const mlx_array values, const mlx_array decays, const mlx_array corrections,
                                             const mlx_array memory, const mlx_stream stream) {

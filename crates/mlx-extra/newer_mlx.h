@@ -1,6 +1,7 @@
-// The compiler reads this before every source of mlx-c. mlx-c 0.7 is written for MLX 0.32.2 and is compiled with MLX 0.32.4 here. One call
-// of it does not compile: MLX put a parameter, `global_scale`, before `sorted_indices` in `gather_qmm`. A function with the old parameters
-// is simpler than a patch of mlx-c's source. If MLX changes these parameters again, this file does not compile.
+// A header that the compiler includes before every source of mlx-c. It lets mlx-c 0.7, written for MLX 0.32.2, compile
+// with MLX 0.32.4. Only one call needs it: MLX added a parameter, `global_scale`, before `sorted_indices` in
+// `gather_qmm`. An overload with the old parameters is simpler than patching mlx-c. If MLX changes these parameters
+// again, this file does not compile.
 #pragma once
 
 #include <optional>

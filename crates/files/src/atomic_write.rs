@@ -1,4 +1,4 @@
-//! Atomic file writes: a file is replaced completely or not at all, even after a crash or with a full disk.
+//! Atomic file writes: a file is replaced completely or not at all, even after a crash or on a full disk.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -10,15 +10,15 @@ use crate::error::{Error, Result};
 /// The extension of a temporary file.
 pub const TEMPORARY: &str = "tmp";
 
-/// Writes a file atomically and creates its folder if needed. An existing file stays until the new one is complete. The temporary
-/// file in the same folder is named `STEM.RANDOM.tmp`.
+/// Writes a file atomically and creates its folder if needed. An existing file stays in place until the new one is
+/// complete. The temporary file is in the same folder and is named `STEM.RANDOM.tmp`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let kept = |before: Option<Permissions>| before.unwrap_or_else(|| Permissions::from_mode(0o666));
     write(path, bytes, kept).map_err(|error| Error::io(path, error))
 }
 
-/// Writes a file atomically that only this user may read. A file of an earlier version that others may read is
-/// closed to them. A missing folder is created for this user only.
+/// Atomically writes a file that only this user may read. If an existing file is readable by others, it loses these
+/// permissions. A missing folder is created for this user only.
 pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let created = folder.filter(|folder| !folder.exists()).map_or(Ok(()), private_folder);
@@ -63,13 +63,13 @@ fn private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Writes a file. `permissions` returns those of the new file, less the umask, from those of the file that it replaces.
+/// Writes a file. `permissions` maps the permissions of the replaced file to those of the new one, before the umask.
 fn write(
     path: &Path,
     bytes: &[u8],
     permissions: impl FnOnce(Option<Permissions>) -> Permissions,
 ) -> io::Result<()> {
-    // Replace the target of a link, not the link.
+    // Replace the target of a symbolic link, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = fs::metadata(&target).ok();
     if before.as_ref().is_some_and(|it| !it.is_file()) {
@@ -141,7 +141,7 @@ mod tests {
         assert!(create_privately(&secret, b"one").expect("it can be written"));
         assert!(!create_privately(&secret, b"two").expect("it is there"));
         assert_eq!((fs::read(&secret).expect("a file"), mode(&secret)), (b"one".to_vec(), 0o600));
-        // Its owner may have opened a folder on purpose.
+        // The owner may have opened the folder on purpose.
         fs::set_permissions(&own, Permissions::from_mode(0o750)).expect("it is ours");
         create_private_folder(&own).expect("it is there");
         assert_eq!(mode(&own), 0o750);

@@ -1,4 +1,4 @@
-//! Faults of files.
+//! Errors of file operations.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::Io`] on `path`.
+    /// Returns an [`Error::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
 
-    /// An [`Error::File`] about `path`.
+    /// Returns an [`Error::File`] for `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }

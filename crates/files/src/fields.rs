@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 
 /// The largest dimension, count or length in a config; shapes are `i32` on the device.
 const MAX_SIZE: u64 = 1 << 30;
-/// The largest JSON file of a model folder, except tokenizer.json, which has a reader of its own.
+/// The maximum size of a JSON file of a model folder. tokenizer.json has a reader of its own.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Reads a config file. Fails if it is too large for one.
+/// Reads a config file. Fails if it is larger than the limit.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
     if size > MAX_FILE_BYTES {
@@ -23,8 +23,8 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|source| Error::io(path, source))
 }
 
-/// The JSON object that a file of a model folder holds. Python writes `Infinity` and `NaN`, which JSON does not have: here they are what
-/// transformers writes for them, `{"__float__": "Infinity"}`.
+/// Parses the JSON object in a file of a model folder. Python writes `Infinity` and `NaN`, which JSON does not allow;
+/// they are read as transformers encodes them, as `{"__float__": "Infinity"}`.
 pub fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
     expect_utf8_json(path, bytes)?;
     let parsed = serde_json::from_slice(bytes).or_else(|error| match tagged(bytes) {
@@ -37,7 +37,8 @@ pub fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
-/// Refuses a file that is empty or begins with a byte order mark. JSON has none, and an error about the first character would not help.
+/// Rejects a file that is empty or begins with a byte order mark: an error about the first character would not help the
+/// user.
 pub fn expect_utf8_json(path: &Path, bytes: &[u8]) -> Result<()> {
     let message = match bytes {
         [] => "is empty; it must hold JSON",
@@ -48,7 +49,7 @@ pub fn expect_utf8_json(path: &Path, bytes: &[u8]) -> Result<()> {
     Err(Error::file(path, message))
 }
 
-/// The same text with Python's names of numbers outside strings replaced by objects; `None` if there are none.
+/// Replaces Python's `Infinity` and `NaN` outside strings by objects. Returns `None` if there are none.
 fn tagged(bytes: &[u8]) -> Option<Vec<u8>> {
     const NAMES: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     let (mut out, mut at, mut in_text, mut found) = (Vec::with_capacity(bytes.len()), 0, false, false);
@@ -68,8 +69,8 @@ fn tagged(bytes: &[u8]) -> Option<Vec<u8>> {
     found.then_some(out)
 }
 
-/// A JSON object in a file. A key whose value is `null` counts as absent. Its errors are of the caller's type `E`, so that they need no
-/// conversion there.
+/// A JSON object in a file. A key whose value is `null` counts as absent. Errors have the caller's type `E`, so that
+/// callers need no conversion.
 pub struct Fields<E = Error> {
     path: PathBuf,
     prefix: String,
@@ -100,53 +101,53 @@ impl<E: From<Error>> Fields<E> {
         Ok(Self::of(path, object(path, &bytes(path)?)?))
     }
 
-    /// The fields of an object from this file.
+    /// Returns the fields of an object from this file.
     pub fn of(path: &Path, map: Map<String, Value>) -> Self {
         Self { path: path.to_path_buf(), prefix: String::new(), map, error: PhantomData }
     }
 
-    /// Like [`Fields::read`], but `None` if there is no such file.
+    /// Like [`Fields::read`], but returns `None` if the file does not exist.
     pub fn read_optional(path: &Path) -> Result<Option<Self>, E> {
         if path.exists() { Self::read(path).map(Some) } else { Ok(None) }
     }
 
-    /// The file that these fields come from.
+    /// The file that contains these fields.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// An error about `key` in this file.
+    /// Returns an error about `key` in this file.
     pub fn error(&self, key: &str, message: impl std::fmt::Display) -> E {
         Error::file(&self.path, format!("{}{key} {message}", self.prefix)).into()
     }
 
-    /// The name of this file, without its folder, and the key with the sections around it.
+    /// Returns the file name and the full key, including its sections.
     pub fn place(&self, key: &str) -> String {
         let name = self.path.file_name().unwrap_or_default();
         format!("{}: {}{key}", name.display(), self.prefix)
     }
 
-    /// Whether `key` is present, be it as `null`.
+    /// Returns true if `key` is present, even if it is `null`.
     pub fn names(&self, key: &str) -> bool {
         self.map.contains_key(key)
     }
 
-    /// Whether `key` is present and not `null`.
+    /// Returns true if `key` is present and not `null`.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Whether `key` holds an object.
+    /// Returns true if `key` holds an object.
     pub fn is_object(&self, key: &str) -> bool {
         self.get(key).is_some_and(Value::is_object)
     }
 
-    /// Whether `key` holds `false`.
+    /// Returns true if `key` holds `false`.
     pub fn is_false(&self, key: &str) -> bool {
         self.get(key).and_then(Value::as_bool) == Some(false)
     }
 
-    /// The same fields with `key` set to `value` if it is absent.
+    /// Returns a copy with `key` set to `value` if it is absent.
     #[must_use]
     pub fn with_default(&self, key: &str, value: Value) -> Self {
         let mut fields = self.clone();
@@ -156,7 +157,7 @@ impl<E: From<Error>> Fields<E> {
         fields
     }
 
-    /// The same fields without `key`.
+    /// Returns a copy without `key`.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
         let mut fields = self.clone();
@@ -164,12 +165,12 @@ impl<E: From<Error>> Fields<E> {
         fields
     }
 
-    /// Whether `key` is present with the value `null`, which can mean something other than an absent key.
+    /// Returns true if `key` is present with the value `null`, which can mean something other than an absent key.
     pub fn is_null(&self, key: &str) -> bool {
         self.map.get(key).is_some_and(Value::is_null)
     }
 
-    /// The object under `key`.
+    /// Returns the object under `key`.
     pub fn section(&self, key: &str) -> Result<Option<Self>, E> {
         match self.get(key) {
             None => Ok(None),
@@ -183,12 +184,12 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// A required size of at least 1.
+    /// Returns a required size of at least 1.
     pub fn size(&self, key: &str) -> Result<usize, E> {
         self.optional_size(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    /// An optional size of at least 1.
+    /// Returns an optional size of at least 1.
     pub fn optional_size(&self, key: &str) -> Result<Option<usize>, E> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64() {
@@ -197,7 +198,7 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// A whole number that may be 0.
+    /// Returns an optional whole number, which may be 0.
     pub fn optional_count(&self, key: &str) -> Result<Option<usize>, E> {
         if self.get(key).and_then(serde_json::Value::as_u64) == Some(0) {
             Ok(Some(0))
@@ -206,7 +207,7 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// An optional finite number.
+    /// Returns an optional finite number.
     pub fn optional_number(&self, key: &str) -> Result<Option<f64>, E> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64() {
@@ -215,7 +216,7 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// An optional number above 0.
+    /// Returns an optional number above 0.
     pub fn optional_positive(&self, key: &str) -> Result<Option<f64>, E> {
         match self.optional_number(key)? {
             Some(number) if number <= 0.0 || number as f32 <= 0.0 || !(number as f32).is_finite() => {
@@ -225,12 +226,12 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// A required number above 0.
+    /// Returns a required number above 0.
     pub fn positive(&self, key: &str) -> Result<f64, E> {
         self.optional_positive(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    /// An optional boolean.
+    /// Returns an optional boolean.
     pub fn optional_flag(&self, key: &str) -> Result<Option<bool>, E> {
         match self.get(key) {
             None => Ok(None),
@@ -239,7 +240,7 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// An optional string.
+    /// Returns an optional string.
     pub fn optional_text(&self, key: &str) -> Result<Option<&str>, E> {
         match self.get(key) {
             None => Ok(None),
@@ -248,7 +249,7 @@ impl<E: From<Error>> Fields<E> {
         }
     }
 
-    /// Token ids, given as one id or as a list; empty when absent.
+    /// Returns token ids, given as one id or as a list; empty if absent.
     pub fn token_ids(&self, key: &str) -> Result<Vec<u32>, E> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids = match self.get(key) {
@@ -259,7 +260,7 @@ impl<E: From<Error>> Fields<E> {
         ids.ok_or_else(|| self.error(key, "must be a token id or a list of token ids"))
     }
 
-    /// The list of strings under `key`; empty when absent.
+    /// Returns the list of strings under `key`; empty if absent.
     pub fn texts(&self, key: &str) -> Result<Vec<String>, E> {
         let texts = match self.get(key) {
             None => return Ok(Vec::new()),
@@ -269,7 +270,7 @@ impl<E: From<Error>> Fields<E> {
         texts.ok_or_else(|| self.error(key, "must be a list of strings"))
     }
 
-    /// The list of finite numbers under `key`; empty when absent.
+    /// Returns the list of finite numbers under `key`; empty if absent.
     pub fn numbers(&self, key: &str) -> Result<Vec<f64>, E> {
         let number = |item: &Value| item.as_f64().filter(|number| number.is_finite());
         let numbers = match self.get(key) {
@@ -280,7 +281,7 @@ impl<E: From<Error>> Fields<E> {
         numbers.ok_or_else(|| self.error(key, "must be a list of finite numbers"))
     }
 
-    /// A lower and an upper limit, either of which may be infinite.
+    /// Returns a lower and an upper limit, either of which may be infinite.
     pub fn optional_limits(&self, key: &str) -> Result<Option<[f64; 2]>, E> {
         let limit = |item: &Value| match item.get("__float__").and_then(Value::as_str) {
             Some("Infinity") => Some(f64::INFINITY),
@@ -304,7 +305,7 @@ impl<E: From<Error>> Fields<E> {
         self.map.keys().map(String::as_str)
     }
 
-    /// The raw value under `key`; `None` if it is `null`.
+    /// Returns the raw value under `key`; `None` if it is `null` or absent.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }

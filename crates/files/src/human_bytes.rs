@@ -2,7 +2,7 @@
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Formats a number of bytes in the largest unit of which there is at least one, as in `1.50 GiB`.
+/// Formats a number of bytes in the largest unit that gives at least 1, such as `1.50 GiB`.
 pub fn size(bytes: u64) -> String {
     let (mut number, mut unit) = (bytes as f64, 0);
     while number >= 1024.0 && unit + 1 < UNITS.len() {

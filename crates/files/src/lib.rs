@@ -1,5 +1,5 @@
-//! The small files of a model folder: JSON that is read by key, optional files whose faults are warnings, the names of the weight files,
-//! and writes that are whole or absent.
+//! Readers and writers for the small files of a model folder: JSON read by key, warnings about optional files, the
+//! names of the weight files, and atomic writes.
 //!
 //! ```no_run
 //! use mlx_files::Fields;

@@ -1,13 +1,14 @@
-//! Faults of optional files. A model runs without the settings of a faulty file, and a warning names the fault.
+//! Errors in optional files. A model runs without the settings of a faulty file, and a warning describes the
+//! error.
 
 use std::fmt;
 
-/// Faults that do not prevent a model from running. Each is a sentence that names the file and the key.
+/// Errors that do not prevent a model from running. Each is a sentence that names the file and the key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Warnings(Vec<String>);
 
 impl Warnings {
-    /// Returns the value, or its default after an error. The warning names the error and this consequence.
+    /// Returns the value, or its default after an error. The warning contains the error and this consequence.
     pub fn or_default<T: Default>(&mut self, result: Result<T, impl fmt::Display>, consequence: &str) -> T {
         result.unwrap_or_else(|error| {
             self.push(format!("{error}; {consequence}"));
@@ -20,7 +21,7 @@ impl Warnings {
         self.0.push(text);
     }
 
-    /// Adds other warnings.
+    /// Appends other warnings.
     pub fn extend(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }

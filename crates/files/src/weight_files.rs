@@ -1,4 +1,4 @@
-//! The files of a folder that hold its tensors.
+//! The weight files of a model folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{Fields, object};
 
 /// The index file that maps each tensor to its shard.
 pub const INDEX: &str = "model.safetensors.index.json";
-/// The weights file of a model without shards.
+/// The weights file of a model with only one.
 pub const SINGLE: &str = "model.safetensors";
 
 const MISSING: &str =
@@ -57,7 +57,7 @@ impl Index {
     }
 }
 
-/// The names of the weight files of the model in `folder`, whether or not they exist.
+/// Returns the names of the weight files of the model in `folder`, even if they do not exist.
 pub fn files(folder: &Path) -> Result<Vec<String>> {
     if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
         return Ok(index.files().into_iter().cloned().collect());
@@ -66,14 +66,15 @@ pub fn files(folder: &Path) -> Result<Vec<String>> {
     Ok(if numbered.is_empty() { vec![SINGLE.to_owned()] } else { numbered })
 }
 
-/// The names of the weight files in the text of an index.
+/// Returns the names of the weight files in the JSON of an index.
 pub fn files_of_index(text: &str) -> Result<Vec<String>> {
     let path = Path::new(INDEX);
     let index = Index::of(&Fields::of(path, object(path, text.as_bytes())?))?;
     Ok(index.files().into_iter().cloned().collect())
 }
 
-/// The weight files of the model in `folder`, and its index. Files that do not exist are skipped.
+/// Returns the paths of the weight files of the model in `folder`, and its index. Files that do not exist are
+/// skipped.
 pub fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
     let single = folder.join(SINGLE);
     if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
@@ -83,7 +84,7 @@ pub fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
             return Ok((paths, Some(index)));
         }
         let first = index.files().into_iter().next().map_or("", String::as_str);
-        let message = format!("names {first}, but neither this file nor its other files exist");
+        let message = format!("names {first}, but none of its files exists");
         return Err(Error::file(&index.path, message));
     }
     if single.is_file() {
@@ -119,7 +120,7 @@ pub fn numbered_among(names: impl IntoIterator<Item = String>) -> Result<Vec<Str
     Ok(counted.into_iter().map(|(name, ..)| name).collect())
 }
 
-/// The name of a numbered file without its numbers.
+/// Returns the name of a numbered file without its numbers.
 fn stem(name: &str) -> &str {
     name.rsplit_once("-of-").and_then(|(start, _)| start.rsplit_once('-')).map_or(name, |(stem, _)| stem)
 }
@@ -131,7 +132,7 @@ fn count_in(name: &str) -> Option<(usize, usize)> {
     Some((index.parse().ok()?, count.parse().ok()?))
 }
 
-/// A hint that names a weights file in an unsupported format, if the folder has one.
+/// Returns a hint about a weights file in an unsupported format, if the folder has one.
 fn others(folder: &Path) -> String {
     let formats = ["gguf", "bin", "pth", "npz"];
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());

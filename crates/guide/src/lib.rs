@@ -1,5 +1,6 @@
-//! The guide: a small built-in model that only knows this tool, so that a first chat needs no download. Beside it are the text that it
-//! was trained on and the script that trained it. The programs embed it; mlx-core does not.
+//! The guide: a small built-in model that only answers questions about this tool, so that a first chat needs no
+//! download. This folder also has its training text and training script. The programs embed the model; mlx-core does
+//! not.
 #![forbid(unsafe_code)]
 
 mod questions;
@@ -13,18 +14,18 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub use questions::nearest;
 
-/// Its name.
+/// The name of the model.
 pub const NAME: &str = "guide";
 
-/// What it is, for people.
+/// A description for users.
 pub const NOTE: &str = "this is the guide, a tiny built-in model that only knows `mlx`; `mlx pull ORG/NAME` downloads a real one, \
                         -m ORG/NAME uses it";
 
-/// Below this probability of its least likely token an answer is wrong as often as it is right. Fitted on phrasings that the guide
-/// was not trained on; `evaluation.json` has what it finds.
+/// The threshold for the probability of an answer's least likely token. Below it, an answer is wrong as often as it is
+/// right. It is fitted on phrasings that the guide was not trained on; `evaluation.json` has the results.
 pub const SURE: f32 = 0.74;
 
-/// Whether an answer with these log-probabilities of its tokens is likely to be wrong.
+/// Returns true if an answer whose tokens have these log-probabilities is likely to be wrong.
 pub fn doubts(logprobs: impl Iterator<Item = f32>) -> bool {
     logprobs.fold(0.0, f32::min).exp() < SURE
 }
@@ -43,7 +44,7 @@ const FILES: [(&str, &[u8]); 5] = [
     file!("tokenizer_config.json"),
 ];
 
-/// The folder with its files. The first call unpacks them from the program.
+/// Returns the folder of the guide's files. The first call unpacks them from the program.
 pub fn folder() -> Result<PathBuf> {
     let place = place().ok_or_else(|| {
         Error::file(
@@ -55,12 +56,12 @@ pub fn folder() -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Whether this is the folder of the guide.
+/// Returns true if `folder` is the guide's.
 pub fn is_at(folder: &Path) -> bool {
     place().is_some_and(|place| place == folder)
 }
 
-/// Where its files are, once they are unpacked.
+/// Returns the folder into which the guide's files are unpacked. Its name contains a hash of the files.
 fn place() -> Option<PathBuf> {
     static DIGEST: LazyLock<u64> = LazyLock::new(|| {
         let mut hash = Xxh3::new();
@@ -72,7 +73,7 @@ fn place() -> Option<PathBuf> {
     Some(cache_folder()?.join(format!("mlx/{NAME}-{:016x}", *DIGEST)))
 }
 
-/// `$XDG_CACHE_HOME`, else below the home folder.
+/// Returns `$XDG_CACHE_HOME`, or `.cache` in the home folder.
 fn cache_folder() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     named.or_else(|| Some(std::env::home_dir()?.join(".cache")))
@@ -82,8 +83,8 @@ fn is_whole(place: &Path) -> bool {
     FILES.iter().all(|(name, bytes)| std::fs::read(place.join(name)).is_ok_and(|it| it == *bytes))
 }
 
-/// Makes sure that all files are in `place`, each as it is here. They are written beside it and renamed, so that no
-/// process reads half of them.
+/// Ensures that `place` has all files with the embedded contents. Files are written to a temporary folder that is then
+/// renamed, so that no process reads incomplete files.
 fn unpack(place: &Path) -> io::Result<()> {
     if is_whole(place) {
         return Ok(());
@@ -91,7 +92,7 @@ fn unpack(place: &Path) -> io::Result<()> {
     let beside = |kind: &str| place.with_extension(format!("{}.{kind}", std::process::id()));
     let (fresh, damaged) = (beside("new"), beside("old"));
     let moved = write(&fresh).and_then(|()| match std::fs::rename(&fresh, place) {
-        // Another process was faster, or the files are damaged.
+        // Another process was faster, or the existing files are damaged.
         Err(_) if is_whole(place) => Ok(()),
         Err(_) => {
             std::fs::rename(place, &damaged)?;

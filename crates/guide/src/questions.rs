@@ -1,39 +1,39 @@
-//! The questions that the guide was trained on, and which of them are nearest to a given one.
+//! The questions that the guide was trained on, and a search for those nearest to a user's question.
 
 use std::collections::{HashMap, HashSet};
 
-/// A line for each question, its phrasings with " | " between them; `questions.py` makes it from the corpus.
+/// One line per question, with its phrasings separated by " | ". `questions.py` writes the file from the corpus.
 const QUESTIONS: &str = include_str!("../questions.txt");
 
 const SEPARATOR: &str = " | ";
 
-/// Below this similarity two questions have nothing in common but frequent words.
+/// The minimum similarity. Below it, two questions share only frequent words.
 const LEAST_SIMILARITY: f64 = 0.25;
 
-/// The nearest questions that the guide knows, at most `count` and the nearest first, each in the phrasing that is nearest.
-/// There are none if the question resembles nothing.
+/// Returns at most `count` questions that the guide can answer, nearest first, each in its nearest phrasing. Returns
+/// none if no question is similar.
 pub fn nearest(question: &str, count: usize) -> Vec<&'static str> {
     Questions::new().nearest(question, count)
 }
 
 /// A phrasing of a question.
 struct Phrasing {
-    /// The number of the question.
+    /// The index of the question.
     line: usize,
     text: &'static str,
-    /// The sum of its features' weights.
+    /// The sum of the weights of its features.
     weight: f64,
 }
 
-/// A feature of phrasings: how rare it is, and which of them have it.
+/// A feature of phrasings: its weight, which grows with its rarity, and the phrasings that have it.
 #[derive(Default)]
 struct Found {
     weight: f64,
     phrasings: Vec<usize>,
 }
 
-/// The similarity of two texts is the overlap of their words and of three letters in a row, weighted by how rare these are
-/// among all phrasings.
+/// The phrasings of all questions. The similarity of two texts is the overlap of their words and trigrams, weighted by
+/// the rarity of these among all phrasings.
 struct Questions {
     phrasings: Vec<Phrasing>,
     features: HashMap<Feature, Found>,
@@ -83,7 +83,7 @@ impl Questions {
     }
 }
 
-/// A word or three letters, as a hash.
+/// The hash of a word or a trigram.
 type Feature = u64;
 
 fn features(text: &str) -> HashSet<Feature> {
@@ -106,7 +106,8 @@ mod tests {
 
     use super::*;
 
-    /// The phrasings of each block of the corpus that `questions.txt` has a line of: those to train on, and those held out.
+    /// Returns the phrasings of each corpus block that has a line in `questions.txt`: those for training, and those
+    /// held out.
     fn corpus() -> Vec<[Vec<String>; 2]> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
         let entries = folder.read_dir().expect("the corpus").map(|entry| entry.expect("a file").path());
@@ -119,7 +120,7 @@ mod tests {
     }
 
     fn phrasings(block: &str) -> [Vec<String>; 2] {
-        // Second turns and what may follow anything mean nothing alone.
+        // Follow-up questions have no meaning without the first question.
         if block.lines().any(|line| line.starts_with("after: ") || line.starts_with("K: ")) {
             return Default::default();
         }

@@ -42,8 +42,8 @@ pub(crate) fn redirected(address: &str, location: &str) -> Option<String> {
     (matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()).then_some(target)
 }
 
-/// Returns true if `address` is on the server of `endpoint`, which may see the token: scheme, host and port agree, or only the scheme
-/// changes, from http to https.
+/// Returns true if the server of `address` is that of `endpoint`, so that it may receive the token. Scheme, host and
+/// port must be equal; only the scheme may change from http to https.
 pub(crate) fn may_see_token(endpoint: &str, address: &str) -> bool {
     let parse = |text: &str| text.parse::<Uri>().ok();
     let (Some(endpoint), Some(address)) = (parse(endpoint), parse(address)) else { return false };

@@ -32,7 +32,7 @@ impl From<Error> for FetchError {
 
 /// The first pause. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause; a longer `Retry-After` becomes an error.
+/// The longest pause. A longer `Retry-After` becomes an error.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// Counts consecutive failures and waits between attempts.
@@ -46,12 +46,13 @@ impl Backoff {
         Self { max_attempts, failures: 0 }
     }
 
-    /// Forgets earlier failures after progress was made.
+    /// Resets the count of failures after progress.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Waits before the next attempt, after calling `notify` with the reason. Returns the reason as an error if no attempt is left.
+    /// Calls `notify` with the reason, then waits before the next attempt. Returns the reason as an error if no
+    /// attempts remain.
     pub(crate) fn wait(
         &mut self,
         why: String,

@@ -8,7 +8,8 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 pub(crate) struct Checksum(Option<Context>);
 
 impl Checksum {
-    /// A checksum for a file of `size` bytes with this `etag`. Mirrors may use other etags; then only the size can be compared.
+    /// Returns a checksum for a file of `size` bytes with this `etag`. Mirrors may use other etags; then only the size
+    /// is compared.
     pub(crate) fn new(etag: &str, size: u64) -> Self {
         let digits = etag.chars().all(|symbol| symbol.is_ascii_hexdigit());
         Self(match etag.len() {
@@ -28,7 +29,7 @@ impl Checksum {
         }
     }
 
-    /// Adds the rest of `file`. Calls `progress` with the bytes read so far and returns the total.
+    /// Adds the remaining bytes of `file`. Calls `progress` with the bytes read so far, and returns the total.
     pub(crate) fn read(
         &mut self,
         mut file: impl Read,
@@ -50,7 +51,7 @@ impl Checksum {
         }
     }
 
-    /// Whether the checksum equals `etag`.
+    /// Returns true if the checksum equals `etag`, or if its kind is unknown.
     pub(crate) fn matches(self, etag: &str) -> bool {
         let Some(context) = self.0 else { return true };
         let sum = context.finish();

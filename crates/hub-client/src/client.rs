@@ -11,11 +11,11 @@ use ureq::{Agent, Body};
 use super::backoff::{Backoff, FetchError};
 use super::{address, token};
 
-/// The largest file list or index. Those of a large model have a few megabytes.
+/// The maximum size of a file list or an index. Those of large models have a few megabytes.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
-/// Redirects per request.
+/// Maximum redirects per request.
 const MAX_REDIRECTS: u32 = 10;
-/// Attempts per API request.
+/// Maximum attempts per API request.
 const MAX_ATTEMPTS: u32 = 4;
 
 /// A client for one model on the Hub.
@@ -27,17 +27,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with the endpoint and token from the environment variables that all Hub tools read.
+    /// Returns a client with the endpoint and token from the environment variables that all Hub tools read.
     pub fn from_env(name: &ModelName) -> Result<Self> {
         let endpoint = address::endpoint_from_env()?;
-        // It fails only if a provider is installed already.
+        // This fails only if a provider is already installed.
         rustls::crypto::ring::default_provider().install_default().ok();
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = Agent::config_builder()
             .tls_config(tls)
             .user_agent(concat!("mlx/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            // `send` follows them.
+            // `send` follows redirects.
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(15)))
             .timeout_recv_response(Some(Duration::from_mins(1)))
@@ -50,12 +50,12 @@ impl Client {
         })
     }
 
-    /// An error about the model.
+    /// Returns an error about the model.
     pub fn error(&self, message: impl Into<String>) -> Error {
         Error::hub(&self.name, message)
     }
 
-    /// The list of files with their sizes and checksums, as JSON.
+    /// Returns the list of files with their sizes and checksums, as JSON.
     pub fn listing(&self) -> Result<String> {
         let revision = address::encoded(self.name.revision()).replace('/', "%2F");
         self.text(&format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, self.name.repo))
@@ -76,18 +76,18 @@ impl Client {
         })
     }
 
-    /// The checksum and size of a file.
+    /// Returns the checksum and size of a file.
     pub fn head(&self, commit: &str, file: &str) -> Result<(String, u64)> {
         let address = self.address(commit, file);
         self.with_retries(|| {
             let response = self.send(&Method::HEAD, &address, 0)?;
             linked(&response).or_else(|| metadata(&response, "etag", "content-length")).ok_or_else(|| {
-                FetchError::Final(self.error(format!("the Hub sends no size or no checksum for {file}")))
+                FetchError::Final(self.error(format!("the Hub sent no size or no checksum for {file}")))
             })
         })
     }
 
-    /// Requests a file from byte `start` on; the status shows whether the Hub supports that.
+    /// Requests a file from byte `start`. The response's status shows whether the Hub supports ranges.
     pub fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
         self.send(&Method::GET, &self.address(commit, file), start)
     }
@@ -96,8 +96,8 @@ impl Client {
         format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.name.repo, address::encoded(file))
     }
 
-    /// Sends a request and follows redirects. A HEAD request ends at a redirect with the checksum and size of the file. After a redirect
-    /// to another server no request of the chain has the token.
+    /// Sends a request and follows redirects. A HEAD request ends at a redirect that has the checksum and size of the
+    /// file. After a redirect to another server, no further request of the chain carries the token.
     fn send(&self, method: &Method, address: &str, start: u64) -> Result<Response<Body>, FetchError> {
         let (mut address, mut token) = (address.to_owned(), self.token.as_ref());
         for _ in 0..=MAX_REDIRECTS {
@@ -121,9 +121,7 @@ impl Client {
             // A connection is reused only after its response was read.
             response.into_body().into_with_config().limit(1 << 16).read_to_vec().ok();
         }
-        Err(FetchError::Final(
-            self.error(format!("the Hub sends more than {MAX_REDIRECTS} redirects in a row")),
-        ))
+        Err(FetchError::Final(self.error(format!("the Hub sent more than {MAX_REDIRECTS} redirects"))))
     }
 
     fn redirected(&self, address: &str, location: &str) -> Result<String, FetchError> {
@@ -168,12 +166,12 @@ impl Client {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
                 FetchError::Final(self.error(format!("the request to {endpoint} is invalid: {error}")))
             }
-            // Mostly TLS errors: a certificate that was rejected will be rejected again.
+            // Mostly TLS errors. A rejected certificate would be rejected again.
             other => FetchError::Final(self.error(format!("no secure connection to {endpoint}: {other}"))),
         }
     }
 
-    /// Converts an error response.
+    /// Converts an error response to an error.
     fn response_error(&self, response: &Response<Body>) -> FetchError {
         let status = response.status();
         let code = header(response, "x-error-code").unwrap_or_default();
@@ -226,12 +224,12 @@ impl Client {
     }
 }
 
-/// Returns the checksum and size that the Hub sends for a file, also in a redirect to the storage.
+/// Returns the checksum and size of a file from the Hub's headers, which are also in redirects to the storage.
 fn linked(response: &Response<Body>) -> Option<(String, u64)> {
     metadata(response, "x-linked-etag", "x-linked-size")
 }
 
-/// The checksum and size in these headers.
+/// Returns the checksum and size in these headers.
 fn metadata(response: &Response<Body>, etag: &str, size: &str) -> Option<(String, u64)> {
     let etag = header(response, etag)?.trim_start_matches("W/").trim_matches('"').to_owned();
     Some((etag, header(response, size)?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! Downloads the files of a model into the cache: resumed, verified against their checksums, several in parallel.
+//! Downloads the files of a model into the cache: resumable, in parallel, and verified against their checksums.
 //! Invariant: a file gets its final name only when it is complete and its checksum matches.
 
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ use super::progress::{FileProgress, Progress};
 
 /// Files downloaded in parallel.
 const PARALLEL_FILES: usize = 4;
-/// Attempts in a row without progress; their pauses add up to half a minute.
+/// Maximum consecutive attempts without progress. Their pauses add up to half a minute.
 const MAX_ATTEMPTS: u32 = 7;
 
 /// Downloads files of one commit.
@@ -28,17 +28,17 @@ pub struct Fetch<'a> {
     client: &'a Client,
     repo: &'a Repo,
     commit: &'a str,
-    /// Set when one file has failed, to stop the others.
+    /// Set when a file has failed, to stop the other downloads.
     stopped: AtomicBool,
 }
 
 impl<'a> Fetch<'a> {
-    /// A download of this commit into this cache entry.
+    /// Returns a download of this commit into this cache entry.
     pub fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
         Self { client, repo, commit, stopped: AtomicBool::new(false) }
     }
 
-    /// Downloads those of these files that are not in the cache.
+    /// Downloads the given files that are not in the cache.
     pub fn all(&self, files: &[HubFile], progress: &dyn Progress) -> Result<()> {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
@@ -77,7 +77,8 @@ impl<'a> Fetch<'a> {
         self.repo.link(self.commit, &file.path, &file.etag)
     }
 
-    /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may have been damaged.
+    /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may
+    /// have been damaged.
     fn content(&self, file: &HubFile, blob: &Path, bar: &dyn FileProgress) -> Result<()> {
         for _ in 0..2 {
             let mut partial = Partial::open(self.repo.partial(&file.etag), file, bar)?;
@@ -87,10 +88,8 @@ impl<'a> Fetch<'a> {
             }
             bar.note("the download is damaged; downloading it again");
         }
-        let message = format!(
-            "{} was damaged in two downloads: its checksum is not the one that the Hub gives",
-            file.path
-        );
+        let message =
+            format!("{} was damaged in two downloads: its checksum differs from the Hub's", file.path);
         Err(self.client.error(message))
     }
 
@@ -116,7 +115,7 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Sends one request and appends what arrives.
+    /// Sends one request and appends the received bytes.
     fn attempt(
         &self,
         file: &HubFile,
@@ -161,14 +160,14 @@ impl<'a> Fetch<'a> {
     }
 }
 
-/// The file offset of the first byte of a response.
+/// Returns the file offset of the first byte of a response.
 fn start_of<T>(response: &Response<T>) -> u64 {
     if response.status() != StatusCode::PARTIAL_CONTENT {
         return 0;
     }
     let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
     let start = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
-    // Without a valid range the offset is unknown, so it cannot be the requested one.
+    // Without a valid range the offset is unknown. It must not equal the requested one.
     start.unwrap_or(u64::MAX)
 }
 
@@ -182,7 +181,7 @@ struct Partial<'a> {
 }
 
 impl<'a> Partial<'a> {
-    /// Opens the partial file of an earlier run, or an empty one.
+    /// Opens the partial file of an earlier run, or creates an empty one.
     fn open(path: PathBuf, target: &'a HubFile, bar: &dyn FileProgress) -> Result<Self> {
         let mut checksum = Checksum::new(&target.etag, target.size);
         let mut opened = || {
@@ -214,7 +213,7 @@ impl<'a> Partial<'a> {
         Ok(())
     }
 
-    /// Gives a verified file its final name; removes a damaged one and returns false.
+    /// Renames a verified file to its final name. Removes a damaged file and returns false.
     fn finish(self, blob: &Path) -> Result<bool> {
         let Self { target, path, file, checksum, length } = self;
         if length != target.size || !checksum.matches(&target.etag) {

@@ -1,5 +1,5 @@
-//! Downloads models from the Hugging Face Hub into the cache that all Hub tools share: resumed, several files at once, verified against their
-//! checksums.
+//! Downloads models from the Hugging Face Hub into the cache that all Hub tools share. Downloads are resumable,
+//! parallel, and verified against their checksums.
 //!
 //! ```no_run
 //! use mlx_hub::{Cache, ModelName};

@@ -1,5 +1,5 @@
-//! The Hub's description of a model: commit, files, sizes and checksums. Invariant: everything that becomes part of a path is validated
-//! here.
+//! The Hub's description of a model: commit, files, sizes and checksums. Invariant: every string that becomes part of a
+//! path is validated here.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,9 +23,9 @@ pub(crate) struct Listing {
 pub struct HubFile {
     /// The path in the repository.
     pub path: String,
-    /// The checksum, which names the file in the cache.
+    /// The checksum, which is also the file's name in the cache.
     pub etag: String,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
@@ -57,23 +57,23 @@ impl Listing {
         let answer: Answer = serde_json::from_str(&text)
             .map_err(|error| client.error(format!("the Hub's list of files is invalid: {error}")))?;
         if !is_plain(&answer.sha) {
-            return Err(client
-                .error(format!("the Hub gives {:?} as its commit, which is not a valid name", answer.sha)));
+            return Err(client.error(format!("the Hub sent an invalid commit: {:?}", answer.sha)));
         }
-        // Other files are not downloaded, so their names do not matter.
+        // Other files are not downloaded, so their names need no validation.
         let needed = |path: &str| changes_answers(path) || is_weights(path);
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }
 
-    /// The file at `path`, if the Hub has it.
+    /// Returns the file at `path`, if the Hub has it.
     pub(crate) fn file(&self, path: &str) -> Option<&HubFile> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Returns the weights of the model: the files in its index, the single file, or the numbered shards. An index without any of its files
-    /// is ignored if the single file exists: some repositories keep the index after merging their shards. Fails with the reason.
+    /// Returns the weights of the model: the files in its index, the single file, or the numbered shards. An index is
+    /// ignored if none of its files exists but the single file does: some repositories keep the index after merging
+    /// their shards. Fails with the reason.
     pub(crate) fn weights(&self, named: &[String]) -> Result<Vec<HubFile>, String> {
         if let Some(single) = self.file(weight_files::SINGLE)
             && named.iter().all(|path| self.file(path).is_none())
@@ -103,24 +103,23 @@ impl Sibling {
             _ => client.head(commit, &self.rfilename)?,
         };
         if !is_plain(&etag) {
-            return Err(client.error(format!(
-                "the Hub gives {etag:?} as the checksum of {}, which is not a valid name",
-                self.rfilename
-            )));
+            return Err(
+                client.error(format!("the Hub sent an invalid checksum for {}: {etag:?}", self.rfilename))
+            );
         }
         Ok(HubFile { path: self.rfilename, etag, size })
     }
 }
 
 impl HubFile {
-    /// The file that a link of a snapshot points to.
+    /// Returns the file that a link of a snapshot points to.
     pub fn of_link(folder: &Path, link: &Path) -> Option<Self> {
         let etag = fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned();
         let path = link.strip_prefix(folder).ok()?.to_str()?.to_owned();
         Some(Self { path, etag, size: fs::metadata(link).ok()?.len() })
     }
 
-    /// Whether the file at `path` has the expected size and checksum.
+    /// Returns true if the file at `path` has the expected size and checksum.
     pub fn is_intact(&self, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let io = |error| Error::io(path, error);
         let file = File::open(path).map_err(io)?;
@@ -137,7 +136,7 @@ fn is_weights(path: &str) -> bool {
     !path.contains('/') && Path::new(path).extension().is_some_and(|extension| extension == "safetensors")
 }
 
-/// Whether a checksum or commit is safe as a file name.
+/// Returns true if a checksum or commit is safe as a file name.
 fn is_plain(name: &str) -> bool {
     let plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_.".contains(symbol);
     !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(plain)

@@ -1,4 +1,5 @@
-//! Decides which files a download fetches. The offer, the check of free space and the download itself use this decision.
+//! Selects the files of a download. The confirmation prompt, the check of free space and the download all use this
+//! selection.
 
 use std::fs;
 
@@ -11,16 +12,16 @@ use super::listing::{HubFile, Listing};
 
 /// The files of one commit that a download fetches.
 pub struct Plan {
-    /// The commit.
+    /// The commit hash.
     pub commit: String,
-    /// The files besides the weights, which are fetched first.
+    /// All files except the weights. They are fetched first.
     pub described: Vec<HubFile>,
     /// The weights.
     pub weights: Vec<HubFile>,
 }
 
 impl Plan {
-    /// Requests the file list from the Hub and, if there is one, the index.
+    /// Requests the file list from the Hub, and the index if there is one.
     pub fn make(client: &Client, repo: &Repo) -> Result<Self> {
         let listing = Listing::fetch(client)?;
         let named = match listing.file(weight_files::INDEX) {
@@ -36,17 +37,17 @@ impl Plan {
         Ok(Self { commit, described: files, weights })
     }
 
-    /// All files.
+    /// Returns all files.
     fn files(&self) -> impl Iterator<Item = &HubFile> {
         self.described.iter().chain(&self.weights)
     }
 
-    /// The total size of all files.
+    /// Returns the total size of all files.
     pub fn bytes(&self) -> u64 {
         self.files().map(|file| file.size).sum()
     }
 
-    /// The bytes that are not in the cache yet.
+    /// Returns the number of bytes that are not in the cache yet.
     pub fn bytes_to_come(&self, repo: &Repo) -> u64 {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
@@ -59,7 +60,8 @@ impl Plan {
     }
 }
 
-/// Returns the index, from the cache if possible. It stores nothing, because the user has not agreed to the download yet.
+/// Returns the index, from the cache if possible. Does not store it, because the user has not confirmed the download
+/// yet.
 fn index_text(client: &Client, repo: &Repo, commit: &str, index: &HubFile) -> Result<String> {
     let blob = repo.blob(&index.etag);
     if blob.exists() && index.is_intact(&blob, &mut |_| {})? {

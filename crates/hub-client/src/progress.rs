@@ -1,4 +1,4 @@
-//! What a download reports while it runs.
+//! Progress reports of a download.
 
 /// The progress of all files of a model.
 pub trait Progress: Sync {
@@ -8,18 +8,18 @@ pub trait Progress: Sync {
 
 /// The progress of one file.
 pub trait FileProgress {
-    /// So many of its bytes were found on the disk and read.
+    /// Reports that this many bytes of an earlier download were read from disk and checked.
     fn checked(&self, bytes: u64);
 
-    /// So many of its bytes are there: those that were there before, and those that have arrived.
+    /// Reports that this many bytes are on disk, including those of earlier downloads.
     fn arrived(&self, bytes: u64);
 
-    /// So many of its bytes are there, none of which has arrived just now.
+    /// Like `arrived`, but without new bytes, so that they do not count towards the speed.
     fn counted(&self, bytes: u64);
 
-    /// An event that a person may want to know.
+    /// Reports an event for the user.
     fn note(&self, line: &str);
 
-    /// All of its bytes are there and intact.
+    /// Reports that the file is complete and intact.
     fn done(&self, size: u64);
 }

@@ -1,4 +1,4 @@
-//! The token that identifies a user to the Hub.
+//! The access token of the Hub.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Reads a token from a file; `required` makes a missing file an error.
+/// Reads a token from a file. A missing file is an error only if `required` is true.
 fn saved_token(path: &Path, required: bool) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.trim().is_empty() => Ok(None),

@@ -1,4 +1,4 @@
-//! Locates the Hub cache through the environment variables that all Hub tools read, and finds models in it.
+//! Locates the Hub cache from the environment variables that all Hub tools read, and finds models in it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::name::ModelName;
 use super::repo::{self, Repo};
 use crate::error::{Error, Result};
 
-/// The folder in which Hub tools keep their data: `HF_HOME`, or `huggingface` in the user's cache folder.
+/// Returns the data folder of the Hub tools: `HF_HOME`, or `huggingface` in the user's cache folder.
 pub fn home() -> Result<PathBuf> {
     if let Some(home) = path_in("HF_HOME") {
         return Ok(home);
@@ -30,29 +30,29 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache that the Hub tools use: `HF_HUB_CACHE`, or `hub` in [`home`].
+    /// Returns the cache of the Hub tools: `HF_HUB_CACHE`, or `hub` in [`home`].
     pub fn from_env() -> Result<Self> {
         let named = path_in("HF_HUB_CACHE").or_else(|| path_in("HUGGINGFACE_HUB_CACHE"));
         let root = named.map_or_else(|| Ok(home()?.join("hub")), Ok::<_, Error>)?;
         Ok(Self::at(root))
     }
 
-    /// The cache in this folder.
+    /// Returns the cache in this folder.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The folder.
+    /// The folder of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The cache entry of a model, whether or not it exists.
+    /// Returns the cache entry of a model, even if it does not exist.
     pub fn repo(&self, name: &ModelName) -> Repo {
         Repo::new(&self.root, &name.repo)
     }
 
-    /// All models in the cache, complete or not, sorted by name.
+    /// Returns all models in the cache, complete or not, sorted by name.
     pub(super) fn repos(&self) -> Result<Vec<Repo>> {
         let mut names: Vec<String> =
             repo::names_in(&self.root)?.iter().filter_map(|folder| repo::name_of_folder(folder)).collect();
@@ -60,7 +60,7 @@ impl Cache {
         Ok(names.iter().map(|name| Repo::new(&self.root, name)).collect())
     }
 
-    /// The snapshot folder of a model, if it has every file that is needed to run.
+    /// Returns the snapshot folder of a model, if it has every file that the model needs.
     pub fn find(&self, name: &ModelName) -> Result<PathBuf> {
         let repo = self.repo(name);
         let Some(commit) = repo.commit(name)? else {

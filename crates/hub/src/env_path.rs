@@ -1,5 +1,5 @@
-//! Paths in environment variables, expanded as the other Hub tools expand them. No shell has expanded a value that a service manager, a
-//! container or a quoted assignment sets.
+//! Paths in environment variables, expanded like the other Hub tools expand them. No shell expands a value that is set
+//! by a service manager, a container or a quoted assignment.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,7 +11,8 @@ pub fn path_in(variable: &str) -> Option<PathBuf> {
     Some(expanded(Path::new(&value)))
 }
 
-/// Replaces a leading `~` by the home folder, then `$NAME` and `${NAME}` by the variables. References without a value stay.
+/// Replaces a leading `~` by the home folder, then `$NAME` and `${NAME}` by the variables. References to unset
+/// variables stay unchanged.
 pub fn expanded(path: &Path) -> PathBuf {
     expand(path, std::env::home_dir(), |name| std::env::var_os(name))
 }

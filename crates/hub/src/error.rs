@@ -1,11 +1,11 @@
-//! Faults of the cache and of the names in it.
+//! Errors of the cache and of model names.
 
 use std::path::{Path, PathBuf};
 
-/// The result of every operation here that can fail.
+/// The result of an operation on the cache.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a model cannot be found or changed.
+/// An error about a model or the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder cannot be read, written or used.
@@ -16,15 +16,15 @@ pub enum Error {
     Hub {
         /// `ORG/NAME`.
         name: String,
-        /// What is wrong and what would help.
+        /// The problem and its fix.
         message: String,
     },
-    /// A model is not on this machine, or only in part.
+    /// A model is not in the cache, or only partly.
     #[error("{name}: {message}")]
     NotDownloaded {
         /// `ORG/NAME`.
         name: String,
-        /// What is missing.
+        /// The missing files or revision.
         message: String,
     },
     /// A name or revision has a form that the Hub does not allow.
@@ -32,7 +32,7 @@ pub enum Error {
     Option {
         /// `model` or `revision`.
         name: &'static str,
-        /// The value and the values that are allowed.
+        /// The value and the allowed values.
         message: String,
     },
     /// An environment variable is missing.
@@ -40,23 +40,23 @@ pub enum Error {
     Environment {
         /// The variable.
         variable: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }
 
 impl Error {
-    /// An [`mlx_files::Error::Io`] on `path`.
+    /// Returns an [`mlx_files::Error::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         mlx_files::Error::io(path, source).into()
     }
 
-    /// An [`mlx_files::Error::File`] about `path`.
+    /// Returns an [`mlx_files::Error::File`] for `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         mlx_files::Error::file(path, message).into()
     }
 
-    /// An error about a path that is not a model.
+    /// Returns an error about a path that is not a model.
     pub fn not_a_model(path: &Path) -> Self {
         Self::file(
             path,
@@ -64,22 +64,22 @@ impl Error {
         )
     }
 
-    /// An [`Error::Hub`] about the model of that name.
+    /// Returns an [`Error::Hub`] about the model of that name.
     pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::Hub { name: name.to_string(), message: message.into() }
     }
 
-    /// An [`Error::NotDownloaded`] about the model of that name.
+    /// Returns an [`Error::NotDownloaded`] about the model of that name.
     pub fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::NotDownloaded { name: name.to_string(), message: message.into() }
     }
 
-    /// An [`Error::Option`] about `name`.
+    /// Returns an [`Error::Option`] about `name`.
     pub fn option(name: &'static str, message: impl Into<String>) -> Self {
         Self::Option { name, message: message.into() }
     }
 
-    /// An [`Error::Environment`] about `variable`.
+    /// Returns an [`Error::Environment`] about `variable`.
     pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
         Self::Environment { variable, message: message.into() }
     }

@@ -1,5 +1,5 @@
-//! Models of the Hugging Face Hub that are in the local cache, by name. All Hub tools share this cache. Invariant: no network access;
-//! downloads belong to the front end.
+//! Finds models of the Hugging Face Hub by name in the local cache, which all Hub tools share. Invariant: no network
+//! access; the front end handles downloads.
 //!
 //! ```no_run
 //! # fn main() -> mlx_hub::Result<()> {
@@ -29,8 +29,9 @@ pub use repo::Repo;
 
 use std::path::{Path, PathBuf};
 
-/// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
-/// Other paths are expanded as Hub tools do: no shell has expanded those in a config file, a variable or `NAME=~/FOLDER`.
+/// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence
+/// over a name. Other paths are expanded like Hub tools do, since no shell expands paths in config files, variables or
+/// `NAME=~/FOLDER`.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
     let path = existing_or_expanded(given);
     let given = path.as_path();
@@ -62,7 +63,7 @@ fn existing_or_expanded(given: &Path) -> PathBuf {
     if given.exists() { given.to_path_buf() } else { expanded(given) }
 }
 
-/// Why a folder without the file that describes a model cannot be used.
+/// Returns the reason why a folder without config.json cannot be used.
 fn without_config(folder: &Path) -> &'static str {
     if folder.join(ADAPTER).exists() {
         return IS_ADAPTER;
@@ -77,7 +78,7 @@ fn is_gguf(file: &Path) -> bool {
 
 const GGUF: &str =
     "GGUF is not supported; look for the same model in safetensors, for example in mlx-community";
-/// The file that describes an adapter.
+/// The config file of an adapter.
 const ADAPTER: &str = "adapter_config.json";
 const NO_ADAPTER: &str = "has no adapter_config.json; an adapter's folder holds adapter_config.json and adapters.safetensors (mlx-lm) or adapter_model.safetensors (PEFT)";
 const IS_ADAPTER: &str =
@@ -85,7 +86,7 @@ const IS_ADAPTER: &str =
 const NO_CONFIG: &str =
     "has no config.json; a model folder holds config.json, tokenizer.json and .safetensors files";
 
-/// The model name of a snapshot folder in a cache; `None` for any other folder.
+/// Returns the model name of a snapshot folder in a cache; `None` for any other folder.
 pub fn name_of(folder: &Path) -> Option<String> {
     let mut parents = folder.ancestors().skip(1);
     let snapshots = parents.next()?.file_name()?;

@@ -21,16 +21,16 @@ pub struct CachedModel {
     pub references: Vec<String>,
     /// The snapshot folder with its files.
     pub folder: PathBuf,
-    /// Bytes of the files; other revisions may share some.
+    /// The total size of the files in bytes. Other revisions may share some of them.
     pub bytes: u64,
-    /// When files were last added.
+    /// The time when files were last added.
     pub modified: SystemTime,
-    /// Files that are needed to run the model and are missing.
+    /// Missing files that the model needs.
     pub missing: Vec<String>,
 }
 
 impl Cache {
-    /// Every revision of every model, sorted by name. Unreadable entries are left out.
+    /// Returns every revision of every model, sorted by name. Unreadable entries are skipped.
     pub fn list(&self) -> Result<Vec<CachedModel>> {
         let mut models = Vec::new();
         for repo in self.repos()? {
@@ -64,7 +64,7 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
     })
 }
 
-/// All files and links below `folder`; links to folders are not followed.
+/// Returns all files and links below `folder`. Links to folders are not followed.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -77,7 +77,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// All branches and tags with the commits they point to.
+/// Returns all branches and tags with their commits.
 pub(super) fn references(repo: &Repo) -> Vec<(String, String)> {
     let folder = repo.references_folder();
     let read = |path: PathBuf| {
@@ -89,7 +89,7 @@ pub(super) fn references(repo: &Repo) -> Vec<(String, String)> {
     found
 }
 
-/// The checksums of a commit's files.
+/// Returns the checksums of a commit's files.
 pub(super) fn contents(repo: &Repo, commit: &str) -> BTreeSet<String> {
     let name = |link: PathBuf| Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned());
     files(&repo.snapshot(commit)).into_iter().filter_map(name).collect()

@@ -1,4 +1,4 @@
-//! The files of a model: those that a download fetches or a conversion copies, and those that the model cannot run without.
+//! The files of a model: those that a download fetches or a conversion copies, and those that the model requires.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use mlx_files::weight_files;
 
 use crate::error::Result;
 
-/// Files that every model has.
+/// Files that every model requires.
 const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
 
-/// Files in the model's own folder that change an answer, besides `tokenizer*.json` and `sentence_*_config.json`.
+/// Files in the top folder of a model that affect answers, besides `tokenizer*.json` and `sentence_*_config.json`.
 const AT_THE_TOP: [&str; 13] = [
     "config.json",
     "generation_config.json",
@@ -19,18 +19,18 @@ const AT_THE_TOP: [&str; 13] = [
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
-    // Pictures.
+    // Vision.
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",
-    // Vectors, as sentence-transformers computes them.
+    // Embeddings, as sentence-transformers computes them.
     "modules.json",
     "config_sentence_transformers.json",
     weight_files::INDEX,
 ];
 
-/// Returns true for a file that changes an answer, except the model's own weights. `file` is its path in the model's folder, with `/`.
-/// Downloads fetch exactly these files and the weights.
+/// Returns true for a file that affects answers, except the model's own weights. `file` is its path in the model's
+/// folder, with `/`. Downloads fetch exactly these files and the weights.
 pub fn changes_answers(file: &str) -> bool {
     match file.split_once('/') {
         None => AT_THE_TOP.contains(&file) || is_named_config(file),
@@ -41,7 +41,7 @@ pub fn changes_answers(file: &str) -> bool {
     }
 }
 
-/// The weights of a module of sentence-transformers, such as `2_Dense/model.safetensors`.
+/// The weights file of a sentence-transformers module, such as `2_Dense/model.safetensors`.
 const WEIGHTS: &str = "model.safetensors";
 
 /// Returns true for `tokenizer*.json`, and for `sentence_bert_config.json` and its siblings, which are named after the architecture.
@@ -50,7 +50,7 @@ fn is_named_config(file: &str) -> bool {
     is_config || file.starts_with("tokenizer") && ends_in(file, "json")
 }
 
-/// Returns true for the folder of a module of sentence-transformers: a number and a type, such as `1_Pooling`.
+/// Returns true for the folder of a sentence-transformers module: a number and a type, such as `1_Pooling`.
 fn is_module(folder: &str) -> bool {
     let word = |text: &str| {
         !text.is_empty() && text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
@@ -66,7 +66,7 @@ fn ends_in(file: &str, extension: &str) -> bool {
     Path::new(file).extension().is_some_and(|own| own == extension)
 }
 
-/// Returns the files that the model in `folder` cannot run without and that are missing.
+/// Returns the required files that `folder` lacks.
 pub fn missing(folder: &Path) -> Result<Vec<String>> {
     let mut files = MANDATORY.map(str::to_owned).to_vec();
     files.extend(weight_files::files(folder)?);

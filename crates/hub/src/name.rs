@@ -1,5 +1,5 @@
-//! The name of a model on the Hub: `ORG/NAME` with an optional `@REVISION`, or the address of its page. Invariant: every parsed name is
-//! safe in a path and in a URL.
+//! The name of a model on the Hub: `ORG/NAME` with an optional `@REVISION`, or the URL of its page. Invariant: every
+//! parsed name is safe in a path and in a URL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,30 +12,30 @@ const MAX_LENGTH: usize = 96;
 /// The revision of a name without `@REVISION`.
 const DEFAULT_REVISION: &str = "main";
 
-/// How an address of the Hub begins that was copied without its scheme.
+/// Beginnings of Hub URLs that were copied without a scheme.
 const HOSTS: [&str; 2] = ["huggingface.co/", "hf.co/"];
 
 /// A model on the Hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelName {
-    /// `ORG/NAME`; some old models have no organization.
+    /// `ORG/NAME`, or only `NAME` for some old models.
     pub repo: String,
     /// A branch, tag or commit, if given.
     pub revision: Option<String>,
 }
 
 impl ModelName {
-    /// The given revision, or `main`.
+    /// Returns the given revision, or `main`.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(DEFAULT_REVISION)
     }
 
-    /// Whether a revision was given.
+    /// Returns true if a revision was given.
     pub fn has_revision(&self) -> bool {
         self.revision.is_some()
     }
 
-    /// The same model at this revision.
+    /// Returns the same model at another revision.
     pub fn at(self, revision: &str) -> Result<Self, Error> {
         if !is_revision(revision) {
             return Err(Error::option(
@@ -76,7 +76,8 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// The name in the address of a page of the Hub, which people copy from a browser: of the model itself, or of a revision or a file of it.
+/// Returns the name in the URL of a Hub page that was copied from a browser: the page of a model, or of one of its
+/// revisions or files.
 fn name_on_page(address: &str) -> Option<String> {
     let place = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
     let place = place.or_else(|| HOSTS.iter().any(|host| address.starts_with(host)).then_some(address))?;
@@ -92,7 +93,8 @@ fn name_on_page(address: &str) -> Option<String> {
     }
 }
 
-/// The Hub's own rules for each part of a name; they make `models--ORG--NAME` unambiguous.
+/// Returns true for a valid organization or model name under the Hub's own rules, which make `models--ORG--NAME`
+/// unambiguous.
 fn is_part(part: &str) -> bool {
     let edge = |symbol: char| matches!(symbol, '-' | '.');
     !part.is_empty()
@@ -103,7 +105,7 @@ fn is_part(part: &str) -> bool {
         && part.chars().all(|symbol| symbol.is_ascii_alphanumeric() || "-_.".contains(symbol))
 }
 
-/// Branch names may contain slashes, as in `refs/pr/1`.
+/// Returns true for a valid revision. Branch names may contain slashes, as in `refs/pr/1`.
 fn is_revision(revision: &str) -> bool {
     let good = |part: &str| !part.is_empty() && !part.starts_with('.');
     let plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_.+/".contains(symbol);

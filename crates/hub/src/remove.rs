@@ -34,7 +34,7 @@ fn absent(name: &ModelName) -> Error {
     Error::not_downloaded(name, "is not in the cache")
 }
 
-/// Takes every lock of the model, so that no other process downloads it meanwhile.
+/// Acquires every lock of the model, so that no other process downloads it at the same time.
 fn lock_all(repo: &Repo) -> Result<Vec<File>> {
     let mut held = Vec::new();
     for name in names_in(repo.locks())? {
@@ -76,7 +76,7 @@ fn remove_commit(repo: &Repo, commit: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The size of a regular file; 0 for a link, whose target stays.
+/// Returns the size of a regular file; 0 for a link, since its target is not removed.
 fn own_bytes(path: &Path) -> u64 {
     fs::symlink_metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 })
 }

@@ -1,5 +1,6 @@
-//! One model in the cache: `models--ORG--NAME` with `blobs` (files by checksum), `snapshots` (a folder of relative links for each
-//! commit) and `refs` (the commits of branches and tags). Invariant: links and references are written atomically.
+//! One model in the cache: `models--ORG--NAME` with `blobs` (files named by checksum), `snapshots` (a folder of
+//! relative links for each commit) and `refs` (the commits of branches and tags). Invariant: links and references are
+//! written atomically.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -12,16 +13,16 @@ use crate::error::{Error, Result};
 
 pub(super) const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
-/// The fewest digits of an abbreviated commit.
+/// The minimum length of an abbreviated commit.
 const MIN_COMMIT_DIGITS: usize = 7;
 
-/// `ORG/NAME` from `models--ORG--NAME`.
+/// Returns `ORG/NAME` from `models--ORG--NAME`.
 pub(super) fn name_of_folder(folder: &str) -> Option<String> {
     let name = folder.strip_prefix(PREFIX)?.replace("--", "/");
     name.parse::<ModelName>().ok().filter(|parsed| parsed.revision.is_none()).map(|parsed| parsed.repo)
 }
 
-/// The sorted names of the entries of `folder`; empty if there is no such folder.
+/// Returns the sorted names of the entries of `folder`; empty if it does not exist.
 pub(super) fn names_in(folder: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -58,7 +59,7 @@ impl Repo {
         &self.folder
     }
 
-    /// The folder of its locks.
+    /// The folder of its lock files.
     pub(super) fn locks(&self) -> &Path {
         &self.locks
     }
@@ -67,17 +68,17 @@ impl Repo {
         self.folder.join("blobs")
     }
 
-    /// The file with this checksum.
+    /// Returns the path of the file with this checksum.
     pub fn blob(&self, etag: &str) -> PathBuf {
         self.blobs().join(etag)
     }
 
-    /// The partial file of a download with this checksum.
+    /// Returns the path of the partial download of the file with this checksum.
     pub fn partial(&self, etag: &str) -> PathBuf {
         self.blobs().join(format!("{etag}.incomplete"))
     }
 
-    /// The snapshot folder of a commit.
+    /// Returns the snapshot folder of a commit.
     pub fn snapshot(&self, commit: &str) -> PathBuf {
         self.folder.join(SNAPSHOTS).join(commit)
     }
@@ -86,16 +87,17 @@ impl Repo {
         self.folder.join("refs")
     }
 
-    /// All commits that have a snapshot.
+    /// Returns all commits that have a snapshot.
     pub fn commits(&self) -> Result<Vec<String>> {
         let folder = self.folder.join(SNAPSHOTS);
         let mut names = names_in(&folder)?;
-        // Finder leaves a .DS_Store in every folder that it has shown.
+        // macOS's Finder creates .DS_Store files in folders that it displays.
         names.retain(|name| folder.join(name).is_dir());
         Ok(names)
     }
 
-    /// Resolves a name to a commit: by reference, by commit prefix, or, without a revision, as the only commit there is.
+    /// Resolves a name to a commit: by reference, by commit prefix, or, without a revision, as the only commit in the
+    /// cache.
     pub fn commit(&self, name: &ModelName) -> Result<Option<String>> {
         let revision = name.revision();
         let commits = self.commits()?;
@@ -112,7 +114,7 @@ impl Repo {
         Ok(found.next().filter(|_| found.next().is_none()).cloned())
     }
 
-    /// Links `file` of `commit` to the content with this checksum.
+    /// Links `file` of `commit` to the blob with this checksum.
     pub fn link(&self, commit: &str, file: &str, etag: &str) -> Result<()> {
         let link = self.snapshot(commit).join(file);
         let up = "../".repeat(2 + file.matches('/').count());
@@ -137,7 +139,8 @@ impl Repo {
         Ok(write_atomically(&path, commit.as_bytes())?)
     }
 
-    /// Locks the content with this checksum, as the other Hub tools do. Calls `wait` first if another process holds the lock.
+    /// Locks the blob with this checksum, like the other Hub tools do. Calls `wait` first if another process holds the
+    /// lock.
     pub fn lock(&self, etag: &str, wait: impl FnOnce()) -> Result<File> {
         let path = self.locks.join(format!("{etag}.lock"));
         let locked = || {
@@ -149,7 +152,8 @@ impl Repo {
                     wait();
                     file.lock()?;
                 }
-                // Some network drives have no locks. The checksum still detects a file that two concurrent writers have damaged.
+                // Some network drives do not support locks. The checksum still detects a file that was damaged by two
+                // concurrent writers.
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -159,14 +163,14 @@ impl Repo {
     }
 }
 
-/// A temporary name in the same folder, unique to this process.
+/// Returns a temporary name in the same folder, unique to this process.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     path.with_file_name(name)
 }
 
-/// Ignores the error of removing a file that does not exist.
+/// Ignores the error for removing a file that does not exist.
 pub(super) fn unless_missing(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! Bytes of a file to a picture. Files may be hostile: the header is checked before memory is taken.
+//! Decodes image files. Files are untrusted: the size in the header is checked before memory is allocated.
 
 use std::io::Cursor;
 
@@ -9,36 +9,37 @@ use crate::{Error, Picture, jpeg};
 
 const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
 
-/// The limits of one picture.
+/// The limits for one picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the file.
+    /// Maximum bytes of the file.
     pub bytes: usize,
-    /// Width times height.
+    /// Maximum width times height.
     pub pixels: u64,
 }
 
 impl Default for Limits {
-    /// 32 MiB and 40 million pixels: what cameras and screens make.
+    /// 32 MiB and 40 million pixels, enough for photos and screenshots.
     fn default() -> Self {
         Self { bytes: 32 << 20, pixels: 40_000_000 }
     }
 }
 
 impl Limits {
-    /// What a decoder may allocate: pixels of four channels with 16 bits, and tables.
+    /// Returns the maximum allocation of a decoder: pixels with four channels of 16 bits, and tables.
     fn allocation(&self) -> u64 {
         self.pixels.saturating_mul(8).saturating_add(16 << 20)
     }
 }
 
-/// The media type of a file that [`decode`] reads, as its first bytes show it, such as `image/png`.
+/// Returns the media type of a file that [`decode`] supports, such as `image/png`. It is detected from the first bytes.
 pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
     let format = image::guess_format(bytes).ok();
     format.filter(|it| FORMATS.contains(it)).map(|it| it.to_mime_type())
 }
 
-/// Decodes png, jpeg, webp and the first frame of a gif. The result is turned as its EXIF data says, and what is transparent shows white.
+/// Decodes png, jpeg, webp and the first frame of a gif. Applies the EXIF orientation and blends transparent pixels
+/// over white.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Error> {
     if bytes.len() > limits.bytes {
         return Err(Error::Bytes { found: bytes.len(), limit: limits.bytes });
@@ -59,7 +60,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Error> {
     }
     allowed.reserve(decoder.total_bytes()).map_err(damaged)?;
     decoder.set_limits(allowed).map_err(damaged)?;
-    // Damaged EXIF data is no reason to refuse a picture.
+    // Damaged EXIF data is no reason to reject a picture.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
         return Err(Error::Damaged("the file ends before the end of the picture".to_owned()));
@@ -68,7 +69,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Error> {
     shown.apply_orientation(orientation);
     let (width, height) = (shown.width(), shown.height());
     Picture::new(width, height, over_white(shown))
-        .ok_or_else(|| Error::Damaged("the decoder returned another size than the header has".to_owned()))
+        .ok_or_else(|| Error::Damaged("the decoded size differs from the size in the header".to_owned()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
@@ -76,7 +77,7 @@ fn damaged(error: image::ImageError) -> Error {
     Error::Damaged(error.to_string())
 }
 
-/// Red, green and blue in front of white.
+/// Converts to RGB, blended over white.
 fn over_white(decoded: DynamicImage) -> Vec<u8> {
     if !decoded.color().has_alpha() {
         return decoded.into_rgb8().into_raw();

@@ -1,11 +1,11 @@
-//! Why a picture is not taken.
+//! Errors of decoding and resizing.
 
-/// Why a picture is not taken. The sentences are meant for the sender.
+/// The reason why a picture is rejected. The messages are meant for the sender of the picture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file is longer than the limit.
-    #[error("the picture has {found} bytes; at most {limit} are taken")]
+    #[error("the picture has {found} bytes; the limit is {limit}")]
     Bytes {
         /// Bytes of the file.
         found: usize,
@@ -13,7 +13,7 @@ pub enum Error {
         limit: usize,
     },
     /// The header claims more pixels than the limit, or none.
-    #[error("the picture has {width} x {height} pixels; 1 to {limit} are taken")]
+    #[error("the picture has {width} x {height} pixels; the number of pixels must be between 1 and {limit}")]
     Pixels {
         /// Width in the header.
         width: u32,
@@ -22,32 +22,32 @@ pub enum Error {
         /// The limit for width times height.
         limit: u64,
     },
-    /// The file is in no format that is read.
+    /// The file's format is not supported.
     #[error("the picture is not a png, jpeg, webp or gif file")]
     Format,
     /// The file is damaged, or decoding it takes too much memory.
     #[error("the picture cannot be decoded: {0}")]
     Damaged(String),
-    /// A family's rule has no size for this shape.
-    #[error("a picture of {width} x {height} pixels has no size that the model takes: {reason}")]
+    /// The model family's resize rule has no size for this aspect ratio.
+    #[error("cannot resize a picture of {width} x {height} pixels for the model: {reason}")]
     Shape {
         /// Width in pixels.
         width: u32,
         /// Height in pixels.
         height: u32,
-        /// What stands against it.
+        /// The reason.
         reason: &'static str,
     },
-    /// A model's rule asks for more pixels than a picture may have.
-    #[error("the picture would get {width} x {height} pixels, more than {limit}: {rule}")]
+    /// A model's resize rule gives more pixels than a picture may have.
+    #[error("the picture would be resized to {width} x {height} pixels, above the limit of {limit}: {rule}")]
     Resized {
-        /// The width that the rule gives, in pixels.
+        /// The width from the rule, in pixels.
         width: u32,
-        /// The height.
+        /// The height from the rule, in pixels.
         height: u32,
         /// The limit for width times height.
         limit: u64,
-        /// Where the rule stands.
+        /// The file and key of the rule.
         rule: String,
     },
 }

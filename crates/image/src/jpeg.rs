@@ -1,6 +1,8 @@
-//! The structure of JPEG files. The decoder fills what a cut file lacks with gray; other formats and Pillow refuse such files.
+//! The structure of JPEG files. The decoder fills the missing part of a truncated file with gray; decoders of other
+//! formats, and Pillow, reject such files.
 
-/// Returns true if the file reaches its end marker. Segments are skipped, since a thumbnail in one has its own end marker.
+/// Returns true if the file contains its end marker. Segments are skipped, since a thumbnail in a segment has its own
+/// end marker.
 pub(crate) fn is_complete(file: &[u8]) -> bool {
     let mut rest = file;
     while let Some(start) = rest.windows(2).position(|pair| pair[0] == 0xff && is_marker(pair[1])) {
@@ -16,8 +18,8 @@ pub(crate) fn is_complete(file: &[u8]) -> bool {
 
 const END: u8 = 0xd9;
 
-/// Returns true for the second byte of a marker with a segment, and of the end marker. Between scans there are stuffed and fill bytes,
-/// and markers without a segment.
+/// Returns true for the second byte of a marker with a segment, and of the end marker. Between scans there are stuffed
+/// bytes, fill bytes and markers without a segment.
 fn is_marker(byte: u8) -> bool {
     !matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff)
 }

@@ -1,4 +1,5 @@
-//! Pictures before a tower sees them: decoding with limits, resizing as Pillow does it, and the sizes that families ask for.
+//! Preprocessing of pictures for vision towers: decoding with limits, resizing like Pillow, and the sizes that model
+//! families use.
 //!
 //! ```
 //! use mlx_image::{Filter, Limits, Picture, decode, resize};

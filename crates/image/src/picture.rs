@@ -19,33 +19,33 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of these bytes; `None` unless they are `3 · width · height` and more than none.
+    /// Returns a picture of these bytes; `None` unless there are `3 · width · height` of them, and at least one pixel.
     pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let bytes = u64::from(width).checked_mul(u64::from(height))?.checked_mul(3)?;
         (bytes > 0 && bytes == pixels.len() as u64).then_some(Self { width, height, pixels })
     }
 
-    /// Pixels in a row.
+    /// The width in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// The height in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// All bytes: rows from the top, pixels from the left, red, green, blue.
+    /// Returns all bytes: rows from the top, pixels from the left, three bytes each: red, green, blue.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// The bytes of each row, from the top.
+    /// Returns the bytes of each row, from the top.
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
         self.pixels.chunks_exact(3 * self.width as usize)
     }
 
-    /// Red, green and blue of a pixel; `None` outside of the picture.
+    /// Returns red, green and blue of a pixel; `None` outside the picture.
     pub fn pixel(&self, x: u32, y: u32) -> Option<[u8; 3]> {
         let inside = x < self.width && y < self.height;
         let at = 3 * (y as usize * self.width as usize + x as usize);
@@ -62,7 +62,8 @@ impl Picture {
         file
     }
 
-    /// SHA-256 of width, height (both as eight little-endian bytes) and pixels: the same in every process and on every machine.
+    /// Returns the SHA-256 of width, height (both as eight little-endian bytes) and pixels. It is stable across
+    /// processes and machines.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(u64::from(self.width).to_le_bytes());

@@ -1,4 +1,4 @@
-//! The size in which a family wants a picture, from its own size. Sides are `(height, width)`, as transformers orders them.
+//! The sizes to which model families resize a picture. Sizes are `(height, width)`, as in transformers.
 
 use crate::Error;
 
@@ -9,8 +9,8 @@ fn refuse((height, width): Size, reason: &'static str) -> Error {
     Error::Shape { width, height, reason }
 }
 
-/// `smart_resize` of Qwen's towers: sides are multiples of `factor` (`patch_size · merge_size`), and their product lies
-/// between `min_pixels` and `max_pixels` where the aspect allows it.
+/// `smart_resize` of Qwen's vision towers: sides are multiples of `factor` (`patch_size · merge_size`), and their
+/// product is between `min_pixels` and `max_pixels` if the aspect ratio allows it.
 pub fn qwen(size: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result<Size, Error> {
     let (height, width) = (f64::from(size.0), f64::from(size.1));
     if size.0 == 0 || size.1 == 0 || factor == 0 || min_pixels == 0 || max_pixels == 0 {
@@ -20,7 +20,7 @@ pub fn qwen(size: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result
         return Err(refuse(size, "one side is more than 200 times the other"));
     }
     let unit = f64::from(factor);
-    // Halves go to the even multiple, as Python rounds.
+    // Halves round to the even multiple, as in Python.
     let rounded = |side: f64| (side / unit).round_ties_even() * unit;
     let (mut to_height, mut to_width) = (rounded(height), rounded(width));
     if to_height * to_width > max_pixels as f64 {
@@ -32,15 +32,15 @@ pub fn qwen(size: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result
         let fitted = |side: f64| (side * grow / unit).ceil() * unit;
         (to_height, to_width) = (fitted(height), fitted(width));
     }
-    // A side that rounds to nothing stays empty in transformers when `min_pixels` is tiny.
+    // With a tiny `min_pixels`, transformers keeps a side that rounds to zero.
     if to_height < unit || to_width < unit {
         return Err(refuse(size, "a side is less than half a patch"));
     }
     Ok((to_height as u32, to_width as u32))
 }
 
-/// Pixtral's rule, also of Mistral 3: the picture fits into a square of `longest_edge`, and sides are rounded up to multiples of `patch`
-/// (Mistral 3: `patch_size · spatial_merge_size`).
+/// The rule of Pixtral and Mistral 3: the picture fits into a square of `longest_edge`, and sides are rounded up to
+/// multiples of `patch` (Mistral 3: `patch_size · spatial_merge_size`).
 pub fn pixtral(size: Size, longest_edge: u32, patch: u32) -> Result<Size, Error> {
     if size.0 == 0 || size.1 == 0 || longest_edge == 0 || patch == 0 {
         return Err(refuse(size, "sizes and limits must be at least one"));
@@ -56,8 +56,8 @@ pub fn pixtral(size: Size, longest_edge: u32, patch: u32) -> Result<Size, Error>
     }
 }
 
-/// Gemma 4's rule: the largest size with the same aspect whose sides are multiples of `patch_size · pooling_kernel_size` and which has
-/// at most `max_soft_tokens · pooling_kernel_size²` patches.
+/// Gemma 4's rule: the largest size with the same aspect ratio and at most `max_soft_tokens · pooling_kernel_size²`
+/// patches, with sides that are multiples of `patch_size · pooling_kernel_size`.
 pub fn gemma4(
     size: Size,
     patch_size: u32,
@@ -82,7 +82,7 @@ pub fn gemma4(
         sides => sides,
     };
     if height * width > most {
-        return Err(refuse(size, "it has more patches than the model takes"));
+        return Err(refuse(size, "it has more patches than the model allows"));
     }
     Ok((height as u32, width as u32))
 }

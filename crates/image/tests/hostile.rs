@@ -1,4 +1,5 @@
-//! Pictures from strangers: damage, lying headers and bombs end in a picture within the limits or in an error.
+//! Untrusted pictures: damaged files, wrong headers and decompression bombs must give a picture within the
+//! limits or an error.
 
 use std::io::Cursor;
 
@@ -17,7 +18,7 @@ fn encoded(format: ImageFormat, width: u32, height: u32) -> Vec<u8> {
     file.into_inner()
 }
 
-/// Bytes with the limits of tests: a mistake in a header cannot take long.
+/// Limits for tests, so that a wrong header cannot make a test slow.
 fn small() -> Limits {
     Limits { bytes: 1 << 16, pixels: 1 << 16 }
 }
@@ -28,7 +29,7 @@ fn every_format_is_decoded() {
         let picture = decode(&encoded(format, 12, 7), &Limits::default()).expect("a valid file");
         assert_eq!((picture.width(), picture.height()), (12, 7));
         let [red, green, blue] = picture.pixel(5, 3).expect("inside");
-        // Gif chooses colors, jpeg rounds them.
+        // Gif quantizes colors, and jpeg rounds them.
         let near = |a: u8, b: u8| a.abs_diff(b) < 40;
         assert!(near(red, 200) && near(green, 150) && near(blue, 100), "{format:?}: {red} {green} {blue}");
         assert_eq!(picture.pixel(12, 0), None);
@@ -46,7 +47,7 @@ fn what_is_transparent_shows_white() {
 
 #[test]
 fn exif_turns_the_picture() {
-    // An APP1 segment with one entry: orientation 6, a quarter turn to the right.
+    // An APP1 segment with one entry: orientation 6, rotated by 90° to the right.
     let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
     let mut segment = vec![0xff, 0xe1];
     segment.extend((exif.len() as u16 + 2).to_be_bytes());
@@ -90,7 +91,7 @@ fn a_cut_file_is_refused() {
             );
         }
     }
-    // The end of a thumbnail is not the end of its picture, and bytes after the end are ignored.
+    // The end marker of a thumbnail is not the end of the picture, and bytes after the end are ignored.
     let file = encoded(ImageFormat::Jpeg, 64, 48);
     let mut with_thumbnail = file.clone();
     with_thumbnail.splice(2..2, [&[0xff, 0xe1, 0, 8][..], &[0xff, 0xd8, 0xff, 0xd9, 0xff, 0xd9]].concat());

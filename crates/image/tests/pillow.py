@@ -1,4 +1,4 @@
-"""Writes pillow.json and sizes.json: what Pillow and transformers make of pictures and sizes that the tests make again.
+"""Writes pillow.json and sizes.json: the results of Pillow and transformers for pictures and sizes that the tests generate too.
 
 Run it with Pillow 13.0.0, numpy and transformers 5.24.0: python pillow.py
 """
@@ -19,7 +19,7 @@ FILTERS = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC, "lanczos": Imag
 
 
 def picture(width, height, smooth):
-    """The picture of tests/pillow.rs: noise of a linear congruence, or slow waves made of triangles."""
+    """Returns the picture of tests/pillow.rs: noise of a linear congruential generator, or slow triangle waves."""
     if smooth:
         y, x = np.mgrid[0:height, 0:width]
         bands = [abs((x * 7 + y * 3) % 510 - 255), abs((x * 2 + y * 5) % 510 - 255), (x * y // 16) % 256]
@@ -58,7 +58,7 @@ def sizes():
     draw = random.Random(33)
     shapes = [(1, 1), (16, 16), (48, 80), (100, 20001), (1, 201), (3000, 4000), (1080, 1920), (1024, 1024), (1, 3000)]
     shapes += [(draw.randint(8, 5000), draw.randint(8, 5000)) for _ in range(100)]
-    # Halves of a multiple, where rounding decides.
+    # Half multiples, where the rounding mode matters.
     shapes += [(16 * draw.randint(1, 99), 14 * draw.randint(1, 99)) for _ in range(100)]
     rows = []
     for height, width in shapes:

@@ -1,4 +1,5 @@
-//! Resizing equals Pillow byte for byte, and sizes equal transformers'. `pillow.py` writes what is compared with.
+//! Checks that resizing equals Pillow byte for byte, and that sizes equal those of transformers. `pillow.py`
+//! writes the expected values.
 
 use mlx_image::{Error, Filter, Picture, resize, sizes};
 use serde::Deserialize;
@@ -64,7 +65,7 @@ fn sizes_equal_transformers() {
     let cases: Vec<Sizes> = serde_json::from_str(include_str!("sizes.json")).expect("the fixture");
     for case in cases {
         let size = case.size;
-        // Where transformers has an empty side, it fails later and we fail here.
+        // For an empty side, transformers fails later and we fail here.
         let check = |name: &str, ours: Result<sizes::Size, Error>, theirs: Option<sizes::Size>| {
             assert_eq!(ours.ok(), theirs.filter(|size| size.0 > 0 && size.1 > 0), "{name} {size:?}");
         };

@@ -1,5 +1,5 @@
-//! JSON whose numbers keep their text. `serde_json` holds a number in 64 bits, which loses long integers and the spelling of floats.
-//! Clients, tools, templates and models exchange values of this type.
+//! JSON that preserves the text of numbers. `serde_json` stores a number in 64 bits, which loses long integers and the
+//! spelling of floats. Clients, tools, templates and models exchange values of this type.
 //!
 //! ```
 //! let value = mlx_json::parse(br#"{"id": 123456789012345678901234567890, "score": 1.50}"#)?;
@@ -41,7 +41,7 @@ pub enum Value {
     Object(Map),
 }
 
-/// Returns the JSON of a value that can be serialized.
+/// Returns the JSON value of a serializable value.
 pub fn to_value(value: &impl Serialize) -> serde_json::Result<Value> {
     parse(&serde_json::to_vec(value)?)
 }
@@ -60,14 +60,14 @@ impl Serialize for Value {
 }
 
 impl<'de> Deserialize<'de> for Value {
-    /// Reads a value from a JSON text and keeps the text of its numbers.
+    /// Reads a value from a JSON text and preserves the text of its numbers.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         parse(text.get().as_bytes()).map_err(serde::de::Error::custom)
     }
 }
 
-/// Writes JSON without white space.
+/// Writes JSON without whitespace.
 impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

@@ -1,15 +1,15 @@
-//! A number as its text.
+//! JSON numbers, stored as their text.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON number. Two are equal if their texts are.
+/// A JSON number. Two numbers are equal if their texts are equal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Number(Repr);
 
-/// Most numbers are short integers, which need no allocation.
+/// The representation of a number. Most numbers are short integers, which need no allocation.
 #[derive(Clone, PartialEq, Eq)]
 enum Repr {
     Integer(i64),
@@ -25,13 +25,13 @@ impl Number {
         }
     }
 
-    /// Returns this integer as a number.
+    /// Returns an integer as a number.
     pub(super) fn of_integer<I: Copy + ToString + TryInto<i64>>(integer: I) -> Self {
         let text = |_| Repr::Text(integer.to_string().into());
         Self(integer.try_into().map_or_else(text, Repr::Integer))
     }
 
-    /// Returns true if it is written without a fraction and an exponent.
+    /// Returns true if the number has neither a fraction nor an exponent.
     pub fn is_integer(&self) -> bool {
         match &self.0 {
             Repr::Integer(_) => true,
@@ -39,17 +39,17 @@ impl Number {
         }
     }
 
-    /// Returns the integer, if it is one in this range.
+    /// Returns the value if it is an integer in the range of `i64`.
     pub fn as_i64(&self) -> Option<i64> {
         self.as_i128()?.try_into().ok()
     }
 
-    /// Returns the integer, if it is one in this range.
+    /// Returns the value if it is an integer in the range of `u64`.
     pub fn as_u64(&self) -> Option<u64> {
         self.as_i128()?.try_into().ok()
     }
 
-    /// Returns the integer, if it is one in this range.
+    /// Returns the value if it is an integer in the range of `i128`.
     pub fn as_i128(&self) -> Option<i128> {
         match &self.0 {
             Repr::Integer(integer) => Some((*integer).into()),
@@ -100,7 +100,7 @@ impl From<serde_json::Number> for Number {
 }
 
 impl From<Number> for serde_json::Value {
-    /// Rounds to the nearest number of 64 bits.
+    /// Rounds to the nearest 64-bit number.
     fn from(number: Number) -> Self {
         match number.0 {
             Repr::Integer(integer) => integer.into(),

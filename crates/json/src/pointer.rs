@@ -1,26 +1,27 @@
-//! References into the same JSON document: `#` and a JSON pointer, in which a URI may percent-encode any character.
+//! References into the same JSON document: `#` and a JSON pointer, which may be percent-encoded.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Returns the pointer of a reference, if it points at a value in `root`. Names with an unescaped `%` are found, too.
+/// Returns the pointer of a reference, if `root` has a value there. References with an unescaped `%` are resolved
+/// too.
 pub fn target<'a>(reference: &'a str, root: &Value) -> Option<Cow<'a, str>> {
     let written = reference.strip_prefix('#')?;
     [decoded(written), Cow::Borrowed(written)].into_iter().find(|pointer| root.pointer(pointer).is_some())
 }
 
-/// Returns a name as a segment of a pointer.
+/// Escapes a name for use in a pointer.
 pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// Returns the names in a pointer.
+/// Returns the unescaped names in a pointer.
 pub fn names(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Decodes percent-encoded bytes. Returns the text unchanged if they are not UTF-8.
+/// Decodes percent-encoded bytes. Returns the text unchanged if the result is not UTF-8.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);

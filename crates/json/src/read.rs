@@ -1,5 +1,5 @@
-//! Reads JSON. `serde_json` parses it and visits values in the order of the text, so a scan of the same bytes finds each number's
-//! text.
+//! Parses JSON. `serde_json` visits values in the order of the text, so a scan of the same bytes finds the text of each
+//! number.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{Map, Number, Value};
 
-/// Parses a JSON text. If an object repeats a key, the last value counts, as in Python.
+/// Parses a JSON text. If an object repeats a key, the last value wins, as in Python.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     read(text, false)
 }
 
-/// Like [`parse`], but refuses objects that repeat a key.
+/// Like [`parse`], but rejects objects that repeat a key.
 pub fn parse_strict(text: &[u8]) -> serde_json::Result<Value> {
     read(text, true)
 }
@@ -24,7 +24,7 @@ fn read(text: &[u8], is_strict: bool) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// The texts of the numbers in a valid JSON text.
+/// An iterator over the texts of the numbers in a valid JSON text.
 struct Numbers<'a> {
     rest: &'a [u8],
 }

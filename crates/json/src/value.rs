@@ -5,7 +5,7 @@ use std::ops::Index;
 use super::{Map, Number, Value};
 
 impl Value {
-    /// An object of these entries.
+    /// Returns an object with these entries.
     pub fn object<const N: usize>(entries: [(&str, Value); N]) -> Self {
         entries.into_iter().collect()
     }
@@ -15,7 +15,7 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// Returns the flag of a boolean.
+    /// Returns the value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         if let Self::Bool(flag) = self { Some(*flag) } else { None }
     }
@@ -165,7 +165,7 @@ impl From<serde_json::Value> for Value {
 }
 
 impl From<Value> for serde_json::Value {
-    /// Rounds numbers to 64 bits, for grammars and for checks of types.
+    /// Rounds numbers to 64 bits, for grammars and type checks.
     fn from(value: Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -180,7 +180,7 @@ impl From<Value> for serde_json::Value {
     }
 }
 
-/// Compares numbers as values of 64 bits.
+/// Compares numbers as 64-bit values.
 impl PartialEq<serde_json::Value> for Value {
     fn eq(&self, other: &serde_json::Value) -> bool {
         use serde_json::Value as Other;

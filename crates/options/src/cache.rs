@@ -1,4 +1,4 @@
-//! The flags of caches: what is kept of past prompts and answers, and in how many bits.
+//! Cache flags: memory and disk limits of the prefix cache, and quantization of keys and values.
 
 use std::path::PathBuf;
 
@@ -14,53 +14,56 @@ use crate::human_units::ByteSize;
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheArgs {
-    /// What outlives a request.
+    /// The cache of past prompts and answers.
     #[command(flatten)]
     #[serde(flatten)]
     pub prefix: PrefixCacheArgs,
-    /// How keys and values are stored.
+    /// Storage of keys and values.
     #[command(flatten)]
     #[serde(flatten)]
     pub kv: KvCacheArgs,
-    /// Let clients reuse each other's prefixes, image features and answers, which reveals what others have sent [default: true without API keys, else false]
+    /// Share cached prefixes, image features and answers between clients; this lets a client detect what others have
+    /// sent [default: true without API keys, else false]
     #[arg(help_heading = "Cache", long, env = "MLX_SHARE_PREFIXES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     #[serde(rename = "share-prefixes")]
     pub share_prefixes: Option<bool>,
 }
 
-/// How much of past prompts and answers is kept, and where.
+/// Flags of the prefix cache: its memory, and its folder on disk.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct PrefixCacheArgs {
-    /// Memory for past prompts and answers, so that requests with the same beginning start faster; one that is not reused
-    /// while 512 others are kept or reused leaves earlier; 0 keeps none [default: a quarter of what requests may take]
+    /// Memory for cached prompts and answers, so that requests with the same prefix start faster; an entry is also
+    /// evicted after 512 others were stored or reused since its last use; 0 disables the cache [default: a quarter of
+    /// the memory for requests]
     #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PREFIX_CACHE")]
     pub prefix_cache: Option<ByteSize>,
 
-    /// Save them in this folder too, for later runs
+    /// Also save cached prefixes in this folder, for later runs
     #[arg(help_heading = "Cache", long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
     pub prompt_cache_dir: Option<PathBuf>,
 
-    /// Size of that folder, at most; the least recently used are removed first [default: 16GB]
+    /// Maximum size of that folder; the least recently used prefixes are removed first [default: 16GB]
     #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_SIZE")]
     pub prompt_cache_size: Option<ByteSize>,
 
-    /// Bytes written to that folder in an hour, at most [default: 4GB]
+    /// Maximum bytes written to that folder per hour [default: 4GB]
     #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_WRITES")]
     pub prompt_cache_writes: Option<ByteSize>,
 }
 
-/// How keys and values are stored.
+/// Flags for the storage of keys and values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct KvCacheArgs {
-    /// Quantize keys and values to 4 or 8 bits: less memory, but answers are only approximately the model's [default: not quantized]
+    /// Quantize keys and values to 4 or 8 bits: uses less memory, but answers only approximate the model's [default:
+    /// not quantized]
     #[arg(help_heading = "Cache", long, value_name = "BITS", env = "MLX_KV_BITS")]
     pub kv_bits: Option<u8>,
 }
 
 impl CacheArgs {
-    /// Puts what was given into the options of an engine.
+    /// Copies the given values into the options of an engine.
     pub fn apply(&self, options: &mut EngineOptions) {
         let Self { prefix, kv, share_prefixes } = self;
         let disk = |folder: &PathBuf| {
@@ -75,7 +78,7 @@ impl CacheArgs {
         options.share_prefixes = share_prefixes.unwrap_or(options.share_prefixes);
     }
 
-    /// The flag that has a value of no use, and why.
+    /// Checks the values. An error holds the flag and what is wrong with its value.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let Self { prefix, kv, .. } = self;
         if !matches!(kv.kv_bits, None | Some(4 | 8)) {

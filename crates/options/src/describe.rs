@@ -1,8 +1,8 @@
-//! The core's errors in the words of the programs: fields become flags, and remedies become commands.
+//! Engine errors for users of the programs: fields become flags, and remedies become commands.
 
 use mlx_core::Error;
 
-/// What to show of an error to the user of a command line.
+/// Returns the message of an error for the user of a command line.
 pub fn describe(error: &Error) -> String {
     match error {
         Error::Request { field: name, message }
@@ -15,16 +15,16 @@ pub fn describe(error: &Error) -> String {
             format!("{error}; `mlx pull {name}` downloads it")
         }
         Error::NotDownloaded { .. } => {
-            format!("{error}; `mlx list` shows what is, and models of the Hub are called ORG/NAME")
+            format!("{error}; `mlx list` lists the cached models; a model of the Hub is named ORG/NAME")
         }
-        Error::NoChatTemplate { .. } => format!("{error}; `mlx generate --raw` continues a text without one"),
+        Error::NoChatTemplate { .. } => format!("{error}; `mlx generate --raw` needs no template"),
         Error::NotEmpty { .. } => format!("{error}; give another folder, or --force to write into this one"),
         Error::NotFinite(_) => format!("{error} (--dtype)"),
         other => other.to_string(),
     }
 }
 
-/// The flag that sets a field, or what the field is called where there is none.
+/// Returns the flag that sets a field, or a description of a field without a flag.
 fn flag(field: &str) -> String {
     match field {
         "prompt" => "the prompt".to_owned(),
@@ -58,7 +58,7 @@ mod tests {
             ),
             (
                 Error::NotDownloaded { name: "tiny".into(), message: "is not in the cache".into() },
-                "tiny: is not in the cache; `mlx list` shows what is, and models of the Hub are called ORG/NAME",
+                "tiny: is not in the cache; `mlx list` lists the cached models; a model of the Hub is named ORG/NAME",
             ),
             (Error::Mlx("out of memory".into()), "mlx: out of memory"),
         ] {

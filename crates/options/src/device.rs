@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct DeviceArgs {
-    /// Device to compute on, cpu or gpu [default: the GPU if there is one]
+    /// Device to run on: cpu or gpu [default: the GPU if there is one]
     #[arg(long, value_name = "DEVICE", env = "MLX_DEVICE")]
     pub device: Option<DeviceKind>,
 }
 
 impl DeviceArgs {
-    /// Selects the device of this process. Call it before anything computes.
+    /// Selects the device of this process. Call it before any computation.
     pub fn choose(self) -> Result<()> {
         self.device.map_or(Ok(()), use_device)
     }

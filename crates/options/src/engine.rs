@@ -1,4 +1,4 @@
-//! The flags of an engine. Each struct is declared once: clap reads it from flags and variables, serde from a config file.
+//! Engine flags. Each struct is declared once: clap reads it from flags and variables, serde from a config file.
 
 use std::path::PathBuf;
 
@@ -19,84 +19,87 @@ pub struct EngineArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub device: DeviceArgs,
-    /// How results are computed.
+    /// Exactness of results.
     #[command(flatten)]
     #[serde(flatten)]
     pub exact: ExactArgs,
-    /// Where drafts come from.
+    /// Sources of drafts.
     #[command(flatten)]
     #[serde(flatten)]
     pub speculate: SpeculateArgs,
-    /// How the model is loaded.
+    /// Loading of the model.
     #[command(flatten)]
     #[serde(flatten)]
     pub load: LoadArgs,
-    /// Which other machines hold layers of the model.
+    /// Other machines that hold layers of the model.
     #[command(flatten)]
     #[serde(flatten)]
     pub workers: WorkersArgs,
-    /// How many requests run and wait.
+    /// Limits on running and waiting requests.
     #[command(flatten)]
     #[serde(flatten)]
     pub queue: QueueArgs,
-    /// Format of calls of tools, in place of the one that the chat template shows; an unknown name lists all
+    /// Format of tool calls, instead of the one detected in the chat template; an unknown name lists all formats
     #[arg(long, value_name = "NAME", env = "MLX_TOOL_FORMAT")]
     #[serde(rename = "tool-format")]
     pub tool_format: Option<String>,
 }
 
-/// Whether results are bit-exact.
+/// The flag for bit-exact results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct ExactArgs {
-    /// Give the same bits whatever runs beside a request, where the device allows it [default: false]
+    /// Give bit-identical results whatever other requests run in the batch, where the device allows it [default: false]
     #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub exact: Option<bool>,
 }
 
-/// Where drafts of the next tokens come from.
+/// Flags for speculative decoding.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct SpeculateArgs {
-    /// Draft the next tokens and verify several in one pass, where that is faster; answers stay the same: auto, off, lookup (what
-    /// followed in the text itself), suffix (also what followed in recent answers), draft (the draft model) or mtp (the checkpoint's own
-    /// head for multi-token prediction) [default: auto]
+    /// Draft the next tokens and verify several in one pass when that is faster; answers do not change. SOURCE is auto,
+    /// off, lookup (repeats of the text itself), suffix (also recent answers), draft (the draft model) or mtp (the
+    /// checkpoint's own multi-token-prediction head) [default: auto]
     #[arg(long, env = "MLX_SPECULATE", value_name = "SOURCE")]
     pub speculate: Option<Speculate>,
 
-    /// A smaller model of the same family that drafts, as a name or a folder; auto uses it beside the other sources
+    /// Smaller model of the same family to draft with, as a name or a folder; auto uses it along with the other sources
     #[arg(long, env = "MLX_DRAFT_MODEL", value_name = "MODEL")]
     pub draft_model: Option<PathBuf>,
 }
 
-/// How a model is loaded and run.
+/// Flags for loading and running a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct LoadArgs {
-    /// Memory for weights, caches and activations of a model, as in 8GB [default: a share of the machine's memory]
+    /// Memory for the weights, caches and activations of a model, such as 8GB [default: a share of the machine's
+    /// memory]
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     pub memory_budget: Option<ByteSize>,
 
-    /// Longest sequence, in tokens: a smaller context than the model's takes less memory [default: the model's]
+    /// Maximum sequence length in tokens; less than the model's context length saves memory [default: the model's]
     #[arg(short, long, value_name = "N", env = "MLX_CTX_SIZE")]
     pub ctx_size: Option<usize>,
 
-    /// Float type to compute in: f32, f16, bf16, checkpoint for that of the files, or mixed for f32 with matrices as they are in the files; on a
-    /// CPU f16 and bf16 are slow, and f32 makes floats of quantized weights [default: checkpoint on a GPU, mixed on a CPU]
+    /// Float type to compute in: f32, f16, bf16, checkpoint (the type of the files) or mixed (f32, with matrices in the
+    /// type of the files). On a CPU, f16 and bf16 are slow, and f32 dequantizes weights [default: checkpoint on a GPU,
+    /// mixed on a CPU]
     #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
     pub dtype: Option<FloatPolicy>,
 
-    /// Whether a GPU begins a decode step before the tokens of the one before are drawn: auto (where they can be guessed) or off; answers
-    /// stay the same [default: auto]
+    /// Start a decode step on the GPU before the tokens of the previous step are sampled: auto (when they can be
+    /// predicted) or off; answers do not change [default: auto]
     #[arg(long, value_name = "WHEN", env = "MLX_PIPELINE")]
     pub pipeline: Option<Pipeline>,
 
-    /// Keep quantized weights packed on a CPU with --dtype f32, too; otherwise they stay packed anyway [default: false]
+    /// Keep quantized weights packed on a CPU with --dtype f32 too; with other types they always stay packed [default:
+    /// false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
     pub keep_quantized: Option<bool>,
 }
 
-/// How many requests a model takes at once.
+/// Limits on the requests of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct QueueArgs {
@@ -104,14 +107,14 @@ pub struct QueueArgs {
     #[arg(long, value_name = "N", env = "MLX_MAX_RUNNING")]
     pub max_running: Option<usize>,
 
-    /// Maximum waiting requests of a model, however many choices each has; further ones are refused with a time to
-    /// try again [default: 256]
+    /// Maximum waiting requests of a model, however many choices each has; further requests are rejected with a
+    /// Retry-After time [default: 256]
     #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
     pub max_waiting: Option<usize>,
 }
 
 impl EngineArgs {
-    /// The same flags with the engine's defaults in place of those that were not given.
+    /// Fills in the engine's defaults for flags that were not given.
     #[must_use]
     pub fn or_default(mut self) -> Self {
         let default = EngineOptions::default();
@@ -124,8 +127,8 @@ impl EngineArgs {
         self
     }
 
-    /// Sets the given values in the options of an engine, except the device, which a process [chooses](DeviceArgs::choose), and workers,
-    /// which are [read](WorkersArgs::read).
+    /// Sets the given values in the options of an engine, except the device and the workers. A process
+    /// [chooses](DeviceArgs::choose) the device, and the workers are [read](WorkersArgs::read) from files.
     pub fn apply(&self, options: &mut EngineOptions) {
         self.exact.apply(options);
         self.speculate.apply(options);
@@ -136,14 +139,14 @@ impl EngineArgs {
 }
 
 impl ExactArgs {
-    /// Puts what was given into the options of an engine.
+    /// Copies the given values into the options of an engine.
     pub fn apply(self, options: &mut EngineOptions) {
         options.exact = self.exact.unwrap_or(options.exact);
     }
 }
 
 impl SpeculateArgs {
-    /// Puts what was given into the options of an engine.
+    /// Copies the given values into the options of an engine.
     pub fn apply(&self, options: &mut EngineOptions) {
         options.speculate = self.speculate.unwrap_or(options.speculate);
         options.draft_model = self.draft_model.clone().or(options.draft_model.take());
@@ -151,7 +154,7 @@ impl SpeculateArgs {
 }
 
 impl LoadArgs {
-    /// Puts what was given into the options of an engine.
+    /// Copies the given values into the options of an engine.
     pub fn apply(self, options: &mut EngineOptions) {
         let Self { memory_budget, ctx_size, dtype, pipeline, keep_quantized } = self;
         options.pipeline = pipeline.unwrap_or(options.pipeline);
@@ -163,13 +166,13 @@ impl LoadArgs {
 }
 
 impl QueueArgs {
-    /// Puts what was given into the options of an engine.
+    /// Copies the given values into the options of an engine.
     pub fn apply(self, options: &mut EngineOptions) {
         options.max_running = self.max_running.unwrap_or(options.max_running);
         options.max_waiting = self.max_waiting.unwrap_or(options.max_waiting);
     }
 
-    /// The flag that has a value of no use, and why.
+    /// Checks the values. An error holds the flag and what is wrong with its value.
     pub fn check(self) -> Result<(), (&'static str, &'static str)> {
         if self.max_running == Some(0) {
             return Err(("--max-running", "is 0; at least one request must run"));

@@ -19,12 +19,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Moves on to a visible character.
+    /// Records a visible character.
     pub(crate) fn pass(&mut self, letter: char) {
         *self = Self { letter: Some(letter), ..Self::default() };
     }
 
-    /// Moves on to the end of a text without hidden characters.
+    /// Records the end of a text without hidden characters.
     pub(crate) fn follow(&mut self, text: &str) {
         if let Some(letter) = text.chars().next_back() {
             self.pass(letter);
@@ -51,7 +51,8 @@ pub(crate) fn is_hidden(letter: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns true for a selector or tag that changes the look of the letter before it. Each letter takes one selector.
+/// Returns true for a selector or tag that changes the appearance of the character before it. Each character takes one
+/// selector.
 pub(crate) fn is_kept(place: &mut Place, hidden: char) -> bool {
     let Some(letter) = place.letter else { return false };
     if letter == BLACK_FLAG {
@@ -85,8 +86,8 @@ fn joins(letter: char, joiner: char) -> bool {
     }
 }
 
-/// Returns true for scripts whose letters change their form beside others: Arabic to N'Ko, Indic scripts to Myanmar, Khmer, Mongolian, and
-/// Indonesian scripts.
+/// Returns true for scripts whose letters change shape next to others: Arabic to N'Ko, Indic scripts to Myanmar, Khmer,
+/// Mongolian, and Indonesian scripts.
 fn is_joined(letter: char) -> bool {
     matches!(letter, '\u{600}'..='\u{7ff}' | '\u{840}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{18af}'
         | '\u{1a20}'..='\u{1b7f}' | '\u{a840}'..='\u{a8ff}' | '\u{a980}'..='\u{aaff}' | '\u{fb50}'..='\u{fdff}'
@@ -98,7 +99,7 @@ fn is_spaceless(letter: char) -> bool {
     matches!(letter, '\u{e00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{19e0}'..='\u{1aaf}' | '\u{aa60}'..='\u{aa7f}')
 }
 
-/// Returns true for emoji and other symbols that emoji sequences contain.
+/// Returns true for emoji and other symbols that occur in emoji sequences.
 fn is_pictograph(letter: char) -> bool {
     matches!(letter, '©' | '®' | '‼' | '⁉' | '\u{20e3}' | '\u{2100}'..='\u{214f}' | '\u{2190}'..='\u{21ff}'
         | '\u{2300}'..='\u{23ff}' | 'Ⓜ' | '\u{25a0}'..='\u{27bf}' | '\u{2900}'..='\u{297f}' | '\u{2b00}'..='\u{2bff}'

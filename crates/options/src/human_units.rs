@@ -1,4 +1,4 @@
-//! Sizes and times as people write them, in flags and in files: `8GB`, `512MiB`, `30`, `0.5`.
+//! Sizes and times in flags and config files: `8GB`, `512MiB`, `30`, `0.5`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ const UNITS: [(&str, u64); 9] = [
     ("b", 1),
 ];
 
-/// Read, never written.
+/// Accepted when parsing, never printed.
 const LETTERS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
 
@@ -54,24 +54,24 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A size as people say it, in units of a thousand: `340 MB`, `2.3 GB`.
+/// Formats a size in decimal units: `340 MB`, `2.3 GB`.
 pub fn rough_size(bytes: u64) -> String {
     let bytes = bytes as f64;
     match bytes {
         ..1e6 => format!("{:.0} kB", (bytes / 1e3).ceil()),
         ..1e7 => format!("{:.1} MB", bytes / 1e6),
-        // What would round to 1000 MB is 1.0 GB.
+        // Sizes that would round to 1000 MB are shown as 1.0 GB.
         ..999.5e6 => format!("{:.0} MB", bytes / 1e6),
         _ => format!("{:.1} GB", bytes / 1e9),
     }
 }
 
-/// A span of time, in seconds.
+/// A duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Seconds(pub f64);
 
 impl Seconds {
-    /// The same as a [`Duration`].
+    /// Returns it as a [`Duration`].
     pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.0)
     }
@@ -89,7 +89,7 @@ impl FromStr for Seconds {
     }
 }
 
-/// A value in a file: a number or a text.
+/// A value in a config file: a number or a string.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "it must be a number or a string")]
 enum Written {
@@ -98,7 +98,7 @@ enum Written {
     Text(String),
 }
 
-/// Both units are read from files as they are from flags.
+/// Reads both types from config files in the syntax of flags.
 macro_rules! in_files {
     ($($unit:ty),*) => { $(
         impl<'de> Deserialize<'de> for $unit {

@@ -1,4 +1,5 @@
-//! What the command line and the server share: engine flags, errors in their words, sizes and times for people, the log filter, text for a terminal.
+//! Shared by the command line and the server: engine flags, error messages, sizes and times, the log filter, text for a
+//! terminal.
 //!
 //! ```no_run
 //! let budget: mlx_options::ByteSize = "12GB".parse().expect("a size");

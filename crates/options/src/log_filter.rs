@@ -4,7 +4,7 @@ use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "MLX_LOG";
 
-/// The filter from the variable, or `default`.
+/// Returns the filter in the variable, or `default`.
 pub fn log_filter(default: &str) -> Result<EnvFilter, String> {
     chosen(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()), default)
 }

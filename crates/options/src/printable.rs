@@ -1,13 +1,13 @@
-//! Text of models and files on its way to a terminal or a log. A terminal takes what follows ESC, its 8-bit forms and other control
-//! characters for commands: titles, the clipboard, the cursor. Marks that reverse, join or hide text make a reader see a different
-//! text.
+//! Makes text of models and files safe for a terminal or a log. A terminal interprets ESC sequences, their 8-bit forms
+//! and other control characters as commands: titles, the clipboard, the cursor. Characters that reverse, join or hide
+//! text can make a reader see a different text.
 
 use std::borrow::Cow;
 
 use crate::hidden::{Place, is_hidden, is_kept};
 
-/// Removes control characters except line ends and tabs. Replaces hidden characters by their codes, such as `\u{202e}`, except joiners and
-/// selectors where scripts and emoji need them.
+/// Removes control characters except line ends and tabs. Replaces hidden characters by their codes, such as `\u{202e}`,
+/// except joiners and selectors that scripts and emoji need.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_changed) {
         return Cow::Borrowed(text);
@@ -18,7 +18,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Like [`printable`], but on one line, with codes for control characters too. For text that the user has to approve.
+/// Like [`printable`], but on one line, and control characters become codes too. For text that the user has to approve.
 pub fn visible(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { escaped(letter) } else { letter.into() };
     printable(&text.chars().map(shown).collect::<String>()).into_owned()
@@ -28,12 +28,12 @@ pub fn visible(text: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Printer {
     place: Place,
-    /// A joiner at the end of the text so far. The next letter decides if it stays.
+    /// A joiner at the end of the text so far. The next letter decides whether it is printed.
     held: Option<char>,
 }
 
 impl Printer {
-    /// Adds a piece of the text. Returns the output that later pieces cannot change.
+    /// Adds a chunk of the text. Returns the output that later chunks cannot change.
     pub fn add<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         if self.held.is_none() && !piece.contains(is_changed) {
             self.place.follow(piece);
@@ -68,7 +68,7 @@ impl Printer {
         out
     }
 
-    /// Writes the held joiner, now that the next letter is known.
+    /// Prints or escapes the held joiner, now that the next letter is known.
     fn release(&mut self, after: Option<char>, out: &mut String) {
         let Some(joiner) = self.held.take() else { return };
         if after.is_some_and(|after| self.place.joins(joiner, after)) {
@@ -131,7 +131,7 @@ mod tests {
             ("\u{2066}a\u{2069}\u{200e}\u{200f}\u{61c}", "\\u{2066}a\\u{2069}\\u{200e}\\u{200f}\\u{61c}"),
             ("pa\u{200b}y\u{2060}p\u{feff}al\u{ad}", "pa\\u{200b}y\\u{2060}p\\u{feff}al\\u{ad}"),
             ("a\u{200d}b \u{200c}", "a\\u{200d}b \\u{200c}"),
-            // A text in tags, and one in selectors.
+            // Hidden text in tags, and in selectors.
             ("ok\u{e0068}\u{e0069}", "ok\\u{e0068}\\u{e0069}"),
             ("😀\u{fe0f}\u{fe0e}\u{e0101}", "😀\u{fe0f}\\u{fe0e}\\u{e0101}"),
             ("😀\u{200d}a", "😀\\u{200d}a"),
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Texts in which the joiners belong to the writing.
+    /// Texts whose joiners are required by the script.
     const WRITTEN: [&str; 9] = [
         "می\u{200c}خواهم",
         "क\u{94d}\u{200d}ष न\u{94d}\u{200c}न",

@@ -1,4 +1,4 @@
-//! The flags of a model that several machines hold together.
+//! Flags for a model that is split across several machines.
 
 use std::path::PathBuf;
 
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::human_units::Seconds;
 
-/// Which other machines hold a part of the model, and which.
+/// The other machines of a split model, and how it is split.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct WorkersArgs {
-    /// Divide the model among the machines of this file, in the format of mlx.launch; the first is this one, and `mlx worker` runs on each
-    /// of the others
+    /// Split the model across the machines in this file, in the format of mlx.launch; the first is this machine, and
+    /// `mlx worker` runs on each of the others
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_HOSTFILE")]
     pub hostfile: Option<PathBuf>,
 
-    /// How the model is divided: pipeline (some layers each; any model), or tensor (a part of every layer each, all at work at the same
-    /// time, and two waits a layer for the network) [default: pipeline]
+    /// How to split the model: pipeline (some layers on each machine; any model), or tensor (a shard of every layer on
+    /// each machine; all compute in parallel and wait twice per layer for the network) [default: pipeline]
     #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_PARALLEL")]
     pub parallel: Option<Parallel>,
 
-    /// The key that the workers have, too: a file with one line
+    /// File with the key that is shared with the workers, on one line
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     pub worker_key_file: Option<PathBuf>,
 
@@ -34,7 +34,7 @@ pub struct WorkersArgs {
 }
 
 impl WorkersArgs {
-    /// Reads the files.
+    /// Reads the hosts file and the key. Returns `None` without `--hostfile`.
     pub fn read(&self) -> Result<Option<Workers>> {
         let Some(hostfile) = &self.hostfile else { return self.expect_unused().map(|()| None) };
         let key = self.worker_key_file.as_deref().map(|file| Key::read(&expanded(file))).transpose()?;
@@ -46,7 +46,8 @@ impl WorkersArgs {
         }))
     }
 
-    /// Refuses what says nothing without a hosts file. Variables may be there for other commands, as for `mlx worker`.
+    /// Rejects flags that have no effect without a hosts file. Values from environment variables are accepted, since
+    /// they may be set for `mlx worker`.
     fn expect_unused(&self) -> Result<()> {
         let useless =
             |name| Err(Error::option(name, "is for a model on several machines; give --hostfile too"));
