@@ -40,7 +40,7 @@ impl Admission {
         Self { queue: Queue::default(), scheduler, capacity, gauges, start: Instant::now(), last_id: 0 }
     }
 
-    /// Creates the queue entry of a request, which counts as waiting. Its sequences have not lined up.
+    /// Creates the queue entry of a request, which counts as waiting. Its sequences are not in the scheduler yet.
     pub(super) fn receive(&self, sequences: Vec<Submission>) -> Unstarted {
         Unstarted::new(self.last_id + 1, sequences, Arc::clone(&self.gauges))
     }
@@ -50,7 +50,7 @@ impl Admission {
         self.queue.remove(id)
     }
 
-    /// Takes the next sequence to line up.
+    /// Takes the next sequence for the scheduler.
     pub(super) fn next_candidate(&self, others: &mut Unstarted) -> Option<Candidate> {
         let submission = others.pop()?;
         let request = &submission.request;
@@ -78,7 +78,7 @@ impl Admission {
         self.scheduler.set_exact_rows(rows);
     }
 
-    /// Decides which sequences run in the next step; [`Admission::apply`] carries it out.
+    /// Decides which sequences run in the next step; [`Admission::apply`] applies the decision.
     pub(super) fn decide(&mut self, sequences: &Sequences) -> Changes {
         let changes = self.scheduler.admit(&self.views(sequences), self.start.elapsed());
         tracing::trace!(?changes, "admit");

@@ -125,7 +125,7 @@ impl EngineLoop {
         self.panics.end_pass();
     }
 
-    /// Starts as many sequences as admission allows. When one starts, the next sequence of its request lines up and may start too.
+    /// Starts as many sequences as admission allows. When one starts, the next sequence of its request is queued and may start too.
     fn admit(&mut self) {
         loop {
             let changes = self.admission.decide(&self.sequences);

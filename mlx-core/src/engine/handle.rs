@@ -29,7 +29,7 @@ use crate::folder::ModelFolder;
 use crate::model::{self, Loaded, Model, ModelSpec};
 use crate::processor::{NoImages, Processor};
 
-/// The maximum number of prompt tokens that may wait besides those of sequences that have lined up: 256 MB of ids.
+/// The maximum number of prompt tokens of waiting sequences that are not in the scheduler yet: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
 
 /// A running engine. Clones share it. It stops when the last clone and the last [`Generation`] are dropped.

@@ -140,7 +140,7 @@ impl Pictures {
     }
 
     /// Returns the offset between rope positions and token positions at `place`, caused by the pictures before it. A picture advances the
-    /// rope position by its longer side in rows, not by its number of rows.
+    /// rope position by the longer side of its grid, not by its number of rows.
     pub(in crate::engine) fn shift_at(&self, place: usize) -> i32 {
         let before = self.ends.iter().zip(&self.grids).filter(|(end, _)| self.places[**end - 1] < place);
         before.map(|(_, &(rows, columns))| rows.max(columns) as i32 - (rows * columns) as i32).sum()

@@ -60,7 +60,7 @@ pub struct EngineStats {
 pub(super) struct Gauges {
     /// Requests that have not started all of their sequences.
     pub(super) waiting: AtomicUsize,
-    /// Prompt tokens of sequences that have not lined up.
+    /// Prompt tokens of sequences that have not entered the scheduler's queue.
     pub(super) waiting_tokens: AtomicUsize,
     /// Preempted sequences.
     pub(super) paused: AtomicUsize,

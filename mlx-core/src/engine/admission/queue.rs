@@ -1,5 +1,5 @@
 //! The queue of requests. Each request is one entry, regardless of its number of sequences. Only its next sequence waits in the scheduler.
-//! The following one lines up when that sequence starts, after the sequences that arrived in the meantime.
+//! When that sequence starts, the following one joins the end of the scheduler's queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(in crate::engine) struct Submission {
     pub(in crate::engine) outlet: Outlet,
 }
 
-/// The sequences of a request that have not lined up. While this value exists, the request counts as waiting.
+/// The sequences of a request that are not in the scheduler yet. While this value exists, the request counts as waiting.
 pub(in crate::engine) struct Unstarted {
     /// The id of the request's first sequence, which identifies the request.
     pub(super) request: u64,
@@ -73,7 +73,7 @@ impl Queue {
         self.0.remove(&id)
     }
 
-    /// Returns the number of sequences that start before the shortest request leaves the queue, if the requests alternate.
+    /// Returns the number of sequences that start before the shortest request leaves the queue, if the requests are served in turn.
     pub(super) fn starts_left(&self) -> usize {
         let left = self.0.values().map(|it| it.sequences.len() + 1);
         let shortest = left.clone().min().unwrap_or(0);

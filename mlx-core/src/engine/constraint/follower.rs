@@ -9,7 +9,7 @@ use super::triggered::TriggeredText;
 use crate::error::{Error, Result};
 use crate::sampling::{Constraint, Cursor, Since, TokenHistory, TokenMask};
 
-/// The follower of one sequence. The cost of a rollback by k tokens is that of its place.
+/// The follower of one sequence. A rollback costs as much as that of its [`Place`].
 struct Follower<P> {
     place: P,
     cursor: Cursor,

@@ -8,7 +8,7 @@ use llguidance::panic_utils::catch_unwind;
 
 use crate::sampling::TokenMask;
 
-/// The maximum size of a matcher's tables. A larger matcher is an error of its sequence.
+/// The maximum size of a matcher's tables. A sequence that exceeds it ends with an error.
 pub(in crate::engine) const MATCHER_BYTES: usize = 32 << 20;
 
 /// The maximum length of an error in bytes, since it may quote the grammar.

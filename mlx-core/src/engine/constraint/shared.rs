@@ -25,8 +25,8 @@ use crate::sampling::{Constraint, TokenHistory};
 /// The maximum number of bytes of compiled grammars that are cached for later requests.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// Returns limits on the work of compiling and of computing a mask, and on the states of a lexer. A grammar that exceeds them is an error:
-/// of its request at compile time, of its sequence later.
+/// Returns limits on the work of compiling and of computing a mask, and on the states of a lexer. Exceeding them is
+/// an error: of the request when the grammar is compiled, of the sequence later.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,

@@ -114,7 +114,7 @@ mod tests {
         };
         let ends = (LEAST..tokens.len()).rev().filter(|&end| agree(end) >= LEAST).take(PLACES);
         let found = ends.map(|end| Match { next: end, length: agree(end).min(LONGEST) });
-        // Returns the first of equal matches, which is the latest.
+        // Of equal matches, take the first, which is the latest.
         found.reduce(|best, it| if it.length > best.length { it } else { best })
     }
 

@@ -59,7 +59,7 @@ impl EngineLoop {
         // Accepted tokens were drawn from complete passes.
         self.emit();
         loop {
-            // When one sequence ends, the next one of its request lines up.
+            // When a sequence ends, the next one of its request takes its position in the queue.
             let first = self.sequences.iter().map(|(id, _)| id).next();
             let Some(id) = first else { break };
             self.end(id, FinishReason::Error(message.to_owned()));

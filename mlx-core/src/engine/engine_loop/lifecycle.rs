@@ -1,4 +1,4 @@
-//! The life cycle of a sequence: it lines up, its tokens are emitted, it restarts after a fault, it ends, and its state is cached.
+//! The life cycle of a sequence: it is queued, its tokens are emitted, it restarts after a fault, it ends, and its state is cached.
 
 use super::EngineLoop;
 use crate::engine::admission::{Candidate, Submission, Unstarted};
@@ -16,12 +16,12 @@ impl EngineLoop {
         self.line_up(waiting);
     }
 
-    /// Lines up the sequence that waits for `id` to start or end. Returns false if there is none.
+    /// Puts the sequence that waits for `id` to start or end into the scheduler's queue. Returns false if there is none.
     pub(super) fn line_up_after(&mut self, id: u64) -> bool {
         self.admission.take_after(id).is_some_and(|waiting| self.line_up(waiting))
     }
 
-    /// Lines up the next sequence of a request. Returns false if there is none; then the request leaves the queue.
+    /// Puts the next sequence of a request into the scheduler's queue. Returns false if there is none; the request then stops waiting.
     fn line_up(&mut self, mut waiting: Unstarted) -> bool {
         while let Some(Candidate { submission, reservation, ticket }) =
             self.admission.next_candidate(&mut waiting)

@@ -7,7 +7,7 @@ use super::health::CHECK_INTERVAL;
 use super::{EngineLoop, Message, SHORT_WAIT};
 
 impl EngineLoop {
-    /// Runs until every handle is dropped, or until too many consecutive panics.
+    /// Runs until every handle is dropped or too many consecutive iterations have panicked.
     pub(in crate::engine) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.turn(messages))) {

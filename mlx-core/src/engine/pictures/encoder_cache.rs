@@ -12,7 +12,7 @@ use crate::model::{Hidden, Vision};
 /// The maximum number of pictures with numbers. A dropped picture gets a new number later, so nothing cached under the old number matches.
 const MOST_NUMBERS: usize = 1 << 16;
 
-/// Features take up to this fraction of the unreserved memory: one byte in eight.
+/// Features may use one in this many bytes of the unreserved memory.
 const SHARE: u64 = 8;
 
 /// The SHA-256 hash of a picture.

@@ -1,4 +1,4 @@
-//! Prefix sharing between requests in flight. A prompt that shares a prefix with a prompt in computation waits for it and copies its state.
+//! Prefix sharing between requests in flight: a prompt waits for another one with a common prefix and copies its state.
 
 use crate::cache::SequenceState;
 use crate::engine::run::device::Device;

@@ -41,12 +41,12 @@ pub(super) struct PrefixQuery<'a> {
     pub(super) prompt: &'a [u32],
     /// The tiers to search.
     pub(super) tiers: Vec<Tier>,
-    /// Returns the reusable part of a common prefix, from its length.
+    /// Maps the length of a common prefix to the length that may be reused.
     pub(super) reusable: &'a dyn Fn(usize) -> usize,
 }
 
 impl PrefixQuery<'_> {
-    /// Returns the reusable positions. At least the prompt's last token is computed.
+    /// Returns the number of reusable positions. At least the prompt's last token is computed.
     fn allowed(&self, common: usize) -> usize {
         (self.reusable)(common.min(self.prompt.len() - 1))
     }
@@ -118,8 +118,8 @@ impl PrefixStore {
         copy
     }
 
-    /// Records the first difference between a prompt and a cached text, since a time or a random id in a system prompt prevents every hit.
-    /// Returns the miss for the request's usage.
+    /// Records the first difference between a prompt and a cached text, and returns it for the request's usage. It reveals, for example,
+    /// a time or a random id in a system prompt, which prevents all hits.
     pub(super) fn record_miss(
         &self,
         id: u64,

@@ -10,8 +10,8 @@ impl Device {
         self.chunks.chunk_boundary(position, undivided)
     }
 
-    /// Returns how much of a prefix of `length` tokens a prompt can reuse: for exact requests whole chunks, otherwise everything up to an
-    /// undivided range that the prefix would divide.
+    /// Returns the reusable length of a prefix of `length` tokens. For exact requests it ends at a chunk boundary; for others it only
+    /// excludes an undivided range that the prefix would divide.
     pub(in crate::engine) fn reusable(&self, length: usize, exact: bool, undivided: &Undivided) -> usize {
         if exact {
             return self.chunk_boundary(length, undivided);

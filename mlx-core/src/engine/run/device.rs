@@ -46,8 +46,7 @@ struct Checked {
 }
 
 impl Device {
-    /// Prepares to run a model, the first of `models`, and its versions with adapters, the others. Computes the memory that remains for
-    /// requests.
+    /// Prepares to run `models`: a model, followed by its versions with adapters. Computes the memory that remains for requests.
     pub(in crate::engine) fn new(
         models: Vec<Box<dyn Model>>,
         draft: Option<&ModelSpec>,

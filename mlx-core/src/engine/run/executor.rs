@@ -146,8 +146,8 @@ impl Work {
         Done { fault, prefill, decode, prefill_time, decode_time }
     }
 
-    /// Takes the reported error with the sequences that may have caused it, and drops their passes. These are the sequences of all passes
-    /// that have not finished without an error.
+    /// Takes the reported error with the sequences that may have caused it, those of all passes that have not finished successfully. Drops
+    /// these passes.
     fn take_fault(&mut self) -> Option<Fault> {
         let message = self.fault.take()?;
         let mut ids = Vec::new();

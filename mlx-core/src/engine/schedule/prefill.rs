@@ -66,7 +66,7 @@ impl PrefillPlanner<'_> {
         order.into_iter().map(|it| it.2).collect()
     }
 
-    /// Returns the remaining work of a sequence's prompt or replay, rounded up slightly.
+    /// Returns the remaining work of a sequence's prompt or replay, or slightly more.
     fn remaining(&self, id: u64) -> f64 {
         let sequence = &self.running[&id];
         let (Next::Prompt(end) | Next::Replay(end)) = sequence.next() else { return 0.0 };

@@ -185,7 +185,7 @@ impl RunQueue {
         self.ledger.reserve(entry.id, entry.need);
         self.running.push(entry);
         self.last_served.insert(entry.ticket.client, now);
-        // Forget clients without sequences. Their next sequence is due later anyway.
+        // Drop clients without sequences. Their next sequence is due later anyway.
         let Self { waiting, running, last_served, .. } = self;
         last_served.retain(|client, _| waiting.iter().chain(&*running).any(|it| it.ticket.client == *client));
     }

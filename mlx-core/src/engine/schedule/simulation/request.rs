@@ -49,7 +49,7 @@ pub(super) struct Sequence {
     pub(super) prompt: usize,
     pub(super) most: usize,
     pub(super) reserved: usize,
-    /// The generated tokens. Each token is the position that it was drawn for.
+    /// The tokens of the prompt and the answer. Each token is its own position.
     pub(super) history: Vec<usize>,
     pub(super) runs: bool,
     pub(super) exact: bool,
