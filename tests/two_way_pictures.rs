@@ -126,7 +126,7 @@ fn what_would_divide_a_picture_is_refused_by_name() {
     assert_eq!(request(good.tokens.clone()), Ok(()));
     let rows: Vec<u32> = good.tokens.iter().copied().filter(|it| *it == token).collect();
     let error = request(rows.clone()).expect_err("nothing is between them");
-    assert!(error.starts_with("images: ") && error.contains("those of image 2 must"), "{error}");
+    assert!(error.starts_with("images: ") && error.contains("the rows of image 2 must"), "{error}");
     let error = request([&rows[..3], &[5], &rows[3..]].concat()).expect_err("one is divided");
-    assert!(error.starts_with("images: ") && error.contains("those of image 1 must"), "{error}");
+    assert!(error.starts_with("images: ") && error.contains("the rows of image 1 must"), "{error}");
 }
