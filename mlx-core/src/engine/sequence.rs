@@ -57,8 +57,8 @@ pub(super) struct Sequence {
     pub(super) checkpoints: CheckpointPlan,
     /// `None` while the sequence waits in the queue.
     pub(super) run: Option<Run>,
-    /// True if a pass that included the sequence failed. It then runs alone until its next token, so that a second failure shows that it is
-    /// at fault.
+    /// True if a pass that included the sequence failed. It then runs without others until its next token, so that a second failure shows
+    /// that it is at fault.
     pub(super) quarantined: bool,
     /// The number of emitted tokens.
     pub(super) emitted: usize,

@@ -179,7 +179,7 @@ pub(super) struct Draft {
 pub struct DraftCounts {
     /// Rows of passes that verified draft tokens.
     pub drafted: usize,
-    /// Rows whose draft token was accepted.
+    /// Rows with an accepted draft token.
     pub accepted: usize,
 }
 
