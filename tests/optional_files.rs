@@ -18,7 +18,7 @@ fn a_fault_in_an_optional_file_is_a_warning() {
     let good = ModelFolder::open(copy.path()).expect("it opens");
     assert!(good.warnings.texts().is_empty(), "{:?}", good.warnings);
     for (text, words) in [
-        (r#"{"temperature": 0.2,}"#, &["is not valid JSON", "the file is not used"][..]),
+        (r#"{"temperature": 0.2,}"#, &["is not valid JSON", "the file is ignored"][..]),
         ("", &["is empty"]),
         ("\u{feff}{\"temperature\": 0.2}", &["byte order mark"]),
         ("[]", &["is not a JSON object"]),
@@ -26,7 +26,7 @@ fn a_fault_in_an_optional_file_is_a_warning() {
         (r#"{"top_k": 7, "temperature": -2}"#, &["temperature", "-2"]),
         (r#"{"top_k": 7, "temperature": "hot"}"#, &["temperature", "hot"]),
         (r#"{"top_k": 7, "do_sample": "yes"}"#, &["do_sample", "yes"]),
-        (r#"{"top_k": 7, "eos_token_id": -1}"#, &["eos_token_id", "end tokens are not used"]),
+        (r#"{"top_k": 7, "eos_token_id": -1}"#, &["eos_token_id", "end tokens are ignored"]),
     ] {
         std::fs::write(copy.path().join(file), text).expect("it can be written");
         let folder = ModelFolder::open(copy.path()).expect("it opens all the same");

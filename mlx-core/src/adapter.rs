@@ -1,5 +1,5 @@
-//! An adapter: what fine-tuning changed about a model, in a folder of its own, as mlx-lm or PEFT writes it. Invariant: a tensor that
-//! no part of the model takes is an error, since the adapted model would differ from the trained one.
+//! Adapters: the result of fine-tuning a model, in a separate folder, as mlx-lm or PEFT writes it. Invariant: a tensor that no part of
+//! the model uses is an error, since the adapted model would differ from the trained one.
 
 mod config;
 mod fuse;
@@ -17,46 +17,46 @@ pub use config::{AdapterConfig, AdapterKind};
 pub(crate) use fuse::Change;
 use names::{Part, canonical};
 
-/// An adapter whose tensors have not all been taken yet.
+/// An open adapter, with the tensors that have not been taken yet.
 pub(crate) struct Adapter {
     config: AdapterConfig,
     checkpoint: Checkpoint,
-    /// The tensors of low-rank changes, by the canonical name of the module; empty if tensors are replaced.
+    /// The tensors of low-rank changes, by the canonical name of the module. Empty if the adapter replaces tensors.
     modules: BTreeMap<String, BTreeMap<Part, String>>,
-    /// Parameters in the file.
+    /// The number of parameters in the file.
     parameters: u64,
-    /// The name of the type of all tensors.
+    /// The common type of the tensors, or `mixed`.
     dtype: &'static str,
-    /// Bytes of the tensors in the file.
+    /// The bytes of the tensors in the file.
     file_bytes: u64,
-    /// The hash of every tensor that was read.
+    /// The hash of all tensors read so far.
     hash: Xxh3,
 }
 
-/// What an adapter is, for people.
+/// A description of an adapter for display.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterSummary {
-    /// What it was trained as, and how.
+    /// The type and the settings of its training.
     pub config: AdapterConfig,
-    /// How many modules it changes, or tensors it replaces.
+    /// The number of modules that it changes, or of tensors that it replaces.
     pub modules: usize,
-    /// Its parameters.
+    /// The number of its parameters.
     pub parameters: u64,
-    /// The type of its tensors in the file: `f32`, `f16` or `bf16`; `mixed` if they differ.
+    /// The type of its tensors in the file: `f32`, `f16`, `bf16`, or `mixed`.
     pub dtype: &'static str,
-    /// Bytes of its tensors in the file.
+    /// The bytes of its tensors in the file.
     pub file_bytes: u64,
 }
 
 impl AdapterSummary {
-    /// The bytes of its tensors beside a model that computes in this type.
+    /// Returns the bytes of its tensors on the device, for a model that computes in this type.
     pub fn device_bytes(&self, dtype: &str) -> u64 {
         let is_same = self.dtype == dtype || self.config.kind == AdapterKind::Full;
         self.parameters * if is_same && dtype != "f32" { 2 } else { 4 }
     }
 }
 
-/// The tensors of a low-rank change: its two factors as they are in the file, and the magnitudes of DoRA.
+/// The tensors of a low-rank change: its two factors as stored in the file, and DoRA's magnitudes.
 #[derive(Debug, Clone)]
 pub(crate) struct Factors {
     pub(crate) first: Factor,
@@ -68,23 +68,23 @@ pub(crate) struct Factors {
 #[derive(Debug, Clone)]
 pub(crate) struct Factor {
     pub(crate) entry: Entry,
-    /// Whether it has to be transposed to mlx-lm's layout.
+    /// True if it must be transposed to mlx-lm's layout.
     pub(crate) transposed: bool,
 }
 
-/// The shapes of the factors of a change, `[rank, ...]` left to the adapter.
+/// The module that a change applies to. Its size determines the shapes of the factors, together with the adapter's rank.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// A projection: `[input, rank]` and `[rank, output]`.
     Linear { inputs: usize, outputs: usize },
-    /// A projection of every expert: `[experts, rank, input]` and `[experts, output, rank]`.
+    /// The projections of all experts: `[experts, rank, input]` and `[experts, output, rank]`.
     Experts { count: usize, inputs: usize, outputs: usize },
-    /// A table of rows: `[rows, rank]` and `[rank, width]`.
+    /// An embedding table: `[rows, rank]` and `[rank, width]`.
     Embedding { rows: usize, width: usize },
 }
 
 impl Adapter {
-    /// Reads the config and the headers of the adapter in `folder`, and checks them against each other.
+    /// Opens the adapter in `folder`. Reads the config and the headers, and checks them against each other.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let config = AdapterConfig::read(folder)?;
         let checkpoint = Checkpoint::open_file(folder.join(config.weights_file()))?;
@@ -96,7 +96,7 @@ impl Adapter {
             let is_float = matches!(entry.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
             if entry.shape.contains(&0) || !is_float && config.kind != AdapterKind::Full {
                 let message = format!(
-                    "tensor {name} has shape {:?} and type {:?}; an adapter has F32, F16 or BF16 and no empty tensors",
+                    "tensor {name} has shape {:?} and type {:?}; it must be F32, F16 or BF16, and not empty",
                     entry.shape, entry.dtype
                 );
                 return Err(checkpoint.error(entry, message));
@@ -110,7 +110,7 @@ impl Adapter {
         Ok(Self { config, checkpoint, modules, parameters, dtype, file_bytes, hash: Xxh3::new() })
     }
 
-    /// What it is.
+    /// Returns a description for display.
     pub(crate) fn summary(&self) -> AdapterSummary {
         AdapterSummary {
             config: self.config.clone(),
@@ -121,17 +121,17 @@ impl Adapter {
         }
     }
 
-    /// Whether it replaces tensors instead of adding to them.
+    /// Returns true if it replaces tensors instead of adding to them.
     pub(crate) fn is_full(&self) -> bool {
         self.config.kind == AdapterKind::Full
     }
 
-    /// The factor of the product of the factors.
+    /// The scale of the product of the factors.
     pub(crate) fn scale(&self) -> f32 {
         self.config.scale
     }
 
-    /// Checks that a model with so many layers has those that its modules name, and that its config names these.
+    /// Checks that a model with `layers` layers contains all modules of the adapter, and that the adapter's config covers them.
     pub(crate) fn check_layers(&self, layers: usize) -> Result<()> {
         for (module, parts) in &self.modules {
             self.config.check_module(module, layers).map_err(|why| {
@@ -142,7 +142,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Takes the factors of a module that the model knows by these names, if it is changed.
+    /// Takes the factors of the module with one of these names; `None` if the adapter does not change it.
     pub(crate) fn take(&mut self, names: &[String], target: Target) -> Result<Option<Factors>> {
         let found = names.iter().find_map(|name| self.modules.remove(canonical(name).as_ref()));
         let Some(parts) = found else { return Ok(None) };
@@ -157,15 +157,14 @@ impl Adapter {
         let is_linear = matches!(target, Target::Linear { .. });
         if self.config.kind == AdapterKind::Dora && !is_linear {
             let name = parts.values().next().map_or("", String::as_str);
-            let message = format!(
-                "tensor {name} belongs to experts or an embedding, whose magnitudes are not supported"
-            );
+            let message =
+                format!("tensor {name} belongs to experts or an embedding; DoRA supports only projections");
             return Err(Error::file(self.checkpoint.main_file(), message));
         }
         let reason = format!("rank {rank} in {} and {target}", config::FILE);
         let mut factor = |part: Part, shape: Vec<usize>| -> Result<Factor> {
             let name = &parts[&part];
-            // PEFT has no stacks.
+            // PEFT does not support stacks.
             let transposed = self.config.is_transposed && shape.len() == 2;
             let shape = if transposed { shape.into_iter().rev().collect() } else { shape };
             Ok(Factor { entry: self.checkpoint.take(name, &shape, &reason)?, transposed })
@@ -178,12 +177,12 @@ impl Adapter {
         }))
     }
 
-    /// Whether it adds something to this module that was not taken yet.
+    /// Returns true if it has tensors for this module that were not taken yet.
     pub(crate) fn changes(&self, module: &str) -> bool {
         self.modules.contains_key(canonical(module).as_ref())
     }
 
-    /// Replaces tensors of `checkpoint` if that is its kind; returns their names.
+    /// Replaces tensors of `checkpoint` if this adapter replaces tensors. Returns their names.
     pub(crate) fn replace(&mut self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>> {
         if !self.is_full() {
             return Ok(BTreeSet::new());
@@ -191,24 +190,24 @@ impl Adapter {
         checkpoint.overlay(&mut self.checkpoint)
     }
 
-    /// The parameters that it adds.
+    /// The number of parameters that it adds.
     pub(crate) fn added_parameters(&self) -> u64 {
         if self.is_full() { 0 } else { self.parameters }
     }
 
-    /// Bytes of the tensors in the file.
+    /// The bytes of the tensors in the file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// A hash of what was read, and of what the config says about it.
+    /// A hash of the tensors read and of the config's scale.
     pub(crate) fn hash(&self) -> u128 {
         let mut hash = self.hash.clone();
         hash.update(&self.config.scale.to_bits().to_le_bytes());
         hash.digest128()
     }
 
-    /// Fails if something was not taken: it belongs to no part of the model that can be adapted.
+    /// Fails if tensors are left. They belong to no part of the model that can be adapted.
     pub(crate) fn expect_taken(&self) -> Result<()> {
         let names: Vec<&str> = self.modules.values().flat_map(BTreeMap::values).map(String::as_str).collect();
         if names.is_empty() {
@@ -217,7 +216,7 @@ impl Adapter {
         let more = names.len().saturating_sub(4);
         let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!(
-            "tensors of modules that this model does not have, or that cannot be adapted: {}{tail}; is the adapter for another model?",
+            "this model has no modules for these tensors, or they cannot be adapted: {}{tail}; is the adapter for another model?",
             names[..names.len().min(4)].join(", ")
         );
         Err(Error::file(self.checkpoint.main_file(), message))
@@ -240,7 +239,7 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The tensors of `checkpoint` by module, each with both factors and, in DoRA, magnitudes.
+/// Groups the tensors of `checkpoint` by module. Each module needs both factors and, in DoRA, magnitudes.
 fn modules(
     config: &AdapterConfig,
     checkpoint: &Checkpoint,
@@ -254,18 +253,18 @@ fn modules(
             return fail(name, "is not a factor or a magnitude of a low-rank change");
         };
         if modules.entry(module).or_default().insert(part, name.clone()).is_some() {
-            return fail(name, "is there under another name, too");
+            return fail(name, "duplicates a tensor with another name");
         }
     }
     for parts in modules.values() {
         let name = parts.values().next().map_or("", String::as_str);
         if !parts.contains_key(&Part::First) || !parts.contains_key(&Part::Second) {
-            return fail(name, "is there without the other factor of its change");
+            return fail(name, "exists without the other factor of its low-rank change");
         }
         let is_dora = config.kind == AdapterKind::Dora;
         if parts.contains_key(&Part::Magnitude) != is_dora {
             let message = format!(
-                "is of a module {} magnitudes, and {} says {}",
+                "belongs to a module {} magnitudes, but the type in {} is {}",
                 if is_dora { "without" } else { "with" },
                 config::FILE,
                 config.kind.as_str()
@@ -276,7 +275,7 @@ fn modules(
     Ok(modules)
 }
 
-/// The name of the only type among these.
+/// Returns the name of the type if there is only one, else `mixed`.
 fn label(dtypes: BTreeSet<Dtype>) -> &'static str {
     match dtypes.into_iter().collect::<Vec<_>>()[..] {
         [Dtype::F32] => "f32",
@@ -286,7 +285,7 @@ fn label(dtypes: BTreeSet<Dtype>) -> &'static str {
     }
 }
 
-/// Describes the adapter in `folder`, of a model with so many layers, without loading it.
+/// Describes the adapter in `folder`, for a model with `layers` layers, without loading it.
 pub fn summary(folder: &Path, layers: usize) -> Result<AdapterSummary> {
     let adapter = Adapter::open(folder)?;
     adapter.check_layers(layers)?;

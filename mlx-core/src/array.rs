@@ -1,5 +1,5 @@
-//! The border between Rust memory and device arrays. Invariant: beside `mlx_sys/filled.rs`, which weights are read with, no file moves
-//! numbers in or out.
+//! Conversion between Rust memory and device arrays. Invariant: only this file and `mlx_sys/filled.rs`, which reads weights, move numbers
+//! in or out.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ impl From<mlx_rs::error::Exception> for Error {
     }
 }
 
-/// The device type of a floating-point type of a safetensors file, if the decoder can compute with it.
+/// Returns the device type for a floating-point type of a safetensors file; `None` if the decoder cannot compute with it.
 pub fn float_dtype(dtype: FileDtype) -> Option<Dtype> {
     match dtype {
         FileDtype::F32 => Some(Dtype::Float32),
@@ -29,10 +29,10 @@ pub fn float_dtype(dtype: FileDtype) -> Option<Dtype> {
     }
 }
 
-/// An array of `shape` from the little-endian bytes of a file, in the file's own type: a float, or words of packed weights.
-/// The caller has checked that the byte length fits the shape.
+/// Creates an array of `shape` from the little-endian bytes of a file, in the type of the file: a float, or words of packed weights.
+/// The caller must check that the byte length fits the shape.
 pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
-    // A count of 0 would make MLX hand out a null pointer later.
+    // With 0 elements, MLX would later return a null pointer.
     if bytes.is_empty() {
         return Err(Error::Array("an array needs at least one element".into()));
     }
@@ -46,7 +46,7 @@ pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
     })
 }
 
-/// The numbers where they are, if they lie there as in this machine's memory: a copy of a large tensor takes time and memory.
+/// Converts bytes to numbers. If the byte order and alignment fit, borrows them, since copying a large tensor takes time and memory.
 fn decode<T: Pod, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) -> Cow<'_, [T]> {
     if cfg!(target_endian = "little")
         && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
@@ -57,17 +57,17 @@ fn decode<T: Pod, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) 
     Cow::Owned(chunks.iter().map(|chunk| convert(*chunk)).collect())
 }
 
-/// The elements of an array in row-major order, where they lie; waits until they are computed.
+/// Returns the elements of an array in row-major order, without a copy. Waits until they are computed.
 pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
     array.try_as_slice::<T>().map_err(|error| Error::Mlx(error.to_string()))
 }
 
-/// The same, or an error that names the type.
+/// Returns the result of [`float_dtype`], or an error with the name of the type.
 pub fn known_float(dtype: FileDtype) -> Result<Dtype> {
     float_dtype(dtype).ok_or_else(|| Error::Array(format!("{dtype:?} is not a float type")))
 }
 
-/// An array from the bytes of a tensor of a file: floats, words or bytes.
+/// Creates an array from the bytes of a tensor in a file: floats, words or bytes.
 pub fn of_file(bytes: &[u8], dtype: FileDtype, shape: &[usize]) -> Result<Array> {
     let shape: Vec<i32> = shape.iter().map(|&size| size as i32).collect();
     let dtype = match dtype {
@@ -78,24 +78,24 @@ pub fn of_file(bytes: &[u8], dtype: FileDtype, shape: &[usize]) -> Result<Array>
     from_bytes(bytes, dtype, &shape)
 }
 
-/// The floats of a file, in type `from` there, as an array of `shape` and type `to`; both are types that [`float_dtype`] knows.
+/// Converts floats of a file from type `from` to an array of `shape` and type `to`. [`float_dtype`] must support both types.
 pub fn floats(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
     Ok(from_bytes(bytes, known_float(from)?, shape)?.as_dtype(known_float(to)?)?)
 }
 
-/// The same with 1 added in type `from`.
+/// Like [`floats`], with 1 added in type `from`.
 pub fn plus_one(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
     let floats = floats(bytes, from, from, shape)?;
     let sum = add(&floats, scalar_like(1.0, &floats)?)?;
     Ok(sum.as_dtype(known_float(to)?)?)
 }
 
-/// The same, a matrix of `shape`, transposed.
+/// Like [`floats`] for a matrix of `shape`, transposed.
 pub fn transposed(bytes: &[u8], [from, to]: [FileDtype; 2], shape: &[i32]) -> Result<Array> {
     Ok(floats(bytes, from, to, shape)?.swap_axes(0, 1)?.contiguous()?)
 }
 
-/// The same multiplied in type `from` with a factor, and each row with another one if there are such.
+/// Like [`floats`], multiplied by `factor` in type `from`. Each row is also multiplied by its element of `by_row`, unless that is empty.
 pub fn times(
     bytes: &[u8],
     [from, to]: [FileDtype; 2],
@@ -113,7 +113,8 @@ pub fn times(
     Ok(multiply(&floats, factors)?.as_dtype(known)?)
 }
 
-/// The elements of an array of floats or packed words, little-endian and row by row, with their type in files; waits until they are computed.
+/// Returns the elements of an array of floats or packed words, little-endian and in row-major order, with their type in files. Waits until
+/// they are computed.
 pub fn to_bytes(array: &Array) -> Result<(FileDtype, Vec<u8>)> {
     let array = array.contiguous()?;
     Ok(match array.dtype() {
@@ -134,17 +135,17 @@ fn encode<T: Copy, const N: usize>(values: &[T], convert: impl Fn(T) -> [u8; N])
     bytes
 }
 
-/// Token ids as a device array of shape `[ids.len()]`.
+/// Creates a device array of token ids with shape `[ids.len()]`.
 pub fn from_tokens(ids: &[u32]) -> Array {
     Array::from_slice(ids, &[ids.len() as i32])
 }
 
-/// Rows of logits on their way to the host, as f32: half precision is widened.
+/// Rows of logits in f32, for transfer to the host.
 #[derive(Debug, Clone)]
 pub struct Rows(Array);
 
 impl Rows {
-    /// Rows `[R, V]`, not computed yet.
+    /// Converts rows, `[R, V]`, to f32 without computing them.
     pub fn new(logits: &Array) -> Result<Self> {
         Ok(Self(logits.as_dtype(Dtype::Float32)?.contiguous()?))
     }
@@ -154,7 +155,7 @@ impl Rows {
         &self.0
     }
 
-    /// Lets the device begin with them and returns at once.
+    /// Starts to compute the rows and returns at once.
     pub fn start(&self) -> Result<()> {
         Ok(async_eval([&self.0])?)
     }
@@ -169,13 +170,13 @@ impl Rows {
         self.0.dim(-1) as usize
     }
 
-    /// All rows, one after the other; waits until they are computed.
+    /// All rows, one after the other. Waits until they are computed.
     pub fn values(&self) -> Result<&[f32]> {
         host(&self.0)
     }
 }
 
-/// Matrices, or stacks of as many, as one, computed at once: the rows of each after those of the one before.
+/// Concatenates matrices along their rows, or stacks of equally many matrices, and evaluates the result.
 pub fn stacked(parts: &[&Array]) -> Result<Array> {
     if let [only] = parts {
         return Ok((*only).clone());
@@ -186,7 +187,7 @@ pub fn stacked(parts: &[&Array]) -> Result<Array> {
     Ok(stacked)
 }
 
-/// Elements `start..end` of `axis`.
+/// Returns the elements `start..end` of `axis`.
 pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Array> {
     use mlx_rs::ops::indexing::{ArrayIndex, ArrayIndexOp, TryIndexOp};
     let mut operations: Vec<ArrayIndexOp> = (0..axis).map(|_| (..).index_op()).collect();
@@ -194,7 +195,7 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
     Ok(array.try_index(operations.as_slice())?)
 }
 
-/// Returns these rows of the first axis, in this order. All rows in order are a handle of the same array.
+/// Returns these rows of the first axis, in this order. For all rows in order, returns a handle of the same array.
 pub fn take_rows(array: &Array, rows: &[usize]) -> Result<Array> {
     if rows.iter().copied().eq(0..array.dim(0) as usize) {
         return Ok(array.clone());
@@ -206,50 +207,50 @@ pub fn take_rows(array: &Array, rows: &[usize]) -> Result<Array> {
     Ok(array.take_axis(Array::from_slice(&rows, &[rows.len() as i32]), 0)?)
 }
 
-/// Elements of `axis` before `place`, and the others: one operation, where two slices are two.
+/// Splits `axis` before `place`. This is one operation; two slices would be two.
 pub fn split_axis(array: &Array, axis: usize, place: i32) -> Result<(Array, Array)> {
     let mut parts = array.split_at_indices(&[place], axis as i32)?.into_iter();
-    parts.next().zip(parts.next()).ok_or_else(|| Error::Array("a split at one place has two parts".into()))
+    parts.next().zip(parts.next()).ok_or_else(|| Error::Array("a split did not return two parts".into()))
 }
 
-/// `value` in the type of `like`: an f32 would turn a row of halves into f32.
+/// Converts `value` to the type of `like`. An f32 scalar would convert half-precision rows to f32.
 pub fn scalar_like(value: f32, like: &Array) -> Result<Array> {
     Ok(Array::from_f32(value).as_dtype(like.dtype())?)
 }
 
-/// Writes the graph of operations that `array` is still to be computed by to a file, in Graphviz' language.
+/// Writes the graph of pending operations of `array` to a file, in the Graphviz language.
 #[cfg(feature = "graph")]
 pub(crate) fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
     crate::mlx_sys::write_graph(array, path)
 }
 
-/// The most bytes MLX has held at once since the process began, in bytes.
+/// The peak bytes that MLX has held in arrays since the start of the process or [`reset_peak_memory`].
 pub fn peak_memory() -> Result<usize> {
     Ok(mlx_rs::memory::peak_memory()?)
 }
 
-/// The bytes that MLX holds in arrays now.
+/// The bytes that MLX currently holds in arrays.
 pub fn active_memory() -> Result<usize> {
     Ok(mlx_rs::memory::active_memory()?)
 }
 
-/// Starts the peak of [`peak_memory`] anew.
+/// Resets the peak of [`peak_memory`].
 pub fn reset_peak_memory() -> Result<()> {
     Ok(mlx_rs::memory::reset_peak_memory()?)
 }
 
-/// Gives the bytes that MLX holds for reuse back to the system.
+/// Returns the memory that MLX caches for reuse to the system.
 pub fn drop_freed_memory() -> Result<()> {
     Ok(mlx_rs::memory::clear_cache()?)
 }
 
-/// Keeps MLX from holding more than this many freed bytes for reuse.
+/// Limits the freed memory that MLX caches for reuse, in bytes.
 pub fn limit_freed_memory(bytes: u64) -> Result<()> {
     static LIMIT: Mutex<Option<u64>> = Mutex::new(None);
     let mut limit = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
     if *limit != Some(bytes) {
-        // Before the change MLX waits for the streams of all threads and reports their errors, one stream at a time. They are not
-        // this caller's.
+        // Before the change, MLX waits for the streams of all threads and reports their errors, one stream at a time. These errors do not
+        // belong to this caller.
         let change = || mlx_rs::memory::set_cache_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
         (0..32).fold(change(), |done, _| done.or_else(|_| change()))?;
         *limit = Some(bytes);

@@ -1,4 +1,4 @@
-//! Prevents a Mac from sleeping while engines work. The whole process runs one program of the system for it, so no library is linked.
+//! Prevents a Mac from sleeping while engines work. The process runs one system program for this, so no library needs to be linked.
 
 use std::io;
 use std::path::Path;
@@ -10,25 +10,25 @@ use std::time::Duration;
 /// The program on macOS. Other systems have no program at this path.
 const CAFFEINATE: &str = "/usr/bin/caffeinate";
 
-/// Time from the last request to the end of the program, so that consecutive requests share it. A Mac sleeps after one idle minute at the earliest.
+/// The time from the last request to the end of the program, so that consecutive requests share it. A Mac sleeps after at least one idle minute.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// The program of this process.
+/// The keeper of this process.
 static SYSTEM: LazyLock<Arc<Keeper>> = LazyLock::new(|| {
-    // Against idle sleep only (-i), and no longer than this process lives (-w).
+    // Prevents only idle sleep (-i), and ends with this process (-w).
     let words = [CAFFEINATE, "-i", "-w", &std::process::id().to_string()].map(str::to_owned);
     let command = Path::new(CAFFEINATE).exists().then(|| words.to_vec());
     Keeper::new(command, LINGER)
 });
 
-/// The hold of one engine on the program. Dropping it releases the hold.
+/// A hold of one engine on the program. Dropping it releases the hold.
 pub(crate) struct Awake {
     keeper: Arc<Keeper>,
     is_held: bool,
 }
 
 impl Awake {
-    /// Uses the program that all engines of this process share.
+    /// Creates a hold on the program that all engines of this process share.
     pub(crate) fn system() -> Self {
         Self::new(Arc::clone(&SYSTEM))
     }
@@ -60,9 +60,9 @@ impl Drop for Awake {
     }
 }
 
-/// Runs the program while engines hold it, on a thread that the first of them starts.
+/// Runs the program while engines hold it, on a thread that the first engine starts.
 struct Keeper {
-    /// The program and its arguments; `None` where there is none.
+    /// The program and its arguments; `None` on systems without it.
     command: Option<Vec<String>>,
     linger: Duration,
     holders: Mutex<Holders>,
@@ -101,7 +101,7 @@ impl Keeper {
         self.changed.notify_all();
     }
 
-    /// Starts the program when work begins and ends it after `linger` without work.
+    /// Starts the program when work begins, and ends it after `linger` without work.
     fn run(&self, command: &[String]) {
         loop {
             drop(self.wait_while(|holders| holders.count == 0));
@@ -109,7 +109,7 @@ impl Keeper {
             self.wait_for_rest();
             match child {
                 Ok(mut child) => drop(child.kill().and_then(|()| child.wait())),
-                Err(error) => tracing::debug!(%error, "sleep cannot be held off"),
+                Err(error) => tracing::debug!(%error, "cannot prevent the system from sleeping"),
             }
         }
     }

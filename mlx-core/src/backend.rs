@@ -1,5 +1,5 @@
-//! Selects the device that models run on, and holds the choices that differ between a GPU and a CPU as one value. Invariant: only this file
-//! queries the kind of device.
+//! Selects the device for models, and collects the choices that differ between a GPU and a CPU. Invariant: only this file queries the
+//! kind of device.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,52 +12,52 @@ use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
 use crate::variant_names::impl_variant_names;
 
-/// Whether the set-up for Linux has put kernels in place of what MLX does on a CPU. MLX's own products make f32 of a whole matrix of halves
-/// first, each time, and its rope and attention are a dozen operations each.
+/// True if the Linux setup has replaced MLX's CPU operations by our kernels. MLX's own products convert a whole half-precision matrix to
+/// f32 each time, and its rope and attention are a dozen operations each.
 const HAS_KERNELS: bool = option_env!("MLX_CPU_KERNELS").is_some();
 
-/// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
-/// differ. It is made once, when a model is loaded, and handed down.
+/// The choices for computing models on a device. No choice changes the model's function; only speed and rounding differ. They are
+/// made once, when a model is loaded, and then passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "the choices are independent of each other")]
 pub struct Backend {
-    /// Attention is one operation, which suits a GPU, where MLX has a kernel for it. Otherwise it is written out.
+    /// Computes attention as one operation, for GPUs with an MLX kernel for it. Otherwise it consists of several operations.
     pub fused_attention: bool,
-    /// The kernels that this operation has. They decide the memory of a pass, and with it the lengths of prefill chunks.
+    /// The kernels of this operation. They determine the memory of a pass, and so the lengths of prefill chunks.
     pub attention_kernels: AttentionKernels,
-    /// Attention of a single row is one operation, also where that of more rows is written out.
+    /// Computes attention of a single row as one operation, even if more rows use several.
     pub fused_row_attention: bool,
-    /// Rotary embedding is one operation, too.
+    /// Computes rotary embeddings as one operation.
     pub fused_rope: bool,
-    /// The same where fewer than 32 numbers of a head are rotated. MLX 0.32.2 for NVIDIA GPUs asks there for blocks that no GPU has, as
-    /// soon as rows times a fourth of the heads are 128.
+    /// Like `fused_rope`, if fewer than 32 numbers of a head are rotated. There MLX 0.32.2 for NVIDIA GPUs requests blocks that no GPU
+    /// supports if rows times a fourth of the heads reach 128.
     pub fused_narrow_rope: bool,
-    /// Several steps at once are multiplied by a stack of packed matrices. MLX 0.32.2 for NVIDIA GPUs takes its first matrix for all of it.
+    /// Multiplies several steps at once by a stack of packed matrices. MLX 0.32.2 for NVIDIA GPUs uses the first matrix for all of them.
     pub broadcast_stacks: bool,
-    /// A step of the gated delta rule is one operation, after a check at load. MLX has kernels for it only on Metal; a CPU uses the rule
-    /// written out, which is the reference.
+    /// Computes a step of the gated delta rule as one operation, after a check at load. MLX has kernels for it only on Metal. A CPU uses
+    /// separate operations, which are the reference.
     pub fused_gated_delta: bool,
-    /// Packed weights stay packed.
+    /// Keeps packed weights packed.
     pub keeps_packed: bool,
-    /// A model computes in the checkpoint's type. On a CPU MLX has no fast kernels for halves: models compute in f32 there.
+    /// Computes in the checkpoint's type. MLX has no fast half-precision CPU kernels, so models compute in f32 there.
     pub keeps_floats: bool,
-    /// Where a model computes in f32, matrices of halves stay halves: products of f32 read them as they are.
+    /// Keeps half-precision matrices if a model computes in f32. The f32 products read them directly.
     pub keeps_halves: bool,
-    /// Experts of halves can be multiplied with. MLX's CPU backend does so in f32 alone.
+    /// Supports half-precision experts. MLX's CPU backend multiplies experts only in f32.
     pub half_experts: bool,
-    /// The next decode step is started before the last one's tokens are emitted. On a CPU the host's work takes a core from the step that
-    /// it would overlap with: on two cores that gained nothing.
+    /// Starts the next decode step before the tokens of the last one are emitted. On a CPU, the host's work takes a core from the
+    /// overlapping step, which gained nothing on two cores.
     pub pipelined: bool,
-    /// The first layers of the next decode step are issued before the tokens of the last one are drawn, with tokens that the device
-    /// guesses, so that it has work meanwhile.
+    /// Issues the first layers of the next decode step before the tokens of the last step are drawn, with tokens that the device guesses.
+    /// This keeps the device busy.
     pub runs_ahead: bool,
-    /// The rows of a decode step attend at once, over pools of their keys and values, instead of one by one: as few operations for many
-    /// rows as for one. Exact steps do not.
+    /// Computes attention of all rows of a decode step at once, over pools of their keys and values. The number of operations then does not
+    /// depend on the number of rows. Exact steps do not use it.
     pub batched_decode: bool,
 }
 
 impl Backend {
-    /// What suits a CPU.
+    /// The choices for a CPU.
     pub const CPU: Self = Self {
         fused_attention: false,
         attention_kernels: AttentionKernels::None,
@@ -75,7 +75,7 @@ impl Backend {
         batched_decode: false,
     };
 
-    /// What suits a GPU.
+    /// The choices for a Mac's GPU.
     pub const GPU: Self = Self {
         fused_attention: true,
         attention_kernels: AttentionKernels::Metal,
@@ -93,7 +93,7 @@ impl Backend {
         batched_decode: true,
     };
 
-    /// What suits an NVIDIA GPU.
+    /// The choices for an NVIDIA GPU.
     pub const CUDA: Self = Self {
         attention_kernels: AttentionKernels::Cuda,
         fused_narrow_rope: false,
@@ -113,14 +113,14 @@ impl Backend {
     }
 }
 
-/// The set of attention kernels of a device. Each covers some shapes; MLX writes the others out.
+/// The set of attention kernels of a device. Each kernel covers some shapes. MLX uses several operations for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionKernels {
-    /// None: a CPU.
+    /// No kernels, as on a CPU.
     None,
-    /// Kernels of Metal.
+    /// Metal kernels.
     Metal,
-    /// Kernels of MLX for NVIDIA GPUs, and cuDNN.
+    /// MLX's kernels for NVIDIA GPUs, and cuDNN.
     Cuda,
 }
 
@@ -136,23 +136,23 @@ pub enum DeviceKind {
 
 impl_variant_names!(DeviceKind, |_| "it must be cpu or gpu".to_owned());
 
-/// The variable that selects the device of processes without `--device`.
+/// The environment variable that selects the device of processes without `--device`.
 pub const DEVICE: &str = "MLX_DEVICE";
 
-/// The device of this process, once it is selected, and true if a flag or the variable names it.
+/// The selected device of this process, and true if a flag or the variable selected it.
 static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
 
-/// Selects the device of this process. Call it before anything computes: arrays and streams belong to the device that was the default when
-/// they were made.
+/// Selects the device of this process. Call it before any computation: arrays and streams belong to the device that was the default
+/// when they were created.
 ///
 /// # Errors
-/// There is no such device, or this process has computed on the other one.
+/// Fails if there is no such device, or if this process has already computed on the other one.
 pub fn use_device(kind: DeviceKind) -> Result<()> {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     match *chosen {
         Some((before, _)) if before != kind => Err(Error::option(
             "device",
-            format!("is {kind}, but this process computes on the {before} already"),
+            format!("is {kind}, but this process already computes on the {before}"),
         )),
         _ => {
             set_default(kind).map_err(|why| Error::option("device", why))?;
@@ -186,7 +186,7 @@ fn chosen() -> Result<(DeviceKind, bool)> {
     Ok(*chosen.insert(now))
 }
 
-/// Makes a device MLX's default. Fails with the reason.
+/// Makes a device MLX's default. An error contains the reason.
 fn set_default(kind: DeviceKind) -> Result<(), String> {
     let device = match kind {
         DeviceKind::Cpu => Device::cpu(),
@@ -204,7 +204,7 @@ fn default_kind() -> Result<DeviceKind> {
     })
 }
 
-/// The default device in messages and reports: `cpu` or `gpu`.
+/// The name of the default device in messages and reports: `cpu` or `gpu`.
 pub fn device_name() -> Result<&'static str> {
     Ok(if is_gpu()? { "gpu" } else { "cpu" })
 }
@@ -212,13 +212,13 @@ pub fn device_name() -> Result<&'static str> {
 /// The memory that a GPU shares with the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GpuMemory {
-    /// What the system recommends that a program uses at a time, in bytes.
+    /// The memory that the system recommends as a program's maximum, in bytes.
     pub(crate) recommended: u64,
-    /// All memory, in bytes.
+    /// The total memory, in bytes.
     pub(crate) total: u64,
 }
 
-/// What a Mac says of its GPU's memory; `None` on other devices.
+/// Returns the GPU memory of a Mac; `None` on other devices.
 pub(crate) fn gpu_memory() -> Result<Option<GpuMemory>> {
     if !is_gpu()? {
         return Ok(None);
@@ -228,8 +228,8 @@ pub(crate) fn gpu_memory() -> Result<Option<GpuMemory>> {
     Ok(recommended.zip(total).map(|(recommended, total)| GpuMemory { recommended, total }))
 }
 
-/// The bytes that arrays may take unless options say otherwise: what the system recommends for a Mac's GPU, and MLX's own limit
-/// elsewhere.
+/// The default memory budget for arrays, in bytes. For a Mac's GPU, it is the smaller of the system's recommendation and MLX's limit. For
+/// other GPUs, it is two thirds of MLX's limit. For CPUs, see [`processor_budget`].
 pub fn default_memory_budget() -> Result<u64> {
     let memory = gpu_memory()?;
     let limit = mlx_rs::memory::memory_limit()? as u64;
@@ -240,12 +240,12 @@ pub fn default_memory_budget() -> Result<u64> {
     })
 }
 
-/// The budget on a CPU. MLX's limit is four fifths of all memory there, but on a Mac it is that of the GPU: almost all memory.
+/// Returns the budget on a CPU. MLX's limit is four fifths of the memory there. On a Mac, however, it is the GPU's: almost all memory.
 fn processor_budget(limit: u64, memory: Option<u64>) -> u64 {
     memory.map_or(limit, |memory| limit.min(memory / 5 * 4))
 }
 
-/// Whether the GPU is NVIDIA's, whose architectures are called `sm_90` and the like.
+/// Returns true if the GPU is NVIDIA's. Its architecture has a name like `sm_90`.
 fn is_cuda() -> Result<bool> {
     Ok(mlx_sys::device_text(c"architecture")?.is_some_and(|name| name.starts_with("sm_")))
 }
@@ -277,7 +277,7 @@ mod tests {
         };
         use_device(own).expect("it is chosen already");
         let refused = use_device(other).expect_err("arrays may be on the first").to_string();
-        assert_eq!(refused, format!("device: is {other}, but this process computes on the {own} already"));
+        assert_eq!(refused, format!("device: is {other}, but this process already computes on the {own}"));
         assert_eq!(device_name().expect("a device"), name);
     }
 

@@ -1,4 +1,4 @@
-//! Conversations with an engine: their prompts, their answers as they come, and sessions that keep them.
+//! Conversations with an engine: their prompts, their streamed answers, and sessions that store them.
 
 mod pictures;
 mod prompt;

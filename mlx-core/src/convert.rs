@@ -1,5 +1,5 @@
-//! Converts a model folder: quantizes matrices, casts floats, puts an adapter into them, splits files. Invariant: only a part of one
-//! tensor is in memory at a time, or one that an adapter changes, and the result equals that of mlx-lm, with a tower as mlx-vlm writes it.
+//! Converts a model folder: quantizes matrices, casts floats, fuses an adapter, splits files. Invariant: only part of one tensor is in memory
+//! at a time, or one tensor that an adapter changes. The result equals that of mlx-lm, with a vision tower as mlx-vlm writes it.
 
 mod adapt;
 mod change;
@@ -38,35 +38,35 @@ use output::Output;
 use plan::{PlannedChange, Unit};
 use shards::{Shard, ShardFile};
 
-/// The numbers converted at once.
+/// The number of values converted at once.
 const CHUNK: usize = 4 << 20;
 
 /// The result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Matrices and stacks of matrices that were quantized.
+    /// The number of matrices and stacks of matrices that were quantized.
     pub quantized: usize,
-    /// Matrices that were not, because their rows are no multiple of the group size or because of a rule.
+    /// Matrices that were not quantized, because their row length is not a multiple of the group size or because of a rule.
     pub skipped: Vec<String>,
-    /// Parts of the model that were left out, such as `audio_tower`, because nothing here can use them.
+    /// Parts of the model that were dropped because nothing here can use them, such as `audio_tower`.
     pub left_out: Vec<String>,
-    /// The scheme of the embedding and the head, if it differs from that of the other matrices and no rule sets it.
+    /// The scheme of the embedding and the head, if it differs from that of other matrices and no rule sets it.
     pub embedding: Option<QuantScheme>,
-    /// Weight files written.
+    /// The number of weight files written.
     pub shards: usize,
-    /// Parameters before quantization.
+    /// The number of parameters before quantization.
     pub parameters: u64,
-    /// Bytes of these parameters in the files.
+    /// The bytes of these parameters in the source files.
     pub bytes_before: u64,
-    /// Bytes of the tensors written.
+    /// The bytes of the tensors written.
     pub bytes_after: u64,
 }
 
-/// Called with the bytes converted so far and the total; returns whether to continue.
+/// A callback with the bytes converted so far and the total. It returns whether to continue.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// Converts the model in `source` into the folder `target`. Returns `None` if `progress` stopped it. A stopped or failed conversion
-/// leaves no files behind.
+/// leaves no files.
 pub fn convert(
     source: &Path,
     target: &Path,
@@ -104,20 +104,20 @@ pub fn convert(
     Ok(Some(Report { shards: shards.len(), ..report }))
 }
 
-/// A model in files, and what is to be made of it.
+/// A model in files with the plan of its conversion.
 struct Planned {
     checkpoint: Checkpoint,
-    /// What changes its tensors, if something does.
+    /// The adapter that changes its tensors, if there is one.
     adapter: Option<Adapter>,
     units: Vec<Unit>,
     /// See [`Report::embedding`].
     embedding: Option<QuantScheme>,
-    /// Parts that are left out.
+    /// The parts that are dropped.
     unused: BTreeSet<&'static str>,
 }
 
 fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
-    // Nothing is loaded, so the policy for the device does not matter.
+    // No weights are loaded, so the device's policy does not matter.
     let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
     let InFiles { family, config, mut checkpoint, tower, tables, unused } = InFiles::read(source, policy)?;
     let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
@@ -138,7 +138,7 @@ fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     Ok(Planned { checkpoint, adapter, units, embedding, unused })
 }
 
-/// Refuses empty tensors.
+/// Fails if a tensor is empty.
 fn expect_numbers(checkpoint: &Checkpoint, tower: &BTreeMap<String, Entry>) -> Result<()> {
     match checkpoint.entries().iter().chain(tower).find(|(_, entry)| entry.shape.contains(&0)) {
         None => Ok(()),
@@ -152,7 +152,7 @@ fn expect_numbers(checkpoint: &Checkpoint, tower: &BTreeMap<String, Entry>) -> R
 fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Map<String, Value>> {
     let path = source.join("config.json");
     let fields = Fields::read(&path)?;
-    // gpt-oss was published quantized without a `quantization` entry.
+    // gpt-oss was published quantized, without a `quantization` entry.
     let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
     if options.scheme.is_some() && quantized {
         let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
@@ -162,7 +162,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
     Ok(mlx_files::object(&path, &bytes)?)
 }
 
-/// The matrices of the decoder that stay floats while others are quantized.
+/// Lists the decoder's matrices that remain floats although others are quantized.
 fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
     let floats =
         units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none() && !unit.of_tower);
@@ -173,7 +173,7 @@ fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
 struct Conversion<'a, 'p> {
     checkpoint: &'a mut Checkpoint,
     adapter: Option<Adapter>,
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     done: u64,
     total: u64,
     progress: Progress<'p>,
@@ -191,7 +191,7 @@ impl Conversion<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads, converts and writes a unit, some rows at a time.
+    /// Reads, converts and writes a unit, a few rows at a time.
     fn write_unit(&mut self, file: &mut ShardFile, unit: &Unit) -> Result<ControlFlow<()>> {
         let tensors = unit.tensors();
         if let Some(change) = &unit.change {
@@ -225,7 +225,7 @@ impl Conversion<'_, '_> {
 }
 
 impl Conversion<'_, '_> {
-    /// The bytes of each tensor of a unit with an adapter's change, whose product with it is that of the whole matrix.
+    /// Returns the bytes of each tensor of a unit that an adapter changes. The change needs the whole matrix.
     fn changed(&mut self, unit: &Unit, planned: &PlannedChange) -> Result<Vec<Vec<u8>>> {
         let sources = unit.sources.iter().map(|entry| self.checkpoint.read_part(entry, 0..entry.length));
         let sources = sources.collect::<Result<Vec<_>>>()?;
@@ -250,7 +250,7 @@ impl Conversion<'_, '_> {
             }
         };
         let Some(adapter) = &mut self.adapter else {
-            return Err(Error::Array("a change needs its adapter".into()));
+            return Err(Error::Array("a change has no adapter".into()));
         };
         let scale = adapter.scale();
         let mut factor = |factor: &Factor| adapter.array(factor);
@@ -269,7 +269,7 @@ impl Conversion<'_, '_> {
     }
 }
 
-/// Converts rows of a unit, of which the first is `first`, from type `from` to the bytes of each of its tensors.
+/// Converts rows of a unit, starting with row `first`, from type `from` to the bytes of each of its tensors.
 fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit, first: usize) -> Result<Vec<Vec<u8>>> {
     let moves = unit.columns.is_some() || unit.colors_last;
     let stays = !unit.adds_one && !moves && unit.multipliers.is_none();

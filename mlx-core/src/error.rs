@@ -1,12 +1,12 @@
-//! The error type of the engine: what is wrong, where, and what would fix it. It takes up the errors of the crates below.
+//! The error type of the engine. An error describes the problem, its location and its fix. Errors of the crates below convert to it.
 
 use std::path::{Path, PathBuf};
 
-/// The result of every operation here that can fail.
+/// The result of a fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Messages are lower-case sentences that name the file, field or option; which flag or command that is, front
-/// ends add.
+/// The error of an operation. Messages are lower-case sentences that name the file, field or option. Front ends add the corresponding flag
+/// or command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,10 +23,10 @@ pub enum Error {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// The key in it and what is wrong with it.
+        /// The key in the file and the problem.
         message: String,
     },
-    /// A folder to write to has files in it already.
+    /// A folder to write to already contains files.
     #[error("{}: is not empty", folder.display())]
     NotEmpty {
         /// The folder.
@@ -43,123 +43,123 @@ pub enum Error {
     Hub {
         /// The model, by its name on the hub.
         name: String,
-        /// What is wrong and what would help.
+        /// The problem and its fix.
         message: String,
     },
-    /// A model of the hub is not on this machine, or only in part.
+    /// A model of the hub is not downloaded, or only in part.
     #[error("{name}: {message}")]
     NotDownloaded {
         /// The model, by its name on the hub.
         name: String,
-        /// What is missing.
+        /// The missing parts.
         message: String,
     },
-    /// A field of a request has a value that cannot be used; nothing was started.
+    /// A field of a request has an invalid value. Nothing was started.
     #[error("{field}: {message}")]
     Request {
         /// The field, by its public name.
         field: &'static str,
-        /// The value and the values that are allowed.
+        /// The value and the allowed values.
         message: String,
     },
-    /// A prompt does not fit the model's context; nothing was started.
+    /// A prompt does not fit into the model's context. Nothing was started.
     #[error("{field}: {message}")]
     ContextLength {
         /// The field, by its public name.
         field: &'static str,
-        /// How many tokens it has, and how many fit.
+        /// The number of tokens in the prompt and the number that fits.
         message: String,
-        /// The tokens that it has, or at least has: more than `limit`.
+        /// The number of tokens in the prompt, or a lower bound above `limit`.
         tokens: usize,
-        /// The tokens that fit.
+        /// The number of tokens that fit.
         limit: usize,
     },
-    /// An option of an engine, a conversion or a download has a value that cannot be used.
+    /// An option of an engine, a conversion or a download has an invalid value.
     #[error("{name}: {message}")]
     Option {
-        /// The option, by the name of its field.
+        /// The name of the option's field.
         name: &'static str,
-        /// The value and the values that are allowed.
+        /// The value and the allowed values.
         message: String,
     },
-    /// An environment variable is missing or has a value that cannot be used.
+    /// An environment variable is missing or has an invalid value.
     #[error("{variable}: {message}")]
     Environment {
         /// The variable.
         variable: &'static str,
-        /// What is wrong with it.
+        /// The problem with its value.
         message: String,
     },
-    /// The queue is full; nothing was started.
+    /// The queue is full. Nothing was started.
     #[error("{waiting} requests wait already, and no more may; try again in {retry_after} s")]
     Busy {
-        /// Requests in the queue.
+        /// The number of requests in the queue.
         waiting: usize,
-        /// Seconds after which the queue is likely to be shorter.
+        /// The number of seconds after which the queue is likely to be shorter.
         retry_after: u64,
     },
     /// A chat template failed to parse or to render.
     #[error("chat template: {0}")]
     Template(String),
-    /// Text could not be turned into tokens, or tokens into text.
+    /// Text could not be converted to tokens, or tokens to text.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
     /// No token can be drawn.
     #[error("sampling: {0}")]
     Sampling(String),
-    /// The model computed a number that is not finite: its weights are broken, or its values exceed the range of f16.
+    /// The model computed a non-finite number: its weights are broken, or its values exceed the range of f16.
     #[error(
-        "the model computed {0} that is not a number or infinite; if dtype is f16, bf16 and f32 have a wider range"
+        "the model computed {0} that is NaN or infinite; if dtype is f16, try bf16 or f32, which have a wider range"
     )]
     NotFinite(&'static str),
     /// The state of a sequence cannot be stored or restored.
     #[error("cache: {0}")]
     Cache(String),
-    /// Numbers cannot become a tensor, or a tensor numbers.
+    /// Numbers cannot be converted to a tensor, or a tensor to numbers.
     #[error("array: {0}")]
     Array(String),
     /// MLX reported an error.
     #[error("mlx: {0}")]
     Mlx(String),
-    /// The client of a request has left.
+    /// The client of a request has disconnected.
     #[error("the request was cancelled")]
     Cancelled,
-    /// A machine that holds a part of the model is away, or cannot do what it is asked for.
+    /// A machine with a part of the model is unreachable, or does not support an operation.
     #[error("{0}")]
     Distributed(String),
-    /// A model that sees cannot be given images here: its tower or the files that describe it cannot be used, or the tower has no room.
+    /// A multimodal model cannot take images here: its tower or the files for it are unusable, or there is no memory for the tower.
     #[error("the model cannot be given images: {0}")]
     Vision(String),
-    /// A bug of this project, not of the caller: an assumption of the code does not hold.
+    /// An assumption of the code does not hold. This is a bug of this project, not of the caller.
     #[error("internal error, please report it: {0}")]
     Internal(String),
-    /// The engine has stopped and takes no more requests.
+    /// The engine has stopped and rejects further requests.
     #[error("the engine has stopped: {0}")]
     EngineStopped(String),
 }
 
 impl Error {
-    /// An [`Error::Io`] on `path`.
+    /// Creates an [`Error::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
 
-    /// An [`Error::File`] about `path`.
+    /// Creates an [`Error::File`] for `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 
-    /// An [`Error::Hub`] about the model of that name.
+    /// Creates an [`Error::Hub`] for the model with this name.
     pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::Hub { name: name.to_string(), message: message.into() }
     }
 
-    /// An [`Error::Request`] about `field`.
+    /// Creates an [`Error::Request`] for `field`.
     pub fn request(field: &'static str, message: impl Into<String>) -> Self {
         Self::Request { field, message: message.into() }
     }
 
-    /// An [`Error::ContextLength`] about `field`, which has so many tokens, or more, where `limit` fit.
+    /// Creates an [`Error::ContextLength`] for `field` with at least `tokens` tokens, of which `limit` fit.
     pub fn context_length(
         field: &'static str,
         tokens: usize,
@@ -169,12 +169,12 @@ impl Error {
         Self::ContextLength { field, message: message.into(), tokens, limit }
     }
 
-    /// An [`Error::Option`] about the option of that name.
+    /// Creates an [`Error::Option`] for the option with this name.
     pub fn option(name: &'static str, message: impl Into<String>) -> Self {
         Self::Option { name, message: message.into() }
     }
 
-    /// An [`Error::Environment`] about `variable`.
+    /// Creates an [`Error::Environment`] for `variable`.
     pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
         Self::Environment { variable, message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! A model folder without its weights: tokenizer, chat template, defaults. Invariant: it uses no device.
+//! A model folder without its weights: tokenizer, chat template and defaults. Invariant: it uses no device.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::sentence_transformers::TextEmbedding;
 pub struct ModelFolder {
     /// The folder.
     pub path: PathBuf,
-    /// Text to tokens and back.
+    /// The tokenizer.
     pub tokenizer: Tokenizer,
-    /// Turns messages into a prompt; a base model has none.
+    /// The chat template, which renders messages to a prompt. Base models have none.
     pub template: Option<ChatTemplate>,
-    /// How the model marks thoughts in what it writes.
+    /// The format of thoughts in the model's output.
     pub format: OutputFormat,
-    /// How the model calls tools, or why it cannot.
+    /// The format of tool calls, or the reason why tools are not supported.
     pub tools: Result<ToolSupport, String>,
-    /// How it takes pictures, or why it cannot be given any.
+    /// The image processor, or the reason why images are not supported.
     pub images: Result<Processor, NoImages>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
@@ -34,30 +34,30 @@ pub struct ModelFolder {
     pub end_tokens: Vec<u32>,
     /// The texts of tokens, for the sampler.
     pub token_table: TokenTable,
-    /// The steps from a text to its vector, or the reason why there are none.
+    /// The steps from a text to its embedding, or the reason why there are none.
     embedding: Result<TextEmbedding, String>,
-    /// Faults of optional files.
+    /// Problems with optional files.
     pub warnings: Warnings,
 }
 
 impl ModelFolder {
-    /// Reads everything but the weights.
+    /// Reads all files except the weights.
     pub fn open(path: &Path) -> Result<Self> {
         expect_folder(path)?;
         let config = Fields::read(&path.join("config.json"))?;
         let mut warnings = Warnings::default();
         let generation = Fields::read_optional(&path.join("generation_config.json"));
-        let generation = warnings.or_default(generation, "the file is not used");
+        let generation = warnings.or_default(generation, "the file is ignored");
         let tokenizer = Tokenizer::load(path)?;
         warnings.extend(tokenizer.warnings());
         let sampling = generation.as_ref().map(|fields| SamplingOptions::read(fields, &mut warnings));
         let ends = generation.as_ref().map_or_else(|| Ok(Vec::new()), |it| it.token_ids("eos_token_id"));
-        let ends = warnings.or_default(ends, "its end tokens are not used");
+        let ends = warnings.or_default(ends, "its end tokens are ignored");
         let end_tokens = end_tokens(&config, ends, &tokenizer)?;
         let template = ChatTemplate::load(path)?;
         let embedding = TextEmbedding::read(path, &tokenizer).map_err(|error| error.to_string());
         if let Err(why) = &embedding {
-            warnings.push(format!("{why}; requests for vectors are refused"));
+            warnings.push(format!("{why}; requests for embeddings are rejected"));
         }
         Ok(Self {
             path: path.to_path_buf(),
@@ -74,26 +74,28 @@ impl ModelFolder {
         })
     }
 
-    /// Sets the format of calls of tools, in place of the one that the chat template shows.
+    /// Sets the format of tool calls, instead of the detected one.
     pub(crate) fn set_tool_format(&mut self, name: &str) -> Result<()> {
         if CallFormat::named(name).is_none() {
             let names: Vec<&str> = CallFormat::names().collect();
-            let message = format!("{name:?} is not a format of calls; there are {}", names.join(", "));
+            let message = format!("is {name:?}; it must be one of {}", names.join(", "));
             return Err(Error::Option { name: "tool_format", message });
         }
         self.tools = ToolSupport::detect(self.template.as_ref(), &self.tokenizer, Some(name));
         Ok(())
     }
 
-    /// Returns the steps from a text to its vector.
+    /// Returns the steps from a text to its embedding.
     ///
     /// # Errors
-    /// When a file of sentence-transformers is damaged or requires something that is not supported; the error names file and key.
+    /// Fails if a file of sentence-transformers is damaged or requires an unsupported feature. The error names the file and the key.
     pub fn embedding(&self) -> Result<&TextEmbedding> {
-        self.embedding.as_ref().map_err(|why| Error::request("model", format!("makes no vectors: {why}")))
+        self.embedding
+            .as_ref()
+            .map_err(|why| Error::request("model", format!("cannot compute embeddings: {why}")))
     }
 
-    /// The model's name for people: its name on the hub if it is in the hub's cache, or else the folder's last name.
+    /// The display name of the model: its name on the hub if it is in the hub's cache, else the name of the folder.
     pub fn name(&self) -> String {
         if let Some(name) = mlx_hub::name_of(&self.path) {
             return name;
@@ -118,8 +120,8 @@ fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> 
     Ok(TokenTable { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
-/// Returns the end-of-sequence tokens of all three files. `generation` holds those of `generation_config.json`. Checkpoints often name the
-/// end of a message in one file and the end of the text in another.
+/// Returns the end-of-sequence tokens of all three files. `generation` holds the tokens of `generation_config.json`. Checkpoints often name
+/// the end of a message in one file and the end of the text in another.
 fn end_tokens(config: &Fields, generation: Vec<u32>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     let mut tokens = config.token_ids("eos_token_id")?;
     tokens.extend(generation);

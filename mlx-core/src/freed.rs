@@ -1,14 +1,14 @@
-//! The part of a memory budget that freed arrays may keep.
+//! The share of a memory budget that MLX may use for freed arrays.
 
-/// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
+/// The divisor of an engine's budget: MLX may cache this fraction of it as freed arrays for reuse.
 const FREED: u64 = 16;
 
-/// Bytes of freed arrays that MLX may keep for reuse, of all that an engine may take.
+/// Returns the bytes of freed arrays that MLX may cache, for this budget of an engine.
 pub(crate) fn freed(budget: u64) -> u64 {
     budget / FREED
 }
 
-/// The least budget that leaves so many bytes beside freed arrays.
+/// Returns the smallest budget that leaves `bytes` in addition to freed arrays.
 pub(crate) fn budget_for(bytes: u64) -> u64 {
     bytes.saturating_mul(FREED) / (FREED - 1) + FREED
 }

@@ -18,47 +18,47 @@ use crate::processor::Processor;
 use crate::sampling::SamplingOptions;
 use crate::weights::Kinds;
 
-/// A model folder, described without loading it.
+/// The description of a model folder, created without loading it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
     /// The model as an engine would load it here.
     pub spec: ModelSpec,
-    /// Its weights by their format in the files: a float type or a quantization scheme.
+    /// The weights by their format in the files: a float type or a quantization scheme.
     pub kinds: Kinds,
-    /// Its adapters.
+    /// The adapters.
     pub adapters: Vec<AdapterSummary>,
-    /// Its vision tower, or why it cannot be given pictures; `None` if it has none.
+    /// The vision tower, or the reason why images are not supported; `None` if there is no tower.
     pub vision: Option<Result<VisionSummary, String>>,
-    /// Faults of optional files, or the reason why the tokenizer or the chat template cannot be used.
+    /// Problems with optional files, or the reason why the tokenizer or the chat template is unusable.
     pub warnings: Warnings,
     /// The sampling values of `generation_config.json`.
     pub sampling: SamplingOptions,
-    /// The device it would run on.
+    /// The device that it would run on.
     pub device: &'static str,
-    /// How much would fit into memory beside the weights.
+    /// The capacity of the memory that the weights leave.
     pub room: MemoryFit,
 }
 
-/// Pixels of each side of a picture whose tokens are counted.
+/// The width and height in pixels of the example picture for counting tokens.
 pub const EXAMPLE: u32 = 1024;
 
-/// A vision tower, and what a picture of [`EXAMPLE`] pixels a side takes.
+/// A vision tower, and the costs of a picture of [`EXAMPLE`] by [`EXAMPLE`] pixels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisionSummary {
-    /// Bytes of the tower on the device.
+    /// The bytes of the tower on the device.
     pub weight_bytes: u64,
-    /// Tokens of the picture in a prompt.
+    /// The number of tokens of the picture in a prompt.
     pub picture_tokens: usize,
-    /// Bytes that a request is promised for it, beside those of its tokens.
+    /// The bytes reserved for the picture in addition to its tokens.
     pub picture_bytes: u64,
 }
 
-/// A model on several machines that are like this one.
+/// A model divided among several machines like this one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Division {
-    /// What each machine has, and what a token costs.
+    /// The part of each machine, and the cost of a token.
     pub plan: Plan,
-    /// How much would fit into their memory beside the weights.
+    /// The capacity of the memory that the weights leave.
     pub room: MemoryFit,
 }
 
@@ -80,7 +80,7 @@ pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
     MemoryFit::needed(&options.bounded(spec), draft.as_ref(), tower, options)
 }
 
-/// Returns the draft model or head of the model in `folder`, if it has one.
+/// Returns the spec of the draft model or draft head for the model in `folder`, if there is one.
 fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
     match &options.draft_model {
         Some(name) => model::survey(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),
@@ -106,7 +106,7 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     };
     let mut warnings = Warnings::default();
     let opened = ModelFolder::open(folder).map(|opened| Some(opened.warnings));
-    if let Some(found) = warnings.or_default(opened, "the model does not run") {
+    if let Some(found) = warnings.or_default(opened, "the model cannot run") {
         warnings = found;
     }
     let (sampling, device) = (SamplingOptions::of_checkpoint(folder), backend::device_name()?);

@@ -1,6 +1,6 @@
-//! Runs language models on this machine: loading, sampling, batching and caching behind one [`Engine`]. It knows no terminal and no HTTP.
+//! Runs language models on this machine: loading, sampling, batching and caching in one [`Engine`]. It has no terminal or HTTP code.
 //!
-//! Most programs need only the names at the root. An engine takes [`Request`]s and gives [`Generation`]s, which are iterators of
+//! Most programs need only the names at the root. An engine takes [`Request`]s and returns [`Generation`]s, which are iterators of
 //! [`Event`]s (or streams, see [`Generation::into_stream`]):
 //!
 //! ```no_run
@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! A conversation is a [`ChatSession`]; [`SamplingOptions`] says how tokens are drawn. `examples/` has three programs of twenty lines, and
-//! `docs/architecture.md` is the map of the inside.
+//! [`ChatSession`] is a conversation, and [`SamplingOptions`] control how tokens are drawn. `examples/` has three programs of twenty lines.
+//! `docs/architecture.md` describes the internals.
 
 pub mod adapter;
 #[doc(hidden)]

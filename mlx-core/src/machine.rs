@@ -22,17 +22,17 @@ pub struct Machine {
     pub device: &'static str,
     /// True if `--device` or MLX_DEVICE names the device.
     pub device_is_asked_for: bool,
-    /// The generation of a GPU, as `applegpu_g13s`, where it says so.
+    /// The architecture of a GPU, such as `applegpu_g13s`, if it reports one.
     pub architecture: Option<String>,
     /// The version of MLX.
     pub mlx_version: String,
     /// The library that multiplies matrices on a CPU, as far as it can be detected.
     pub blas: Blas,
-    /// Hardware threads available to this process.
+    /// The number of hardware threads available to this process.
     pub threads: usize,
-    /// Bytes of memory, where the system reports them.
+    /// The total memory in bytes, if the system reports it.
     pub memory: Option<u64>,
-    /// Whether a GPU may shorten the numbers of f32 products; see [`set_mlx_defaults`](crate::set_mlx_defaults).
+    /// True if a GPU may reduce the precision of f32 products to TF32; see [`set_mlx_defaults`](crate::set_mlx_defaults).
     pub tf32: bool,
     /// The default memory budget of an engine, in bytes.
     pub default_budget: u64,
@@ -50,7 +50,7 @@ pub enum Blas {
 }
 
 impl Blas {
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Accelerate => "Accelerate",
@@ -77,7 +77,7 @@ impl Blas {
 }
 
 impl Machine {
-    /// Whether the device is a GPU without circuits for bf16: those of the first two generations of Apple silicon.
+    /// Returns true if the device is a GPU without bf16 hardware: the first two generations of Apple silicon.
     pub fn lacks_bf16(&self) -> bool {
         let is_old = |name: &String| ["applegpu_g13", "applegpu_g14"].iter().any(|old| name.starts_with(old));
         self.architecture.as_ref().is_some_and(is_old)
@@ -111,15 +111,15 @@ fn memory() -> Option<u64> {
     macos::memory().or_else(|| kilobytes("/proc/meminfo", "MemTotal:"))
 }
 
-/// The bytes behind a name in a file of sizes in kB.
+/// Returns the size of an entry in bytes, from a file with sizes in kB.
 fn kilobytes(file: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The bytes of memory that this process takes, as the system counts them, where it says: on a Mac what Activity Monitor shows, which
-/// counts the GPU's memory, and what is resident elsewhere.
+/// Returns the memory use of this process in bytes, if the system reports it. On a Mac, this is Activity Monitor's value, which includes
+/// GPU memory. Elsewhere, it is the resident memory.
 pub fn footprint() -> Option<u64> {
     macos::footprint().or_else(|| kilobytes("/proc/self/status", "VmRSS:"))
 }
@@ -129,18 +129,18 @@ pub fn footprint() -> Option<u64> {
 pub struct ProductRates {
     /// In f32.
     pub single: f64,
-    /// With f16 weights, in the type that the backend computes in with them.
+    /// With f16 weights, in the type that the backend uses for them.
     pub half: f64,
     /// With 4-bit quantized weights.
     pub packed: f64,
 }
 
-/// Rows and columns of the matrix.
+/// The rows and columns of the matrix.
 const WIDTH: i32 = 1024;
 const ROWS: i32 = 64;
 
 impl ProductRates {
-    /// Measures each of them for a few milliseconds.
+    /// Measures each rate for a few milliseconds.
     pub fn measure() -> Result<Self> {
         let count = WIDTH * WIDTH;
         let numbers = arange::<_, f32>(None, count, None)?.sin()?;
@@ -150,7 +150,7 @@ impl ProductRates {
         let packed = QuantizedMatrix::quantize(&matrix, packing)?.computed()?;
         let dtype = if Backend::detect()?.keeps_floats { Dtype::Float16 } else { Dtype::Float32 };
         let half_rows = rows.as_dtype(dtype)?;
-        // As a model has them.
+        // The layout of a model's matrices.
         let [single, half] = [matrix.swap_axes(0, 1)?, matrix.as_dtype(Dtype::Float16)?.swap_axes(0, 1)?];
         eval([&rows, &half_rows, &single, &half])?;
         Ok(Self {
@@ -161,7 +161,7 @@ impl ProductRates {
     }
 }
 
-/// The best of five runs; other load on the machine only makes a run slower.
+/// Returns the best rate of five runs. Other load on the machine can only make a run slower.
 fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
     let operations = 2.0 * f64::from(ROWS) * f64::from(WIDTH) * f64::from(WIDTH);
     product()?.eval()?;
@@ -174,7 +174,7 @@ fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
     Ok(operations / best / 1e9)
 }
 
-/// Whether the device computes a small matrix product correctly.
+/// Returns true if the device computes a small matrix product correctly.
 pub fn computes() -> Result<bool> {
     let side = 12_usize;
     let numbers: Vec<f32> = (0..side * side).map(|index| (index % 31) as f32 - 15.0).collect();
@@ -188,7 +188,7 @@ pub fn computes() -> Result<bool> {
     Ok(expected.map(f32::to_bits).eq(array::host::<f32>(&product)?.iter().map(|number| number.to_bits())))
 }
 
-/// The batch sizes, out of 1, 2, 4 ... 32, at which a row of a small matrix product has the same bits.
+/// Returns the batch sizes among 1, 2, 4 ... 32 at which a row of a small matrix product has the same bits as at batch size 8.
 pub fn exact_widths() -> Result<Vec<i32>> {
     let matrix = arange::<_, f32>(None, WIDTH * WIDTH, None)?.sin()?.reshape(&[WIDTH, WIDTH])?;
     let row = |width| -> Result<Vec<u32>> {

@@ -1,15 +1,15 @@
-//! Figures of the process and its memory that only macOS reports. Invariant: it holds unsafe code, like mlx_sys.rs and hangup.rs.
+//! Values of the process and its memory that only macOS reports. Invariant: like mlx_sys.rs and hangup.rs, this file may contain unsafe code.
 
 #[cfg(target_os = "macos")]
 pub(crate) use self::calls::{footprint, memory, pressure_level};
 
-/// The bytes of memory of this machine; `None` on other systems.
+/// The memory of this machine in bytes; `None` on other systems.
 #[cfg(not(target_os = "macos"))]
 pub(crate) fn memory() -> Option<u64> {
     None
 }
 
-/// The bytes of this process as the system counts them; `None` on other systems.
+/// The memory use of this process in bytes, as the system counts it; `None` on other systems.
 #[cfg(not(target_os = "macos"))]
 pub(crate) fn footprint() -> Option<u64> {
     None
@@ -28,12 +28,12 @@ mod calls {
     use std::mem;
     use std::ptr;
 
-    /// `phys_footprint`: what Activity Monitor shows, which counts Metal's memory.
+    /// `phys_footprint`, Activity Monitor's value, which includes Metal's memory.
     pub(crate) fn footprint() -> Option<u64> {
-        // SAFETY: it holds integers alone, for which zeros are valid.
+        // SAFETY: the structure contains only integers, so zeros are valid.
         let mut usage: libc::rusage_info_v4 = unsafe { mem::zeroed() };
         let process = i32::try_from(std::process::id()).ok()?;
-        // SAFETY: the place is ours and as large as this version of the structure.
+        // SAFETY: the buffer is ours, and has the size of this version of the structure.
         let status = unsafe { libc::proc_pid_rusage(process, libc::RUSAGE_INFO_V4, (&raw mut usage).cast()) };
         (status == 0).then_some(usage.ri_phys_footprint)
     }
@@ -52,13 +52,13 @@ mod calls {
         unsafe { read(c"kern.memorystatus_vm_pressure_level", &mut level) }.then_some(level)
     }
 
-    /// Reads a value of the system; returns false if it has none of this size.
+    /// Reads a system value. Returns false if there is no value of this size.
     ///
     /// # Safety
-    /// Any bytes that the system stores under the name must be a value of this type.
+    /// Any bytes that the system stores under the name must be a valid value of this type.
     unsafe fn read<T>(name: &CStr, value: &mut T) -> bool {
         let mut size = mem::size_of::<T>();
-        // SAFETY: the name ends with a zero, and the place is ours and of the size that is given.
+        // SAFETY: the name ends with a zero. The buffer is ours and has the given size.
         let status = unsafe {
             libc::sysctlbyname(name.as_ptr(), ptr::from_mut(value).cast(), &raw mut size, ptr::null_mut(), 0)
         };

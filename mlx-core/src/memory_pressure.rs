@@ -1,4 +1,4 @@
-//! Memory that the system is short of: an engine then gives back what it keeps for later requests, and nothing that it has promised.
+//! Memory pressure. If the system is short of memory, an engine frees what it caches for later requests, but nothing that it has promised.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use crate::macos;
 
-/// How often a source is asked unless it says otherwise.
+/// The default polling interval of a source.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// It is not asked more often than this.
+/// The minimum polling interval.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How short of memory the system is.
+/// The memory pressure of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryPressure {
-    /// There is enough.
+    /// There is enough memory.
     Normal,
     /// The system compresses memory and asks programs to free some.
     Warning,
-    /// The system is about to end programs.
+    /// The system is about to kill programs.
     Critical,
 }
 
 impl MemoryPressure {
-    /// What macOS means by a level.
+    /// Converts a level of macOS.
     fn from_level(level: i32) -> Self {
         match level {
             ..=1 => Self::Normal,
@@ -34,7 +34,7 @@ impl MemoryPressure {
     }
 }
 
-/// Where an engine asks for the memory pressure; what it calls gives `None` if the system does not say.
+/// A source of the memory pressure. Its function returns `None` if the system does not report it.
 #[derive(Clone)]
 pub struct PressureSource {
     ask: Arc<dyn Fn() -> Option<MemoryPressure> + Send + Sync>,
@@ -42,18 +42,18 @@ pub struct PressureSource {
 }
 
 impl PressureSource {
-    /// Asks this function once a second.
+    /// Creates a source that calls this function once per second.
     pub fn new(ask: impl Fn() -> Option<MemoryPressure> + Send + Sync + 'static) -> Self {
         Self { ask: Arc::new(ask), interval: INTERVAL }
     }
 
-    /// Is asked so often.
+    /// Sets the polling interval.
     #[must_use]
     pub fn every(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }
 
-    /// Asks the system; only macOS says.
+    /// Creates a source that asks the system. Only macOS reports memory pressure.
     pub(crate) fn system() -> Self {
         Self::new(|| macos::pressure_level().map(MemoryPressure::from_level))
     }
@@ -73,12 +73,12 @@ impl PartialEq for PressureSource {
 
 impl Eq for PressureSource {}
 
-/// Asks a source from time to time.
+/// Polls a source.
 pub(crate) struct PressureWatch {
     source: PressureSource,
     next: Instant,
     latest: MemoryPressure,
-    /// Whether the source says anything.
+    /// True if the source reports memory pressure.
     pub(crate) is_on: bool,
 }
 
@@ -88,13 +88,13 @@ impl PressureWatch {
         Self { source, next: now, latest: MemoryPressure::Normal, is_on }
     }
 
-    /// How often the source is asked.
+    /// The polling interval.
     pub(crate) fn interval(&self) -> Duration {
         self.source.interval.max(LEAST_INTERVAL)
     }
 
-    /// What the source says, if it is time to ask it again and memory is to be given back: the pressure has risen, or is critical. A
-    /// warning that lasts is answered once, so that what is kept meanwhile is of use.
+    /// Polls the source if it is time, and returns the pressure if the engine must free memory: if it has risen, or is critical. A lasting
+    /// warning is returned only once, so that memory cached after it remains useful.
     pub(crate) fn rise(&mut self, now: Instant) -> Option<MemoryPressure> {
         if !self.is_on || now < self.next {
             return None;

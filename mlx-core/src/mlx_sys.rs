@@ -1,6 +1,6 @@
-//! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: only
-//! this file, its folder, macos.rs and hangup.rs hold unsafe code.
+//! Calls into MLX that mlx-rs 0.33 does not wrap well. Its functions for packed weights only support affine mode. Its writes to part of an
+//! array reshape the update twice. It fills arrays only by copying, and cannot export graphs. Invariant: only this file, its folder, macos.rs
+//! and hangup.rs contain unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 mod filled;
@@ -25,52 +25,52 @@ pub(crate) use filled::filled;
 pub(crate) use gated_delta::{DeltaRows, gated_delta_update};
 use results::{catch_errors, new_array};
 
-/// What mlx-c answers where a device has no such value.
+/// The status of mlx-c if a device has no such value.
 const NOT_THERE: i32 = 2;
 
-/// The variable that lets a GPU shorten the numbers of f32 products; MLX reads it once, at the first product.
+/// The variable that lets a GPU use TF32 in f32 products. MLX reads it once, at the first product.
 pub(crate) const TF32: &str = "MLX_ENABLE_TF32";
 
-/// The variable that lets MLX for NVIDIA GPUs count what its caches miss; MLX reads it when it makes a cache, one for each thread.
+/// The variable that makes MLX for NVIDIA GPUs count cache misses. MLX reads it when it creates a cache, once per thread.
 const CACHE_CHECK: &str = "MLX_ENABLE_CACHE_THRASHING_CHECK";
 
-/// What a program says to MLX where its environment does not.
+/// Environment variables for MLX, and our defaults.
 ///
-/// GPUs with circuits for TF32 shorten the numbers of f32 products by default, but not in steps of one row, so that a row's numbers would
-/// depend on its company.
+/// By default, GPUs with TF32 hardware reduce the precision of f32 products, except in steps of one row. A row's numbers would then depend on
+/// the other rows of its batch.
 ///
-/// A cache of plans (attention by cuDNN, graphs) counts its misses as long as its thread lives, and beyond twice its size each further
-/// miss is an error. Every length of a prompt is a plan of its own: a server that has seen 512 lengths would refuse every new one. A larger
-/// size only moves the day; without the check the oldest plan gives way.
+/// A plan cache (attention by cuDNN, graphs) counts its misses while its thread lives. Beyond twice its size, each further miss is an error.
+/// Each prompt length needs a plan, so a server that has seen 512 lengths would fail at every new one. A larger size only delays this.
+/// Without the check, the oldest plan is evicted.
 const SETTINGS: [(&str, &str); 2] = [(TF32, "0"), (CACHE_CHECK, "0")];
 
-/// Makes products of f32 keep all bits of their numbers and MLX's caches drop what is old, unless the environment says otherwise. A program
-/// calls this first, before it has other threads.
+/// Makes f32 products keep full precision and MLX's caches evict old entries, unless the environment says otherwise. Call it before the
+/// program starts other threads.
 pub fn set_mlx_defaults() {
     for (name, value) in missing(|name| std::env::var_os(name).is_some()) {
-        // SAFETY: as documented, no other thread reads the environment meanwhile.
+        // SAFETY: as documented, no other thread reads the environment at the same time.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// The settings that an environment lacks.
+/// Returns the settings that are missing in an environment.
 fn missing(has: impl Fn(&str) -> bool) -> impl Iterator<Item = (&'static str, &'static str)> {
     SETTINGS.into_iter().filter(move |setting| !has(setting.0))
 }
 
-/// The version of MLX that runs, which need not be the one that was compiled against.
+/// Returns the version of the MLX library in use, which may differ from the one at compile time.
 pub(crate) fn version() -> Result<String> {
-    // SAFETY: it only makes an empty text, which is ours and freed below.
+    // SAFETY: the call only creates an empty string, which is ours and freed below.
     let mut text = unsafe { mlx_string_new() };
-    // SAFETY: the place is ours.
+    // SAFETY: the pointer is to our variable.
     let status = unsafe { mlx_version(&raw mut text) };
     let found = (status == 0).then(|| {
-        // SAFETY: the text is alive, ends with a zero, and is copied before it is freed.
+        // SAFETY: the string is alive, ends with a zero, and is copied before it is freed.
         unsafe { CStr::from_ptr(mlx_string_data(text)) }.to_string_lossy().into_owned()
     });
-    // SAFETY: the text has no other owner and is not used after this.
+    // SAFETY: the string has no other owner and is not used after this.
     unsafe { mlx_string_free(text) };
-    found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
+    found.ok_or_else(|| Error::Mlx("the library does not report its version".to_owned()))
 }
 
 /// Returns true if MLX finds a usable GPU.
@@ -81,23 +81,23 @@ pub(crate) fn has_gpu() -> bool {
     status == 0 && count > 0
 }
 
-/// A number that the default device says of itself under a key; `None` if it has no such number.
+/// Returns a number that the default device reports for a key; `None` if there is none.
 pub(crate) fn device_size(key: &CStr) -> Result<Option<u64>> {
     let mut size = 0;
-    // SAFETY: the value is alive, the key ends with a zero, and the place is ours.
+    // SAFETY: the value is alive, the key ends with a zero, and the pointer is to our variable.
     let read = |info| unsafe { mlx_device_info_get_size(&raw mut size, info, key.as_ptr()) };
     Ok(device_says(key, read)?.then_some(size as u64))
 }
 
-/// A text that the default device says of itself under a key; `None` if it has no such text.
+/// Returns a string that the default device reports for a key; `None` if there is none.
 pub(crate) fn device_text(key: &CStr) -> Result<Option<String>> {
     let mut found = String::new();
     let read = |info| {
         let mut text = std::ptr::null();
-        // SAFETY: the value is alive, the key ends with a zero, and the place is ours.
+        // SAFETY: the value is alive, the key ends with a zero, and the pointer is to our variable.
         let status = unsafe { mlx_device_info_get_string(&raw mut text, info, key.as_ptr()) };
         if status == 0 {
-            // SAFETY: the text belongs to the value, ends with a zero, and is copied here.
+            // SAFETY: the string belongs to the value, ends with a zero, and is copied here.
             found = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
         }
         status
@@ -105,11 +105,11 @@ pub(crate) fn device_text(key: &CStr) -> Result<Option<String>> {
     Ok(device_says(key, read)?.then_some(found))
 }
 
-/// Reads a value under a key; whether there is one of its type.
+/// Reads a value for a key. Returns false if there is no value of its type.
 fn device_says(key: &CStr, read: impl FnOnce(mlx_device_info) -> i32) -> Result<bool> {
-    // SAFETY: they only make empty values, which are ours and freed below.
+    // SAFETY: the calls only create empty values, which are ours and freed below.
     let (mut device, mut info) = unsafe { (mlx_device_new(), mlx_device_info_new()) };
-    // SAFETY: the places are ours.
+    // SAFETY: the pointers are to our variables.
     let known =
         unsafe { mlx_get_default_device(&raw mut device) | mlx_device_info_get(&raw mut info, device) };
     let status = if known == 0 { read(info) } else { known };
@@ -121,33 +121,33 @@ fn device_says(key: &CStr, read: impl FnOnce(mlx_device_info) -> i32) -> Result<
     match (known, status) {
         (0, 0) => Ok(true),
         (0, NOT_THERE) => Ok(false),
-        _ => Err(Error::Mlx(format!("the device does not say its {}", key.to_string_lossy()))),
+        _ => Err(Error::Mlx(format!("the device does not report its {}", key.to_string_lossy()))),
     }
 }
 
-/// A packed matrix as MLX's functions take it.
+/// A packed matrix as an argument of MLX's functions.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<'a> {
     /// `[..., output, words]` of u32.
     pub(crate) weight: &'a Array,
     /// `[..., output, groups]`
     pub(crate) scales: &'a Array,
-    /// Like the scales, in affine mode alone.
+    /// Same shape as the scales. Only in affine mode.
     pub(crate) biases: Option<&'a Array>,
-    /// Numbers that share a scale.
+    /// The number of values that share a scale.
     pub(crate) group: i32,
-    /// Bits of a number.
+    /// The number of bits per value.
     pub(crate) bits: i32,
-    /// MLX's name for how the bits are read.
+    /// MLX's name of the quantization mode.
     pub(crate) mode: &'static CStr,
 }
 
-/// `[..., input]` times the transpose of a packed matrix: `[..., output]`.
+/// Multiplies `[..., input]` by the transpose of a packed matrix. Returns `[..., output]`.
 pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let call = |result| {
-        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
-        // with a zero.
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty. `result` is a handle of our own, and `mode` ends with a
+        // zero.
         unsafe {
             mlx_quantized_matmul(
                 result,
@@ -166,13 +166,13 @@ pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> 
     new_array(call, || about("quantized_matmul", packed))
 }
 
-/// The numbers of a packed matrix, `[..., output, input]`.
+/// Dequantizes a packed matrix to `[..., output, input]`.
 pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let dtype = mlx_optional_dtype { value: dtype.into(), has_value: true };
     let call = |result| {
-        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
-        // with a zero.
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty. `result` is a handle of our own, and `mode` ends with a
+        // zero.
         unsafe {
             mlx_dequantize(
                 result,
@@ -191,7 +191,7 @@ pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
     new_array(call, || about("dequantize", packed))
 }
 
-/// The words, the scales and, in affine mode, the biases of a matrix of floats `[..., output, input]`.
+/// Quantizes a matrix of floats, `[..., output, input]`. Returns the words, the scales and, in affine mode, the biases.
 pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CStr) -> Result<Vec<Array>> {
     catch_errors();
     let stream = Stream::thread_local_or_default();
@@ -199,16 +199,16 @@ pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CSt
         let shape = matrix.shape();
         format!("quantize failed in mode {mode:?} with {bits} bits, groups of {group}, weights {shape:?}")
     };
-    // SAFETY: it only makes an empty list, which is ours and freed below.
+    // SAFETY: the call only creates an empty list, which is ours and freed below.
     let mut parts = unsafe { mlx_vector_array_new() };
-    // SAFETY: every handle belongs to a value that outlives the call, or is empty; `mode` ends with a zero.
+    // SAFETY: every handle belongs to a value that outlives the call, or is empty. `mode` ends with a zero.
     let status = unsafe {
         let (matrix, none) = (matrix.as_ptr(), mlx_array_new());
         mlx_quantize(&raw mut parts, matrix, given(group), given(bits), mode.as_ptr(), none, stream.as_ptr())
     };
-    // SAFETY: the list is alive, and so it is where its members are taken.
+    // SAFETY: the list is alive, also when its elements are taken below.
     let count = if status == 0 { unsafe { mlx_vector_array_size(parts) } } else { 0 };
-    // SAFETY: as above, and `index` is below the count; the array that is made shares its data with the list's.
+    // SAFETY: as above, and `index` is below the count. The new array shares its data with the list's.
     let part = |index| new_array(|result| unsafe { mlx_vector_array_get(result, parts, index) }, message);
     let arrays: Result<Vec<Array>> = (0..count).map(part).collect();
     // SAFETY: the list has no other owner and is not used after this.
@@ -216,8 +216,8 @@ pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CSt
     if status == 0 { arrays } else { Err(Error::Mlx(message())) }
 }
 
-/// `array` with `update` in place of what was at the places from `start` to `stop` of every axis. Nothing is copied if nothing else
-/// holds `array` by the time this is computed.
+/// Returns `array` with the elements from `start` to `stop` of every axis replaced by `update`. Copies nothing if nothing else holds `array`
+/// when this is computed.
 pub(crate) fn slice_update<const N: usize>(
     array: &Array,
     update: &Array,
@@ -227,7 +227,7 @@ pub(crate) fn slice_update<const N: usize>(
     updated(mlx_slice_update, array, update, start, stop)
 }
 
-/// The same with `update`, which may have fewer axes, added to what was there.
+/// Like [`slice_update`], but adds `update`, which may have fewer axes.
 pub(crate) fn slice_update_add<const N: usize>(
     array: &Array,
     update: &Array,
@@ -237,7 +237,7 @@ pub(crate) fn slice_update_add<const N: usize>(
     updated(mlx_slice_update_add, array, update, start, stop)
 }
 
-/// How MLX's functions that write into a part of an array are called: each pointer comes with how many numbers are there.
+/// The signature of MLX's functions that write to part of an array. The number of elements follows each pointer.
 type Update = unsafe extern "C" fn(
     *mut mlx_array,
     mlx_array,
@@ -261,30 +261,29 @@ fn updated<const N: usize>(
     let (stream, strides) = (Stream::thread_local_or_default(), [1; N]);
     let (array, update) = (array.as_ptr(), update.as_ptr());
     let (from, to, by) = (start.as_ptr(), stop.as_ptr(), strides.as_ptr());
-    // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and N numbers are behind
-    // each pointer.
+    // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and each pointer is to N numbers.
     let call = |result| unsafe { function(result, array, update, from, N, to, N, by, N, stream.as_ptr()) };
-    new_array(call, || format!("nothing can be written from {start:?} to {stop:?}"))
+    new_array(call, || format!("cannot write to the elements from {start:?} to {stop:?}"))
 }
 
-/// Returns `array` with `updates` at these `indices`, `[n]` each, of these axes. The shape of `updates` is `[n]`, then the shape of `array`
-/// with 1 for each of the axes. Copies nothing if nothing else holds `array` by the time this is computed.
+/// Returns `array` with `updates` at these `indices` of these axes, `[n]` for each axis. The shape of `updates` is `[n]`, then the shape of
+/// `array` with 1 for each of the axes. Copies nothing if nothing else holds `array` when this is computed.
 pub(crate) fn scatter(array: &Array, indices: &[&Array], updates: &Array, axes: &[i32]) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
-    // SAFETY: it only makes an empty list, which is ours and freed below.
+    // SAFETY: the call only creates an empty list, which is ours and freed below.
     let list = unsafe { mlx_vector_array_new() };
     let listed = indices.iter().all(|index| {
-        // SAFETY: the list and the array are alive; the list takes a handle of its own.
+        // SAFETY: the list and the array are alive. The list creates its own handle.
         unsafe { mlx_vector_array_append_value(list, index.as_ptr()) == 0 }
     });
     let (old, new) = (array.as_ptr(), updates.as_ptr());
-    let message = || format!("{:?} cannot be written into {:?} at {axes:?}", updates.shape(), array.shape());
+    let message = || format!("cannot write {:?} into {:?} at {axes:?}", updates.shape(), array.shape());
     let call = |result| {
         if !listed {
             return 1;
         }
-        // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and as many axes as are
-        // said are behind the pointer.
+        // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and the pointer is to the given
+        // number of axes.
         unsafe { mlx_scatter(result, old, list, new, axes.as_ptr(), axes.len(), stream.as_ptr()) }
     };
     let result = new_array(call, message);
@@ -293,17 +292,17 @@ pub(crate) fn scatter(array: &Array, indices: &[&Array], updates: &Array, axes: 
     result
 }
 
-/// Writes the graph that `array` is still to be computed by to a file, in Graphviz' language.
+/// Writes the graph of pending operations of `array` to a file, in the Graphviz language.
 #[cfg(feature = "graph")]
 pub(crate) fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
     use ::mlx_sys::{
         fclose, fopen, mlx_export_to_dot, mlx_node_namer_free, mlx_node_namer_new, mlx_vector_array_new_value,
     };
     catch_errors();
-    let failed = || Error::Mlx(format!("the graph cannot be written to {}", path.display()));
+    let failed = || Error::Mlx(format!("cannot write the graph to {}", path.display()));
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed())?;
-    // SAFETY: the name and the mode end with a zero; the file is checked before it is used and closed once; the namer and the
-    // vector are our own and freed once; the array outlives the calls.
+    // SAFETY: the name and the mode end with a zero. The file is checked before use and closed once. The namer and the vector are our own
+    // and freed once. The array outlives the calls.
     let status = unsafe {
         let file = fopen(name.as_ptr(), c"w".as_ptr());
         if file.is_null() {
@@ -322,8 +321,8 @@ fn given(value: i32) -> mlx_optional_int {
     mlx_optional_int { value, has_value: true }
 }
 
-/// `[.., 1, input]` times the transposes of those packed matrices of a stack that `chosen` names, with whose shape that of the rows must
-/// agree but for axes of 1: `[.., 1, output]`. `sorted` says that `chosen` rises.
+/// Multiplies `[.., 1, input]` by the transposes of the packed matrices that `chosen` selects from a stack. Returns `[.., 1, output]`. The
+/// shapes of `chosen` and of the rows must agree, except for axes of 1. Set `sorted` if `chosen` ascends.
 pub(crate) fn gather_quantized_matmul(
     input: &Array,
     packed: Operand,
@@ -332,8 +331,8 @@ pub(crate) fn gather_quantized_matmul(
 ) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let call = |result| {
-        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
-        // with a zero.
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty. `result` is a handle of our own, and `mode` ends with a
+        // zero.
         unsafe {
             mlx_gather_qmm(
                 result,

@@ -1,5 +1,5 @@
-//! Counts the operations that a pass issues. On a GPU each is a kernel launch, so their number should not grow with the sequences of a decode
-//! step.
+//! Counts the operations of a pass. On a GPU each is a kernel launch, so their number should not grow with the number of sequences in a
+//! decode step.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,13 +9,13 @@ use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Model, Pass};
 
-/// The positions that memory is promised for, so that states of different lengths share a pool.
+/// The number of positions for which memory is promised, so that states of different lengths share a pool.
 const PROMISED: usize = 4096;
 
 /// Returns the operations per layer of a decode step of sequences with these lengths. An earlier step has moved them into pools.
 ///
 /// # Errors
-/// The model cannot run, or there is no temporary file to write the graph to.
+/// Fails if the model cannot run, or if no temporary file for the graph can be created.
 pub fn of_step(model: &dyn Model, lengths: &[usize]) -> Result<f64> {
     let mut known: BTreeMap<usize, SequenceState> = BTreeMap::new();
     let mut states: Vec<SequenceState> = Vec::with_capacity(lengths.len());
@@ -37,10 +37,10 @@ pub fn of_step(model: &dyn Model, lengths: &[usize]) -> Result<f64> {
     Ok(count as f64 / model.spec().num_layers as f64)
 }
 
-/// Returns the operations per layer of a chunk of a prompt.
+/// Returns the operations per layer of a prompt chunk.
 ///
 /// # Errors
-/// As for [`of_step`].
+/// Fails like [`of_step`].
 pub fn of_chunk(model: &dyn Model, length: usize) -> Result<f64> {
     let mut states = [model.new_state(Variant::default())];
     let count = of_layers(model, Batch::prompt(&prompt(length), 0), &mut states)?;
@@ -58,7 +58,7 @@ fn prompt(length: usize) -> Vec<u32> {
     (0..length).map(|place| 5 + place as u32 % 40).collect()
 }
 
-/// Returns the operations of all layers of a pass, and computes it.
+/// Returns the operations of all layers of a pass, and computes the pass.
 fn of_layers(model: &dyn Model, batch: Batch, states: &mut [SequenceState]) -> Result<usize> {
     let mut states: Vec<&mut SequenceState> = states.iter_mut().collect();
     let mut pass = model.begin(batch)?;
@@ -70,9 +70,9 @@ fn of_layers(model: &dyn Model, batch: Batch, states: &mut [SequenceState]) -> R
     Ok(all.saturating_sub(embedded))
 }
 
-/// Returns the pending operations of the rows of a pass.
+/// Returns the number of pending operations of the rows of a pass.
 fn operations(pass: &Pass) -> Result<usize> {
-    let io = |error: std::io::Error| Error::Internal(format!("a graph cannot be written or read: {error}"));
+    let io = |error: std::io::Error| Error::Internal(format!("cannot write or read a graph: {error}"));
     let file = tempfile::NamedTempFile::new().map_err(io)?;
     write_graph(pass.hidden(), file.path())?;
     let text = std::fs::read_to_string(file.path()).map_err(io)?;

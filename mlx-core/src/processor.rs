@@ -1,5 +1,5 @@
-//! How a model that sees takes pictures: the size that it wants, and the tokens that stand for one in the prompt. Invariant: pure; it knows
-//! config files and no device.
+//! The image processors of multimodal models: the picture size that a model needs, and the tokens for a picture in the prompt. Invariant:
+//! pure. It reads config files and uses no device.
 
 mod files;
 mod gemma4;
@@ -23,10 +23,10 @@ use crate::error::{Error, Result};
 
 pub(crate) use files::image_processor;
 
-/// The processor of a model that sees.
+/// The image processor of a multimodal model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Processor {
-    /// The token at whose places the rows of pictures stand.
+    /// The placeholder token of the rows of pictures.
     image_token: u32,
     /// Its text.
     image_token_text: String,
@@ -41,17 +41,17 @@ enum Kind {
     Qwen(Qwen),
 }
 
-/// Why a model cannot be given pictures.
+/// The reason why a model cannot take pictures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoImages {
-    /// It reads text alone, or its tower is not supported: a request with pictures is wrong.
+    /// The model is text-only, or its tower is not supported. A request with pictures is an error of the client.
     Unsupported(String),
-    /// Its tower, or a file that describes it, cannot be used here: a request with pictures is right.
+    /// The tower, or a file that describes it, is unusable here. A request with pictures is valid.
     Unusable(String),
 }
 
 impl NoImages {
-    /// The error of a request with pictures.
+    /// Returns the error for a request with pictures.
     pub(crate) fn error(&self) -> Error {
         match self {
             Self::Unsupported(why) => Error::request("images", why.as_str()),
@@ -68,23 +68,23 @@ impl fmt::Display for NoImages {
     }
 }
 
-/// Families whose towers and processors are alike.
+/// Families with similar towers and processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VisionFamily {
     Gemma4,
-    /// Of Gemma 4's model without a tower.
+    /// Gemma 4's model without a tower.
     Gemma4Unified,
     Pixtral,
-    /// Of Qwen 3 VL and its successors.
+    /// Qwen 3 VL and its successors.
     Qwen,
-    /// Of Qwen 2 VL.
+    /// Qwen 2 VL.
     Qwen2,
-    /// Of Qwen 2.5 VL.
+    /// Qwen 2.5 VL.
     Qwen25,
 }
 
 impl VisionFamily {
-    /// That of a model of type `family`, by its `model_type`, with a tower of type `tower`; `None` if it cannot be given pictures yet.
+    /// Returns the family of a model with `model_type` `family` and a tower of type `tower`; `None` if its images are not supported yet.
     pub(crate) fn of(family: &str, tower: &str) -> Option<Self> {
         match (family, tower) {
             ("gemma4", _) => Some(Self::Gemma4),
@@ -99,7 +99,7 @@ impl VisionFamily {
 }
 
 impl Processor {
-    /// Reads what config.json and the files of the processor say; or why the model cannot be given pictures.
+    /// Reads the settings from config.json and the processor's files. An error is the reason why images are not supported.
     pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, NoImages> {
         Self::read(folder, tokenizer).map_err(|error| match error {
             Error::Request { message, .. } => NoImages::Unsupported(message),
@@ -138,34 +138,34 @@ impl Processor {
                 Kind::Qwen(Qwen::read(&vision, settings)?)
             }
             None => {
-                let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
+                let message = format!("cannot be given to {family} yet: its vision tower is not supported");
                 return Err(Error::request("image", message));
             }
         };
         let image_token = image_token(&config)?;
         let image_token_text = tokenizer.token(image_token).ok_or_else(|| {
-            config.error("image_token_index", format_args!("is {image_token}, which is no token"))
+            config.error("image_token_index", format_args!("is {image_token}, which is not a token"))
         })?;
         let resample = settings.map(|it| it.optional_count("resample")).transpose()?.flatten().unwrap_or(3);
         let filter = u32::try_from(resample).ok().and_then(Filter::numbered);
         let filter = filter.ok_or_else(|| {
             Error::file(
                 folder,
-                format!("resample of its image processor is {resample}; 1, 2 and 3 are supported"),
+                format!("resample of the image processor is {resample}; it must be 1, 2 or 3"),
             )
         })?;
         Ok(Self { image_token, image_token_text, filter, kind })
     }
 
-    /// The token at whose places the rows of pictures stand.
+    /// The placeholder token of the rows of pictures.
     pub fn image_token(&self) -> u32 {
         self.image_token
     }
 
-    /// A picture in the size that the model wants.
+    /// Resizes a picture to the size that the model needs.
     ///
     /// # Errors
-    /// If it is damaged, larger than what is taken, or of a shape that the model does not take.
+    /// Fails if the picture is damaged, too large, or of a shape that the model does not support.
     pub fn resized(&self, image: &Image) -> Result<Pixels, mlx_image::Error> {
         let picture = image.picture()?;
         let from = (picture.height(), picture.width());
@@ -181,12 +181,12 @@ impl Processor {
         })
     }
 
-    /// How many rows a picture has, which is in the size that the model wants.
+    /// Returns the number of rows of a picture, which must have the size that the model needs.
     pub fn rows(&self, image: &Pixels) -> Result<usize> {
         self.grid(image).map(|(rows, columns)| rows * columns)
     }
 
-    /// The same as rows and columns of the picture.
+    /// Returns the number of rows of a picture as a grid: its rows and columns.
     pub(crate) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         match &self.kind {
             Kind::Gemma4(gemma4) => gemma4.grid(image),
@@ -195,17 +195,17 @@ impl Processor {
         }
     }
 
-    /// Whether the rows of a picture have positions in height and width, of which it takes as many as its longer side has.
+    /// Returns true if the rows of a picture have two-dimensional positions. A picture then takes as many positions as the longer side of its grid.
     pub(crate) fn has_grid_positions(&self) -> bool {
         matches!(self.kind, Kind::Qwen(_))
     }
 
-    /// Whether the rows of a picture see each other, so that it must not be divided.
+    /// Returns true if the rows of a picture attend to each other, so that a picture must not be split.
     pub(crate) fn two_way(&self) -> bool {
         matches!(&self.kind, Kind::Gemma4(gemma4) if gemma4.two_way)
     }
 
-    /// The tokens that stand for a picture, which is in the size that the model wants.
+    /// Returns the tokens for a picture, which must have the size that the model needs.
     fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
         match &self.kind {
             Kind::Gemma4(gemma4) => gemma4.tokens(image, self.image_token),
@@ -217,12 +217,12 @@ impl Processor {
         }
     }
 
-    /// The tokens of a prompt in which each picture has the token of pictures once, as templates write them.
+    /// Expands a prompt with one placeholder token per picture, as templates write it, to the tokens of each picture.
     pub(crate) fn expanded(&self, tokens: Vec<u32>, images: &[Pixels]) -> Result<Vec<u32>> {
         let places = tokens.iter().filter(|token| **token == self.image_token).count();
         if places != images.len() {
             let message = format!(
-                "hold {} images, and their prompt has {places} places for images; {} in a text counts as one",
+                "hold {} images, and their prompt has {places} placeholders for images; {} in a text counts as one",
                 images.len(),
                 self.image_token_text
             );
@@ -240,12 +240,12 @@ impl Processor {
     }
 }
 
-/// Newer configs call it an id.
+/// Reads the placeholder token. Newer configs use `image_token_id`.
 fn image_token(config: &Fields) -> Result<u32> {
     for key in ["image_token_index", "image_token_id"] {
         if let [token] = config.token_ids(key)?[..] {
             return Ok(token);
         }
     }
-    Err(config.error("image_token_index", "is missing; it names the token of pictures"))
+    Err(config.error("image_token_index", "is missing; it must be the id of the image placeholder token"))
 }

@@ -1,5 +1,5 @@
-//! The quantization settings of a checkpoint, from config.json. Invariant: no tensor is read here; the loader checks that tensors
-//! match the settings.
+//! The quantization settings of a checkpoint, from config.json. Invariant: this code reads no tensors. The loader checks that tensors match
+//! the settings.
 
 pub(crate) mod dequantize;
 mod matrix;
@@ -13,18 +13,17 @@ pub use scheme::{Mode, QuantScheme};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// The quantization settings of every module, from config.json.
+/// The quantization settings of all modules, from config.json.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QuantizationConfig {
-    /// For quantized modules without an entry of their own.
+    /// The scheme of quantized modules without an entry.
     default: Option<QuantScheme>,
-    /// Modules with an entry of their own; `None` for one that is not quantized.
+    /// The modules with an entry; `None` for a module that is not quantized.
     modules: BTreeMap<String, Option<QuantScheme>>,
 }
 
 impl QuantizationConfig {
-    /// Reads `quantization` of config.json, or `quantization_config` as MLX's tools write it. Checkpoints quantized by other tools
-    /// are refused.
+    /// Reads `quantization` of config.json, or `quantization_config` as MLX's tools write it. Rejects checkpoints quantized by other tools.
     pub fn read(fields: &Fields) -> Result<Self> {
         if fields.optional_flag("quantize_activations")?.unwrap_or(false) {
             return Err(
@@ -54,20 +53,20 @@ impl QuantizationConfig {
         Ok(config)
     }
 
-    /// Puts `prefix` before the names of modules that satisfy `lacks`.
+    /// Adds `prefix` to the names of modules that satisfy `lacks`.
     pub(crate) fn add_prefix(&mut self, prefix: &str, lacks: impl Fn(&str) -> bool) {
         let full = |name: String| if lacks(&name) { format!("{prefix}{name}") } else { name };
         let modules = std::mem::take(&mut self.modules).into_iter();
         self.modules = modules.map(|(name, scheme)| (full(name), scheme)).collect();
     }
 
-    /// Whether no module is quantized.
+    /// Returns true if no module is quantized.
     pub fn is_empty(&self) -> bool {
         self.default.is_none() && self.modules.is_empty()
     }
 
-    /// The scheme of `module`, if it is quantized. A module with an entry in config.json follows it; any other is quantized if it has
-    /// scales in the files.
+    /// Returns the scheme of `module`, if it is quantized. An entry in config.json decides this. Without an entry, a module is quantized if it
+    /// has scales in the files.
     pub fn of(&self, module: &str, has_scales: bool) -> Option<QuantScheme> {
         match self.modules.get(module) {
             Some(entry) => *entry,
@@ -76,7 +75,7 @@ impl QuantizationConfig {
     }
 }
 
-/// Refuses checkpoints of other quantization tools, naming the method.
+/// Rejects checkpoints of other quantization tools. The error names the tool's method.
 fn refuse_others(fields: &Fields) -> Result<()> {
     const HELP: &str = "only checkpoints quantized with MLX are supported; use a version from mlx-community on the Hugging Face Hub, or the \
                         original before quantization";

@@ -1,5 +1,5 @@
-//! Vectors of texts as sentence-transformers computes them: its modules, prompts and limits. An unsupported setting is an
-//! error that names the file and the key.
+//! Text embeddings as sentence-transformers computes them, with its modules, prompts and limits. An unsupported setting is an error that
+//! names the file and the key.
 
 mod dense;
 mod modules;
@@ -29,25 +29,25 @@ enum Step {
     Normalize,
 }
 
-/// The steps from the hidden states of a text to its vector.
+/// The steps from the hidden states of a text to its embedding.
 #[derive(Debug, Clone)]
 pub struct TextEmbedding {
-    /// The hidden states that become the vector.
+    /// The pooling of the hidden states.
     pub pooling: Pooling,
-    /// True if the tokens of the prompt before a text are pooled, too.
+    /// True if the tokens of a text's prompt are pooled, too.
     pub include_prompt: bool,
     /// The prompts by name.
     pub prompts: Prompts,
-    /// True if vectors have length 1 unless a request overrides it.
+    /// True if embeddings have length 1 unless a request overrides it.
     pub normalizes: bool,
     transformer: Transformer,
     steps: Vec<Step>,
 }
 
 impl TextEmbedding {
-    /// Reads the files of the model in `folder`. Without modules.json, vectors have length 1, and `1_Pooling` sets the pooling. Without
-    /// both, a vector is the last state if the tokenizer ends every text with a special token, as in embedding models with causal
-    /// attention; otherwise it is the mean.
+    /// Reads the files of the model in `folder`. Without modules.json, embeddings have length 1, and `1_Pooling` sets the pooling. Without both,
+    /// the pooling is the last state if the tokenizer ends every text with a special token, as embedding models with causal attention
+    /// do. Otherwise it is the mean.
     pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let prompts = Prompts::read(folder)?;
         let Some(modules) = modules::read(folder)? else {
@@ -76,13 +76,13 @@ impl TextEmbedding {
             }
         }
         let (pooling, include_prompt) =
-            pooling.ok_or_else(|| Error::file(folder.join(modules::FILE), "names no Pooling"))?;
+            pooling.ok_or_else(|| Error::file(folder.join(modules::FILE), "has no Pooling module"))?;
         let normalizes = matches!(steps.last(), Some(Step::Normalize));
         let transformer = Transformer::read(folder)?;
         Ok(Self { pooling, include_prompt, prompts, normalizes, transformer, steps })
     }
 
-    /// Returns the length of a vector, for a model of width `hidden`.
+    /// Returns the length of an embedding, for a model of width `hidden`.
     pub fn dimensions(&self, hidden: usize) -> usize {
         let last = self.steps.iter().rev().find_map(|step| match step {
             Step::Dense(dense) => Some(dense.outputs),
@@ -91,18 +91,18 @@ impl TextEmbedding {
         last.unwrap_or(hidden)
     }
 
-    /// Returns the most tokens of a text, with the file and key that set the limit. `None` if only the context limits it.
+    /// Returns the maximum number of tokens of a text, with the file and key that set it. `None` if only the context limits it.
     pub fn limit(&self) -> Option<(usize, &str)> {
         self.transformer.limit.as_ref().map(|(tokens, source)| (*tokens, source.as_str()))
     }
 
-    /// Returns a prompt and a text as the model reads them.
+    /// Returns a prompt and a text in the form that the model reads.
     pub fn prompted(&self, prompt: &str, text: &str) -> String {
         let whole = format!("{prompt}{text}");
         if self.transformer.lowercases { whole.to_lowercase() } else { whole }
     }
 
-    /// Returns the number of tokens of the prompt, if they are not pooled.
+    /// Returns the number of prompt tokens that are excluded from pooling; 0 if the prompt is pooled.
     pub fn unpooled(&self, prompt: &str, tokenizer: &Tokenizer) -> Result<usize> {
         if self.include_prompt || prompt.is_empty() {
             return Ok(0);
@@ -112,7 +112,7 @@ impl TextEmbedding {
         Ok(ids.len() - usize::from(ends))
     }
 
-    /// Returns the vector of a text from its pooled hidden states.
+    /// Returns the embedding of a text from its pooled hidden states.
     pub fn finish(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
         self.steps.iter().try_fold(pooled, |vector, step| match step {
             Step::Dense(dense) => dense.forward(&vector),
@@ -128,7 +128,7 @@ pub fn normalized(vector: &[f32]) -> Option<Vec<f32>> {
     (length > 0.0).then(|| vector.iter().map(|value| (f64::from(*value) / length) as f32).collect())
 }
 
-/// Returns the pooling of a model that configures none.
+/// Returns the pooling of a model that does not configure any.
 fn usual(tokenizer: &Tokenizer) -> Result<Pooling> {
     let last = tokenizer.encode("a", true)?.last().copied();
     Ok(if last.is_some_and(|id| tokenizer.is_special(id)) { Pooling::Last } else { Pooling::Mean })

@@ -1,4 +1,4 @@
-//! Where MLX reports the errors of its CPU streams. Invariant: only waits report them.
+//! The reporting of errors in MLX's CPU streams. Invariant: only waits report them.
 
 use std::sync::OnceLock;
 use std::sync::mpsc;
@@ -8,16 +8,16 @@ use mlx_rs::Array;
 
 use crate::error::{Error, Result};
 
-/// Makes MLX's scheduler on a thread that does nothing else, unless this was done before.
+/// Creates MLX's scheduler on a thread that does nothing else, unless it was already created.
 ///
-/// MLX reports an error of a stream to the next wait for it. The thread that made the scheduler is an exception: it gets the error when
-/// it enqueues other work, and no wait reports it again, so a failed step would pass for a good one. That thread must therefore enqueue
-/// nothing. It never ends either, because a later thread could get its id.
+/// MLX reports an error of a stream to the next wait for it, with one exception. The thread that created the scheduler gets the error when
+/// it enqueues other work, and no wait reports it again. A failed step would then appear successful. Therefore that thread must not enqueue
+/// anything. It never ends either, because a later thread could get its id.
 pub(crate) fn report_to_waits_only() -> Result<()> {
     static MADE: OnceLock<Option<String>> = OnceLock::new();
     match MADE.get_or_init(|| make().err()) {
         None => Ok(()),
-        Some(error) => Err(Error::Mlx(format!("the scheduler cannot be started: {error}"))),
+        Some(error) => Err(Error::Mlx(format!("cannot start the scheduler: {error}"))),
     }
 }
 

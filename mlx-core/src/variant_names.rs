@@ -1,6 +1,6 @@
-//! The names of an enum's variants in flags and messages: those that serde gives them.
+//! The names of enum variants in flags and messages, taken from serde.
 
-/// Implements `FromStr` and `Display` for an enum by the names that serde gives its variants. `$wrong` returns the error for another name.
+/// Implements `FromStr` and `Display` for an enum with serde's names of its variants. `$wrong` returns the error for an unknown name.
 macro_rules! impl_variant_names {
     ($enum:ty, $wrong:expr) => {
         impl std::str::FromStr for $enum {

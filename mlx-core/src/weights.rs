@@ -34,40 +34,40 @@ pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
 pub(crate) use tensor::Taken;
 
-/// Called with the bytes read so far and the total.
+/// A callback with the bytes read so far and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// The name under which models share the totals of the first; no part of a model has it.
+/// The name under which models share the totals of the first model. No part of a model has this name.
 const TOTALS: &str = "";
 
 /// The tensors of a folder that have not been taken yet.
 pub struct Weights<'a> {
     checkpoint: Checkpoint,
     renamed: Vec<(&'static str, &'static str)>,
-    /// Ends of the names of tensors that are held in f32 whatever the others are.
+    /// Suffixes of the names of tensors that are always stored in f32.
     wide: Vec<&'static str>,
     quantization: QuantizationConfig,
     policy: WeightPolicy,
     dtype: Dtype,
     tally: Tally,
     read: u64,
-    /// The hash of every tensor taken so far, block by block.
+    /// The hash of all tensors taken so far, block by block.
     hash: Xxh3,
     progress: Progress<'a>,
-    /// What other models of the same weights took, or will take.
+    /// The weights shared with other models of the same files.
     shared: Option<&'a Shared>,
-    /// Whether they belong to a part of that model, which takes what it shares from there.
+    /// True if these weights belong to a part of the other model, and the part takes its shared tensors from there.
     reuses: bool,
-    /// What changes the weights, if something does.
+    /// The adapter that changes the weights, if there is one.
     adapter: Option<Adapter>,
     /// The names in the files of tensors that the adapter has replaced.
     replaced: BTreeSet<String>,
-    /// This machine's place among those that have parts of the same layers, if others have.
+    /// This machine's share of each layer, if several machines split the layers.
     shard: Option<Shard>,
 }
 
 impl<'a> Weights<'a> {
-    /// Opens the safetensors files of `folder`, quantized as `quantization` says. Reads headers only.
+    /// Opens the safetensors files of `folder` with these quantization settings. Reads only headers.
     pub fn open(
         folder: &Path,
         quantization: QuantizationConfig,
@@ -82,7 +82,7 @@ impl<'a> Weights<'a> {
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
         let mut hash = Xxh3::new();
-        // Weights as they are in the files may give other sums than the same ones as floats of the model's type.
+        // Weights in the files' types may give other sums than the same weights in the model's float type.
         hash.update(&[u8::from(policy.keep_packed), u8::from(policy.floats == FloatPolicy::Mixed)]);
         Ok(Self {
             checkpoint,
@@ -103,7 +103,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// What the model computes with.
+    /// The choices for the device of the model.
     pub fn backend(&self) -> Backend {
         self.policy.backend
     }
@@ -118,53 +118,52 @@ impl<'a> Weights<'a> {
         self.dtype
     }
 
-    /// Maps the names that the decoder asks for to names in the files: in each name, the first text of every pair is replaced by the
-    /// second.
+    /// Maps the decoder's tensor names to names in the files: in each name, the first text of every pair is replaced by the second.
     pub fn rename(&mut self, pairs: &[(&'static str, &'static str)]) {
         self.renamed.extend(pairs);
     }
 
-    /// Holds tensors whose names end like this in f32 whatever [`Weights::dtype`] is.
+    /// Stores tensors with this name suffix in f32, regardless of [`Weights::dtype`].
     pub fn keep_wide(&mut self, end: &'static str) {
         self.wide.push(end);
     }
 
-    /// The name in the files of the tensor that the decoder calls `name`.
+    /// Returns the name in the files of the decoder's tensor `name`.
     pub(crate) fn in_files(&self, name: &str) -> String {
         self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
     }
 
-    /// Whether the tensor `name` has not been taken yet.
+    /// Returns true if the tensor `name` exists and has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.checkpoint.has(&self.in_files(name))
     }
 
-    /// Returns true if the index names the tensor `name`, which may be in no shard.
+    /// Returns true if the index lists the tensor `name`, even if no shard contains it.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.checkpoint.is_named(&self.in_files(name))
     }
 
-    /// Whether a name in the files has this part.
+    /// Returns true if the name of a remaining tensor in the files contains `part`.
     pub fn has_under(&self, part: &str) -> bool {
         self.checkpoint.entries().keys().any(|name| name.contains(part))
     }
 
-    /// The tensors that have not been taken yet, by their names in the files.
+    /// The remaining tensors, by their names in the files.
     pub(crate) fn entries(&self) -> &BTreeMap<String, Entry> {
         self.checkpoint.entries()
     }
 
-    /// The names in the files of all tensors that have not been taken yet.
+    /// The names in the files of all remaining tensors.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.checkpoint.entries().keys().map(String::as_str)
     }
 
-    /// The shape in the files of the tensor `name`, if it has not been taken yet.
+    /// Returns the shape in the files of the tensor `name`, if it has not been taken yet.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
     }
 
-    /// Whether two tensors are equal; false if one of them was taken.
+    /// Returns true if two tensors are equal; false if one of them was taken.
     pub fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
         let (one, other) = (self.in_files(one), self.in_files(other));
         self.checkpoint.are_equal(&one, &other)
@@ -186,17 +185,17 @@ impl<'a> Weights<'a> {
         self.checkpoint.skip(unused);
     }
 
-    /// An error about several tensors.
+    /// Creates an error about several tensors.
     pub(crate) fn error(&self, message: &str) -> Error {
         Error::file(self.checkpoint.main_file(), message)
     }
 
-    /// The totals of all remaining tensors, from the headers alone.
+    /// Computes the totals of all remaining tensors. Reads only headers.
     pub fn survey(&self) -> (Tally, Kinds) {
         survey::survey(&self.checkpoint, &self.quantization, &self.wide, self.policy, self.tally)
     }
 
-    /// The remaining tensors by their names in the files, each with the bytes that it takes on the device, from the headers alone.
+    /// Iterates over the remaining tensors: their names in the files and their bytes on the device. Reads only headers.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
         let Self { checkpoint, quantization, wide, policy, tally, .. } = self;
         let size = |(name, entry): (&String, &Entry)| {
@@ -205,7 +204,7 @@ impl<'a> Weights<'a> {
         checkpoint.entries().iter().map(move |tensor| (tensor.0.as_str(), size(tensor).device_bytes))
     }
 
-    /// The remaining tensors, as they are in the files.
+    /// Returns the remaining tensors, unchanged.
     pub(crate) fn into_checkpoint(self) -> Checkpoint {
         self.checkpoint
     }
@@ -237,7 +236,7 @@ impl<'a> Weights<'a> {
         Err(self.checkpoint.error(entry, message))
     }
 
-    /// Finishes loading adapted weights: every tensor of the adapter must have been taken. Those of the model were all taken before.
+    /// Finishes loading adapted weights. All tensors of the adapter must have been taken. The model's tensors were checked before.
     fn finish_adapted(self) -> Result<Tally> {
         let (own, base) =
             (self.tally, self.shared.and_then(|shared| shared.get(TOTALS)).unwrap_or(self.tally));
@@ -253,7 +252,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// The module of the tensor `name` of the files and its scheme, if it is quantized.
+    /// Returns the module and the scheme of the tensor `name` in the files, if it is quantized.
     fn scheme<'n>(&self, name: &'n str) -> Option<(&'n str, QuantScheme)> {
         let module = name.strip_suffix(".weight")?;
         let scaled = self.checkpoint.has(&format!("{module}.scales"));

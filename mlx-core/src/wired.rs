@@ -1,5 +1,5 @@
-//! Wired memory: arrays that macOS may not move out of a GPU's reach. Without it a large model runs many times slower; with too much of it
-//! the system itself does not run any more. And the limit from which on MLX waits before it takes more.
+//! Wired memory, which macOS may not page out of a GPU's reach, and MLX's memory limit. Without wired memory, a large model runs many times
+//! slower. With too much of it, the system itself stops working. At its memory limit, MLX waits before it allocates more.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -8,21 +8,21 @@ use mlx_rs::memory;
 use crate::backend::{GpuMemory, gpu_memory};
 use crate::error::Result;
 
-/// What the system and other programs keep: a share of all memory, and no less than so many bytes.
+/// The memory left for the system and other programs: a share of all memory, but at least a number of bytes.
 const LEFT: f64 = 0.35;
 const LEAST_LEFT: u64 = 8 << 30;
 
-/// The bytes that all engines of this process hold.
+/// The bytes held by all engines of this process.
 static HELD: Mutex<u64> = Mutex::new(0);
 
-/// MLX's limit of memory before it was changed.
+/// MLX's memory limit before the first change.
 static FIRST_LIMIT: OnceLock<u64> = OnceLock::new();
 
-/// A hold on the memory of an engine; it ends with this value, when nothing may be pending on the device.
+/// A hold of an engine on memory. Drop it when nothing is pending on the device.
 pub(crate) struct Wired(u64);
 
 impl Wired {
-    /// Holds so many bytes of weights and states, as far as the system can spare them. Does nothing where there is no such memory.
+    /// Holds this many bytes for weights and states, as far as the system can spare them. Does nothing on systems without such memory.
     pub(crate) fn hold(bytes: u64) -> Self {
         change(|held| held + bytes);
         Self(bytes)
@@ -42,18 +42,18 @@ fn change(held: impl FnOnce(u64) -> u64) {
         Ok(Some(memory)) => memory,
         Ok(None) => return,
         Err(error) => {
-            tracing::warn!(%error, "the memory of the GPU is not known");
+            tracing::warn!(%error, "the size of the GPU's memory is unknown");
             return;
         }
     };
     if let Err(error) = limit_memory(*total, memory) {
-        tracing::warn!(%error, "the memory that MLX takes is not limited");
+        tracing::warn!(%error, "cannot limit the memory of MLX");
     }
     let limit = wired_limit(*total, memory);
-    // macOS 14 has no such limit.
+    // macOS 14 does not have such a limit.
     match memory::set_wired_limit(usize::try_from(limit).unwrap_or(usize::MAX)) {
-        Ok(_) => tracing::debug!(limit, "bytes that stay wired"),
-        Err(error) => tracing::warn!(%error, limit, "memory cannot be wired"),
+        Ok(_) => tracing::debug!(limit, "set the limit of wired memory, in bytes"),
+        Err(error) => tracing::warn!(%error, limit, "cannot wire memory"),
     }
 }
 
@@ -64,13 +64,13 @@ fn limit_memory(held: u64, memory: GpuMemory) -> Result<()> {
     Ok(())
 }
 
-/// The bytes from which on MLX waits for what runs before it takes more, for engines that hold so many. `first` is what it has by itself:
-/// one and a half times what the system recommends.
+/// Returns the memory at which MLX waits for running work before it allocates more, for engines that hold `held` bytes. `first` is MLX's
+/// default: one and a half times the system's recommendation.
 fn memory_limit(held: u64, memory: GpuMemory, first: u64) -> u64 {
     if held == 0 { first } else { held.max(memory.recommended).min(first) }
 }
 
-/// The bytes that may be wired for engines that hold so many.
+/// Returns the bytes that may be wired for engines that hold `held` bytes.
 fn wired_limit(held: u64, memory: GpuMemory) -> u64 {
     let left = LEAST_LEFT.max((memory.total as f64 * LEFT) as u64);
     held.min(memory.recommended).min(memory.total.saturating_sub(left))
