@@ -229,7 +229,7 @@ pub(crate) fn gpu_memory() -> Result<Option<GpuMemory>> {
 }
 
 /// The default memory budget for arrays, in bytes. For a Mac's GPU, it is the smaller of the system's recommendation and MLX's limit. For
-/// other GPUs, it is two thirds of MLX's limit. For CPUs, see [`processor_budget`].
+/// other GPUs, it is two thirds of MLX's limit. For CPUs, it is MLX's limit, but on a Mac at most four fifths of the memory.
 pub fn default_memory_budget() -> Result<u64> {
     let memory = gpu_memory()?;
     let limit = mlx_rs::memory::memory_limit()? as u64;
