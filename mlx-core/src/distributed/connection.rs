@@ -11,47 +11,47 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::frame::{self, Decoded};
 
-/// How long an answer may take, even of a machine that sends heartbeats, and how long the sending of a message.
+/// The time limit for a reply, even while heartbeats arrive, and for sending one message.
 pub(super) const REPLY_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Heartbeats within the timeout.
+/// Heartbeats sent per timeout.
 const HEARTBEATS: u32 = 5;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ: usize = 256 << 10;
 
-/// What the buffer keeps for the next message at most.
+/// The largest capacity of the read buffer between messages.
 const KEPT: usize = 4 * READ;
 
-/// The other side's end of the line is the machine, so an error says what that one did: "closed the connection".
+/// A result whose error is a predicate about the peer, such as "closed the connection".
 pub(super) type Outcome<T> = Result<T, String>;
 
-/// A connection. It ends with this value.
+/// A connection to a peer. Dropping it closes the socket.
 pub(super) struct Connection {
     stream: TcpStream,
     writer: Arc<Mutex<Writer>>,
-    /// What was read and is not a whole message yet.
+    /// Received bytes that are not a whole message yet.
     buffer: Vec<u8>,
-    /// The longest message that is read.
+    /// The maximum length of a received message.
     limit: usize,
     heard: Instant,
     timeout: Duration,
-    /// Its end stops the thread that sends heartbeats.
+    /// Dropping it stops the heartbeat thread.
     heartbeats: Option<Sender<()>>,
 }
 
-/// The end that messages are written to, one at a time.
+/// The write end of a connection. Writes one message at a time.
 struct Writer {
     stream: TcpStream,
-    /// How long the other side may take nothing.
+    /// The time limit for a write without progress.
     stalled: Duration,
-    /// How long a message may take.
+    /// The time limit for a whole message.
     whole: Duration,
 }
 
 impl Connection {
-    /// Takes a new connection. Until it is [trusted](Self::trust), its other side may send short messages only, and is treated as lost if
-    /// it sends nothing, or has not taken a message, for this timeout.
+    /// Wraps a new connection. Until it is [trusted](Self::trust), the peer may only send short messages. It counts as lost if it sends
+    /// nothing, or does not take a message, within this timeout.
     pub(super) fn new(stream: TcpStream, timeout: Duration) -> Outcome<Self> {
         // macOS refuses to set options of a closed connection. Here and below, the next read or write reports the end.
         stream.set_nodelay(true).ok();
@@ -61,8 +61,8 @@ impl Connection {
         Ok(Self { stream, writer, buffer: Vec::new(), limit, heard, timeout, heartbeats: None })
     }
 
-    /// The other side has proved that it has the key: from now on it may send messages of any length, and this side sends heartbeats,
-    /// often enough for this timeout.
+    /// Trusts the peer after it has proved that it has the key. From now on it may send messages of any length, and this side sends
+    /// heartbeats, often enough for this timeout.
     pub(super) fn trust(&mut self, timeout: Duration) -> Outcome<()> {
         self.timeout = timeout;
         self.limit = frame::MAX_MESSAGE;
@@ -87,12 +87,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a message with numbers behind it.
+    /// Sends a message and its payload.
     pub(super) fn send(&self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
         write(&self.writer, &frame::encode(message, payload)?)
     }
 
-    /// The same where the other side may be at work before it reads the message: it is given up only if nothing has come from it, either.
+    /// Like [`send`](Self::send), but tolerates a busy receiver. It fails only if the peer also sends nothing for the timeout.
     pub(super) fn send_late(&mut self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
         let (frame, writer) = (frame::encode(message, payload)?, Arc::clone(&self.writer));
         write_while(&writer, &frame, || {
@@ -101,7 +101,7 @@ impl Connection {
         })
     }
 
-    /// The next message, or `None` if none has come until then. What has come before this call is looked at in any case.
+    /// Returns the next message, or `None` at the deadline. Messages that have already arrived are read even after the deadline.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, until: Instant) -> Outcome<Option<(T, Vec<u8>)>> {
         let mut has_read = false;
         loop {
@@ -116,7 +116,7 @@ impl Connection {
                 Decoded::Heartbeat(length) => drop(self.buffer.drain(..length)),
                 Decoded::Partial => {
                     let now = Instant::now();
-                    // Heartbeats, or a message that never ends, do not put this off.
+                    // Heartbeats and unfinished messages do not extend the deadline.
                     if has_read && now >= until {
                         return Ok(None);
                     }
@@ -131,23 +131,23 @@ impl Connection {
         }
     }
 
-    /// The next message; an error if there is none for too long.
+    /// Returns the next message, or an error if none arrives in time.
     pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Outcome<(T, Vec<u8>)> {
         let until = Instant::now() + within;
         self.receive(until)?.ok_or_else(|| format!("did not answer within {:.0} s", within.as_secs_f64()))
     }
 
-    /// Looks whether the other side, which has nothing to say now, is still there.
+    /// Checks that an idle peer is still connected.
     pub(super) fn look(&mut self) -> Outcome<()> {
         match self.receive::<IgnoredAny>(Instant::now())? {
             None => Ok(()),
-            Some(_) => Err("sent a message out of turn".into()),
+            Some(_) => Err("sent an unexpected message".into()),
         }
     }
 
-    /// Reads some of what there is, or waits for it; false if there was nothing.
+    /// Reads available bytes or waits for some; false if the wait timed out.
     fn read(&mut self, wait: Duration) -> Outcome<bool> {
-        // Zero would be no limit.
+        // A timeout of zero would mean no timeout.
         let wait = wait.max(Duration::from_millis(1));
         self.stream.set_read_timeout(Some(wait)).ok();
         let before = self.buffer.len();
@@ -170,11 +170,11 @@ fn write(writer: &Mutex<Writer>, frame: &[u8]) -> Outcome<()> {
     write_while(writer, frame, || Ok(false))
 }
 
-/// Writes a whole frame. Where the other side takes nothing, `is_there` says whether to go on.
+/// Writes a whole frame. When a write times out, `is_there` decides whether to continue.
 fn write_while(writer: &Mutex<Writer>, frame: &[u8], is_there: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
     writer.write(frame, is_there).inspect_err(|_| {
-        // A part may have been written: nothing can follow it.
+        // The frame may have been written in part, so the stream is unusable.
         writer.stream.shutdown(Shutdown::Both).ok();
     })
 }
@@ -196,7 +196,7 @@ impl Writer {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) && begun.elapsed() < self.whole => {
                     if !is_there()? {
-                        return Err(format!("took nothing for {:.1} s", self.stalled.as_secs_f64()));
+                        return Err(format!("received nothing for {:.1} s", self.stalled.as_secs_f64()));
                     }
                 }
                 Err(error) if is_passing(&error) => {}
@@ -207,7 +207,7 @@ impl Writer {
     }
 }
 
-/// Whether nothing was read or written only because the time was over.
+/// True if a read or write only timed out or was interrupted.
 fn is_passing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -227,7 +227,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(200);
 
-    /// A connection, and the other side's socket.
+    /// Returns a connection and the peer's socket.
     fn pair(timeout: Duration) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
@@ -280,7 +280,7 @@ mod tests {
         thread::spawn(move || there.write_all(&frame).map(|()| there));
         let (message, payload) = connection.expect::<String>(10 * MOMENT).expect("it has the key");
         assert_eq!((message.as_str(), payload.len()), ("words", 4 << 20));
-        // Memory for the longest message is not kept for all time.
+        // The buffer gives up the memory of a long message.
         assert!(connection.buffer.capacity() <= KEPT, "{} bytes", connection.buffer.capacity());
     }
 
@@ -296,7 +296,7 @@ mod tests {
                 there.write_all(&frame::heartbeat()).expect("it is there");
                 thread::sleep(MOMENT / 10);
             }
-            // Not to the end: what was not read yet is lost when a connection ends that has not read all it got.
+            // Leaves some bytes unread. Closing a socket with unread input discards what it has sent.
             let (mut taken, mut bytes) = (0, vec![0; 1 << 20]);
             while taken <= length {
                 let count = there.read(&mut bytes).expect("it is open");
@@ -309,7 +309,7 @@ mod tests {
         assert!(begun.elapsed() > 5 * MOMENT, "after {:?}", begun.elapsed());
         reader.join().expect("it reads");
         drop(connection);
-        // One that says nothing is given up.
+        // A silent peer is dropped.
         let (mut connection, _there) = pair(MOMENT);
         connection.trust(MOMENT).expect("a thread");
         let (error, time) = error_and_time(|| send(&mut connection));

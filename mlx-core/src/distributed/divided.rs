@@ -1,4 +1,4 @@
-//! A model that several machines hold together, each some of its layers or a part of each: what the parts take, and loading one.
+//! A model that is divided among machines: the sizes of the shares, and loading one of them.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::model::{
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Shard as ShardPlace, WeightPolicy, Weights};
 
-/// How much of each tensor goes into [`Divided::identity`].
+/// Bytes of each tensor that [`Divided::identity`] hashes.
 const SAMPLE: usize = 64;
 
-/// What a token has in the sums of norms: a mean of queries and one of keys, in f32.
+/// Bytes per token in the sums of norms: a mean of queries and one of keys, in f32.
 const NORM_BYTES: usize = 8;
 
-/// A model in a folder that is to be divided, from the headers of its files.
+/// A model in a folder that is to be divided, read from the headers of its files.
 pub(super) struct Divided {
     folder: PathBuf,
     policy: WeightPolicy,
@@ -29,7 +29,7 @@ pub(super) struct Divided {
     /// The whole model.
     spec: ModelSpec,
     bytes: LayerBytes,
-    /// Its vision tower, which rank 0 has.
+    /// The footprint of its vision tower, which runs on rank 0.
     vision: Option<VisionFootprint>,
 }
 
@@ -46,7 +46,7 @@ impl Divided {
         &self.spec
     }
 
-    /// Bytes on the device of the parts.
+    /// Bytes on the device, per layer and for the ends.
     pub(super) fn parts(&self) -> &LayerBytes {
         &self.bytes
     }
@@ -56,28 +56,28 @@ impl Divided {
         self.bytes.float
     }
 
-    /// Its vision tower.
+    /// The footprint of its vision tower.
     pub(super) fn vision(&self) -> Option<VisionFootprint> {
         self.vision
     }
 
-    /// Whether a machine's layers may begin with this one. Rank 0 has all layers that features of pictures are added behind.
+    /// True if a machine's layers may begin with this one. Layers that add features of pictures must be on rank 0.
     pub(super) fn may_begin_at(&self, layer: usize) -> bool {
         let pictured = self.vision.map_or(0, |vision| vision.row_width() / self.spec.hidden_size - 1);
         (layer == 0 || layer >= pictured) && self.config.may_begin_at(layer)
     }
 
-    /// Whether some of these layers have a state.
+    /// True if some of these layers have a state.
     pub(super) fn extend_states(&self, range: &Range<usize>) -> bool {
         self.config.extend_states(range)
     }
 
-    /// Whether a pass that has issued the layers before this one has extended all states.
+    /// True if a pass that has issued the layers before this one has extended all states.
     pub(super) fn states_end_before(&self, layer: usize) -> bool {
         !self.config.layers[layer..].iter().any(LayerConfig::extends)
     }
 
-    /// What a machine with these layers has.
+    /// Returns the share of a machine with these layers.
     pub(super) fn stage(&self, layers: &Range<usize>) -> Share {
         let has_ends = layers.start == 0;
         let ends = if has_ends { self.bytes.ends } else { 0 };
@@ -94,7 +94,7 @@ impl Divided {
         Footprint::new(config, size, self.policy.backend.attention_kernels)
     }
 
-    /// What `rank` of `ranks` machines has if each has a part of every layer.
+    /// Returns the share of `rank` out of `ranks` machines in tensor mode.
     pub(super) fn shard(&self, rank: usize, ranks: usize) -> Result<Share> {
         let (config, bytes) = part::survey_shard(&self.folder, self.policy, rank, ranks)?;
         let has_ends = rank == 0;
@@ -106,14 +106,14 @@ impl Divided {
         })
     }
 
-    /// How many sums a pass needs if each machine has a part of every layer, and the bytes of a token in all of them.
+    /// The number of sums per pass in tensor mode, and the bytes of a token in all of them.
     pub(super) fn sums(&self) -> (usize, u64) {
         let (sums, norms) = (self.config.sums(), self.config.norm_sums());
         let bytes = sums as u64 * self.spec.hidden_size as u64 * self.bytes.float;
         (sums + norms, bytes + (norms * NORM_BYTES) as u64)
     }
 
-    /// The kinds of all layers.
+    /// Returns the properties of all layers.
     pub(super) fn kinds(&self) -> LayerKinds {
         let layers = self.config.layers.iter();
         let states = layers.flat_map(|layer| layer.mixer.new_states(layer.sliding_window)).collect();
@@ -121,8 +121,8 @@ impl Divided {
         LayerKinds { need_checkpoints: state.needs_checkpoints(), are_recurrent: state.is_recurrent() }
     }
 
-    /// A number that two folders share if they hold the same model: it is made of what config.json says, of the names, shapes and types
-    /// of all tensors, and of some bytes of each.
+    /// Returns a number that two folders with the same model share: a hash of the config, of the names, shapes and types of all tensors,
+    /// and of some bytes of each tensor.
     pub(super) fn identity(&self) -> Result<u128> {
         let progress = &mut |_, _| {};
         let weights = Weights::open(&self.folder, QuantizationConfig::default(), self.policy, progress)?;
@@ -140,22 +140,22 @@ impl Divided {
         Ok(hash.digest128())
     }
 
-    /// Loads a machine's part, with a place that of every layer which the machine of that place has.
+    /// Loads a machine's share. `place` is the machine's rank in tensor mode.
     pub(super) fn load(&self, part: &ModelPart, place: Option<ShardPlace>, watch: Watch) -> Result<Decoder> {
         part::load_part(&self.folder, part, place, self.policy, watch)
     }
 }
 
-/// What one machine has of a model.
+/// The share of one machine.
 pub(super) struct Share {
     pub(super) part: ModelPart,
     /// Bytes of its weights on the device, without those of a vision tower.
     pub(super) weight_bytes: u64,
-    /// What sequences and passes take there.
+    /// Bytes that sequences and passes take on this machine.
     pub(super) footprint: Footprint,
 }
 
-/// What sequences and passes take at most on one of several machines.
+/// Returns the largest footprint of all machines.
 pub(super) fn widest(shares: &[Share]) -> Option<Footprint> {
     shares.iter().map(|share| share.footprint).reduce(Footprint::or)
 }

@@ -1,4 +1,4 @@
-//! A worker for tests of rank 0: it greets as workers do and then says what a test lets it say.
+//! A fake worker for tests of rank 0. It runs the real handshake and then replies as the test decides.
 
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,24 +12,24 @@ use super::parallel::Parallel;
 use super::worker_client::WorkerClient;
 use crate::weights::FloatPolicy;
 
-/// After how long without a word it and rank 0 give each other up.
+/// The heartbeat timeout of the tests.
 pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Within this time everything here happens.
+/// The time limit of each step of a test.
 pub(super) const SOON: Duration = Duration::from_secs(10);
 
 const NONCE: &str = "00112233445566778899aabbccddeeff";
 
-/// Where a fake worker listens.
+/// The listener of a fake worker.
 pub(super) struct FakeWorker(TcpListener);
 
 impl FakeWorker {
-    /// At a free port.
+    /// Listens at a free port.
     pub(super) fn listen() -> Self {
         Self(TcpListener::bind("127.0.0.1:0").expect("a free port"))
     }
 
-    /// Runs `work` for each rank 0 that comes; what it gives to the sender comes out of the receiver. And rank 0's end.
+    /// Runs `work` for each connecting rank 0. Returns rank 0's client, and the receiver of the values that `work` sends.
     pub(super) fn start<T: Send + 'static>(
         rank: usize,
         mut work: impl FnMut(Connection, &Sender<T>) + Send + 'static,
@@ -44,13 +44,13 @@ impl FakeWorker {
         (client, all)
     }
 
-    /// Rank 0's end of it.
+    /// Returns rank 0's client of this worker.
     pub(super) fn client(&self, rank: usize) -> WorkerClient {
         let address = self.0.local_addr().expect("it is bound").to_string();
         WorkerClient::new(&address, rank, &Key::default(), HEARTBEAT_TIMEOUT)
     }
 
-    /// Says of which version it is.
+    /// Accepts a connection and sends a `Hello` with this version.
     pub(super) fn hello(&self, protocol: u32, version: &str) -> Connection {
         let (stream, _) = self.0.accept().expect("rank 0 comes");
         let connection = Connection::new(stream, SOON).expect("a socket");
@@ -59,7 +59,7 @@ impl FakeWorker {
         connection
     }
 
-    /// Greets as a worker does.
+    /// Runs the worker's side of the handshake.
     fn welcome(&self) -> Connection {
         let mut connection = self.hello(PROTOCOL, VERSION);
         let (request, _) = connection.expect(SOON).expect("rank 0 greets");
@@ -70,7 +70,7 @@ impl FakeWorker {
     }
 }
 
-/// Waits for the question to load a part.
+/// Waits for the request to load a share.
 pub(super) fn asked_to_load(connection: &mut Connection) -> Part {
     match connection.expect(SOON).expect("rank 0 asks").0 {
         Request::Load(part) => part,
@@ -78,7 +78,7 @@ pub(super) fn asked_to_load(connection: &mut Connection) -> Part {
     }
 }
 
-/// A part.
+/// Returns a share for tests.
 pub(super) fn part() -> Part {
     Part {
         identity: "0".into(),
@@ -91,7 +91,7 @@ pub(super) fn part() -> Part {
     }
 }
 
-/// What is said of it once it is loaded.
+/// Returns the reply of a loaded worker.
 pub(super) fn ready() -> Reply {
     Reply::Ready(Loaded { weight_bytes: 1, room: 1, fingerprint: "0".into() })
 }

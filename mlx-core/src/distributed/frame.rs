@@ -1,37 +1,37 @@
-//! Messages as bytes: lengths with a checksum of their own, a checksum of the rest, a header in JSON and numbers behind it. Invariant: bytes
-//! that are not a whole message as it was sent are an error, and never more memory than a message may have.
+//! The wire format of messages: lengths with their own checksum, a checksum of the body, a JSON header and a payload. Invariant: anything but
+//! an intact message is an error, and reading never takes more memory than the longest message.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What every frame begins with.
+/// The first bytes of a frame.
 const MAGIC: [u8; 4] = *b"MLXR";
 
-/// The bytes that the checksum of the lengths is of: what a frame begins with, and two lengths.
+/// Bytes under the checksum of the lengths: the magic and two lengths.
 const LENGTHS: usize = 4 + 4 + 4;
 
-/// Bytes before the header: the lengths, their checksum, and the checksum of what is behind it.
+/// Bytes before the header: the lengths, their checksum and the checksum of the body.
 const PREFIX: usize = LENGTHS + 4 + 8;
 
-/// The longest header.
+/// The maximum length of a header.
 const MAX_HEADER: usize = 4 << 20;
 
-/// The most numbers behind it, in bytes: 8192 rows of a model of width 32768 in f32.
+/// The maximum length of a payload in bytes: 8192 rows of a model of width 32768 in f32.
 const MAX_PAYLOAD: usize = 1 << 30;
 
-/// The longest message of a machine that has not proved yet that it has the key.
+/// The maximum message length before the peer has proved that it has the key.
 pub(super) const MAX_HANDSHAKE: usize = 4 << 10;
 
-/// The longest message.
+/// The maximum message length.
 pub(super) const MAX_MESSAGE: usize = MAX_HEADER + MAX_PAYLOAD;
 
-/// A frame without a message: its sender is there.
+/// Returns a frame without a message, which shows that the sender is alive.
 pub(super) fn heartbeat() -> Vec<u8> {
     of_parts(&[], &[])
 }
 
-/// A message with numbers behind it.
+/// Encodes a message and its payload.
 pub(super) fn encode(message: &impl Serialize, payload: &[u8]) -> Result<Vec<u8>, String> {
     let header = serde_json::to_vec(message).map_err(|error| error.to_string())?;
     if header.len() > MAX_HEADER || payload.len() > MAX_PAYLOAD {
@@ -58,23 +58,23 @@ fn of_parts(header: &[u8], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Without it, a length that was changed would have the reader wait for bytes that never come.
+/// Returns the checksum of the lengths. Without it, a corrupt length would make the reader wait for bytes that never come.
 fn lengths_checksum(frame: &[u8]) -> [u8; 4] {
     (xxh3_64(&frame[..LENGTHS]) as u32).to_le_bytes()
 }
 
-/// What a buffer begins with.
+/// The first frame of a buffer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decoded<T> {
-    /// Not yet a whole frame.
+    /// An incomplete frame.
     Partial,
-    /// A frame without a message, of so many bytes.
+    /// A frame without a message, and its length in bytes.
     Heartbeat(usize),
-    /// A message with the numbers behind it, of so many bytes.
+    /// A message, its payload and the length of the frame in bytes.
     Message(T, Vec<u8>, usize),
 }
 
-/// Reads the frame that a buffer begins with. An error, too, is a message of more than `limit` bytes, as soon as its lengths are there.
+/// Decodes the first frame of a buffer. A message longer than `limit` bytes fails as soon as its lengths have arrived.
 pub(super) fn decode<T: DeserializeOwned>(buffer: &[u8], limit: usize) -> Result<Decoded<T>, String> {
     let known = buffer.len().min(MAGIC.len());
     if buffer[..known] != MAGIC[..known] {
@@ -83,7 +83,7 @@ pub(super) fn decode<T: DeserializeOwned>(buffer: &[u8], limit: usize) -> Result
     if buffer.len() < PREFIX {
         return Ok(Decoded::Partial);
     }
-    let changed = || Err("sent a message that was changed on the way".into());
+    let changed = || Err("sent a corrupt message".into());
     if lengths_checksum(buffer) != buffer[LENGTHS..LENGTHS + 4] {
         return changed();
     }

@@ -1,5 +1,5 @@
-//! The handshake of a worker. Each connection has its own thread until its other side has proved that it has the key, and one at a time is
-//! let in. So a connection without proof cannot keep rank 0 out.
+//! A worker's side of the handshake. Each connection has its own thread until its peer has proved that it has the key. Then one peer at a time
+//! is admitted, so an unproven connection cannot block rank 0.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use super::workers::TIMEOUT_RANGE;
 /// The time limit of each step of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The maximum number of connections in the handshake at a time.
+/// The maximum number of simultaneous handshakes.
 const MOST: usize = 16;
 
-/// How long to wait for the next connection where there is none.
+/// The pause between two attempts to accept a connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The result of a handshake.
 pub(super) enum HandshakeOutcome {
-    /// The connection of a rank 0, and its address.
+    /// An admitted rank 0 and its address.
     RankZero(Connection, String),
-    /// The connection was closed for this reason.
+    /// The reason a connection was closed.
     Refused(String),
 }
 
 /// Runs handshakes.
 pub(super) struct Handshake {
     key: Key,
-    /// The bytes that this worker may take.
+    /// The memory budget of this worker in bytes.
     budget: u64,
     /// True while a rank 0 is connected.
     is_busy: AtomicBool,
-    /// The number of connections in the handshake.
+    /// The number of handshakes in progress.
     greeted: AtomicUsize,
 }
 
 impl Handshake {
-    /// For a worker with this key that may take so many bytes.
+    /// Creates the handshake of a worker with this key and memory budget in bytes.
     pub(super) fn new(key: Key, budget: u64) -> Self {
         Self { key, budget, is_busy: AtomicBool::new(false), greeted: AtomicUsize::new(0) }
     }
@@ -61,7 +61,7 @@ impl Handshake {
         }
     }
 
-    /// Records that the rank 0 that was let in has left.
+    /// Admits the next rank 0 after the current one has left.
     pub(super) fn let_next_in(&self) {
         self.is_busy.store(false, Ordering::Release);
     }
@@ -76,17 +76,17 @@ impl Handshake {
                 Ok(None) => return,
                 Err(error) => HandshakeOutcome::Refused(format!("{from} {error}")),
             };
-            // A worker that has ended needs none.
+            // The receiver is gone if the worker has ended.
             found.send(caller).ok();
         };
-        // Where there are too many, or there is no thread, the connection ends here, and its other side may try again.
+        // With too many handshakes, or without a thread, the connection closes here. The peer may try again.
         let is_too_many = self.greeted.fetch_add(1, Ordering::Relaxed) >= MOST;
         if is_too_many || std::thread::Builder::new().name("handshake".into()).spawn(greet).is_err() {
             self.greeted.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Lets rank 0 in if it has the version and the key; `None`, and a refusal is sent, if another one is in.
+    /// Admits a rank 0 that has the version and the key. While another one is connected, refuses it and returns `None`.
     fn greet(&self, stream: TcpStream) -> Outcome<Option<Connection>> {
         stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         let mut connection = Connection::new(stream, STEP_TIMEOUT)?;
@@ -102,14 +102,14 @@ impl Handshake {
         Ok(Some(connection))
     }
 
-    /// Checks the other side's proof; returns this worker's proof, and the heartbeat timeout.
+    /// Checks the peer's proof. Returns this worker's proof and the heartbeat timeout.
     fn examine(&self, connection: &mut Connection) -> Outcome<(String, Duration)> {
         let ours = nonce()?;
         let hello = Reply::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: ours.clone() };
         connection.send(&hello, &[])?;
         let (request, _) = connection.expect(STEP_TIMEOUT)?;
         let Request::Join { protocol, version, nonce: theirs, proof, heartbeat_timeout } = request else {
-            return refuse(connection, "did not greet");
+            return refuse(connection, "did not join");
         };
         if protocol != PROTOCOL || version != VERSION {
             let message = format!(
@@ -129,7 +129,7 @@ impl Handshake {
 /// Refuses a connection.
 fn refuse<T>(connection: &Connection, message: &str) -> Outcome<T> {
     connection.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
-    Err(format!("was sent away: {message}"))
+    Err(format!("was refused: {message}"))
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// The reply to a rank 0 that joins with this version, and the error; `None` if it is let in.
+    /// Returns the reply to a rank 0 that joins with this version, and the error; `None` if it is admitted.
     fn greeted(handshake: &Arc<Handshake>, protocol: u32, version: &str) -> (Reply, Option<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");

@@ -1,4 +1,4 @@
-//! The machines of a model, from a hosts file as mlx.launch writes it.
+//! The machines of a model, read from a hosts file in the format of mlx.launch.
 
 use std::path::Path;
 
@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// The port of a worker whose address has none.
+/// The port of a worker whose address has no port.
 pub const PORT: u16 = 32323;
 
-/// The most machines of a model.
+/// The maximum number of machines of a model.
 pub(super) const MAX_MACHINES: usize = 64;
 
 /// A machine of a hosts file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// What ssh calls it.
+    /// The name that ssh connects to.
     pub ssh: String,
-    /// Its name or IP address, the latter of version 6 in brackets.
+    /// The name or IP address. An IPv6 address is in brackets.
     pub name: String,
     /// The port of its worker.
     pub port: u16,
-    /// What is set in the environment of its worker where that is started over ssh, each `NAME=VALUE`.
+    /// Environment variables of a worker that is started over ssh, each `NAME=VALUE`.
     pub envs: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ struct Entry {
     ips: Vec<String>,
 }
 
-/// A hosts file: the hosts alone, or with settings beside them.
+/// A hosts file: a list of hosts, or an object with the hosts and settings.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Entries {
@@ -46,7 +46,7 @@ enum Entries {
 }
 
 impl Entries {
-    /// The hosts and the environment of their workers.
+    /// Returns the hosts and the environment of their workers.
     fn parts(self) -> (Vec<Entry>, Vec<String>) {
         match self {
             Self::Plain(hosts) => (hosts, Vec::new()),
@@ -56,8 +56,8 @@ impl Entries {
 }
 
 impl Host {
-    /// The machines behind the first one in the hosts file `path`. Each is called by its first IP address, which may have a port, or by its
-    /// name for ssh.
+    /// Reads the hosts after the first one of the hosts file `path`. Each host's address is its first entry in `ips`, which may have a port,
+    /// or else its ssh name.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
         let Ok((entries, envs)) = serde_json::from_str(&text).map(Entries::parts) else {
@@ -103,7 +103,7 @@ impl Host {
         Ok(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port, envs: envs.to_vec() })
     }
 
-    /// `NAME:PORT`.
+    /// Returns the address as `NAME:PORT`.
     pub fn address(&self) -> String {
         format!("{}:{}", self.name, self.port)
     }

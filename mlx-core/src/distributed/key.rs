@@ -1,4 +1,4 @@
-//! A secret key for HMAC-SHA256 (RFC 2104). A machine proves that it has the shared key with the HMAC of random numbers of both sides.
+//! A secret key for HMAC-SHA256 (RFC 2104). A machine proves that it has the key with the HMAC of nonces of both sides.
 
 use std::fmt;
 use std::io::Write;
@@ -10,24 +10,24 @@ use subtle::ConstantTimeEq;
 use super::connection::Outcome;
 use crate::error::{Error, Result};
 
-/// The bytes of a block of SHA-256.
+/// The block size of SHA-256 in bytes.
 const BLOCK: usize = 64;
 
-/// The shortest key in a file.
+/// The minimum length of a key in a file, in bytes.
 const SHORTEST: usize = 16;
 
-/// A key that is never shown.
+/// A secret key. `Debug` does not print it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// The text of a file, without white space around it.
+    /// Reads a key from a file, without surrounding white space.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
         Self::of(path, &text)
     }
 
-    /// The same of a text that was read from there.
+    /// Like [`read`](Self::read), for text that was already read from `path`.
     pub fn of(path: &Path, text: &str) -> Result<Self> {
         let key = text.trim().as_bytes().to_vec();
         if key.len() < SHORTEST {
@@ -46,17 +46,17 @@ impl Key {
         Ok(Self(hex(&bytes).into_bytes()))
     }
 
-    /// Writes it as a line, for a program that is to have it, too.
+    /// Writes the key as one line, for a program that shares it.
     pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
         to.write_all(&[&self.0[..], b"\n"].concat())
     }
 
-    /// Whether there is none, as between programs on one machine.
+    /// True if there is no key, as between programs on one machine.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What only who has the key can say about a role and both random numbers.
+    /// Returns the proof that this side has the key: the HMAC of its role and both nonces.
     pub(super) fn proof(&self, role: &str, nonces: [&str; 2]) -> String {
         let text = format!("{role} {} {}", nonces[0], nonces[1]);
         hex(&self.hmac(text.as_bytes()))
@@ -86,12 +86,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Whether two proofs are the same, in a time that does not tell where they differ.
+/// Compares two proofs in constant time.
 pub(super) fn are_equal(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// A number that others cannot foresee, from the system.
+/// Returns a random number from the system, in hex.
 pub(super) fn nonce() -> Outcome<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;

@@ -1,4 +1,4 @@
-//! Brings a model up on several machines: greets the workers, divides the model, loads this machine's part and waits for the others.
+//! Loads a model on several machines: connects to the workers, divides the model, loads this machine's share and waits for the others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::weights::{AllReduce, Progress, Shard, WeightPolicy};
 
-/// How often a worker that is not there yet is tried.
+/// The pause between attempts to connect to a worker.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Loads the model in `folder` on this machine, which may take `budget` bytes, and on the workers.
+/// Loads the model in `folder` on this machine, within `budget` bytes, and on the workers.
 pub(crate) fn load(
     folder: &Path,
     workers: &Workers,
@@ -73,7 +73,7 @@ pub(crate) fn load(
     })
 }
 
-/// Greets a worker, which may come up only now.
+/// Connects to a worker, which may still be starting, until the deadline.
 fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
     let mut was_reported = false;
     loop {
@@ -82,7 +82,7 @@ fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
             Err(Refusal { is_passing: true, message }) if Instant::now() < until => {
                 if !std::mem::replace(&mut was_reported, true) {
                     let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
-                    tracing::warn!("{} {message}; it is waited for up to {seconds:.0} s", client.name());
+                    tracing::warn!("{} {message}; retrying for up to {seconds:.0} s", client.name());
                 }
                 std::thread::sleep(RETRY);
             }

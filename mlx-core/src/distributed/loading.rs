@@ -1,4 +1,4 @@
-//! Workers that load their parts while rank 0 loads its own. Invariant: one that refuses, or that is lost, ends the loading of all.
+//! Waits for workers that load their shares while rank 0 loads its own. Invariant: a worker that refuses or is lost ends the loading of all.
 
 use std::time::{Duration, Instant};
 
@@ -8,38 +8,38 @@ use super::message::{Loaded, Part};
 use super::worker_client::{Refusal, WorkerClient};
 use crate::error::{Error, Result};
 
-/// How often each worker is looked at while this machine has other work.
+/// The interval at which each worker is checked while this machine loads its own share.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a worker is looked at where there is nothing else to do.
+/// The time to wait for each worker once this machine has loaded.
 const WAIT: Duration = Duration::from_millis(250);
 
-/// How often the log says who is waited for.
+/// The interval of log lines about unfinished workers.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// Workers that were asked to load these parts.
+/// Workers that are loading these shares.
 pub(super) struct Loading<'a> {
     clients: &'a mut [WorkerClient],
     parts: &'a [Part],
-    /// What those said that are ready.
+    /// The reports of the workers that are ready.
     loaded: Vec<Option<Loaded>>,
     looked: Instant,
 }
 
 impl<'a> Loading<'a> {
-    /// Has workers that were greeted load their parts.
+    /// Makes connected workers load their shares.
     pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &'a [Part]) -> Result<Self> {
         for (client, part) in clients.iter_mut().zip(parts) {
             client.load(part).map_err(|message| failed(client, &message))?;
         }
         let loaded = vec![None; clients.len()];
         let mut loading = Self { clients, parts, loaded, looked: Instant::now() };
-        // A refusal comes at once.
+        // A refusal arrives immediately.
         loading.look(WAIT)?;
         Ok(loading)
     }
 
-    /// Looks at each worker, if that was not done just now.
+    /// Checks each worker if the last check was at least [`LOOK`] ago.
     pub(super) fn look_sometimes(&mut self) -> Result<()> {
         if self.looked.elapsed() < LOOK {
             return Ok(());
@@ -60,7 +60,7 @@ impl<'a> Loading<'a> {
         Ok(self.loaded.into_iter().flatten().collect())
     }
 
-    /// Looks at each worker, for so long at those that are not ready.
+    /// Checks each worker; waits up to `wait` for each that is not ready.
     fn look(&mut self, wait: Duration) -> Result<()> {
         for ((client, part), loaded) in self.clients.iter_mut().zip(self.parts).zip(&mut self.loaded) {
             let outcome = match loaded {
@@ -73,11 +73,11 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Writes who is not ready into the log.
+    /// Logs the progress of the workers that are not ready.
     fn report(&self) {
         for (client, _) in self.clients.iter().zip(&self.loaded).filter(|(_, loaded)| loaded.is_none()) {
             let [read, total] = client.read().unwrap_or_default().map(size);
-            tracing::info!(worker = client.name(), read, total, "a worker that reads its part is waited for");
+            tracing::info!(worker = client.name(), read, total, "waiting for a worker that loads its share");
         }
     }
 }
@@ -95,11 +95,11 @@ mod tests {
     use crate::distributed::fake_worker::{FakeWorker, HEARTBEAT_TIMEOUT, SOON, asked_to_load, part, ready};
     use crate::distributed::message::Reply;
 
-    /// How loading ends while this machine is still at work, and after how long, if the worker does this once it was asked.
+    /// Returns how loading ends while this machine still loads, and the time it took, if the worker does `work` after the request.
     fn end(work: impl Fn(Connection) + Send + 'static) -> (String, Duration) {
         let (client, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
             asked_to_load(&mut connection);
-            // Not at once.
+            // Gives rank 0 time to start its own loading.
             thread::sleep(2 * WAIT);
             work(connection);
         });
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn a_worker_that_fails_ends_the_loading_of_rank_0() {
         let (error, time) = end(|connection| {
-            let refused = Reply::Refused { message: "cannot load its part: why".into(), busy: false };
+            let refused = Reply::Refused { message: "cannot load its share: why".into(), busy: false };
             connection.send(&refused, &[]).expect("rank 0 reads");
             thread::sleep(HEARTBEAT_TIMEOUT / 2);
         });
-        assert!(error.contains("rank 1 (") && error.contains("cannot load its part: why"), "{error}");
+        assert!(error.contains("rank 1 (") && error.contains("cannot load its share: why"), "{error}");
         assert!(time < 3 * LOOK, "after {time:?}");
         let (error, time) = end(drop);
         assert!(error.contains("rank 1 (") && error.contains("closed the connection"), "{error}");
@@ -131,7 +131,7 @@ mod tests {
         let (error, time) = end(|_connection| thread::sleep(SOON));
         assert!(error.contains("rank 1 (") && error.contains("was silent for 0.5 s"), "{error}");
         assert!(time < 4 * LOOK, "after {time:?}");
-        // One that is ready has to stay.
+        // A ready worker that disconnects is an error, too.
         let (error, _) = end(|connection| {
             connection.send(&ready(), &[]).expect("rank 0 reads");
             thread::sleep(HEARTBEAT_TIMEOUT / 2);

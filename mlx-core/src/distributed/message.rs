@@ -1,4 +1,4 @@
-//! What machines say to each other. Rank 0 asks, a worker answers each question once; numbers are behind the message.
+//! Messages between rank 0 and its workers. A worker sends one reply to each request of rank 0. Tensor data follows the message as a payload.
 
 use std::ops::Range;
 
@@ -10,118 +10,118 @@ use crate::cache::Variant;
 use crate::model::Span;
 use crate::weights::FloatPolicy;
 
-/// Changes with every change of a message.
+/// The protocol version. It changes whenever a message changes.
 pub(super) const PROTOCOL: u32 = 7;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What rank 0 asks for.
+/// A request of rank 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// To work together, with a proof of the key.
+    /// Joins the worker, with a proof of the shared key.
     Join {
         /// [`PROTOCOL`].
         protocol: u32,
         /// [`VERSION`].
         version: String,
-        /// Rank 0's random number.
+        /// Rank 0's nonce.
         nonce: String,
-        /// That it has the key.
+        /// Rank 0's proof that it has the key.
         proof: String,
         /// The time without a message after which each side counts the other as lost, in milliseconds.
         heartbeat_timeout: u64,
     },
-    /// To load some layers.
+    /// Loads the worker's share of the model.
     Load(Part),
-    /// To run layers of a pass. Its hidden states are behind the message.
+    /// Runs layers of a pass. The payload is the hidden states.
     Advance(Advance),
-    /// To go on in the middle of a layer: the sum of all [`Reply::Partial`] is behind the message.
+    /// Continues in the middle of a layer. The payload is the sum of all [`Reply::Partial`].
     Sum,
-    /// To change a state.
+    /// Changes a state.
     Change {
-        /// The state.
+        /// The number of the state.
         id: u64,
-        /// How.
+        /// The change.
         change: StateChange,
-        /// States that are not needed any more.
+        /// States to release.
         released: Vec<u64>,
     },
-    /// To say that it is there.
+    /// Checks that the worker is alive.
     Ping {
-        /// States that are not needed any more.
+        /// States to release.
         released: Vec<u64>,
     },
 }
 
-/// What a worker is to load.
+/// A worker's share of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// The number that folders with the same model share, in hexadecimal.
     pub(crate) identity: String,
-    /// The worker's rank, from 1, and the number of all.
+    /// The worker's rank, from 1, and the number of ranks.
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
-    /// How the model is divided.
+    /// The way the model is divided.
     pub(crate) parallel: Parallel,
-    /// The layers that it has, or has a part of.
+    /// The layers that the worker loads, whole or as a shard.
     pub(crate) layers: Range<usize>,
-    /// How floats are held and computed in.
+    /// The types that floats are stored and computed in.
     pub(crate) floats: FloatPolicy,
-    /// Whether quantized weights stay packed.
+    /// True if quantized weights stay packed.
     pub(crate) keep_packed: bool,
 }
 
-/// What a worker says of the layers that it has loaded.
+/// A worker's report after loading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loaded {
     /// Bytes of the weights on the device.
     pub(crate) weight_bytes: u64,
-    /// Bytes that are left beside them.
+    /// Bytes of the budget that remain for states and passes.
     pub(crate) room: u64,
-    /// A hash of the weights and of everything that config.json says about them, in hexadecimal.
+    /// A hash of the weights and their settings in config.json, in hexadecimal.
     pub(crate) fingerprint: String,
 }
 
-/// A pass at some layer.
+/// A request to run layers of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Advance {
-    /// The layers to run, within those of the worker.
+    /// The layers to run; all belong to the worker.
     pub(crate) layers: Range<usize>,
     /// The states that the pass extends.
     pub(crate) states: Vec<u64>,
-    /// How far the positions of the rows of each state are behind their places.
+    /// For each state, its row index minus its position.
     pub(crate) position_shifts: Vec<i32>,
     /// The rows of the pass.
     pub(crate) spans: Vec<Span>,
-    /// Where each row is in time, height and width; empty where places are positions.
+    /// The time, height and width positions of each row. Empty if positions are row indices.
     pub(crate) axes: Vec<[i32; 3]>,
-    /// The rows that are of pictures, rising.
+    /// The rows of pictures, in ascending order.
     pub(crate) picture_rows: Vec<usize>,
-    /// Whether attention goes span by span.
+    /// True if attention runs per span.
     pub(crate) per_span: bool,
     /// The type and shape of the hidden states, `[T, hidden]`.
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
-    /// Whether anything reads them behind these layers.
+    /// True if the hidden states are needed after these layers.
     pub(crate) needs_hidden: bool,
-    /// States that are not needed any more.
+    /// States to release.
     pub(crate) released: Vec<u64>,
 }
 
 /// A worker's report of its layers of a state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteStateInfo {
-    /// The number of positions.
+    /// The number of positions in the state.
     pub(crate) len: usize,
-    /// The shortest length that the layers can be cut to without a checkpoint.
+    /// The shortest length that the layers can be truncated to without a checkpoint.
     pub(crate) shortest_cut: usize,
     /// Bytes of device memory, without checkpoints.
     pub(crate) bytes: usize,
     /// Bytes of checkpoints.
     pub(crate) checkpoint_bytes: usize,
-    /// Whether the layers are in buffers with those of other sequences.
+    /// True if the layers share buffers with other sequences.
     pub(crate) is_pooled: bool,
 }
 
@@ -129,47 +129,47 @@ pub(crate) struct RemoteStateInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StateChange {
-    /// Makes it, empty.
+    /// Creates an empty state.
     New {
-        /// The variant that it is computed in.
+        /// The variant of its positions.
         variant: Variant,
-        /// Bits of keys and values, if they are quantized.
+        /// Bits per key and value, if they are quantized.
         kv_bits: Option<u8>,
     },
-    /// Makes it, as the first positions of another one.
+    /// Creates a state from the first positions of another one.
     Fork {
-        /// The other one.
+        /// The number of the other state.
         from: u64,
         /// The number of positions.
         length: usize,
     },
-    /// Goes back to this length, its own or that of a checkpoint.
+    /// Truncates the state to this length: its current one or that of a checkpoint.
     Rollback(usize),
-    /// Makes it able to return to its present length later.
+    /// Takes a checkpoint at the current length.
     Checkpoint {
         /// True if eviction skips the checkpoint.
         marked: bool,
     },
-    /// Drops the checkpoint whose loss makes the smallest gap.
+    /// Drops the checkpoint whose removal leaves the smallest gap.
     EvictCheckpoint,
     /// Drops all checkpoints.
     DropCheckpoints,
-    /// Lets recurrent layers snapshot their state at each row, or drops the snapshots.
+    /// Starts or stops recording a snapshot of recurrent layers at each row; stopping drops the snapshots.
     RecordSnapshots(bool),
     /// Removes positions after the first `kept`.
     Shift {
-        /// The number of positions that stay in front.
+        /// The number of leading positions that stay.
         kept: usize,
         /// The number of positions to remove.
         dropped: usize,
     },
 }
 
-/// What a worker answers.
+/// A worker's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Reply {
-    /// Before anything is asked.
+    /// Opens the handshake, before any request.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
@@ -178,50 +178,50 @@ pub(crate) enum Reply {
         /// The worker's random number.
         nonce: String,
     },
-    /// To [`Request::Join`].
+    /// The reply to [`Request::Join`].
     Welcome {
-        /// That the worker has the key.
+        /// The worker's proof that it has the key.
         proof: String,
-        /// All bytes that it may take.
+        /// The worker's memory budget in bytes.
         budget: u64,
     },
-    /// Before [`Reply::Ready`].
+    /// Loading progress, sent before [`Reply::Ready`].
     Loading {
-        /// Bytes.
+        /// Bytes read so far.
         read: u64,
-        /// Bytes in all.
+        /// Bytes to read in total.
         total: u64,
     },
-    /// To [`Request::Load`].
+    /// The reply to [`Request::Load`].
     Ready(Loaded),
-    /// To [`Request::Advance`], in the middle of a layer: what this worker has of a sum is behind the message.
+    /// A reply to [`Request::Advance`] in the middle of a layer. The payload is this worker's term of a sum.
     Partial,
-    /// To [`Request::Advance`]. The hidden states are behind the message, of the same type and shape, if anything reads them.
+    /// The final reply to [`Request::Advance`]. If `needs_hidden`, the payload is the hidden states, of unchanged type and shape.
     Advanced {
-        /// The layer that comes next.
+        /// The next layer to run.
         layer: usize,
         /// The states after the pass, in the order of the request.
         states: Vec<RemoteStateInfo>,
     },
-    /// To [`Request::Change`].
+    /// The reply to [`Request::Change`].
     Changed(RemoteStateInfo),
-    /// To [`Request::Ping`].
+    /// The reply to [`Request::Ping`].
     Pong,
-    /// The pass failed. Its states are of no use any more.
+    /// The request failed; rank 0 has to release its states.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// The worker does not work with this rank 0 and ends the connection.
+    /// The worker rejects this rank 0 and closes the connection.
     Refused {
-        /// Why.
+        /// The reason.
         message: String,
-        /// Whether it may help to ask again soon.
+        /// True if a later attempt may succeed.
         busy: bool,
     },
 }
 
-/// The name of a float type as `ModelSpec::dtype` has it; empty for other types.
+/// The name of a float type in `ModelSpec::dtype`; empty for other types.
 pub(super) fn dtype_label(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F32 => "f32",
@@ -231,7 +231,7 @@ pub(super) fn dtype_label(dtype: Dtype) -> &'static str {
     }
 }
 
-/// Bytes of a float of a type that hidden states may have.
+/// The size of a float type that hidden states may have; `None` for other types.
 pub(super) fn float_bytes(dtype: Dtype) -> Option<usize> {
     match dtype {
         Dtype::F32 => Some(4),

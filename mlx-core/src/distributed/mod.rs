@@ -1,5 +1,5 @@
-//! One model on several machines. Rank 0 has the embedding, the head and the engine, and the first layers or a part of all of them; workers
-//! have the layers behind those or their own part of all, and answer rank 0 over TCP (decisions 0041 and 0042).
+//! One model on several machines: pipeline or tensor parallelism over TCP (decisions 0041 and 0042). Rank 0 runs the engine and holds the
+//! embedding and the head. Workers hold the later layers (pipeline) or a shard of every layer (tensor) and serve requests of rank 0.
 
 mod connection;
 mod divided;

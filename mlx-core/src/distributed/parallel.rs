@@ -1,18 +1,18 @@
-//! How a model is divided among machines.
+//! The ways to divide a model among machines: pipeline or tensor parallelism.
 
 use serde::{Deserialize, Serialize};
 
 use crate::variant_names::impl_variant_names;
 
-/// How a model is divided among machines.
+/// The way a model is divided among machines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parallel {
-    /// Each has some layers.
+    /// Each machine has consecutive layers.
     #[default]
     Pipeline,
-    /// Each has a part of every layer.
+    /// Each machine has a shard of every layer.
     Tensor,
 }
 
-impl_variant_names!(Parallel, |name| format!("{name:?} is no way to divide a model; use pipeline or tensor"));
+impl_variant_names!(Parallel, |name| format!("parallel is {name:?}; it must be pipeline or tensor"));

@@ -1,4 +1,4 @@
-//! What workers are asked for to run layers of a pass.
+//! The request that makes workers run layers of a pass.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::Pass;
 
-/// To run these layers of a pass, with its hidden states; whether anything reads them behind those. Makes states that workers do not know.
+/// Builds the request to run these layers, and its payload, the hidden states. Creates missing states on the workers.
 pub(super) fn advance(
     pass: &Pass,
     layers: Range<usize>,

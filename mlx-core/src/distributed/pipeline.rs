@@ -1,5 +1,5 @@
-//! A model whose layers are on several machines: this one has the first layers with the embedding and the head, each worker some of those
-//! behind them. A pass goes through all of them, one after the other.
+//! Pipeline parallelism: this machine has the embedding, the first layers and the head; each worker has some of the later layers. A pass runs
+//! through the machines one after the other.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 
-/// A model on several machines.
+/// A model whose layers are on several machines.
 pub(super) struct PipelineModel {
     spec: ModelSpec,
     divided: Divided,
@@ -28,7 +28,7 @@ pub(super) struct PipelineModel {
 }
 
 impl PipelineModel {
-    /// Of the layers that are here, and those of workers that are ready.
+    /// Creates the model from this machine's layers and workers that are ready.
     pub(super) fn new(
         divided: Divided,
         local: Decoder,
@@ -40,7 +40,7 @@ impl PipelineModel {
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
         spec.footprint = footprint;
-        // A step that has begun here would wait for the one before it there.
+        // A step begun early here would wait on the workers for the previous one.
         spec.first_half = 0;
         spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
@@ -49,7 +49,7 @@ impl PipelineModel {
         Self { spec, divided, local, ranges, pool: Arc::new(pool) }
     }
 
-    /// Has the worker at this place run the layers of a pass up to `end`.
+    /// Makes the worker at this index run the layers of a pass up to `end`.
     fn advance_there(
         &self,
         place: usize,
@@ -98,7 +98,7 @@ impl Model for PipelineModel {
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
         let mut end = pass.layer().saturating_add(layers).min(self.spec.num_layers);
-        // A state whose layers are done looks like one whose pass is.
+        // Once the last layer with a state has run, its state does not show that the pass is unfinished. So the pass runs to the end.
         if self.divided.states_end_before(end) {
             end = self.spec.num_layers;
         }

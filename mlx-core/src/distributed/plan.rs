@@ -1,4 +1,4 @@
-//! How a model is divided among machines, and what each then has, from the headers of its files.
+//! Plans the division of a model among machines, from the headers of its files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,37 +12,37 @@ use crate::freed::freed;
 use crate::model::{ModelSpec, VisionFootprint};
 use crate::weights::WeightPolicy;
 
-/// A model on several machines of one kind.
+/// The division of a model among equal machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How it is divided.
+    /// The way the model is divided.
     pub parallel: Parallel,
-    /// What each has, rank 0 first.
+    /// The share of each machine, rank 0 first.
     pub shares: Vec<Share>,
-    /// How often the hidden states of a token, or what its norms add up, cross between machines, one time after the other.
+    /// The number of consecutive transfers between machines per token, of hidden states or of sums.
     pub crossings: usize,
     /// Bytes of one token's hidden states.
     pub hidden_bytes: u64,
-    /// Bytes of a token that rank 0 sends and receives.
+    /// Bytes that rank 0 sends and receives per token.
     pub token_bytes: u64,
-    /// The model as an engine on rank 0 would reckon with it.
+    /// The spec of the model for an engine on rank 0.
     pub(crate) spec: ModelSpec,
-    /// Its vision tower.
+    /// The footprint of its vision tower.
     pub(crate) vision: Option<VisionFootprint>,
 }
 
-/// What one machine has.
+/// The share of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Its layers, or those of which it has a part.
+    /// The machine's layers, or the layers that it has a shard of.
     pub layers: Range<usize>,
-    /// Bytes of its weights on the device, without those of a vision tower.
+    /// Bytes of its weights on the device, without a vision tower.
     pub weight_bytes: u64,
-    /// Bytes that one more token takes in the state of a sequence there.
+    /// Bytes that one more token takes in a sequence's state on this machine.
     pub cache_bytes_per_token: u64,
 }
 
-/// Which layers machines with these budgets have, the first of which is rank 0.
+/// Returns the layers of machines with these budgets, rank 0 first.
 fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let (may_begin, is_enough) =
         (|layer| divided.may_begin_at(layer), |range: &Range<usize>| divided.extend_states(range));
@@ -57,7 +57,7 @@ fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     })
 }
 
-/// What machines with these budgets have, the first of which is rank 0.
+/// Returns the shares of machines with these budgets, rank 0 first.
 pub(super) fn shares(divided: &Divided, parallel: Parallel, budgets: &[u64]) -> Result<Vec<divided::Share>> {
     match parallel {
         Parallel::Pipeline => Ok(ranges(divided, budgets)?.iter().map(|it| divided.stage(it)).collect()),
@@ -65,7 +65,7 @@ pub(super) fn shares(divided: &Divided, parallel: Parallel, budgets: &[u64]) -> 
     }
 }
 
-/// The plan of the model in `folder` for `ranks` machines of one kind, each of which may take `budget` bytes.
+/// Plans the model in `folder` for `ranks` equal machines with `budget` bytes each.
 pub(crate) fn plan(
     folder: &Path,
     policy: WeightPolicy,
@@ -96,7 +96,7 @@ pub(crate) fn plan(
     spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
-    // To each machine and back, one after the other; or to all at once, for each sum back and to them again, and back at the end.
+    // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then back and forth for each sum, and back at the end.
     let (crossings, token_bytes) = match parallel {
         Parallel::Pipeline => (2 * (ranks - 1), 2 * (ranks as u64 - 1) * hidden_bytes),
         Parallel::Tensor => {

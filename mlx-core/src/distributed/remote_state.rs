@@ -1,5 +1,4 @@
-//! The layers of a sequence's state, or the parts of them, that workers hold. Rank 0 has a number for them, and what each worker reported
-//! last.
+//! The layers of a sequence's state, or shards of them, that workers hold. Rank 0 stores their number and the last report of each worker.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use super::worker_pool::WorkerPool;
 use crate::cache::{SequenceState, StateStore, StoreInfo, Variant};
 use crate::error::{Error, Result};
 
-/// The kinds of all layers of a model, on any machine.
+/// Properties of all layers of a model, on any machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LayerKinds {
-    /// Whether some can be cut to checkpoints only.
+    /// True if some layers can be truncated only to checkpoints.
     pub(super) need_checkpoints: bool,
-    /// Whether some are recurrent.
+    /// True if some layers are recurrent.
     pub(super) are_recurrent: bool,
 }
 
@@ -25,24 +24,24 @@ pub(super) struct RemoteState {
     variant: Variant,
     kv_bits: Option<u8>,
     kinds: LayerKinds,
-    /// The reports of the workers, in the order of their layers; empty until they have made the state.
+    /// The reports of the workers, in the order of their layers; empty until they have created the state.
     infos: Vec<RemoteStateInfo>,
 }
 
 impl RemoteState {
-    /// An empty state of a model with layers of these kinds. Workers make it at its first pass.
+    /// Creates an empty state. The workers create their layers at the first pass.
     pub(super) fn new(pool: Arc<WorkerPool>, kinds: LayerKinds, variant: Variant) -> Self {
         let id = pool.next_id();
         Self { pool, id, variant, kv_bits: None, kinds, infos: Vec::new() }
     }
 
-    /// Returns the workers' part of a state.
+    /// Returns the workers' layers of a state.
     pub(super) fn of(state: &mut SequenceState) -> Result<&mut Self> {
         let store = state.store_mut().and_then(|store| store.as_any_mut().downcast_mut());
         store.ok_or_else(|| Error::Distributed("a state has no part on other machines".into()))
     }
 
-    /// Returns the number of the state on the workers, which make it if they have not.
+    /// Returns the number of the state on the workers, and creates it there first if needed.
     pub(super) fn id(&mut self) -> Result<u64> {
         if self.infos.is_empty() {
             let new = StateChange::New { variant: self.variant, kv_bits: self.kv_bits };
@@ -51,12 +50,12 @@ impl RemoteState {
         Ok(self.id)
     }
 
-    /// Records the report of the worker at this place after a pass.
+    /// Records the report of the worker at this index after a pass.
     pub(super) fn record(&mut self, place: usize, info: RemoteStateInfo) {
         self.infos[place] = info;
     }
 
-    /// Changes it on the workers, if they have made it.
+    /// Changes the state on the workers, if they have created it.
     fn change(&mut self, change: StateChange) -> Result<()> {
         if !self.infos.is_empty() {
             self.infos = self.pool.change(self.id, change)?;
@@ -64,7 +63,7 @@ impl RemoteState {
         Ok(())
     }
 
-    /// Like [`change`](Self::change), where nothing reads an error. The next pass meets it again.
+    /// Like [`change`](Self::change), but logs the error. The next pass will report it.
     fn change_or_log(&mut self, change: StateChange) {
         if let Err(error) = self.change(change) {
             tracing::debug!(%error, ?change, "a state on other machines was not changed");
@@ -77,7 +76,7 @@ impl RemoteState {
 }
 
 impl StateStore for RemoteState {
-    /// Bytes are those on the machine with the most.
+    /// The bytes are those of the machine with the largest state.
     fn info(&self) -> StoreInfo {
         StoreInfo {
             positions: self.infos.last().map_or(0, |info| info.len),

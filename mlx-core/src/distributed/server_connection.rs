@@ -1,4 +1,4 @@
-//! A worker's connection to rank 0. Its layers use it in the middle of a pass, too.
+//! A worker's connection to rank 0. The worker's layers also use it in the middle of a pass.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,17 +10,17 @@ use super::message::{Reply, Request};
 use crate::error::{Error, Result};
 use crate::weights::AllReduce;
 
-/// The connection to the rank 0 that this worker works for, while there is one.
+/// The connection to the current rank 0, if there is one.
 #[derive(Default)]
 pub(super) struct ServerConnection(Mutex<Option<Connection>>);
 
 impl ServerConnection {
-    /// Sets the connection of a rank 0 that was let in.
+    /// Sets the connection to an admitted rank 0.
     pub(super) fn connect(&self, connection: Connection) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 
-    /// Drops the connection: rank 0 was refused or has left.
+    /// Drops the connection to rank 0.
     pub(super) fn hang_up(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -30,12 +30,12 @@ impl ServerConnection {
         connection.as_mut().map_or_else(|| Err("is not connected".into()), use_it)
     }
 
-    /// Returns the next request, or `None` if none has come until then.
+    /// Returns the next request, or `None` at the deadline.
     pub(super) fn receive(&self, until: Instant) -> Outcome<Option<(Request, Vec<u8>)>> {
         self.with(|connection| connection.receive(until))
     }
 
-    /// Checks that rank 0, which waits for a reply, is still connected.
+    /// Checks that rank 0 is still connected while it waits for a reply.
     pub(super) fn look(&self) -> Outcome<()> {
         self.with(Connection::look)
     }
@@ -52,7 +52,7 @@ impl AllReduce for ServerConnection {
             connection.send_late(&Reply::Partial, &part)?;
             match connection.expect(REPLY_TIMEOUT)? {
                 (Request::Sum, sum) if sum.len() == part.len() => Ok(sum),
-                _ => Err("sent something else than the sum".into()),
+                _ => Err("sent an unexpected request instead of the sum".into()),
             }
         });
         sum.map_err(|error| Error::Distributed(format!("rank 0 {error}")))

@@ -1,11 +1,11 @@
-//! Which layers each machine gets. Invariant: pure, and the same answer for the same numbers.
+//! Chooses the layers of each machine. Invariant: pure and deterministic.
 
 use std::ops::Range;
 
-/// Divides layers of these bytes among machines with these budgets, in their order, so that the fullest machine is as empty as it can be, and
-/// the others are as equally full as that allows. The first one also has `ends` bytes. `may_begin` says whether a machine's layers may begin
-/// with a layer, `is_enough` whether a machine may have just these. `None` if there is no such way, as where there are fewer layers than
-/// machines.
+/// Divides layers of these sizes in bytes among machines with these budgets, in order. It minimizes the load of the fullest machine, then
+/// balances the others. The first machine also has `ends` bytes, the embedding and the head. `may_begin` is true if a machine's layers may
+/// begin with a layer, `is_enough` if a machine may have just these layers. Returns `None` if no division exists, for example with fewer
+/// layers than machines.
 pub(super) fn split(
     layers: &[u64],
     ends: u64,
@@ -17,29 +17,28 @@ pub(super) fn split(
     for (layer, bytes) in layers.iter().enumerate() {
         sums[layer + 1] = sums[layer] + bytes;
     }
-    // How full a machine is with these layers, if it may have them.
+    // The load of a machine with these layers; `None` if it may not have them.
     let fullness = |rank: usize, range: &Range<usize>| {
         let bytes = sums[range.end] - sums[range.start] + if rank == 0 { ends } else { 0 };
         (may_begin(range.start) && is_enough(range)).then(|| bytes as f64 / budgets[rank].max(1) as f64)
     };
     let count = layers.len();
     let (most, _) = cheapest(count, budgets.len(), fullness, f64::max)?;
-    // Where the ends alone fill the first machine, nothing would say how the others share the rest.
+    // If the ends alone fill the first machine, the maximum does not balance the others. So the squares decide.
     let square = |rank: usize, range: &Range<usize>| {
         fullness(rank, range).filter(|full| *full <= most).map(|full| full * full * budgets[rank] as f64)
     };
     cheapest(count, budgets.len(), square, |one, other| one + other).map(|(_, ranges)| ranges)
 }
 
-/// The ranges of so many layers for so many machines whose costs, put together, are the lowest, and those costs. A range without a cost
-/// cannot be.
+/// Returns the lowest combined cost of dividing `count` layers among `machines`, and the ranges. A range without a cost is not allowed.
 fn cheapest(
     count: usize,
     machines: usize,
     cost: impl Fn(usize, &Range<usize>) -> Option<f64>,
     together: impl Fn(f64, f64) -> f64,
 ) -> Option<(f64, Vec<Range<usize>>)> {
-    // The cost if the first machines have the layers before an end, and where the last of them begins.
+    // For each end: the lowest cost of the layers before it on the machines so far, and the first layer of the last machine.
     let mut best: Vec<Option<(f64, usize)>> = vec![None; count + 1];
     best[0] = Some((0.0, 0));
     let mut begins: Vec<Vec<usize>> = Vec::new();
@@ -74,7 +73,7 @@ mod tests {
     #[test]
     fn machines_are_filled_evenly() {
         assert_eq!(plain(&[10; 8], 0, &[1, 1]), Some(vec![0..4, 4..8]));
-        // The embedding and the head take the place of two layers.
+        // The embedding and the head are as large as two layers.
         assert_eq!(plain(&[10; 8], 20, &[1, 1]), Some(vec![0..3, 3..8]));
         assert_eq!(plain(&[10; 9], 0, &[2, 1]), Some(vec![0..6, 6..9]));
         assert_eq!(plain(&[10; 4], 1000, &[1, 1, 1, 1]), Some(vec![0..1, 1..2, 2..3, 3..4]));
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_others_share_evenly_what_a_full_first_machine_leaves() {
-        // The embedding and the head are more than any machine gets of the rest.
+        // The embedding and the head exceed the share of any other machine.
         assert_eq!(plain(&[10; 13], 200, &[1; 4]), Some(vec![0..1, 1..5, 5..9, 9..13]));
         assert_eq!(plain(&[10; 13], 200, &[4, 1, 2, 1]), Some(vec![0..1, 1..4, 4..10, 10..13]));
     }

@@ -1,4 +1,4 @@
-//! The layers that a worker holds, or its part of each, with its part of the states of all sequences. It knows nothing of connections.
+//! A worker's layers, or shards of layers, with the states of all sequences. Independent of connections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::cache::{Rollback, SequenceState};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, Pass, Span};
 
-/// Some layers of a model, and states by the numbers that rank 0 gave them.
+/// Layers of a model and states by their numbers on rank 0.
 pub(super) struct Stage {
     decoder: Decoder,
     layers: Range<usize>,
@@ -17,7 +17,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Layers without states.
+    /// Creates a stage without states.
     pub(super) fn new(decoder: Decoder, layers: Range<usize>) -> Self {
         Self { decoder, layers, states: HashMap::new() }
     }
@@ -27,7 +27,7 @@ impl Stage {
         self.states.clear();
     }
 
-    /// Answers a question about passes and states. What cannot be done is an answer, too.
+    /// Answers a request about passes or states. A failure becomes [`Reply::Failed`].
     pub(super) fn answer(&mut self, request: &Request, payload: &[u8]) -> (Reply, Vec<u8>) {
         let outcome = match request {
             Request::Advance(advance) => self.advance(advance, payload),
@@ -40,7 +40,7 @@ impl Stage {
                 Ok((Reply::Pong, Vec::new()))
             }
             Request::Join { .. } | Request::Load(_) | Request::Sum => {
-                Err(unexpected("a question out of turn"))
+                Err(unexpected("an unexpected request"))
             }
         };
         outcome.unwrap_or_else(|error| (Reply::Failed { message: error.to_string() }, Vec::new()))
@@ -65,7 +65,7 @@ impl Stage {
             states.push(state);
         }
         let outcome = self.run(advance, batch, &mut states);
-        // After an error, too: rank 0 releases them.
+        // Even after an error, rank 0 still has to release them.
         let infos = states.iter().map(info).collect();
         self.states.extend(advance.states.iter().copied().zip(states));
         let pass = outcome?;
@@ -159,7 +159,7 @@ impl Stage {
     }
 }
 
-/// Reports a state.
+/// Returns the report of a state.
 fn info(state: &SequenceState) -> RemoteStateInfo {
     RemoteStateInfo {
         len: state.offset(),

@@ -1,9 +1,9 @@
-//! Adds up what several machines computed. Invariant: in the order that they are given in, in f32, rounded once.
+//! Adds the terms of several machines. Invariant: they are added in order, in f32, and rounded once.
 
 use half::{bf16, f16};
 use safetensors::Dtype;
 
-/// The sum of parts of equal length, floats of this type; `None` if they are not.
+/// Returns the sum of terms of equal length in this float type; `None` for other types or lengths.
 pub(super) fn sum(dtype: Dtype, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     match dtype {
         Dtype::F32 => added(parts, f32::from_le_bytes, f32::to_le_bytes),
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn parts_are_added_in_their_order() {
-        // In another order the small ones would not be lost.
+        // In another order the small terms would not be lost.
         let parts = [[1e8], [1.0], [1.0], [-1e8]].map(|part| bytes(&part));
         assert_eq!(sum(Dtype::F32, &parts), Some(bytes(&[0.0])));
         let [big, one, other, negative] = parts;

@@ -1,5 +1,5 @@
-//! A model of whose layers each machine has a part: this one the embedding and the head as well. A pass goes through all of them at the same
-//! time, and what each computed is added up in the middle of layers.
+//! Tensor parallelism: each machine has a shard of every layer, and this one also has the embedding and the head. All machines run a pass at
+//! the same time and add up their results in the middle of layers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +25,7 @@ pub(super) struct TensorModel {
     pool: Arc<WorkerPool>,
 }
 
-/// Rank 0's side of sums in the middle of layers: the workers, once they are ready.
+/// Rank 0's side of the sums in the middle of layers. It is empty until the workers are ready.
 #[derive(Default)]
 pub(super) struct PoolAllReduce(OnceLock<Arc<WorkerPool>>);
 
@@ -37,7 +37,7 @@ impl AllReduce for PoolAllReduce {
 }
 
 impl TensorModel {
-    /// Of this machine's part, whose sums are these, and workers that are ready.
+    /// Creates the model from this machine's shard, its all-reduce, and workers that are ready.
     pub(super) fn new(
         divided: Divided,
         (local, sums): (Decoder, &PoolAllReduce),
@@ -50,7 +50,7 @@ impl TensorModel {
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
         spec.footprint = footprint;
-        // A step that has begun here would wait for the one before it there.
+        // A step begun early here would wait on the workers for the previous one.
         spec.first_half = 0;
         spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
@@ -59,7 +59,7 @@ impl TensorModel {
         Self { spec, divided, local, pool }
     }
 
-    /// Has all machines run the layers of a pass up to `end`.
+    /// Makes all machines run the layers of a pass up to `end`.
     fn advance_all(&self, pass: &mut Pass, end: usize, states: &mut [&mut SequenceState]) -> Result<()> {
         let (mut request, rows) = advance(pass, pass.layer()..end, false, states)?;
         for place in 0..self.pool.count() {
@@ -68,7 +68,7 @@ impl TensorModel {
         }
         let layers = end - pass.layer();
         if let Err(error) = self.local.advance(pass, layers, states) {
-            // The others wait for a sum that does not come.
+            // The workers are waiting for a sum that will not come.
             let message = format!("rank 0 could not compute its part: {error}");
             return Err(if self.pool.outage().is_some() { error } else { self.pool.mark_lost(message) });
         }
@@ -105,12 +105,12 @@ impl Model for TensorModel {
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
         let mut end = pass.layer().saturating_add(layers);
-        // A state whose layers are done looks like one whose pass is.
+        // Once the last layer with a state has run, its state does not show that the pass is unfinished. So the pass runs to the end.
         if end >= self.spec.num_layers || self.divided.states_end_before(end) {
             end = self.spec.num_layers;
         }
         while pass.layer() < end {
-            // Features of pictures are added here alone.
+            // Only rank 0 adds features of pictures.
             let next = if pass.is_before_features() { pass.layer() + 1 } else { end };
             self.advance_all(pass, next, states)?;
         }

@@ -1,5 +1,5 @@
-//! A worker: it waits for rank 0, loads the part that rank 0 names, and runs it until rank 0 leaves. Its weights stay; states go with
-//! the connection.
+//! A worker: it waits for rank 0, loads the requested share of the model and runs it until rank 0 disconnects. The weights stay loaded
+//! between connections; states end with the connection.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -27,48 +27,48 @@ use crate::model::Model;
 use crate::weights::{AllReduce, Shard, WeightPolicy};
 use crate::wired::Wired;
 
-/// How long a worker listens before it looks whether it is to end.
+/// The interval at which a waiting worker checks whether it should end.
 const TURN: Duration = Duration::from_millis(100);
 
-/// How often a worker says how far it has read.
+/// The interval of loading progress reports.
 const REPORT: Duration = Duration::from_secs(1);
 
-/// What a worker tells the program around it.
+/// An event that a worker reports to its program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerEvent {
-    /// Rank 0 has come.
+    /// A rank 0 was admitted.
     Joined {
         /// Its address.
         from: String,
     },
-    /// Weights are being read.
+    /// The weights are being read.
     Loading {
-        /// Bytes so far.
+        /// Bytes read so far.
         read: u64,
-        /// Bytes in all.
+        /// Bytes to read in total.
         total: u64,
     },
-    /// Its part is there.
+    /// The worker's share is loaded.
     Ready {
         /// This worker's rank.
         rank: usize,
         /// The number of ranks.
         ranks: usize,
-        /// How the model is divided.
+        /// The way the model is divided.
         parallel: Parallel,
-        /// The first layer that it has, or has a part of, and the one behind the last.
+        /// The first layer and the end of the worker's layers (exclusive).
         layers: [usize; 2],
         /// Bytes of the weights on the device.
         weight_bytes: u64,
     },
-    /// Rank 0 has left, or was sent away after it had come.
+    /// Rank 0 left, or was refused after it had joined.
     Left {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A connection was closed whose other side has not proved that it is a rank 0 which this worker can work with.
+    /// A connection was closed because the handshake failed.
     Refused {
-        /// Its address, and why.
+        /// The peer's address and the reason.
         reason: String,
     },
 }
@@ -79,17 +79,18 @@ pub struct Worker {
     handshake: Arc<Handshake>,
     budget: u64,
     backend: Backend,
-    /// What was loaded, and the layers.
+    /// The loaded share, the report of it, and its layers.
     loaded: Option<(Part, Loaded, Stage)>,
     server: Arc<ServerConnection>,
     _wired: Wired,
 }
 
 impl Worker {
-    /// A worker that takes up to so many bytes, or a share of the machine's memory. Call this on the thread that calls [`serve`](Self::serve).
+    /// Creates a worker with this memory budget in bytes; the default is a fraction of the machine's memory. Call it on the thread that
+    /// calls [`serve`](Self::serve).
     ///
     /// # Errors
-    /// The folder has no model.
+    /// If the folder has no model.
     pub fn new(
         folder: &Path,
         key: Key,
@@ -121,7 +122,7 @@ impl Worker {
         mut tell: impl FnMut(WorkerEvent),
     ) -> Result<()> {
         let cannot =
-            |error: std::io::Error| Error::Distributed(format!("connections cannot be taken: {error}"));
+            |error: std::io::Error| Error::Distributed(format!("cannot accept connections: {error}"));
         let (found, outcomes) = channel();
         let (handshake, is_over) = (Arc::clone(&self.handshake), Arc::clone(end));
         listener.set_nonblocking(true).map_err(cannot)?;
@@ -147,7 +148,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Works for the rank 0 at the other end of the line until it leaves; gives the reason.
+    /// Serves the connected rank 0 until it leaves; returns the reason.
     fn work_for(
         &mut self,
         from: &str,
@@ -157,9 +158,9 @@ impl Worker {
     ) -> String {
         loop {
             if end.load(Ordering::Relaxed) {
-                return "this worker ends".into();
+                return "this worker is shutting down".into();
             }
-            // None is let in beside this one.
+            // No other rank 0 is admitted meanwhile.
             while let Ok(HandshakeOutcome::Refused(reason)) = outcomes.try_recv() {
                 tell(WorkerEvent::Refused { reason });
             }
@@ -175,20 +176,20 @@ impl Worker {
         }
     }
 
-    /// Loads a part, unless it is there.
+    /// Loads a share, unless it is already loaded.
     fn load(&mut self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.0 != *part) {
             let found = self.survey(part).and_then(|(divided, own)| {
-                // Two parts would not fit. One that is refused leaves what is there.
+                // Both shares would not fit in memory. A share that is refused leaves the current one loaded.
                 self.loaded = None;
                 self.read(part, &divided, &own, tell)
             });
             match found {
                 Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
                 Err(error) => {
-                    // It may be that rank 0 has gone.
+                    // Rank 0 may have left.
                     self.server.look()?;
-                    return self.refuse(&format!("cannot load its part: {error}"));
+                    return self.refuse(&format!("cannot load its share: {error}"));
                 }
             }
         }
@@ -199,7 +200,7 @@ impl Worker {
         self.server.send(&Reply::Ready(loaded.clone()), &[])
     }
 
-    /// What a part is, if it is of the model that is here and fits.
+    /// Computes a share if it is of the model in this folder and fits in memory.
     fn survey(&self, part: &Part) -> Result<(Divided, Share)> {
         let Part { floats, keep_packed, .. } = *part;
         let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
@@ -217,7 +218,7 @@ impl Worker {
         Ok((divided, own))
     }
 
-    /// The bytes that weights and all beside them may take.
+    /// The bytes for weights, states and passes.
     fn room(&self) -> u64 {
         self.budget - freed(self.budget)
     }
@@ -236,7 +237,7 @@ impl Worker {
             }
             reported = Some(Instant::now());
             tell(WorkerEvent::Loading { read, total });
-            // A rank 0 that has gone would keep this worker from the next one.
+            // A worker that waits for a lost rank 0 could not admit the next one.
             let is_there =
                 self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());
             is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
@@ -254,19 +255,19 @@ impl Worker {
     }
 
     fn answer(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
-        let Some((.., stage)) = &mut self.loaded else { return self.refuse("has loaded nothing yet") };
+        let Some((.., stage)) = &mut self.loaded else { return self.refuse("has loaded no share") };
         let (reply, rows) = stage.answer(request, payload);
         self.server.send(&reply, &rows)
     }
 
-    /// Sends rank 0 away.
+    /// Refuses rank 0.
     fn refuse<T>(&self, message: &str) -> Outcome<T> {
         self.server.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
-        Err(format!("was sent away: {message}"))
+        Err(format!("was refused: {message}"))
     }
 }
 
-/// What this part is, unless it is none that a worker can have.
+/// Computes the share of a worker.
 fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
     let Part { rank, ranks, parallel, layers, .. } = part;
     let all = 0..divided.spec().num_layers;

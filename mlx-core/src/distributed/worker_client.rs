@@ -1,4 +1,4 @@
-//! Rank 0's client of a worker: its connection, the handshake, and requests with their replies.
+//! Rank 0's client of a worker: its connection, handshake and requests.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 /// The timeout of a connection attempt and of each step of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long rank 0 looks whether a worker that has come back is ready.
+/// The time that rank 0 waits for a reconnected worker to become ready, per attempt.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Why a worker cannot be worked with.
+/// The reason a worker cannot be used.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) message: String,
-    /// Whether it may help to try again soon.
+    /// True if a later attempt may succeed.
     pub(super) is_passing: bool,
 }
 
@@ -33,41 +33,41 @@ impl Refusal {
     }
 }
 
-/// A worker, by its address.
+/// A client of one worker.
 pub(super) struct WorkerClient {
     address: String,
-    /// What the address was resolved to.
+    /// The resolved socket addresses.
     resolved: Vec<SocketAddr>,
     rank: usize,
     key: Key,
     heartbeat_timeout: Duration,
-    /// What it is to load, once that is known, and what it said when it had done so for the first time.
+    /// The worker's share, and its report when it was first ready. `None` before that.
     part: Option<(Part, Loaded)>,
     state: State,
 }
 
 enum State {
     Away,
-    /// It is loading its part.
+    /// The worker is loading its share.
     Loading {
         connection: Connection,
-        /// When it last said how far it is.
+        /// The time of the last progress report.
         heard: Instant,
-        /// The bytes that it has read, and all.
+        /// Bytes read so far and in total.
         read: Option<[u64; 2]>,
     },
     Ready(Connection),
 }
 
 impl WorkerClient {
-    /// A worker that was not asked for anything yet.
+    /// Creates a client that is not connected.
     pub(super) fn new(address: &str, rank: usize, key: &Key, heartbeat_timeout: Duration) -> Self {
         let (address, key) = (address.to_owned(), key.clone());
         Self { address, resolved: Vec::new(), rank, key, heartbeat_timeout, part: None, state: State::Away }
     }
 
-    /// Connects to the first of its addresses that can be reached. They are looked up until it was ready once: that may take long, and
-    /// later an engine with other work waits for it.
+    /// Connects to the first reachable address. Names are resolved only until the worker was ready once: resolving may take long, and
+    /// later it would delay other work of the engine.
     fn connect(&mut self) -> Outcome<TcpStream> {
         if self.part.is_none() {
             let found = self.address.to_socket_addrs().map_err(|error| format!("has no address: {error}"))?;
@@ -83,7 +83,7 @@ impl WorkerClient {
         Err(error)
     }
 
-    /// Greets it; gives the bytes that it may take.
+    /// Connects and runs the handshake. Returns the worker's memory budget in bytes.
     pub(super) fn greet(&mut self) -> Result<u64, Refusal> {
         let mut connection = Connection::new(self.connect()?, self.heartbeat_timeout.max(STEP_TIMEOUT))?;
         let theirs = match connection.expect(STEP_TIMEOUT)?.0 {
@@ -120,7 +120,7 @@ impl WorkerClient {
         }
     }
 
-    /// Has it load its part, which [`wait`](Self::wait) waits for. It was greeted.
+    /// Makes a connected worker load its share; [`wait`](Self::wait) waits for it.
     pub(super) fn load(&mut self, part: &Part) -> Outcome<()> {
         match &self.state {
             State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
@@ -128,7 +128,7 @@ impl WorkerClient {
         }
     }
 
-    /// Waits until it is ready, or until then.
+    /// Waits until the worker is ready, at most until the deadline.
     fn look(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
         let State::Loading { connection, heard, read } = &mut self.state else {
             return Err("is away".to_owned().into());
@@ -137,8 +137,7 @@ impl WorkerClient {
             match connection.receive(until)? {
                 None if heard.elapsed() > REPLY_TIMEOUT => {
                     let minutes = REPLY_TIMEOUT.as_secs() / 60;
-                    let message =
-                        format!("did not say within {minutes} minutes how far it has loaded its part");
+                    let message = format!("reported no loading progress for {minutes} minutes");
                     return Err(Refusal::lasting(message));
                 }
                 None => return Ok(None),
@@ -151,7 +150,7 @@ impl WorkerClient {
         }
     }
 
-    /// Waits until it has loaded its part for the first time, or until then.
+    /// Waits until the worker has loaded its share for the first time, at most until the deadline.
     pub(super) fn wait(&mut self, part: &Part, until: Instant) -> Result<Option<Loaded>, Refusal> {
         let found = self.look(until)?;
         if let Some(loaded) = &found {
@@ -161,7 +160,7 @@ impl WorkerClient {
         Ok(found)
     }
 
-    /// The bytes that it has read of its part, and all, while it loads.
+    /// The bytes read so far and in total, while the worker loads.
     pub(super) fn read(&self) -> Option<[u64; 2]> {
         match &self.state {
             State::Loading { read, .. } => *read,
@@ -169,7 +168,7 @@ impl WorkerClient {
         }
     }
 
-    /// Looks whether it, which is ready and was asked nothing, is still there.
+    /// Checks that an idle worker is still connected.
     pub(super) fn look_idle(&mut self) -> Outcome<()> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         connection.look()
@@ -181,7 +180,7 @@ impl WorkerClient {
         }
     }
 
-    /// Greets it again after it was away, and has it load its part; false if it is still at that.
+    /// Reconnects to a worker and makes it load its share; false if it is still loading.
     fn come_back(&mut self) -> Outcome<bool> {
         let Some((part, before)) = self.part.clone() else { return Err("was never ready".into()) };
         if let State::Away = self.state {
@@ -200,27 +199,27 @@ impl WorkerClient {
         Ok(true)
     }
 
-    /// What it is called in messages.
+    /// The worker's name in messages.
     pub(super) fn name(&self) -> String {
         format!("rank {} ({})", self.rank, self.address)
     }
 
-    /// Its answer to a question.
+    /// Sends a request and returns the reply.
     ///
     /// # Errors
-    /// It is away, and what it held is lost.
+    /// If the worker is lost, and with it the states that it held.
     pub(super) fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
         self.send(request, payload)?;
         self.receive()
     }
 
-    /// Asks it something.
+    /// Sends a request.
     pub(super) fn send(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         connection.send(request, payload)
     }
 
-    /// What it answers next.
+    /// Returns the next reply.
     pub(super) fn receive(&mut self) -> Outcome<(Reply, Vec<u8>)> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         match connection.expect(REPLY_TIMEOUT)? {
@@ -229,13 +228,12 @@ impl WorkerClient {
         }
     }
 
-    /// Forgets the connection.
+    /// Drops the connection.
     pub(super) fn leave(&mut self) {
         self.state = State::Away;
     }
 
-    /// Looks for it after it was away; false if it is still loading. Each of its addresses may take 3 s, and so may each of two steps of the
-    /// handshake.
+    /// Reconnects to a lost worker; false if it is still loading. May take 3 s per address, and 3 s for each of two steps of the handshake.
     pub(super) fn join(&mut self) -> Outcome<bool> {
         if let State::Ready(_) = self.state {
             return Ok(true);
@@ -243,13 +241,13 @@ impl WorkerClient {
         self.come_back().inspect_err(|_| self.leave())
     }
 
-    /// Asks whether it is there.
+    /// Checks that the worker replies.
     pub(super) fn ping(&mut self) -> Outcome<()> {
         match self.call(&Request::Ping { released: Vec::new() }, &[]) {
             Ok((Reply::Pong, _)) => Ok(()),
             outcome => {
                 self.leave();
-                Err(outcome.err().unwrap_or_else(|| "sent an answer that makes no sense".into()))
+                Err(outcome.err().unwrap_or_else(|| "sent an unexpected reply".into()))
             }
         }
     }
@@ -259,7 +257,7 @@ fn refusal(reply: Reply) -> Refusal {
     match reply {
         Reply::Refused { message, busy } => Refusal { message, is_passing: busy },
         Reply::Failed { message } => Refusal::lasting(message),
-        _ => Refusal::lasting("sent an answer that makes no sense".into()),
+        _ => Refusal::lasting("sent an unexpected reply".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The workers of a model: requests to all of them, and whether all of them are present.
+//! The workers of a model: requests to all of them, and their presence.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ pub(super) struct WorkerPool {
     clients: Mutex<Vec<WorkerClient>>,
     presence: Mutex<Presence>,
     last_id: AtomicU64,
-    /// The states that each worker can drop and has not dropped.
+    /// For each worker, the states that it has to release.
     released: Mutex<Vec<Vec<u64>>>,
 }
 
 /// The presence of the workers.
 enum Presence {
     All,
-    /// One is missing: the reason, and whether the engine knows.
+    /// A worker is lost: the reason, and true if the engine has handled it.
     Lost {
         message: String,
         is_known: bool,
@@ -36,7 +36,7 @@ enum Presence {
 }
 
 impl WorkerPool {
-    /// Workers that are ready.
+    /// Creates a pool of workers that are ready.
     pub(super) fn new(clients: Vec<WorkerClient>) -> Self {
         let released = Mutex::new(vec![Vec::new(); clients.len()]);
         Self {
@@ -47,7 +47,7 @@ impl WorkerPool {
         }
     }
 
-    /// Which worker was lost, and how, if one was.
+    /// The lost worker and the reason, if one was lost.
     pub(super) fn outage(&self) -> Option<String> {
         match &*lock(&self.presence) {
             Presence::All => None,
@@ -55,17 +55,17 @@ impl WorkerPool {
         }
     }
 
-    /// Returns the reply of the worker at this place. After a malformed reply the worker counts as lost.
+    /// Returns the reply of the worker at this index. After a malformed reply the worker counts as lost.
     pub(super) fn call(&self, place: usize, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
         self.with(place, |client| client.call(request, payload))
     }
 
-    /// Sends a request to the worker at this place.
+    /// Sends a request to the worker at this index.
     pub(super) fn send(&self, place: usize, request: &Request, payload: &[u8]) -> Result<()> {
         self.with(place, |client| client.send(request, payload))
     }
 
-    /// Returns the next reply of the worker at this place.
+    /// Returns the next reply of the worker at this index.
     pub(super) fn receive(&self, place: usize) -> Result<(Reply, Vec<u8>)> {
         self.with(place, WorkerClient::receive)
     }
@@ -87,7 +87,7 @@ impl WorkerPool {
         lock(&self.clients).len()
     }
 
-    /// Adds the parts of all workers to `part`, in the order of their ranks, and tells them the sum.
+    /// Adds the terms of all workers to `part`, in the order of their ranks, and sends them the sum.
     pub(super) fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
         let mut parts = vec![part];
         for place in 0..self.count() {
@@ -111,7 +111,7 @@ impl WorkerPool {
         lock(&self.released).iter_mut().for_each(Vec::clear);
         let mut presence = lock(&self.presence);
         if let Presence::All = *presence {
-            tracing::warn!(message, "a machine that holds a part of the model is away");
+            tracing::warn!(message, "lost a machine that holds a part of the model");
             *presence = Presence::Lost { message: message.clone(), is_known: false, looked: Instant::now() };
         }
         Error::Distributed(message)
@@ -120,17 +120,17 @@ impl WorkerPool {
     /// Marks all workers as lost after one failed in the middle of a common pass.
     pub(super) fn mark_failed(&self, place: usize, message: &str) -> Error {
         let name = lock(&self.clients)[place].name();
-        self.mark_lost(format!("{name} could not go on: {message}"))
+        self.mark_lost(format!("{name} could not continue: {message}"))
     }
 
     /// Marks all workers as lost after a malformed reply.
     pub(super) fn malformed(&self, place: usize) -> Error {
         let name = lock(&self.clients)[place].name();
-        self.mark_lost(format!("{name} sent an answer that makes no sense"))
+        self.mark_lost(format!("{name} sent an unexpected reply"))
     }
 
-    /// Checks that all workers are present; with `ask`, after a message to each. Once the engine knows that one is missing, and holds no
-    /// states any more, tries to reconnect.
+    /// Checks that all workers are present; with `ask`, pings each of them. After a loss, the first call reports it, so that the engine drops
+    /// its states. Later calls try to reconnect.
     pub(super) fn check_workers(&self, ask: bool) -> Result<()> {
         let count = lock(&self.clients).len();
         let is_here = matches!(*lock(&self.presence), Presence::All);
@@ -153,23 +153,23 @@ impl WorkerPool {
             *looked = Instant::now();
             return Err(Error::Distributed(message.clone()));
         }
-        tracing::info!("all machines that hold the model are there");
+        tracing::info!("reconnected to all machines that hold the model");
         *presence = Presence::All;
         Ok(())
     }
 
-    /// States that the worker at this place may drop and does not know of.
+    /// Takes the states that the worker at this index still has to release.
     pub(super) fn take_released(&self, place: usize) -> Vec<u64> {
         std::mem::take(&mut lock(&self.released)[place])
     }
 
-    /// Returns a number that no state had.
+    /// Returns an unused state number.
     pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Changes a state on all workers; returns their reports, in the order of their layers. After an error the workers hold no states any
-    /// more, and every later pass fails.
+    /// Changes a state on all workers. Returns their reports, in the order of their layers. After an error the workers hold no states, and
+    /// every later pass fails.
     pub(super) fn change(&self, id: u64, change: StateChange) -> Result<Vec<RemoteStateInfo>> {
         let count = lock(&self.clients).len();
         let of_worker = |place| {
@@ -186,14 +186,14 @@ impl WorkerPool {
         (0..count).map(of_worker).collect()
     }
 
-    /// Lets the workers drop a state.
+    /// Releases a state on all workers.
     pub(super) fn release(&self, id: u64) {
         lock(&self.released).iter_mut().for_each(|released| released.push(id));
     }
 }
 
-/// Looks for all workers that are away, so that all load at the same time; gives the first error. Then asks all of them: those that were
-/// there first may have gone meanwhile.
+/// Reconnects to all lost workers, so that they load at the same time; returns the first error. Then pings all of them, because one that was
+/// connected before may be lost by now.
 fn join_all(clients: &mut [WorkerClient]) -> Result<(), String> {
     let mut all = Ok(());
     for client in &mut *clients {
@@ -232,7 +232,7 @@ mod tests {
                     }
                     found.send(part).expect("the test waits");
                     connection.trust(SOON).expect("a thread");
-                    // Until rank 0 leaves.
+                    // Ends when rank 0 disconnects.
                     connection.expect::<Request>(SOON).expect_err("rank 0 asks nothing");
                 })
             })

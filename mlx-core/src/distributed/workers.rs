@@ -1,4 +1,4 @@
-//! The workers of a model: their addresses, how the model is divided, the key and the timeouts.
+//! The workers of a model: their addresses, the way the model is divided, the key and the timeouts.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::error::{Error, Result};
 /// The default time without a message after which a machine counts as lost.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The allowed heartbeat timeouts.
+/// The allowed range of the heartbeat timeout.
 pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 
 /// The workers of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workers {
-    /// Their addresses, `HOST:PORT`, in the order of their layers.
+    /// The addresses, `HOST:PORT`, in the order of the layers.
     pub addresses: Vec<String>,
-    /// How the model is divided.
+    /// The way the model is divided.
     pub parallel: Parallel,
-    /// The key that all machines share; empty if there is none.
+    /// The key that all machines share; may be empty.
     pub key: Key,
     /// The time without a message after which a machine counts as lost.
     pub heartbeat_timeout: Duration,
-    /// The time that a starting engine waits for a machine to accept a connection.
+    /// The time that a starting engine waits for a worker to accept a connection.
     pub connect_timeout: Duration,
 }
 
 impl Workers {
-    /// The workers at these addresses, with some layers each and the default timeouts.
+    /// Creates workers at these addresses, in pipeline mode and with the default timeouts.
     pub fn new(addresses: Vec<String>, key: Key) -> Self {
         Self {
             addresses,
@@ -45,7 +45,7 @@ impl Workers {
     /// Sets the heartbeat timeout.
     ///
     /// # Errors
-    /// It is outside of [`TIMEOUT_RANGE`].
+    /// If it is outside of [`TIMEOUT_RANGE`].
     pub fn with_timeout(self, timeout: Duration) -> Result<Self> {
         if TIMEOUT_RANGE.contains(&timeout) {
             return Ok(Self { heartbeat_timeout: timeout, ..self });
@@ -56,7 +56,7 @@ impl Workers {
         Err(Error::option("worker_timeout", message))
     }
 
-    /// The workers of the [hosts](Host::read) of a file.
+    /// Reads the workers from a [hosts file](Host::read).
     pub fn read(path: &Path, key: Key) -> Result<Self> {
         let addresses = Host::read(path)?.iter().map(Host::address).collect();
         Ok(Self::new(addresses, key))

@@ -1,4 +1,4 @@
-//! Weights that an adapter changes: what it adds to modules, what it replaces, and what is left as another model has it.
+//! Weights that an adapter changes: low-rank updates, replaced tensors, and modules shared with the base model.
 
 use mlx_rs::{Array, Dtype};
 
@@ -7,45 +7,44 @@ use super::shared::Shared;
 use crate::adapter::{Adapter, Factor, Target};
 use crate::error::{Error, Result};
 
-/// What a low-rank adapter adds to a module.
+/// The low-rank update of a module by an adapter.
 pub(crate) struct Factors {
-    /// As [`Target`] says, in mlx-lm's layout. In the file's type, or in f32 where the model has another one.
+    /// The factors in mlx-lm's layout for a [`Target`]. In the file's type if that is the model's, else in f32.
     pub(crate) first: Array,
-    /// The same.
     pub(crate) second: Array,
-    /// The factor of their product.
+    /// The scale of their product.
     pub(crate) scale: f32,
     /// DoRA's magnitudes, `[output]`.
     pub(crate) magnitude: Option<Array>,
 }
 
 impl<'a> Weights<'a> {
-    /// Shares parts with the other models that are loaded with the same store; the first of them is the one without an adapter.
+    /// Shares modules through `shared`. The first model loaded with it must be the base model.
     pub(crate) fn sharing(mut self, shared: &'a Shared) -> Self {
         self.shared = Some(shared);
         self
     }
 
-    /// For a part of a model beside it: what that model took with the same store is not taken again, and tensors may be left.
+    /// Reuses the modules that the base model put into `shared`, for an extension of that model. Tensors may remain unused.
     pub(crate) fn reusing(mut self, shared: &'a Shared) -> Self {
         (self.shared, self.reuses) = (Some(shared), true);
         self
     }
 
-    /// The same weights as `adapter` changes them.
+    /// Applies `adapter` to the weights.
     pub(crate) fn adapted(mut self, mut adapter: Adapter) -> Result<Self> {
         self.replaced = adapter.replace(&mut self.checkpoint)?;
         self.adapter = Some(adapter);
         Ok(self)
     }
 
-    /// Whether an adapter changes them.
+    /// Returns true if an adapter changes the weights.
     pub(crate) fn is_adapted(&self) -> bool {
         self.adapter.is_some()
     }
 
-    /// What `load` takes under these names, of which the first is its own: as the model without an adapter took it, unless that was
-    /// replaced.
+    /// Returns what `load` makes of the modules `names`, the first of which is the key. Reuses the base model's result unless the adapter
+    /// replaced one of the modules.
     pub(crate) fn shared<T: Clone + 'static>(
         &mut self,
         names: &[&str],
@@ -64,13 +63,13 @@ impl<'a> Weights<'a> {
         Ok(part)
     }
 
-    /// Whether tensors of these modules were replaced.
+    /// Returns true if the adapter replaced tensors of these modules.
     fn replaces(&self, names: &[&str]) -> bool {
         let modules: Vec<String> = names.iter().map(|name| self.in_files(&format!("{name}."))).collect();
         self.replaced.iter().any(|tensor| modules.iter().any(|module| tensor.starts_with(module.as_str())))
     }
 
-    /// Takes what the adapter adds to the module that has one of these names.
+    /// Takes the adapter's factors of the module that has one of these names.
     pub(crate) fn take_factors(&mut self, names: &[&str], target: Target) -> Result<Option<Factors>> {
         if self.adapter.is_none() {
             return Ok(None);
@@ -92,12 +91,12 @@ impl<'a> Weights<'a> {
         }))
     }
 
-    /// Counts the bytes of a change that was made of factors.
+    /// Counts the device bytes of a change that was computed from factors.
     pub(crate) fn hold(&mut self, bytes: usize) {
         self.tally.device_bytes += bytes as u64;
     }
 
-    /// A factor in its own type if that is the model's, else in f32, as their products are.
+    /// Reads a factor. It keeps its type if that is the model's; otherwise it becomes f32, like the product of the factors.
     fn read_factor(&mut self, factor: &Factor) -> Result<Array> {
         let Some(adapter) = &mut self.adapter else {
             return Err(Error::Array("a factor needs its adapter".into()));

@@ -1,11 +1,11 @@
-//! Tensor names of a model without its head. transformers saves such a model, for example an embedding model, without the first part of its
-//! tensors' names. Invariant: pure.
+//! Tensor names of a model without its head. transformers saves such a model, for example an embedding model, without the common prefix of
+//! its tensor names. Invariant: pure.
 
 use std::collections::BTreeMap;
 
 use super::checkpoint::Entry;
 
-/// Tensors that only such files have, and the missing part of their names.
+/// Tensors that only such files contain, and the prefix that their names lack.
 const TELLS: [(&str, &str); 6] = [
     ("embed_tokens.weight", "model."),
     ("tok_embeddings.weight", "model."),
@@ -15,13 +15,13 @@ const TELLS: [(&str, &str); 6] = [
     ("language_model.embed_tokens.weight", "model."),
 ];
 
-/// First parts of names that are complete.
+/// First components of names that lack no prefix.
 const COMPLETE: [&str; 3] = ["lm_head", "output", "mtp"];
 
 /// The name of the text model within a larger model.
 const TEXT: &str = "language_model.";
 
-/// Returns the missing first part of these tensors' names, and a test for names that lack it.
+/// Returns the prefix that these tensors' names lack, and a test for names that lack it.
 pub(super) fn missing_prefix(
     entries: &BTreeMap<String, Entry>,
 ) -> Option<(&'static str, impl Fn(&str) -> bool + use<>)> {

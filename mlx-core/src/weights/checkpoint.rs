@@ -1,4 +1,4 @@
-//! The safetensors files of a folder: their tensors and where the bytes are. Every header is validated before it is used.
+//! The safetensors files of a folder: their tensors and the location of the data. Every header is validated before it is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::source::{self, BlockHash, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
 
-/// The largest header that is read (the format's own limit is 100 MB).
+/// The maximum header length (the format's own limit is 100 MB).
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 
 /// Bytes of two tensors that are compared at a time.
@@ -30,26 +30,26 @@ pub(crate) struct Entry {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
     start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: usize,
-    /// Which bytes of a larger tensor they are, if they do not follow one another in the file.
+    /// The selection of a larger tensor's bytes, if they are not contiguous in the file.
     cut: Option<Cut>,
 }
 
 impl Entry {
-    /// Some of its bytes. It was not cut.
+    /// Returns a range of its bytes. The tensor must not be cut.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
         Self { start: self.start + range.start as u64, length: range.len(), ..self.clone() }
     }
 
-    /// A part of it, of this shape.
+    /// Returns a slice of the tensor with this shape.
     pub(super) fn cut(&self, shape: Vec<usize>, cut: Cut) -> Self {
         let elements: usize = self.shape.iter().product();
         let length = self.length / elements * shape.iter().product::<usize>();
         Self { shape, length, cut: Some(cut), ..self.clone() }
     }
 
-    /// Whether it is a part of a larger tensor.
+    /// Returns true if it is a slice of a larger tensor.
     pub(super) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
@@ -60,14 +60,14 @@ impl Entry {
 pub(crate) struct Checkpoint {
     shards: Vec<Arc<TensorFile>>,
     entries: BTreeMap<String, Entry>,
-    /// The index, if there is one.
+    /// The index file, if there is one.
     index: Option<Index>,
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names or that are numbered. Reads headers only.
+    /// Opens `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`. Reads headers only.
     ///
-    /// The headers determine the file of each tensor. The index may name missing tensors if the model does not need them.
+    /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let (paths, index) = shard_paths(folder)?;
         let mut checkpoint = Self { index, ..Self::default() };
@@ -77,15 +77,14 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Opens a single file, whatever its name.
+    /// Opens a single file with any name.
     pub(crate) fn open_file(path: PathBuf) -> Result<Self> {
         let mut checkpoint = Self::default();
         checkpoint.add_shard(path)?;
         Ok(checkpoint)
     }
 
-    /// Puts the tensors of `other` in place of those of the same names, which must have their shapes and kinds of numbers. Returns the
-    /// names.
+    /// Replaces tensors by those of `other`, which must have the same names, shapes and kinds of numbers. Returns the names.
     pub(crate) fn overlay(&mut self, other: &mut Self) -> Result<BTreeSet<String>> {
         let is_float = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
         let names = other.entries.keys().cloned().collect();
@@ -101,7 +100,7 @@ impl Checkpoint {
                     |old| format!("has it with shape {:?} and type {:?}", old.shape, old.dtype),
                 );
                 let message = format!(
-                    "tensor {name} has shape {:?} and type {:?}, and the model that it is to be put into {there}",
+                    "tensor {name} has shape {:?} and type {:?}, but the model {there}",
                     entry.shape, entry.dtype
                 );
                 return Err(other.error(entry, message));
@@ -115,17 +114,17 @@ impl Checkpoint {
         Ok(names)
     }
 
-    /// Whether the tensor `name` has not been taken yet.
+    /// Returns true if the tensor `name` has not been taken yet.
     pub(super) fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
 
-    /// Returns true if the index names the tensor `name`, which may be in no shard.
+    /// Returns true if the index lists the tensor `name`. No shard may contain it.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.index.as_ref().is_some_and(|index| index.weight_map.contains_key(name))
     }
 
-    /// Drops the tensors that are in the shards and not in the index.
+    /// Drops the tensors that the index does not list.
     pub(super) fn skip_unnamed(&mut self) {
         if let Some(index) = &self.index {
             self.entries.retain(|name, _| index.weight_map.contains_key(name));
@@ -156,19 +155,19 @@ impl Checkpoint {
         Ok(entry)
     }
 
-    /// Returns the error about a tensor that no shard has.
+    /// Returns the error about a tensor that no shard contains.
     fn missing(&self, name: &str, shape: &[usize]) -> Error {
         let named = self.index.as_ref().and_then(|index| index.weight_map.get(name));
         let hint = named.map_or_else(String::new, |file| format!("; the index names {file}"));
         Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}{hint}"))
     }
 
-    /// Puts an entry in place of one of the same name.
+    /// Replaces the entry `name`.
     pub(super) fn replace(&mut self, name: &str, entry: Entry) {
         self.entries.insert(name.to_owned(), entry);
     }
 
-    /// Puts `prefix` before the names that satisfy `lacks`, in the index, too.
+    /// Puts `prefix` before the names that satisfy `lacks`, in the index too.
     pub(super) fn add_prefix(&mut self, prefix: &str, lacks: impl Fn(&str) -> bool) {
         let full = |name: String| if lacks(&name) { format!("{prefix}{name}") } else { name };
         let entries = std::mem::take(&mut self.entries).into_iter();
@@ -179,17 +178,17 @@ impl Checkpoint {
         }
     }
 
-    /// Renames a tensor if it is there.
+    /// Renames a tensor, if present.
     pub(super) fn rename_tensor(&mut self, name: &str, other: &str) {
         if let Some(entry) = self.entries.remove(name) {
             self.entries.insert(other.to_owned(), entry);
         }
     }
 
-    /// The numbers of a tensor of floats, words or bytes, in the file's type, and the hashes of its blocks.
+    /// Reads a tensor of floats, words or bytes in the file's type. Also returns the hashes of its blocks.
     ///
-    /// Several tensors of one type, which are alike but for their rows, give one array: the rows of each after those of the one before; of
-    /// stacks, in each matrix.
+    /// Several tensors that differ only in their rows become one array: the rows of each follow those of the previous one, within each matrix
+    /// of a stack.
     pub(crate) fn array(&self, entries: &[Entry]) -> Result<(Array, Vec<BlockHash>)> {
         let Some((first, others)) = entries.split_first() else {
             return Err(Error::Array("an array needs a tensor".into()));
@@ -223,14 +222,14 @@ impl Checkpoint {
         Source { file: Arc::clone(&self.shards[file]), start, length, cut: cut.clone() }
     }
 
-    /// A range of the bytes of a tensor that was not cut.
+    /// Reads a range of the bytes of a tensor that is not cut.
     pub(crate) fn read_part(&self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
         self.shards[entry.file].read_at(entry.start + range.start as u64, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Whether two tensors are equal byte for byte; false if one of them was taken.
+    /// Returns true if two tensors are equal byte for byte; false if one of them was taken.
     pub(super) fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
         let (Some(one), Some(other)) = (self.entries.get(one).cloned(), self.entries.get(other).cloned())
         else {
@@ -248,7 +247,7 @@ impl Checkpoint {
         Ok(true)
     }
 
-    /// An error about a tensor that names its file.
+    /// Returns an error about a tensor that names its file.
     pub(crate) fn error(&self, entry: &Entry, message: String) -> Error {
         Error::file(&self.shards[entry.file].path, message)
     }
@@ -345,7 +344,7 @@ mod tests {
         let rows = |first: u8, count: u8| first..first + 3 * count;
         let whole = [rows(0, 4), rows(100, 2), rows(12, 4), rows(106, 2)].into_iter().flatten().collect();
         assert_eq!(joined(&[gate.clone(), up.clone()]), (vec![2, 6, 3], whole));
-        // The same of a machine that has the second half of the rows.
+        // The second half of the rows, for one of two machines.
         let half = |entry: &Entry| {
             let places = Places { of: 2, ranges: vec![1..2; 1] };
             let (shape, cut) = Cut::at(&entry.shape, entry.length, 2, &places).expect("its rows are even");

@@ -1,33 +1,33 @@
-//! A part of a tensor: the same places along one of its axes, wherever they lie in the file.
+//! A slice of a tensor: selected positions along one axis, wherever their bytes are in the file.
 
 use std::ops::Range;
 
-/// Pieces that are shorter than a page of a disk are read with what lies between them, which the disk reads in any case.
+/// Pieces shorter than a disk page are read together with the bytes between them, which the disk reads anyway.
 const PAGE: usize = 4 << 10;
 
-/// How much of that is read at once.
+/// Bytes of such a read.
 const AT_ONCE: usize = 1 << 20;
 
-/// Some places along an axis: ranges of it, rising, if it were `of` long.
+/// Positions along an axis: ascending ranges in units of 1/`of` of its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Divides the length that the axis has.
+    /// The number of units; divides the length of the axis.
     pub(crate) of: usize,
     pub(crate) ranges: Vec<Range<usize>>,
 }
 
-/// What belongs to a part, in each of the equal runs of bytes that a tensor consists of.
+/// The selected bytes in each of the equal runs that a tensor consists of.
 #[derive(Debug, Clone)]
 pub(super) struct Cut {
     /// Bytes of a run.
     run: usize,
-    /// Places in each run; rising.
+    /// Ascending byte ranges within each run.
     pieces: Vec<Range<usize>>,
 }
 
 impl Cut {
-    /// Of a tensor of this shape and so many bytes: the shape of what it has at some places of an axis, counted from 1 for the last one, and
-    /// which bytes those are. `None` if the axis does not consist of such places.
+    /// Selects positions of an axis of a tensor with this shape and byte length. Axes count from 1 for the last one. Returns the shape of
+    /// the slice and its bytes; `None` if `of` does not divide the axis.
     pub(super) fn at(
         shape: &[usize],
         bytes: usize,
@@ -47,18 +47,18 @@ impl Cut {
         Some((shape, Self { run: places.of * inner, pieces }))
     }
 
-    /// The bytes in the file among which so many bytes of pieces lie; `None` unless they are those of whole runs.
+    /// The bytes in the file that `bytes` bytes of pieces span; `None` unless they are whole runs.
     pub(super) fn in_file(&self, bytes: usize) -> Option<usize> {
         let of_run = self.of_run();
         bytes.is_multiple_of(of_run).then(|| bytes / of_run * self.run)
     }
 
-    /// Bytes of the pieces of a run.
+    /// Bytes of the pieces in one run.
     fn of_run(&self) -> usize {
         self.pieces.iter().map(Range::len).sum()
     }
 
-    /// Reads the pieces of all runs, one behind the other, into `bytes`. `read` reads from a place of the whole tensor.
+    /// Reads the pieces of all runs into `bytes`, one after the other. `read` reads at an offset of the whole tensor.
     pub(super) fn read<E>(
         &self,
         bytes: &mut [u8],
@@ -98,7 +98,7 @@ impl Cut {
 mod tests {
     use super::*;
 
-    /// What a tensor of these numbers has at these places, and how many bytes were read for it.
+    /// Returns the slice of a tensor of these numbers, and the number of bytes read for it.
     fn found_at(
         numbers: &[u16],
         shape: &[usize],
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(at(&[4, 6], 2, 2, &[[1, 2]]), Some(((12..24).collect(), vec![2, 6])));
         let columns = vec![3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23];
         assert_eq!(at(&[4, 6], 1, 2, &[[1, 2]]), Some((columns, vec![4, 3])));
-        // Two blocks above each other, and three of which the first is twice as long.
+        // Two stacked blocks, and three of which the first is twice as long.
         assert_eq!(
             at(&[4, 6], 2, 4, &[[0, 1], [2, 3]]),
             Some(([0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17].into(), vec![2, 6]))
@@ -153,7 +153,7 @@ mod tests {
         let (of_rows, _, read) = found_at(&numbers, &[PAGE, 3], 1, 3, &[[2, 3]]).expect("it is even");
         assert_eq!(read, 6 * PAGE);
         assert!(of_rows.iter().enumerate().all(|(row, found)| *found == (3 * row + 2) as u16));
-        // More than is read at once.
+        // More than one read.
         let numbers: Vec<u16> = (0..2 * AT_ONCE).map(|number| (number % 65_521) as u16).collect();
         let (found, ..) = found_at(&numbers, &[AT_ONCE, 2], 1, 2, &[[1, 2]]).expect("it is even");
         assert!(found.iter().enumerate().all(|(row, found)| *found == ((2 * row + 1) % 65_521) as u16));

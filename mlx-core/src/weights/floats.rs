@@ -1,4 +1,4 @@
-//! How weights are held on the device: the float type, that of the checkpoint or a chosen one, and whether halves and packed ones stay so.
+//! The storage of weights on the device: their float type, and whether halves and packed weights keep their format.
 
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum FloatPolicy {
     /// The type of the checkpoint.
     #[serde(rename = "checkpoint")]
     Checkpoint,
-    /// 32 bits, but matrices of halves stay as they are in the files: products read them, and sum in 32 bits.
+    /// 32 bits, except that matrices of halves keep their type: products read them and accumulate in 32 bits.
     #[serde(rename = "mixed")]
     Mixed,
     /// 32 bits.
@@ -28,7 +28,7 @@ pub enum FloatPolicy {
 }
 
 impl FloatPolicy {
-    /// The checkpoint's type where the backend computes in it, else f32, with the checkpoint's matrices where it multiplies with them.
+    /// The checkpoint's type if the backend computes in it. Otherwise f32, or mixed if the backend multiplies with halves.
     pub fn of(backend: Backend) -> Self {
         match backend {
             Backend { keeps_floats: true, .. } => Self::Checkpoint,
@@ -37,7 +37,7 @@ impl FloatPolicy {
         }
     }
 
-    /// The chosen type; `None` for that of the checkpoint.
+    /// Returns the chosen type; `None` for that of the checkpoint.
     pub fn dtype(self) -> Option<Dtype> {
         match self {
             Self::Checkpoint => None,
@@ -52,49 +52,48 @@ impl_variant_names!(FloatPolicy, |name| format!(
     "{name:?} is not a float type; use f32, mixed, f16, bf16 or checkpoint"
 ));
 
-/// Parts of the names of stacks of experts.
+/// Parts of the names of expert stacks.
 const EXPERTS: [&str; 4] = [".experts.", ".switch_mlp.", ".input_linear.", ".output_linear."];
 
-/// A part of the name of the matrix that expands latents of keys and values, which is cut into those of heads at load.
+/// Part of the name of the matrix that expands latents to keys and values. Loading splits it by head.
 const LATENTS: &str = ".kv_b_proj.";
 
-/// How weights are held on the device.
+/// The storage of weights on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightPolicy {
     /// The float type.
     pub floats: FloatPolicy,
-    /// Whether quantized weights stay packed.
+    /// True if quantized weights stay packed.
     pub keep_packed: bool,
-    /// What the model computes with.
+    /// The backend that the model runs on.
     pub backend: Backend,
 }
 
 impl WeightPolicy {
-    /// The policy for `backend`, which may keep quantized weights packed; `keep_packed` does so in any case.
+    /// Returns the policy for `backend`. Quantized weights stay packed if the backend supports that or `keep_packed` forces it.
     pub fn new(backend: Backend, keep_packed: bool) -> Self {
         let keep_packed = keep_packed || backend.keeps_packed;
         Self { floats: FloatPolicy::of(backend), keep_packed, backend }
     }
 
-    /// The policy for the default device.
+    /// Returns the policy for the default device.
     pub fn for_device(keep_packed: bool) -> Result<Self> {
         Ok(Self::new(Backend::detect()?, keep_packed))
     }
 
-    /// The same policy with another float type, if one is given.
+    /// Replaces the float type, if one is given.
     #[must_use]
     pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
         Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 
-    /// Whether the quantized tensor of this name in the files stays packed.
+    /// Returns true if the quantized tensor with this name in the files stays packed.
     pub(super) fn keeps_packed(&self, name: &str) -> bool {
         self.keep_packed && !name.contains(LATENTS)
     }
 
-    /// Whether the tensor of this name in the files, type and shape stays as it is there although the model computes in another type:
-    /// matrices, and stacks of those of experts. The matrix of the latents of keys and values is multiplied in another way, and norms of heads
-    /// are no matrices of products.
+    /// Returns true if a tensor keeps its half type although the model computes in f32. This holds for matrices and stacks of expert
+    /// matrices. It excludes the matrix that expands latents, which is not used in a plain product, and stacked norms of heads.
     pub(super) fn keeps_half(&self, name: &str, dtype: Dtype, shape: &[usize]) -> bool {
         let is_of_products = match shape.len() {
             2 => name.ends_with(".weight") && !name.contains(LATENTS) && !name.ends_with("_norm.weight"),

@@ -1,4 +1,4 @@
-//! Takes matrices that are quantized in the files, as they are there.
+//! Takes matrices that are quantized in the files, without unpacking them.
 
 use safetensors::Dtype;
 
@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizedMatrix};
 
 impl Weights<'_> {
-    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed if it is to stay so. Those of several modules
-    /// that are [alike](Self::are_alike) give one: the rows of each after those of the one before.
+    /// Takes the matrix or stack `{module}.weight`, `[..., output, input]`, packed if the policy says so. Several modules that are
+    /// [alike](Self::are_alike) become one matrix: the rows of each follow those of the previous one.
     pub(crate) fn take_modules(&mut self, modules: &[Named]) -> Result<Taken> {
         if let Some(packed) = self.take_quantized(modules)? {
             return Ok(Taken::Packed(packed));
@@ -19,7 +19,7 @@ impl Weights<'_> {
         self.take_matrix(&tensors).map(Taken::Dense)
     }
 
-    /// The same if they are quantized in the files and the policy keeps them packed.
+    /// Like `take_modules`, but `None` unless the modules are quantized in the files and the policy keeps them packed.
     pub fn take_quantized(&mut self, modules: &[Named]) -> Result<Option<QuantizedMatrix>> {
         let names = modules.iter().map(|(module, _)| self.in_files(&format!("{module}.weight")));
         let names: Vec<String> = names.collect();
@@ -32,8 +32,8 @@ impl Weights<'_> {
         Ok(Some(packed))
     }
 
-    /// Takes a stack of matrices `[experts, output, input]` in the mxfp4 format that gpt-oss was published in: `{name}_blocks`,
-    /// `[experts, output, groups, 16]`, with two numbers a byte, and `{name}_scales`, `[experts, output, groups]`.
+    /// Takes a stack of matrices `[experts, output, input]` in the mxfp4 format of gpt-oss: `{name}_blocks`,
+    /// `[experts, output, groups, 16]`, with two numbers per byte, and `{name}_scales`, `[experts, output, groups]`.
     pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<QuantizedMatrix> {
         let scheme = QuantScheme::MXFP4;
         let [experts, outputs, inputs] = shape;
@@ -55,17 +55,17 @@ impl Weights<'_> {
         Ok(packed)
     }
 
-    /// Whether quantized weights stay packed.
+    /// Returns true if quantized weights stay packed.
     pub fn keeps_packed(&self) -> bool {
         self.policy.keep_packed
     }
 
-    /// Whether there are quantized weights that stay packed.
+    /// Returns true if quantized weights remain that stay packed.
     pub(crate) fn has_packed(&self) -> bool {
         self.policy.keep_packed && self.names().any(|name| name.ends_with("scales"))
     }
 
-    /// Takes the words, scales and biases of modules, by their names in the files, each a matrix or stack of matrices.
+    /// Takes the words, scales and biases of modules by their names in the files. Each is a matrix or a stack of matrices.
     pub(super) fn take_packed(&mut self, modules: &[Named], scheme: QuantScheme) -> Result<QuantizedMatrix> {
         let mut parts: [Vec<Wanted>; 3] = Default::default();
         for (module, shape) in modules {

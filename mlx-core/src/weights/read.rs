@@ -1,4 +1,4 @@
-//! Takes tensors from the files as arrays: one, or several that are alike as one.
+//! Takes tensors from the files as arrays; several alike tensors can become one array.
 
 use mlx_rs::{Array, Dtype};
 use safetensors::Dtype as FileDtype;
@@ -10,21 +10,21 @@ use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantScheme;
 
-/// How the matrix of a module is held.
+/// The storage format of a module's matrix.
 #[derive(PartialEq)]
 struct Form {
     scheme: Option<QuantScheme>,
-    /// The types of its weight, scales and biases in the files, of those that are there.
+    /// The types of its weight, scales and biases in the files; `None` for a missing tensor.
     in_files: [Option<FileDtype>; 3],
     stays_half: bool,
     is_wide: bool,
 }
 
 impl Weights<'_> {
-    /// Whether the matrices of modules can be taken as one.
+    /// Returns true if the matrices of two modules can be taken as one.
     pub(crate) fn are_alike(&self, one: &str, other: &str) -> bool {
         let form = self.form(one);
-        // Joined in f32, numbers that become halves would take more memory than the halves joined afterwards.
+        // Joining in f32 before the conversion to halves would take more memory than joining the halves.
         let narrows = form.in_files[0] == Some(FileDtype::F32) && self.dtype != Dtype::Float32;
         !narrows && form == self.form(other)
     }
@@ -42,14 +42,14 @@ impl Weights<'_> {
         }
     }
 
-    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A quantized matrix, or a stack of
-    /// them `[..., output, input]`, is dequantized.
+    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. Dequantizes a quantized matrix or stack
+    /// `[..., output, input]`.
     pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
         self.take_dense(&[(name, shape)], false)
     }
 
-    /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
-    /// Several, of modules that are alike, give one: the rows of each after those of the one before.
+    /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Tensors of several
+    /// alike modules become one: the rows of each follow those of the previous one.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }
@@ -75,7 +75,7 @@ impl Weights<'_> {
         packed.dequantize(self.dtype)
     }
 
-    /// Takes tensors of floats, by their names in the files.
+    /// Takes float tensors by their names in the files.
     fn take_plain(&mut self, tensors: Vec<(String, &[usize])>, is_matrix: bool) -> Result<Array> {
         let first = tensors.first().and_then(|(name, _)| Some((name, self.checkpoint.entries().get(name)?)));
         let keeps =
@@ -89,9 +89,9 @@ impl Weights<'_> {
         self.take_floats(tensors.into_iter().map(wanted).collect(), as_in_files)
     }
 
-    /// Takes floats of one type as one array, of that type or of the device's.
+    /// Takes floats of one type as one array, in that type or the device's.
     pub(super) fn take_floats(&mut self, wanted: Vec<Wanted>, as_in_files: bool) -> Result<Array> {
-        // Check the type before the shape, because the shape of packed words is wrong, too.
+        // The shape of packed words is wrong too, so check the type first.
         for Wanted { name, .. } in &wanted {
             if let Some(entry) = self.checkpoint.entries().get(name)
                 && entry.dtype == FileDtype::U32
@@ -125,7 +125,7 @@ impl Weights<'_> {
         self.take_entries(wanted, |found| (found != expected).then(|| format!("{reason} needs {expected:?}")))
     }
 
-    /// Takes tensors as one array, in the type of the files; `fault` says what is wrong with a type.
+    /// Takes tensors as one array in the type of the files. `fault` describes an unsupported type.
     fn take_entries(
         &mut self,
         wanted: Vec<Wanted>,
@@ -146,7 +146,7 @@ impl Weights<'_> {
         Ok(array)
     }
 
-    /// Counts what was taken, which has so many bytes on the device.
+    /// Counts taken tensors, which have `bytes` bytes on the device.
     pub(super) fn count(&mut self, taken: &[Named], bytes: usize) {
         self.tally.parameters +=
             taken.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>();
@@ -154,7 +154,7 @@ impl Weights<'_> {
         (self.progress)(self.read, self.tally.file_bytes);
     }
 
-    /// Whether the tensor of this name in the files is held in f32 whatever the others are.
+    /// Returns true if the tensor with this name in the files is always stored in f32.
     fn is_wide(&self, name: &str) -> bool {
         self.wide.iter().any(|end| name.ends_with(end))
     }

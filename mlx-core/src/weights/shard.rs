@@ -1,4 +1,4 @@
-//! This machine's place among several that each have a part of every layer, and how they add up what they computed.
+//! This machine's rank in tensor parallelism, and the all-reduce over partial results.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::error::Result;
 
 /// Sums partial results over all machines.
 pub(crate) trait AllReduce: Send + Sync {
-    /// Returns the sum of the partial results of all machines in the order of their ranks, floats of this type.
+    /// Returns the sum of all machines' partial results in rank order. They are floats of this type.
     fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>>;
 }
 
-/// This machine's place.
+/// This machine's rank in tensor parallelism.
 #[derive(Clone)]
 pub(crate) struct Shard {
     pub(crate) rank: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// The sum of what all machines have in place of `part`. This machine waits for the others.
+    /// Returns the sum of all machines' terms, of which `part` is this machine's. Blocks until the others have sent theirs.
     pub(crate) fn sum(&self, part: &Array) -> Result<Array> {
         let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
         let (dtype, bytes) = array::to_bytes(part)?;

@@ -1,4 +1,4 @@
-//! Weights for one of several machines, each of which has a part of every layer.
+//! Tensor parallelism: the weights of one of several machines, which has a slice of every layer.
 
 use super::Weights;
 use super::cut::{Cut, Places};
@@ -6,18 +6,18 @@ use super::shard::Shard;
 use crate::error::{Error, Result};
 
 impl Weights<'_> {
-    /// The same weights for one of several machines, whose tensors were or will be [cut](Self::cut).
+    /// Sets this machine's rank. The tensors are [cut](Self::cut) before or after.
     pub(crate) fn sharded(mut self, shard: Shard) -> Self {
         self.shard = Some(shard);
         self
     }
 
-    /// This machine's place, if others have parts of the same layers.
+    /// This machine's rank, if the model is tensor parallel.
     pub(crate) fn shard(&self) -> Option<&Shard> {
         self.shard.as_ref()
     }
 
-    /// Leaves of the tensor `name`, if it is there, what it has at these places of an axis, counted from 1 for the last one.
+    /// Reduces the tensor `name`, if present, to these positions of an axis. Axes count from 1 for the last one.
     pub(crate) fn cut(&mut self, name: &str, axis: usize, places: &Places) -> Result<()> {
         let name = self.in_files(name);
         let Some(entry) = self.checkpoint.entries().get(&name).filter(|entry| !entry.is_cut()) else {
@@ -27,7 +27,7 @@ impl Weights<'_> {
             let count = entry.shape.iter().rev().nth(axis - 1).copied().unwrap_or(0);
             let what = if name.ends_with("scales") { "groups of packed numbers" } else { "numbers" };
             let message = format!(
-                "cannot be tensor: {name} has {count} {what}, which the machines cannot share out evenly; use pipeline, or another number of machines"
+                "cannot be tensor: {name} has {count} {what}, which do not divide evenly among the machines; use pipeline or another number of machines"
             );
             return Err(Error::option("parallel", message));
         };
@@ -36,13 +36,13 @@ impl Weights<'_> {
         Ok(())
     }
 
-    /// Renames the tensor `name`, if it is there, to `other`.
+    /// Renames the tensor `name`, if present, to `other`.
     pub(crate) fn rename_tensor(&mut self, name: &str, other: &str) {
         let (name, other) = (self.in_files(name), self.in_files(other));
         self.checkpoint.rename_tensor(&name, &other);
     }
 
-    /// Counts the bytes in the files again, after tensors were dropped or cut.
+    /// Recomputes the bytes in the files after tensors were dropped or cut.
     pub(crate) fn recount(&mut self) {
         self.tally.file_bytes = self.checkpoint.entries().values().map(|entry| entry.length as u64).sum();
     }

@@ -1,21 +1,20 @@
-//! What models that differ by their adapters have in common: parts that were loaded once.
+//! Modules that models with different adapters share, so that they load once.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// The parts of a model without an adapter, by their names, for models that adapt it. Arrays are handles, so that a clone of a part
-/// holds no numbers of its own.
+/// The loaded modules of a base model by name, for models that adapt it. Arrays are handles, so a clone of a module shares its data.
 #[derive(Default)]
 pub(crate) struct Shared(RefCell<BTreeMap<String, Box<dyn Any>>>);
 
 impl Shared {
-    /// A clone of the part that was put under this name.
+    /// Returns a clone of the module stored under this name.
     pub(super) fn get<T: Clone + 'static>(&self, name: &str) -> Option<T> {
         self.0.borrow().get(name)?.downcast_ref::<T>().cloned()
     }
 
-    /// Keeps a clone of a part.
+    /// Stores a clone of a module.
     pub(super) fn put<T: Clone + 'static>(&self, name: &str, part: &T) {
         self.0.borrow_mut().insert(name.to_owned(), Box::new(part.clone()));
     }

@@ -1,4 +1,4 @@
-//! Where the bytes of tensors are, and how an array gets them: from the files straight to where it has its numbers, by several threads.
+//! The location of tensor data, and reading it from the files directly into an array's buffer with several threads.
 
 use std::fs::File;
 use std::mem;
@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::cut::Cut;
 use crate::error::{Error, Result};
 
-/// Bytes that a thread reads at a time, and that have a hash of their own.
+/// Bytes that a thread reads at a time. Each block has its own hash.
 const BLOCK: usize = 4 << 20;
 
-/// The most threads that read: so many keep a disk busy.
+/// The maximum number of reader threads; enough to keep a disk busy.
 const READERS: usize = 4;
 
 /// The hash of a block.
@@ -38,15 +38,15 @@ impl TensorFile {
     }
 }
 
-/// Bytes of a file.
+/// A range of bytes in a file.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) file: Arc<TensorFile>,
-    /// Where they begin.
+    /// Offset of the first byte.
     pub(super) start: u64,
-    /// How many they are.
+    /// Length in bytes.
     pub(super) length: usize,
-    /// Which bytes they are, if they do not follow one another.
+    /// The selected bytes, if they are not contiguous.
     pub(super) cut: Option<Cut>,
 }
 
@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// So many equal parts of it; `None` if it cannot be divided so.
+    /// Splits it into `count` equal parts; `None` if it cannot be divided evenly.
     pub(super) fn parts(self, count: usize) -> Option<Vec<Self>> {
         let length = self.length.checked_div(count)?;
         let in_file = self.cut.as_ref().map_or(Some(length), |cut| cut.in_file(length))? as u64;
@@ -72,7 +72,7 @@ impl Source {
         Some((0..count as u64).map(part).collect())
     }
 
-    /// What is read at a time.
+    /// Splits it into the blocks that are read at a time.
     fn blocks(self) -> Vec<Self> {
         if self.cut.is_some() {
             return vec![self];
@@ -87,14 +87,14 @@ impl Source {
     }
 }
 
-/// Reads sources one behind the other. Returns the hashes of their blocks in this order.
+/// Reads sources one after the other into `bytes`. Returns the hashes of their blocks in this order.
 pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHash>> {
     let blocks: Vec<Source> = sources.into_iter().flat_map(Source::blocks).collect();
     let mut hashes = vec![BlockHash::default(); blocks.len()];
     let threads = if blocks.len() < 2 { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
     let threads = threads.min(READERS).min(blocks.len());
     let other_size =
-        || Error::Array("tensors have another size than the array that they are read into".into());
+        || Error::Array("the size of the tensors differs from that of the array they are read into".into());
     let mut rest = bytes;
     let mut targets = Vec::with_capacity(blocks.len());
     for (block, hash) in blocks.iter().zip(&mut hashes) {
@@ -116,7 +116,7 @@ pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHa
         }
     };
     thread::scope(|scope| {
-        // What cannot have a thread of its own is read by the others.
+        // If a thread cannot be spawned, the others read its blocks.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, read).ok();
         let others: Vec<_> = (1..threads).filter_map(spawn).collect();
         let own = read();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::weights::cut::Places;
 
-    /// A file of these bytes.
+    /// Creates a file with these bytes.
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Arc<TensorFile>) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("weights.safetensors");
@@ -157,7 +157,7 @@ mod tests {
         let [first, second] = [&expected[..BLOCK], &expected[BLOCK..2 * BLOCK]].map(hash_of);
         let last = [&bytes[2 * BLOCK + 5..2 * BLOCK + 6], &bytes[..7], &bytes[3..BLOCK + 3]].map(hash_of);
         assert_eq!(hashes, [first, second, last[0], last[1], last[2]]);
-        // There is no room for the last byte.
+        // The buffer is one byte too short.
         let short = found.len() - 1;
         assert!(read(sources(), &mut found[..short]).is_err());
         found.push(0);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_cut_source_has_equal_parts_too() {
-        // Two matrices of four rows of three bytes, of which rows 1 and 2 are left.
+        // Two matrices of four rows of three bytes; rows 1 and 2 are selected.
         let bytes: Vec<u8> = (0..24).collect();
         let (_folder, file) = file(&bytes);
         let places = Places { of: 4, ranges: vec![1..3; 1] };

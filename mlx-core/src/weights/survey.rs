@@ -1,4 +1,4 @@
-//! Totals of the weights of a folder, from the headers of its files alone.
+//! Totals of the weights of a folder, from the headers of its files.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// An empty tally for the files of `checkpoint`, whose floats are cast as `policy` says.
+    /// Creates an empty tally for the files of `checkpoint`, with the float type of `policy`.
     pub(super) fn new(checkpoint: &Checkpoint, policy: FloatPolicy) -> Self {
         let bytes_of = |dtype| -> usize {
             let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
@@ -56,7 +56,7 @@ impl Tally {
         if self.dtype == Dtype::F32 { 4 } else { 2 }
     }
 
-    /// Logs when weights take more memory than in the files because of an option, and which one changes that.
+    /// Logs when weights take more memory than in the files because of an option, and names that option.
     pub(super) fn log(&self, policy: WeightPolicy) {
         let (files, memory) = (size(self.file_bytes), size(self.device_bytes));
         if self.unpacked_bytes > 0 && !policy.keep_packed {
@@ -64,7 +64,7 @@ impl Tally {
                 files,
                 packed = size(self.unpacked_bytes),
                 memory,
-                "quantized weights are dequantized, as dtype f32 says; keep_quantized keeps them packed"
+                "quantized weights are dequantized because dtype is f32; keep_quantized keeps them packed"
             );
         } else if self.device_bytes > self.file_bytes
             && policy.floats == FloatPolicy::F32
@@ -73,7 +73,7 @@ impl Tally {
             tracing::info!(
                 files,
                 memory,
-                "weights take more memory than in the files; dtype mixed leaves matrices as they are there"
+                "weights take more memory than in the files; dtype mixed keeps matrices in their file type"
             );
         }
     }
@@ -95,7 +95,7 @@ pub struct Kind {
 /// Weights by their format in the files: a float type or a quantization scheme.
 pub type Kinds = BTreeMap<String, Kind>;
 
-/// Adds the remaining tensors of `checkpoint` to an empty `tally`. Those whose names have one of the ends in `wide` are held in f32.
+/// Adds the remaining tensors of `checkpoint` to an empty `tally`. Tensors whose names end with one of `wide` are stored in f32.
 pub(super) fn survey(
     checkpoint: &Checkpoint,
     quantization: &QuantizationConfig,
@@ -126,7 +126,7 @@ pub(super) fn survey(
     (tally, kinds)
 }
 
-/// The quantization scheme of a tensor, if any, and its contribution, where floats take `float` bytes.
+/// Returns the quantization scheme of a tensor, if any, and its contribution. A float takes `float` bytes.
 pub(super) fn of_tensor(
     checkpoint: &Checkpoint,
     quantization: &QuantizationConfig,
@@ -140,13 +140,13 @@ pub(super) fn of_tensor(
     (scheme, sizes(name, entry, part, scheme, policy, float))
 }
 
-/// The quantization scheme of the tensor `name`, if any, and which part of its matrix it is.
+/// Returns the quantization scheme of the tensor `name`, if any, and its role in the quantized matrix.
 fn scheme<'n>(
     checkpoint: &Checkpoint,
     quantization: &QuantizationConfig,
     name: &'n str,
 ) -> (Option<QuantScheme>, &'n str) {
-    // The format that gpt-oss was published in.
+    // The format of gpt-oss.
     for (end, other) in [("_blocks", "_scales"), ("_scales", "_blocks")] {
         if let Some(module) = name.strip_suffix(end)
             && checkpoint.has(&format!("{module}{other}"))
@@ -159,7 +159,7 @@ fn scheme<'n>(
     (scheme.filter(|_| ["weight", "scales", "biases"].contains(&part)), part)
 }
 
-/// The contribution of one tensor.
+/// Returns the contribution of one tensor.
 fn sizes(
     name: &str,
     entry: &Entry,
@@ -180,7 +180,7 @@ fn sizes(
         let device_bytes = if policy.keeps_packed(name) { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
-    // The elements of blocks are bytes, those of other quantized weights are words.
+    // An element of blocks is a byte; an element of other quantized weights is a word.
     let bits = if part == "blocks" { 8 } else { 32 };
     let parameters = elements * bits / scheme.bits as u64;
     let device_bytes = if policy.keeps_packed(name) { file_bytes } else { parameters * float };

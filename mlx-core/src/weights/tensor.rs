@@ -1,13 +1,13 @@
-//! What is asked for and taken: tensors by name and shape, and matrices.
+//! Requests for tensors by name and shape, and the matrices they yield.
 
 use mlx_rs::Array;
 
 use crate::quantization::QuantizedMatrix;
 
-/// A tensor or a module by its name, and the shape of the tensor, or of the module's matrix, before packing.
+/// A tensor's name and shape, or a module's name and the shape of its matrix before packing.
 pub(crate) type Named<'n> = (&'n str, &'n [usize]);
 
-/// A tensor by its name in the files, the shape that it must have, and what says so.
+/// A tensor by its name in the files, the shape it must have, and the source of that shape for error messages.
 pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
@@ -16,8 +16,8 @@ pub(super) struct Wanted {
 
 /// A matrix `[output, input]`, or a stack of them.
 pub(crate) enum Taken {
-    /// Floats.
+    /// A matrix of floats.
     Dense(Array),
-    /// Some bits for each number.
+    /// A quantized matrix.
     Packed(QuantizedMatrix),
 }
