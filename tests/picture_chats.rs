@@ -26,7 +26,7 @@ fn a_chat_with_pictures_outgrows_the_context() {
         // Nine pictures of 36 rows each, or five of 64, are more than the context holds.
         let least = if model.starts_with("gemma4") { 5 * 64 } else { 9 * 36 };
         let expected = format!(
-            "messages: have at least {least} tokens with nothing but the system prompt and the latest turn; 292 fit beside an answer"
+            "messages: have at least {least} tokens with only the system prompt and the latest turn; at most 292 leave space for an answer"
         );
         assert_eq!(refused, expected, "{model}");
         assert_eq!(session.messages().len(), 24, "nothing was added");

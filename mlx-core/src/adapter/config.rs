@@ -1,4 +1,4 @@
-//! `adapter_config.json`, in the form of mlx-lm or of PEFT.
+//! `adapter_config.json`, in the format of mlx-lm or PEFT.
 
 use std::path::Path;
 
@@ -6,22 +6,22 @@ use super::names::{canonical, in_layer};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// The file of both tools.
+/// The file name in both tools.
 pub(super) const FILE: &str = "adapter_config.json";
 
-/// What an adapter was trained as.
+/// The kind of training that produced an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdapterKind {
-    /// Low-rank changes.
+    /// Low-rank updates.
     Lora,
-    /// Low-rank changes of the direction of each output's weights, and magnitudes of their own.
+    /// Low-rank updates of the direction of each output's weights, with separate magnitudes.
     Dora,
     /// Whole tensors.
     Full,
 }
 
 impl AdapterKind {
-    /// mlx-lm's name.
+    /// The name in mlx-lm.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lora => "lora",
@@ -31,24 +31,24 @@ impl AdapterKind {
     }
 }
 
-/// What `adapter_config.json` says.
+/// The settings in `adapter_config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterConfig {
-    /// What was trained.
+    /// The kind of adapter.
     pub kind: AdapterKind,
-    /// The rank of changes; 0 if tensors are replaced.
+    /// The rank of updates; 0 for whole tensors.
     pub rank: usize,
-    /// The factor of changes.
+    /// The scale of updates.
     pub scale: f32,
-    /// Whether factors are `[output, input]`, as PEFT writes them.
+    /// True if factors are `[output, input]`, as in PEFT.
     pub(super) is_transposed: bool,
-    /// How many of the last layers have changes; `None` for all.
+    /// The number of last layers with updates; `None` for all layers.
     num_layers: Option<usize>,
-    /// The modules that have changes; `None` for all.
+    /// The modules with updates; `None` for all.
     keys: Option<Vec<String>>,
 }
 
-/// Keys of PEFT that change what a model computes and are not supported, unless they are absent, false or empty.
+/// Keys of PEFT that change the result and are not supported, unless they are absent, false or empty.
 const UNSUPPORTED: [&str; 15] = [
     "alora_invocation_tokens",
     "alpha_pattern",
@@ -67,7 +67,7 @@ const UNSUPPORTED: [&str; 15] = [
     "velora_config",
 ];
 
-/// Ways of PEFT to begin with changes of the model itself, which the adapter does not hold.
+/// Initializations of PEFT that also change the base model. The adapter does not contain that change.
 const CHANGE_THE_MODEL: [&str; 5] = ["pissa", "olora", "corda", "loftq", "lora_ga"];
 
 impl AdapterConfig {
@@ -81,7 +81,7 @@ impl AdapterConfig {
         if fields.has("peft_type") { Self::of_peft(&fields) } else { Self::of_mlx_lm(&fields) }
     }
 
-    /// The file that the tensors are in.
+    /// The file name of the tensors.
     pub(super) fn weights_file(&self) -> &'static str {
         if self.is_transposed { "adapter_model.safetensors" } else { "adapters.safetensors" }
     }
@@ -150,9 +150,8 @@ impl AdapterConfig {
             return Err(fields.error(key, "is set, which is not supported; merge the adapter with PEFT"));
         }
         if let Some(bias) = fields.optional_text("bias")?.filter(|bias| *bias != "none") {
-            return Err(
-                fields.error("bias", format!("is {bias:?}; supported is none: changes have no biases"))
-            );
+            return Err(fields
+                .error("bias", format!("is {bias:?}; supported is none, because updates have no biases")));
         }
         let init = fields.get("init_lora_weights").and_then(serde_json::Value::as_str).unwrap_or_default();
         if CHANGE_THE_MODEL.iter().any(|way| init.starts_with(way)) {
@@ -175,7 +174,7 @@ impl AdapterConfig {
         })
     }
 
-    /// Why a module of this name has no place in a model with so many layers, or not by this config, if so.
+    /// Checks that a module belongs to a model with this many layers, and that this config allows it.
     pub(super) fn check_module(&self, module: &str, layers: usize) -> Result<(), String> {
         let is_key = |name: &str| self.keys.as_ref().is_some_and(|keys| keys.iter().any(|key| key == name));
         let first = layers.saturating_sub(self.num_layers.unwrap_or(layers));

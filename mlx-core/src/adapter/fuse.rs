@@ -1,4 +1,4 @@
-//! A matrix with the change of an adapter put into it, in the arithmetic of mlx-lm.
+//! Merges an adapter's update into a matrix, with the arithmetic of mlx-lm.
 
 use std::slice;
 
@@ -10,7 +10,7 @@ use crate::array::scalar_like;
 use crate::error::Result;
 
 impl Adapter {
-    /// A tensor in mlx-lm's layout, in the file's type.
+    /// Reads a tensor in mlx-lm's layout, in the file's type.
     pub(crate) fn array(&mut self, factor: &Factor) -> Result<Array> {
         let Factor { entry, transposed } = factor;
         let (array, hashes) = self.checkpoint.array(slice::from_ref(entry))?;
@@ -19,7 +19,7 @@ impl Adapter {
     }
 }
 
-/// The arrays of a change, in mlx-lm's layout.
+/// The arrays of an update, in mlx-lm's layout.
 pub(crate) struct Change {
     pub(crate) target: Target,
     pub(crate) first: Array,
@@ -30,7 +30,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// `weight`, `[.., output, input]` or a table of rows, with this change. It keeps its type unless magnitudes have a wider one.
+    /// Applies the update to `weight`, `[.., output, input]` or a table of rows. The type stays unless magnitudes have a wider one.
     pub(crate) fn fused(&self, weight: &Array) -> Result<Array> {
         let Self { first, second, .. } = self;
         let scaled =

@@ -2,22 +2,22 @@
 
 use std::borrow::Cow;
 
-/// The place of a tensor in the change of its module.
+/// The role of a tensor in the update of its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
-    /// The factor that the input meets first.
+    /// The factor that is applied to the input.
     First,
-    /// The factor that gives the output.
+    /// The factor that produces the output.
     Second,
     /// DoRA's magnitudes of the outputs.
     Magnitude,
 }
 
-/// What mlx-lm puts behind the name of a module.
+/// The suffixes of mlx-lm after the module name.
 const MLX_LM: [(&str, Part); 3] =
     [(".lora_a", Part::First), (".lora_b", Part::Second), (".m", Part::Magnitude)];
 
-/// What PEFT puts there.
+/// The suffixes of PEFT after the module name.
 const PEFT: [(&str, Part); 6] = [
     (".lora_A.weight", Part::First),
     (".lora_B.weight", Part::Second),
@@ -27,7 +27,7 @@ const PEFT: [(&str, Part); 6] = [
     (".lora_magnitude_vector.weight", Part::Magnitude),
 ];
 
-/// The canonical name of a tensor's module, and the tensor's place in its change.
+/// Returns the canonical name of a tensor's module, and the tensor's role in its update.
 pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, Part)> {
     let (name, ends) = if is_peft {
         (name.strip_prefix("base_model.model.")?, PEFT.as_slice())
@@ -38,8 +38,8 @@ pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, Part)> {
     found.map(|(module, part)| (canonical(module).into_owned(), part))
 }
 
-/// The name of a module without the part of a larger model that it is in: tools put that at different places. A model that was trained without its
-/// head lacks the first part of the name, so this adds it.
+/// Returns the name of a module without `language_model.`, which tools put at different positions. Adds the prefix `model.` if a model was
+/// trained without its head and lacks it.
 pub(super) fn canonical(module: &str) -> Cow<'_, str> {
     if module.starts_with("layers.") || module == "embed_tokens" {
         return format!("model.{module}").into();
@@ -48,7 +48,7 @@ pub(super) fn canonical(module: &str) -> Cow<'_, str> {
     format!("{}{}", &module[..at], &module[at + "language_model.".len()..]).into()
 }
 
-/// The number of the layer that a module is in, and its name there.
+/// Returns the layer index of a module, and its name within the layer.
 pub(super) fn in_layer(module: &str) -> Option<(usize, &str)> {
     let (_, rest) = module.split_once("layers.")?;
     let (number, name) = rest.split_once('.')?;

@@ -1,4 +1,4 @@
-//! Names and claims of adapters.
+//! Tests of tensor names and of the checks of adapter configs.
 
 use super::config::{AdapterConfig, AdapterKind};
 use super::names::{Part, canonical, in_layer, parse};

@@ -1,4 +1,4 @@
-//! The pictures of a conversation in the size that the model wants, and their places in its prompt.
+//! The pictures of a conversation in the size that the model needs, and their placeholder tokens in its prompt.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -12,31 +12,31 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::processor::Processor;
 
-/// Held while a picture is decoded, which takes far more memory than its file: hostile ones do not add up.
+/// Held while a picture is decoded, which takes far more memory than its file. So the memory for hostile pictures does not add up.
 static DECODING: Mutex<()> = Mutex::new(());
 
-/// Between two looks whether another picture is still decoded.
+/// The pause between two attempts to take the lock.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// Pictures as a model takes them.
+/// The pictures of a conversation, resized for the model.
 pub(super) struct Pictures<'a> {
     processor: &'a Processor,
-    /// By the hashes of those in the conversation: the latest ones, as many as the context holds.
+    /// Pixels by the hash of the picture: the latest pictures, as many as the context holds.
     resized: BTreeMap<[u8; 32], Pixels>,
-    /// Their rows, with the first that are too many.
+    /// Their rows, including those of the first picture that does not fit.
     rows: usize,
 }
 
-/// A prompt with the places of its pictures.
+/// A prompt with the placeholder tokens of its pictures.
 pub(super) enum Placed {
-    /// The tokens, with one for each row, and the pictures.
+    /// The tokens, with one per picture row, and the pictures.
     Whole(Vec<u32>, Vec<Pixels>),
-    /// Its pictures alone have so many rows or more: more than the context holds.
+    /// A lower bound of the rows of the pictures, if they exceed the context.
     AtLeast(usize),
 }
 
 impl<'a> Pictures<'a> {
-    /// Those of a conversation; `None` if it has none. `pause` is asked between two, and while another conversation's is decoded.
+    /// Resizes the pictures of a conversation; `None` if it has none. Calls `pause` between pictures, and while another picture is decoded.
     pub(super) fn of(engine: &'a Engine, messages: &[Message], pause: Pause) -> Result<Option<Self>> {
         let images: Vec<&Image> = messages.iter().flat_map(Message::images).collect();
         if images.is_empty() {
@@ -64,7 +64,8 @@ impl<'a> Pictures<'a> {
         let pixels = match self.resized.get(image.hash()) {
             Some(pixels) => pixels.clone(),
             None => self.resize(image, pause)?.map_err(|why| {
-                let message = format!("holds an image, number {} of all, that is refused: {why}", place + 1);
+                let message =
+                    format!("holds an invalid image, number {} in the conversation: {why}", place + 1);
                 Error::request("content", message)
             })?,
         };
@@ -73,13 +74,13 @@ impl<'a> Pictures<'a> {
         Ok(())
     }
 
-    /// The picture in the model's size, or what is wrong with it; an error if the client has left.
+    /// Resizes a picture. The inner error is a fault of the picture; the outer one comes from `pause`, if the client has disconnected.
     fn resize(&self, image: &Image, pause: Pause) -> Result<Result<Pixels, mlx_image::Error>> {
         let _one = turn(pause)?;
         Ok(self.processor.resized(image))
     }
 
-    /// The tokens of a prompt of some of the messages, with a place for each row of their pictures.
+    /// Returns the tokens of a prompt for some of the messages, with one token per row of their pictures.
     pub(super) fn placed(&self, tokens: Vec<u32>, messages: &[Message]) -> Result<Placed> {
         let images = messages.iter().flat_map(Message::images);
         let images: Option<Vec<Pixels>> =
@@ -94,7 +95,7 @@ impl<'a> Pictures<'a> {
     }
 }
 
-/// Waits until no picture is decoded. One whose client has left does not wait.
+/// Waits until no picture is decoded. Stops waiting if the client has disconnected.
 fn turn(pause: Pause) -> Result<MutexGuard<'static, ()>> {
     loop {
         match DECODING.try_lock() {

@@ -1,5 +1,5 @@
-//! The prompt of a conversation, and what happens to one that outgrows the model's context. Every front end renders its
-//! chats here.
+//! The prompt of a conversation, and the policies for a conversation that outgrows the model's context. Every front end renders its chats
+//! here.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -13,20 +13,20 @@ use super::turns::{COUNTED, Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// What happens to a conversation that outgrows the context.
+/// The policy for a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContextPolicy {
-    /// Drop the oldest turns, each as a whole; the rest is answered exactly.
+    /// Drops the oldest turns, each as a whole. The answer to the remaining conversation is exact.
     #[default]
     EvictTurns,
-    /// The same, and an answer may be longer than the context: then the system prompt and the latest tokens stay.
+    /// Like [`Self::EvictTurns`], but an answer may exceed the context; then the system prompt and the latest tokens stay.
     Slide,
-    /// Refuse a conversation that does not fit; an answer ends at the end of the context.
+    /// Rejects a conversation that does not fit, and ends an answer at the end of the context.
     Stop,
 }
 
 impl ContextPolicy {
-    /// All of them, the default first.
+    /// All policies, the default first.
     const ALL: [Self; 3] = [Self::EvictTurns, Self::Slide, Self::Stop];
 
     /// The name in flags and requests.
@@ -51,13 +51,13 @@ impl FromStr for ContextPolicy {
 /// The prompt of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChatPrompt {
-    /// The text that the template gives.
+    /// The output of the template.
     pub text: String,
-    /// Its tokens, with one for each row of a picture.
+    /// The tokens of the text, with one per picture row.
     pub tokens: Vec<u32>,
     /// The value for [`crate::engine::RequestOptions::images`].
     pub images: Vec<Pixels>,
-    /// The messages that the model does not see, by index.
+    /// The indices of the messages that were dropped.
     pub dropped: Range<usize>,
     /// The value for [`crate::engine::RequestOptions::n_keep`].
     pub n_keep: Option<usize>,
@@ -69,7 +69,7 @@ impl ChatPrompt {
     }
 }
 
-/// The prompt of a conversation under a policy; an answer may have `max_tokens`. `pause` is asked during the work.
+/// Returns the prompt of a conversation under a policy, with space for an answer of `max_tokens`. Calls `pause` during the work.
 pub fn chat_prompt_within(
     engine: &Engine,
     input: &TemplateInput,
@@ -100,17 +100,17 @@ pub fn chat_prompt_within(
     Ok(ChatPrompt { text, tokens, images, dropped: fitted.dropped, n_keep })
 }
 
-/// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.
+/// Returns the prompt of a conversation, even if it does not fit. Calls `pause` during the work.
 pub fn chat_prompt(engine: &Engine, input: &TemplateInput, pause: Pause) -> Result<ChatPrompt> {
     Prompts::new(engine, input, pause)?.whole(input).map(ChatPrompt::whole)
 }
 
-/// The tokens that stay free for an answer: `max_tokens`, by default a quarter of the context, and never more than half of it.
+/// Returns the tokens reserved for an answer: `max_tokens` or a quarter of the context, but at most half of the context.
 fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
     max_tokens.unwrap_or(context / 4).clamp(1, (context / 2).max(1))
 }
 
-/// Turns conversations into prompts, all of them within the limits of one request.
+/// Renders and tokenizes conversations, all of them within the limits of one request.
 struct Prompts<'a> {
     renderer: Renderer<'a>,
     tokenizer: &'a Tokenizer,
@@ -132,7 +132,7 @@ impl<'a> Prompts<'a> {
         Ok(Self { renderer, tokenizer: &folder.tokenizer, pictures, context: engine.spec().context_length })
     }
 
-    /// Whether it fits or not, but for pictures: more than the context holds are refused.
+    /// Returns the whole prompt, even if it does not fit. Fails only if the pictures exceed the context.
     fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { pause: self.renderer.pause, ..EncodeLimit::NONE };
@@ -155,7 +155,7 @@ impl<'a> Prompts<'a> {
         })
     }
 
-    /// The same, but a text that has more tokens than these is not tokenized to its end.
+    /// Like [`whole`](Self::whole), but stops tokenizing after this many tokens.
     fn within(&self, input: &TemplateInput, tokens: usize) -> Result<Counted> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { tokens, pause: self.renderer.pause };
@@ -166,7 +166,7 @@ impl<'a> Prompts<'a> {
     }
 }
 
-/// The number of first tokens that stay the same whatever follows the system prompt.
+/// Returns the number of leading tokens that do not depend on the messages after the system prompt.
 fn head_tokens(
     messages: &[Message],
     prompt: &[u32],

@@ -1,4 +1,4 @@
-//! A conversation: messages become requests, and answers become messages. Invariant: it keeps text, never tensors.
+//! A conversation: user messages become requests, and answers become messages. Invariant: it stores text, never tensors.
 
 mod answer;
 mod branch;
@@ -30,29 +30,29 @@ pub struct ChatSession {
     thinking: Thinking,
     /// The tools that the model may call.
     tools: Tools,
-    /// The messages that the model did not see in the latest request.
+    /// The indices of the messages dropped from the latest request.
     dropped: Range<usize>,
     /// The seed of the latest answer.
     seed: Option<u64>,
-    /// Whether the latest answer was broken off before its first word.
+    /// True if the latest answer was interrupted before its first word.
     is_unanswered: bool,
 }
 
-/// How full the context is.
+/// The usage of the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextFill {
-    /// Tokens of the conversation that the next request would have.
+    /// Tokens of the prompt of the next request.
     pub used: usize,
-    /// Tokens that the model's context holds.
+    /// The context length of the model.
     pub context: usize,
     /// Messages of the conversation.
     pub messages: usize,
-    /// Of these, the ones that the model would not see.
+    /// The number of messages that the next request would drop.
     pub dropped: usize,
 }
 
 impl ChatSession {
-    /// An empty conversation. A model without a chat template continues its text.
+    /// Creates an empty conversation. A model without a chat template continues its text.
     pub fn new(engine: Engine, options: RequestOptions) -> Self {
         Self {
             engine,
@@ -67,8 +67,8 @@ impl ChatSession {
         }
     }
 
-    /// Continues with another model, which must call the tools if there are any. If it cannot turn thinking
-    /// on and off as it was, it thinks by its own default.
+    /// Continues with another model, which must support the tools, if there are any. If it does not support the thinking mode, the mode
+    /// becomes [`Thinking::Auto`].
     pub fn change_model(&mut self, engine: Engine) -> Result<()> {
         calls::check(&engine, &self.tools, &self.options)?;
         if self.thinking.variables(template(&engine)?, &engine.folder().format).is_err() {
@@ -78,17 +78,17 @@ impl ChatSession {
         Ok(())
     }
 
-    /// The model.
+    /// The engine of the model.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// How answers are drawn and where they end.
+    /// The options of requests.
     pub fn options(&self) -> &RequestOptions {
         &self.options
     }
 
-    /// Sets the options, if the model accepts them.
+    /// Sets the options if the model supports them.
     pub fn set_options(&mut self, options: RequestOptions) -> Result<()> {
         self.engine.request(vec![0], &options)?;
         calls::check(&self.engine, &self.tools, &options)?;
@@ -96,12 +96,12 @@ impl ChatSession {
         Ok(())
     }
 
-    /// Whether the model is asked to think.
+    /// The thinking mode.
     pub fn thinking(&self) -> Thinking {
         self.thinking
     }
 
-    /// Asks the model to think or not to, if its template knows the difference.
+    /// Sets the thinking mode if the template supports it.
     pub fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
         thinking.variables(template(&self.engine)?, &self.engine.folder().format)?;
         self.thinking = thinking;
@@ -113,8 +113,8 @@ impl ChatSession {
         &self.tools
     }
 
-    /// Lets the model call these tools. A model whose template cannot is refused with the reason, and so is a strict tool that
-    /// cannot be enforced.
+    /// Sets the tools that the model may call. Fails with the reason if the template does not support tools, or a strict tool cannot be
+    /// enforced.
     pub fn set_tools(&mut self, tools: Tools) -> Result<()> {
         calls::check(&self.engine, &tools, &self.options)?;
         self.tools = tools;
@@ -139,23 +139,23 @@ impl ChatSession {
         Ok(())
     }
 
-    /// The seed of the latest answer: with it and the same messages the answer is the same again.
+    /// The seed of the latest answer. The same messages with this seed give the same answer.
     pub fn last_seed(&self) -> Option<u64> {
         self.seed
     }
 
-    /// The same conversation under another policy.
+    /// Sets the policy for a conversation that outgrows the context.
     #[must_use]
     pub fn with_policy(self, policy: ContextPolicy) -> Self {
         Self { policy, ..self }
     }
 
-    /// The messages that did not fit into the latest request, by index: the model did not see them.
+    /// The indices of the messages dropped from the latest request because they did not fit.
     pub fn dropped(&self) -> Range<usize> {
         self.dropped.clone()
     }
 
-    /// How full the context is.
+    /// Returns the usage of the context.
     pub fn fill(&self) -> Result<ContextFill> {
         let prompt = self.counted_prompt()?;
         Ok(ContextFill {
@@ -185,14 +185,14 @@ impl ChatSession {
         self.is_unanswered = false;
     }
 
-    /// Adds a message of the person and starts the answer. If that fails, nothing was added.
+    /// Adds a user message and starts the answer. If that fails, nothing is added.
     pub fn ask(&mut self, text: &str) -> Result<Answer<'_>> {
         self.ask_about(Vec::new(), text)
     }
 
-    /// The same with pictures, which stand before the text.
+    /// Like [`ask`](Self::ask), with pictures before the text.
     pub fn ask_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
-        // A message whose answer was broken off before its first word is replaced, not repeated.
+        // A message whose answer was interrupted before its first word is replaced.
         let unanswered = self.messages.pop_if(|last| self.is_unanswered && last.role == Role::User);
         self.messages.push(Message::user_with(images, text));
         match self.start(&ToolChoice::Auto) {
@@ -205,7 +205,7 @@ impl ChatSession {
         }
     }
 
-    /// Starts another answer to the last message of the person; the old answer is dropped when the new one starts.
+    /// Starts another answer to the last user message. The new answer replaces the old one when it starts.
     pub fn retry(&mut self) -> Result<Answer<'_>> {
         let Some(last) = self.last_question_index() else {
             return Err(Error::request("retry", "there is no message to answer again"));
@@ -220,7 +220,7 @@ impl ChatSession {
         }
     }
 
-    /// Removes the last message of the person and its answer; gives the message.
+    /// Removes the last user message and its answer; returns the message.
     pub fn undo(&mut self) -> Result<String> {
         let Some(last) = self.last_question_index() else {
             return Err(Error::request("undo", "there is no message to remove"));
@@ -230,18 +230,18 @@ impl ChatSession {
         Ok(removed.text())
     }
 
-    /// The last message of the person.
+    /// The text of the last user message.
     pub fn last_question(&self) -> Option<String> {
         self.last_question_index().map(|last| self.messages[last].text())
     }
 
-    /// Replaces the last message of the person, but for its pictures, and starts the answer. If that fails, nothing has changed.
+    /// Replaces the text of the last user message and starts the answer. If that fails, nothing changes.
     pub fn edit(&mut self, text: &str) -> Result<Answer<'_>> {
         let last = self.last_question_index().map(|last| self.messages[last].images().cloned().collect());
         self.edit_about(last.unwrap_or_default(), text)
     }
 
-    /// The same with these pictures in place of those that it had.
+    /// Like [`edit`](Self::edit), and replaces the pictures.
     pub fn edit_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
         if self.last_question_index().is_none() {
             return Err(Error::request("edit", "there is no message to change"));
@@ -258,14 +258,14 @@ impl ChatSession {
         }
     }
 
-    /// Writes the conversation to a file, as JSON. An existing file stays until the new one is complete; only this user may read a new one.
+    /// Saves the conversation as JSON. An existing file is replaced only when the new one is complete. Only this user may read a new file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
         Ok(write_privately(path, (text + "\n").as_bytes())?)
     }
 
-    /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.
+    /// Loads a conversation that [`ChatSession::save`] wrote. If that fails, nothing changes.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
         self.messages = serde_json::from_str(&text)
@@ -282,7 +282,7 @@ impl ChatSession {
         self.start_after(Vec::new(), choice)
     }
 
-    /// Starts an answer that begins with these tokens, under the seed that the latest answer had.
+    /// Starts an answer that begins with these tokens, with the seed of the latest answer.
     fn start_after(&mut self, begun: Vec<TokenOutput>, choice: &ToolChoice) -> Result<ChatStream> {
         check_calls(&self.messages).map_err(|mistake| {
             Error::request("messages", format!("[{}].{} {}", mistake.message, mistake.field, mistake.why))
@@ -304,8 +304,8 @@ impl ChatSession {
         Ok(ChatStream::new(generation, parser).after(begun))
     }
 
-    /// Returns the prompt of the conversation. The next message drops a latest turn that does not fit beside an answer, so that turn does
-    /// not count. With [`ContextPolicy::Stop`] the prompt is the whole conversation, even if it does not fit.
+    /// Returns the prompt of the conversation. A latest turn that does not fit together with an answer does not count, because the next message
+    /// drops it. With [`ContextPolicy::Stop`] the prompt is the whole conversation, even if it does not fit.
     fn counted_prompt(&self) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
             return Ok(ChatPrompt::default());

@@ -1,4 +1,4 @@
-//! The start of an answer: its prompt, its constraint, and the parser that reads it. Every front end starts chats here.
+//! The start of an answer: its prompt, its constraint and its parser. Every front end starts chats here.
 
 use chat_format::text::Pause;
 use chat_format::{ConstraintSpec, Grammar, OutputParser, TemplateInput, ToolChoice, ToolSupport, Tools};
@@ -7,16 +7,16 @@ use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt_within};
 use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
 
-/// A conversation that is to be answered.
+/// A request for the answer to a conversation.
 #[derive(Debug)]
 pub struct AnswerRequest<'a> {
-    /// The conversation as its template takes it.
+    /// The conversation and the other inputs of the template.
     pub input: &'a TemplateInput,
     /// The tools that the model may call.
     pub tools: AnswerTools<'a>,
-    /// What happens to a conversation that does not fit.
+    /// The policy for a conversation that does not fit.
     pub policy: ContextPolicy,
-    /// The options of the answer, whose constraint holds beside calls of tools.
+    /// The options of the answer. Their constraint applies together with that of tool calls.
     pub options: RequestOptions,
 }
 
@@ -25,13 +25,13 @@ pub struct AnswerRequest<'a> {
 pub struct AnswerTools<'a> {
     /// All tools.
     pub tools: &'a Tools,
-    /// Those that may or must be called.
+    /// Selects the tools that may or must be called.
     pub choice: &'a ToolChoice,
-    /// Allows at most one call.
+    /// True to allow at most one call.
     pub is_single: bool,
 }
 
-/// An answer that can be submitted to the engine.
+/// An answer that is ready to be submitted to the engine.
 #[derive(Debug)]
 pub struct AnswerStart {
     /// The prompt.
@@ -40,15 +40,15 @@ pub struct AnswerStart {
     pub options: RequestOptions,
     /// True if the tools set the constraint of the options.
     pub tools_constrain: bool,
-    /// Reads the answer.
+    /// The parser of the answer.
     pub parser: OutputParser,
 }
 
 impl AnswerRequest<'_> {
-    /// Renders the prompt, and reads the constraint and the parser from the model's format. `pause` is called meanwhile.
+    /// Renders the prompt and creates the constraint and the parser for the model's format. Calls `pause` during the work.
     ///
     /// # Errors
-    /// When the conversation does not fit, or the model cannot call the tools as demanded.
+    /// If the conversation does not fit, or the model does not support the tools or their constraint.
     pub fn start(self, engine: &Engine, pause: Pause) -> Result<AnswerStart> {
         let Self { input, tools, policy, mut options } = self;
         let mut prompt = chat_prompt_within(engine, input, options.max_tokens, policy, pause)?;
@@ -64,7 +64,7 @@ impl AnswerRequest<'_> {
 }
 
 impl AnswerTools<'_> {
-    /// The parser of the answer to this prompt.
+    /// Returns the parser of the answer to this prompt.
     pub(super) fn parser(&self, engine: &Engine, prompt: &str) -> Result<OutputParser> {
         let parser = OutputParser::new(&engine.folder().format, prompt);
         if !self.are_shown() {
@@ -73,7 +73,7 @@ impl AnswerTools<'_> {
         Ok(support(engine)?.reading_calls(parser, self.tools.clone(), self.is_single, prompt))
     }
 
-    /// The constraint that the tools need; `given` is that of the answer itself.
+    /// Returns the constraint for the tools; `given` is the constraint of the answer itself.
     pub(super) fn constraint(
         &self,
         engine: &Engine,
@@ -87,7 +87,7 @@ impl AnswerTools<'_> {
             None => None,
             Some(ConstraintSpec { grammar: Grammar::JsonSchema(schema), .. }) => Some(schema),
             Some(_) => {
-                let message = "cannot be offered beside a constraint of the answer, except a JSON schema";
+                let message = "cannot be combined with a constraint of the answer, except a JSON schema";
                 return Err(Error::request("tools", message));
             }
         };

@@ -1,4 +1,4 @@
-//! A generation read through the parser of its model's output.
+//! Reads a generation through the parser of the model's output.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use chat_format::{ChatEvent, OutputParser};
 
 use crate::engine::{Canceller, Event, FinishReason, Generation, TokenOutput};
 
-/// Reads the events of one generation as thoughts, answer and calls.
+/// Reads the events of one generation as thoughts, text and tool calls.
 #[derive(Debug)]
 pub struct AnswerReader {
     parser: OutputParser,
@@ -14,13 +14,13 @@ pub struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Reads with this parser. `canceller` ends the generation after its only call.
+    /// Creates a reader with this parser. `canceller` ends the generation after its only call.
     pub fn new(parser: OutputParser, canceller: Canceller) -> Self {
         Self { parser, canceller }
     }
 
-    /// Returns what an event adds to the answer. Text that is held back comes with a later event. A generation that ended with its only
-    /// call was not interrupted, so its reason becomes [`FinishReason::EndToken`].
+    /// Returns what an event adds to the answer. Text that is held back comes with a later event. A generation cancelled after its only call
+    /// is complete, so its reason becomes [`FinishReason::EndToken`].
     pub fn read(&mut self, event: &mut Event) -> Vec<ChatEvent> {
         let events = match event {
             Event::Token(token) => self.parser.push(token.id, &token.text, &token.delta),
@@ -39,7 +39,7 @@ impl AnswerReader {
         events
     }
 
-    /// True after the only call of an answer: nothing that follows is read.
+    /// True after the only call of an answer. Later events are ignored.
     pub fn has_ended(&self) -> bool {
         self.parser.has_ended()
     }
@@ -49,22 +49,22 @@ impl AnswerReader {
         self.parser.reasoning_tokens()
     }
 
-    /// A way to end the generation from elsewhere.
+    /// Returns a handle that can cancel the generation.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
 }
 
-/// What a [`ChatStream`] gives.
+/// An item of a [`ChatStream`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
-    /// More of a thought or of the answer.
+    /// A delta of thoughts, text or calls.
     Chat(ChatEvent),
-    /// What the engine reports; the events of its text come before it.
+    /// An event of the engine. The chat events of its text come before it.
     Engine(Event),
 }
 
-/// The events of one generation, its text split into thoughts and answer. Dropping it cancels the generation.
+/// The events of one generation, with its text split into thoughts, answer and calls. Dropping it cancels the generation.
 pub struct ChatStream {
     generation: Generation,
     reader: AnswerReader,
@@ -78,7 +78,7 @@ impl ChatStream {
         Self { generation, reader, ready: VecDeque::new() }
     }
 
-    /// The stream with tokens before those of the generation: the beginning of an answer that it continues.
+    /// Puts tokens before those of the generation: the beginning of an answer that it continues.
     #[must_use]
     pub(super) fn after(mut self, tokens: Vec<TokenOutput>) -> Self {
         for token in tokens {
@@ -87,7 +87,7 @@ impl ChatStream {
         self
     }
 
-    /// A way to end the generation from elsewhere.
+    /// Returns a handle that can cancel the generation.
     pub fn canceller(&self) -> Canceller {
         self.reader.canceller()
     }

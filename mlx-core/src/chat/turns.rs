@@ -1,5 +1,5 @@
-//! Which messages of a conversation are dropped when it outgrows the context. Invariant: pure; turns are dropped whole, the oldest first: a
-//! message of the person with the answers to it, calls of tools with their results. Leading system messages and the latest turn stay.
+//! Chooses the messages to drop when a conversation outgrows the context. Invariant: pure. Whole turns are dropped, the oldest first. A turn is
+//! a user message with its answers, tool calls and results. Leading system messages and the latest turn are never dropped.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,23 +8,23 @@ use chat_format::{Message, Pixels, Role};
 
 use crate::error::{Error, Result};
 
-/// Dropped turns grow by this part of the limit at a time. In between, each prompt begins like the one before it, so that its prefix can be
-/// reused.
+/// Turns are dropped in strides of 1/`STRIDE` of the limit. Within a stride all prompts start at the same message, so that their prefix can
+/// be reused.
 const STRIDE: usize = 4;
-/// Bytes of text that a token stands for, roughly; it need only be the same from turn to turn.
+/// Approximate bytes of text per token. Only its consistency from turn to turn matters.
 const BYTES_PER_TOKEN: usize = 3;
-/// Bytes of text that take as much as a picture, roughly.
+/// Approximate bytes of text that take as many tokens as a picture.
 const BYTES_OF_PICTURE: usize = 1000 * BYTES_PER_TOKEN;
-/// Bytes that a template writes around a message, roughly.
+/// Approximate bytes that a template writes around a message.
 const BYTES_AROUND: usize = 32;
 
-/// A prompt that is refused is counted up to this many times the limit: from the number, clients see by how much to shorten it.
+/// Tokens of a rejected prompt are counted up to this multiple of the limit, so that the error shows how much to shorten it.
 pub(super) const COUNTED: usize = 4;
 
-/// A conversation as a prompt.
+/// The prompt of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rendered {
-    /// The text that the template gives.
+    /// The output of the template.
     pub(super) text: String,
     /// Its tokens.
     pub(super) tokens: Vec<u32>,
@@ -35,9 +35,9 @@ pub(super) struct Rendered {
 /// A conversation that fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fitted {
-    /// What the model sees.
+    /// The prompt after dropping messages.
     pub(super) prompt: Rendered,
-    /// The messages that it does not see, by index.
+    /// The indices of the dropped messages.
     pub(super) dropped: Range<usize>,
 }
 
@@ -46,12 +46,12 @@ pub(super) struct Fitted {
 pub(super) enum Counted {
     /// The prompt.
     Tokens(Rendered),
-    /// So many tokens or more: too many to tokenize them.
+    /// A lower bound of the tokens, if there are too many to tokenize them all.
     AtLeast(usize),
 }
 
 impl Counted {
-    /// Its tokens, or as many as were counted.
+    /// The number of tokens counted.
     pub(super) fn tokens(&self) -> usize {
         match self {
             Self::Tokens(prompt) => prompt.tokens.len(),
@@ -59,7 +59,7 @@ impl Counted {
         }
     }
 
-    /// The prompt, if it has at most `limit` tokens.
+    /// Returns the prompt if it has at most `limit` tokens.
     pub(super) fn within(self, limit: usize) -> Result<Rendered, Self> {
         match self {
             Self::Tokens(prompt) if prompt.tokens.len() <= limit => Ok(prompt),
@@ -77,8 +77,8 @@ impl fmt::Display for Counted {
     }
 }
 
-/// Splits a conversation into turns. A turn begins at each message of the person that does not follow another one, and at whatever stands
-/// before the first of these. Gives the number of leading system messages, and the ranges of the turns after them.
+/// Splits a conversation into turns. A turn begins at each user message that does not follow another one; messages before the first of
+/// these form a turn as well. Returns the number of leading system messages, and the ranges of the turns after them.
 pub(super) fn turns(messages: &[Message]) -> (usize, Vec<Range<usize>>) {
     let is_user = |index: usize| messages[index].role == Role::User;
     let head = messages.iter().take_while(|message| message.role.is_instruction()).count();
@@ -88,8 +88,8 @@ pub(super) fn turns(messages: &[Message]) -> (usize, Vec<Range<usize>>) {
     (head, starts.iter().zip(ends).map(|(&start, end)| start..end).collect())
 }
 
-/// Drops as many of the oldest turns as necessary for the prompt to have at most `limit` tokens. `tokens` gives the prompt of a
-/// conversation, and counts so many tokens at most; fewer messages must not give more tokens.
+/// Drops as many of the oldest turns as necessary for a prompt of at most `limit` tokens. `tokens` returns the prompt of a conversation, and
+/// counts at most the given number of tokens. Fewer messages must not give more tokens.
 pub(super) fn fit(
     messages: &[Message],
     limit: usize,
@@ -115,13 +115,13 @@ pub(super) fn fit(
     }
     let least = without(cuts.last().copied().unwrap_or(head), limit.saturating_mul(COUNTED))?;
     let message = format!(
-        "have {least} with nothing but the system prompt and the latest turn; {limit} fit beside an answer"
+        "have {least} with only the system prompt and the latest turn; at most {limit} leave space for an answer"
     );
     Err(Error::context_length("messages", least.tokens(), limit, message))
 }
 
-/// Where the rest of the conversation may begin, in rising order: the turns after which another stride of text is dropped, and all turns
-/// after the last of those.
+/// Returns the indices where the remaining conversation may begin, in ascending order. These are the turns that complete a stride, then all
+/// turns after the last of those.
 fn cuts(messages: &[Message], turns: &[Range<usize>], limit: usize) -> Vec<usize> {
     let stride = (limit * BYTES_PER_TOKEN / STRIDE).max(1);
     let size = |turn: &Range<usize>| size(&messages[turn.clone()]);
@@ -155,7 +155,7 @@ mod tests {
         Message::new(role, "x".repeat(length))
     }
 
-    /// A token for each character, and three around each message.
+    /// Counts a token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
     fn tokens(messages: &[Message], _: usize) -> Result<Counted> {
         Ok(Counted::Tokens(Rendered {
@@ -182,7 +182,7 @@ mod tests {
         };
         for (given, head, expected) in [
             ("suaua", 1, &[1..3, 3..5][..]),
-            // Calls and results belong to the message that asked for them.
+            // Calls and results belong to the user message before them.
             ("suatatauau", 1, &[1..7, 7..9, 9..10]),
             // A greeting before the first message, two messages in a row, a late instruction.
             ("auuausua", 0, &[0..1, 1..4, 4..6, 6..8]),
@@ -205,7 +205,7 @@ mod tests {
         let message = error.to_string();
         assert!(message.contains("126 tokens") && message.contains("100 fit"), "{message}");
         assert!(matches!(error, Error::ContextLength { tokens: 126, limit: 100, .. }), "{error:?}");
-        // Counting ends some way behind the limit.
+        // Counting ends soon after the limit.
         let rough = |messages: &[Message], most: usize| Ok(Counted::AtLeast(count(messages).min(most + 1)));
         let error = fit(&messages, 20, rough).expect_err("the same");
         assert!(matches!(error, Error::ContextLength { tokens: 81, limit: 20, .. }), "{error:?}");
@@ -241,7 +241,7 @@ mod tests {
             };
             let fit = |tokens: &dyn Fn(&[Message], usize) -> Result<Counted>| fit(&messages, limit, tokens);
             prop_assert_eq!(fit(&rough).expect("it fits"), fit(&tokens).expect("it fits"));
-            // A cut takes a stride of text with it, so few of the prompts begin in a new place.
+            // A cut drops a whole stride of text, so few of the prompts begin at a new message.
             prop_assert!(moves <= 1 + size(&messages) / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");
         }
     }

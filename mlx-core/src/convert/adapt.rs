@@ -1,13 +1,13 @@
-//! What mlx-lm makes of a checkpoint besides quantizing it: names of nested decoders, the layout of convolutions, and norms that
-//! multiply with the weight where the published ones multiply with `1 + weight`. Invariant: pure.
+//! Differences between a published checkpoint and mlx-lm's form, other than quantization: names of nested decoders, the layout of
+//! convolutions, and norms. mlx-lm's norms multiply with the weight, the published ones with `1 + weight`. Invariant: pure.
 
 use crate::model::{DecoderConfig, MixerKind, NormKind};
 
-/// Where a larger model keeps its decoder as published, and where mlx-lm does.
+/// The name prefix of a nested decoder: published, and in mlx-lm.
 const PUBLISHED: &str = "model.language_model.";
 const NESTED: &str = "language_model.";
 
-/// The norms that change; those of gated outputs multiply with the weight in any case.
+/// The norms that change. Norms of gated outputs already multiply with the weight.
 const NORMS: [&str; 5] = [
     ".input_layernorm.weight",
     ".post_attention_layernorm.weight",
@@ -16,7 +16,7 @@ const NORMS: [&str; 5] = [
     ".k_norm.weight",
 ];
 
-/// Ends of the names of what keeps its type when other tensors are cast, by family.
+/// Suffixes of the names of tensors that keep their type when others are cast, by family.
 const KEPT: [(&[&str], &[&str]); 5] = [
     (&["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], &["A_log"]),
     (&["nemotron_h"], &["A_log", "e_score_correction_bias"]),
@@ -40,7 +40,7 @@ const KEPT: [(&[&str], &[&str]); 5] = [
     (&["lfm2_moe", "afmoe", "bailing_moe"], &["expert_bias"]),
 ];
 
-/// Parts of names for which mlx-lm has others, by family.
+/// Parts of names that mlx-lm renames, by family.
 const RENAMED: [(&str, &str, &str); 11] = [
     ("kimi_linear", ".block_sparse_moe.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
     ("kimi_linear", ".block_sparse_moe.", ".mlp."),
@@ -61,16 +61,16 @@ pub(super) struct Adaptation<'a> {
     family: &'a str,
     nested: bool,
     shifts_norms: bool,
-    /// Ends of the names of tensors that keep their type.
+    /// Suffixes of the names of tensors that keep their type.
     kept: &'static [&'static str],
 }
 
 impl<'a> Adaptation<'a> {
-    /// Those for a model with this config, prepared with its tensors.
+    /// Returns the changes for a model with this config, prepared with its tensors.
     pub(super) fn new(family: &'a str, config: &DecoderConfig) -> Self {
         let is_delta = config.layers.iter().any(|layer| matches!(layer.mixer, MixerKind::GatedDelta(_)));
         Self {
-            // It may be a part of a larger model, but mlx-lm has it on its own.
+            // The files may nest it in a larger model, but mlx-lm does not.
             nested: config.tensors.nested && family != "gemma4_text",
             shifts_norms: is_delta && config.norm.kind == NormKind::RmsPlusOne,
             family,
@@ -78,7 +78,7 @@ impl<'a> Adaptation<'a> {
         }
     }
 
-    /// What a tensor is called.
+    /// Returns the name of a tensor in mlx-lm.
     pub(super) fn name(self, name: &str) -> String {
         let renamed = RENAMED.iter().find(|(family, from, _)| *family == self.family && name.contains(from));
         let name = renamed.map_or_else(|| name.to_owned(), |(_, from, to)| name.replacen(from, to, 1));
@@ -89,7 +89,7 @@ impl<'a> Adaptation<'a> {
         }
     }
 
-    /// The shape of a tensor: channels, taps and 1 for a convolution, in which nothing moves.
+    /// Returns the shape of a tensor in mlx-lm. A convolution becomes channels, taps and 1; its data keeps its order.
     pub(super) fn shape(name: &str, shape: &[usize]) -> Vec<usize> {
         match *shape {
             [heads, size] if name.ends_with(".dt_bias") => vec![heads * size],
@@ -100,12 +100,12 @@ impl<'a> Adaptation<'a> {
         }
     }
 
-    /// Whether 1 is added to a tensor.
+    /// Returns true if 1 is added to the tensor.
     pub(super) fn adds_one(self, name: &str, shape: &[usize]) -> bool {
         self.shifts_norms && shape.len() == 1 && NORMS.iter().any(|end| name.ends_with(end))
     }
 
-    /// Whether a tensor keeps its type when others are cast.
+    /// Returns true if the tensor keeps its type when others are cast.
     pub(super) fn keeps_type(self, name: &str) -> bool {
         self.kept.iter().any(|end| name.ends_with(end))
     }

@@ -1,4 +1,4 @@
-//! Which matrices of a conversion an adapter changes. Invariant: pure.
+//! Assigns an adapter's changes to the matrices of a conversion. Invariant: pure.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn assign(
     Ok(())
 }
 
-/// A quantized matrix as one unit, the type of its floats and how it is packed.
+/// Returns a quantized matrix as one unit, the type of its floats, and its scheme in the files.
 fn packed(
     weight: Unit,
     module: &str,
@@ -57,7 +57,7 @@ fn packed(
         *width = scheme.inputs(*width);
     }
     let of_scales = scales.as_ref().map_or(Dtype::F32, |unit| unit.dtype);
-    // What MLX makes of packings whose scales are no floats.
+    // MLX dequantizes to this type if the scales are not floats.
     let from = if scheme.has_biases() { of_scales } else { Dtype::BF16 };
     let sources: Vec<Entry> =
         [Some(weight), scales, biases].into_iter().flatten().flat_map(|unit| unit.sources).collect();
@@ -93,7 +93,7 @@ fn with_change(
     };
     let Some(factors) = adapter.take(&[module.to_owned()], target)? else { return Ok(unit) };
     let magnitude = factors.magnitude.as_ref().map(|Factor { entry, .. }| entry.dtype);
-    // As mlx-lm, which multiplies with magnitudes of a wider type.
+    // As in mlx-lm, a wider type of the magnitudes becomes the type of the product.
     let made = if magnitude.is_none_or(|dtype| dtype == from) { from } else { Dtype::F32 };
     let dtype = options.dtype.unwrap_or(made);
     Ok(Unit { dtype, change: Some(PlannedChange { target, factors, packed, from }), ..unit })

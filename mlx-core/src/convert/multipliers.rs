@@ -1,28 +1,28 @@
-//! Factors that a conversion multiplies weights with. Invariant: pure.
+//! Factors that a conversion multiplies weights by. Invariant: pure.
 
 use std::collections::BTreeMap;
 
 use crate::model::{DecoderConfig, LogitScale, MixerKind};
 use crate::weights::Entry;
 
-/// What a matrix is multiplied with.
+/// The factors of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Multipliers {
-    /// All of it.
+    /// The factor of the whole matrix.
     pub(super) factor: f32,
-    /// Each row; empty if rows have no factors of their own.
+    /// The factor of each row; empty if there are none.
     pub(super) by_row: Vec<f32>,
 }
 
 impl Multipliers {
-    /// Whether these tensors are multiplied already: only mlx-lm's form has convolutions whose last dimension is 1.
+    /// Returns true if these tensors are already multiplied: only mlx-lm's form has convolutions with a last dimension of 1.
     pub(super) fn are_in(tensors: &BTreeMap<String, Entry>) -> bool {
         tensors
             .iter()
             .any(|(name, entry)| name.ends_with("mamba.conv1d.weight") && entry.shape.last() == Some(&1))
     }
 
-    /// The factors of config.json that mlx-lm multiplies this matrix of Falcon-H1 with.
+    /// Returns the factors in config.json that mlx-lm multiplies this matrix of Falcon-H1 by.
     pub(super) fn of(config: &DecoderConfig, name: &str) -> Option<Self> {
         let both = config.layers.iter().find_map(|layer| match layer.mixer {
             MixerKind::BesideMamba2(both) => Some(both),

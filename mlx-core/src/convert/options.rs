@@ -11,37 +11,37 @@ use crate::quantization::{Mode, QuantScheme};
 /// The settings of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConvertOptions {
-    /// The scheme of matrices; `None` leaves them as they are.
+    /// The scheme of matrices; `None` keeps them unchanged.
     pub scheme: Option<QuantScheme>,
-    /// Modules with another scheme, or none; the first rule that matches applies.
+    /// Rules for single modules. The first rule that matches applies.
     pub rules: Vec<Rule>,
-    /// The bits of the embedding and the head, where no rule names them.
+    /// The bits of the embedding and the head, unless a rule matches them.
     pub embedding_bits: EmbeddingBits,
-    /// An adapter's folder, whose changes are put into the weights.
+    /// The folder of an adapter to merge into the weights.
     pub adapter: Option<PathBuf>,
     /// The type of the remaining floats; `None` keeps their own.
     pub dtype: Option<Dtype>,
-    /// The maximum bytes of tensors in a file.
+    /// The maximum bytes of tensors per file.
     pub shard_bytes: u64,
-    /// Whether to write into a folder that is not empty.
+    /// True to allow writing into a folder that is not empty.
     pub force: bool,
 }
 
 /// The default bits of the embedding and the head of a small model.
 const USUAL_BITS: usize = 8;
 
-/// A model with fewer parameters is small. Its embedding is a large share of it and loses much quality at 4 bits.
+/// Models with fewer parameters are small. The embedding is a large share of a small model and loses much quality at 4 bits.
 const SMALL: u64 = 4_000_000_000;
 
 /// The bits of the token embedding and the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmbeddingBits {
-    /// To 8 bits in models of fewer than 4 billion parameters, unless the other matrices have more; otherwise like these.
+    /// 8 bits in models of fewer than 4 billion parameters, unless the other matrices have more; otherwise as many as those.
     #[default]
     Usual,
-    /// Like the other matrices, as mlx-lm does.
+    /// As many as the other matrices, as in mlx-lm.
     Same,
-    /// To this many bits, affine.
+    /// This many bits, in affine mode.
     Bits(usize),
 }
 
@@ -64,7 +64,7 @@ impl EmbeddingBits {
 impl FromStr for EmbeddingBits {
     type Err = String;
 
-    /// A number of bits, or `same`.
+    /// Parses a number of bits, or `same`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "same" {
             return Ok(Self::Same);

@@ -1,5 +1,5 @@
-//! The folder that a conversion writes. Invariant: nothing appears under its final name before everything is written, and only files
-//! made by the conversion are ever removed.
+//! The output folder of a conversion. Invariant: no file gets its final name before everything is written, and only files of the
+//! conversion are ever removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 /// Extensions of weight files, which are not copied.
 const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
 
-/// A temporary folder beside the target.
+/// A temporary folder next to the target.
 pub(super) struct Output {
     target: PathBuf,
     temporary: PathBuf,
 }
 
 impl Output {
-    /// Checks that `target` may be written and creates the temporary folder. A target that is not empty requires `force`.
+    /// Checks that `target` may be written and creates the temporary folder. Only `force` allows a target that is not empty.
     pub(super) fn new(source: &Path, target: &Path, force: bool) -> Result<Self> {
         let (found, given) = (fs::canonicalize(target).ok(), fs::canonicalize(source).ok());
         if found.is_some() && found == given {
@@ -46,12 +46,12 @@ impl Output {
         Ok(Self { target: target.to_path_buf(), temporary })
     }
 
-    /// The folder to write into.
+    /// The temporary folder to write into.
     pub(super) fn folder(&self) -> &Path {
         &self.temporary
     }
 
-    /// Refuses a target that contains other weight files than `names`, since mlx-lm would load them together.
+    /// Rejects a target with weight files other than `names`, because mlx-lm would load them together.
     pub(super) fn expect_no_other_weights(&self, names: &[&str]) -> Result<()> {
         let is_other = |name: &str| {
             let weights = Path::new(name).extension().is_some_and(|end| end == "safetensors");
@@ -66,8 +66,8 @@ impl Output {
         }
     }
 
-    /// Copies the other files of `source`: tokenizer, templates, generation defaults, licenses; and those in folders that change an answer,
-    /// such as the modules of sentence-transformers with their weights.
+    /// Copies the other files of `source`, such as the tokenizer, templates, generation defaults and licenses. Also copies files in subfolders
+    /// that change an answer, such as the modules of sentence-transformers with their weights.
     pub(super) fn copy_other_files(&self, source: &Path) -> Result<()> {
         for path in files(source).map_err(|error| Error::io(source, error))? {
             let name = text(&path);
@@ -145,7 +145,7 @@ fn move_files(from: &Path, to: &Path) -> Result<()> {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // After `finish`, nothing or an empty folder is left.
+        // After `finish`, the folder is empty or gone.
         fs::remove_dir_all(&self.temporary).ok();
     }
 }

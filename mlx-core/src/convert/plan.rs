@@ -1,5 +1,5 @@
-//! Plans the conversion of each tensor of a checkpoint from the headers of its files. Invariant: pure; names and shapes of the result
-//! are those of mlx-lm.
+//! Plans the conversion of each tensor of a checkpoint from the headers of its files. Invariant: pure; the result has mlx-lm's names and
+//! shapes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,36 +22,36 @@ use crate::weights::{Checkpoint, Entry};
 pub(super) struct Unit {
     /// The name of the tensor, or of the quantized module.
     pub(super) name: String,
-    /// The tensors that it is made from, in order.
+    /// The source tensors, in order.
     pub(super) sources: Vec<Entry>,
     /// `[..., output, input]`, before quantization.
     pub(super) shape: Vec<usize>,
     /// The type of its floats.
     pub(super) dtype: Dtype,
-    /// Whether 1 is added to its numbers.
+    /// True if 1 is added to its values.
     pub(super) adds_one: bool,
-    /// What they are multiplied with.
+    /// Factors of its values.
     pub(super) multipliers: Option<Multipliers>,
-    /// Where each source is a matrix `[input, ...]`: its columns that become rows.
+    /// The columns that become rows, if each source is a matrix `[input, ...]`.
     pub(super) columns: Option<Range<usize>>,
-    /// Whether each source is `[outputs, colors, ...]` and its colors go behind the rest.
+    /// True if each source is `[outputs, colors, ...]` and the colors become the last axis.
     pub(super) colors_last: bool,
-    /// Whether it is a part of the tower, of which mlx-vlm quantizes nothing.
+    /// True if it belongs to the vision tower, which mlx-vlm does not quantize.
     pub(super) of_tower: bool,
-    /// How it is quantized.
+    /// The quantization scheme.
     pub(super) scheme: Option<QuantScheme>,
-    /// What an adapter changes.
+    /// The adapter's change.
     pub(super) change: Option<PlannedChange>,
 }
 
-/// What an adapter changes about a unit.
+/// An adapter's change of a unit.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedChange {
     pub(super) target: Target,
     pub(super) factors: Factors,
-    /// How the matrix is quantized in the files: its sources are words, scales and perhaps biases.
+    /// The quantization scheme in the files. The sources are then words, scales and possibly biases.
     pub(super) packed: Option<QuantScheme>,
-    /// The type of its floats in the files, or as they come out of their packing.
+    /// The type of its floats in the files, or after dequantization.
     pub(super) from: Dtype,
 }
 
@@ -70,7 +70,7 @@ impl Tensor {
 }
 
 impl Unit {
-    /// The tensors written: the tensor itself, or words, scales and biases.
+    /// The tensors to write: the tensor itself, or words, scales and biases.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let Some(scheme) = self.scheme else {
             return vec![Tensor { name: self.name.clone(), dtype: self.dtype, shape: self.shape.clone() }];
@@ -93,12 +93,12 @@ impl Unit {
         self.tensors().iter().map(Tensor::bytes).sum()
     }
 
-    /// The numbers before quantization.
+    /// The number of values before quantization.
     pub(super) fn numbers(&self) -> u64 {
         self.shape.iter().product::<usize>() as u64
     }
 
-    /// The bytes of these numbers in the files.
+    /// The bytes of these values in the files.
     pub(super) fn bytes_before(&self) -> u64 {
         let bits = self.sources.first().map_or(0, |source| source.dtype.bitsize());
         self.numbers() * bits as u64 / 8
@@ -108,13 +108,13 @@ impl Unit {
         self.shape.split_last().map_or(&[], |(_, rows)| rows)
     }
 
-    /// The numbers in a row.
+    /// The number of values in a row.
     pub(super) fn inputs(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
     }
 }
 
-/// Plans all tensors of `checkpoint`, the decoder of a model of this family with this prepared config; [`quantize`] ends the plan.
+/// Plans all tensors of a decoder of this family with this prepared config. [`quantize`] completes the plan.
 pub(super) fn plan(
     checkpoint: &Checkpoint,
     (family, config): (&str, &DecoderConfig),
@@ -153,14 +153,14 @@ pub(super) fn plan(
     Ok(units)
 }
 
-/// The name that mlx-lm gives a module, by its name in the files of a model of this family with this prepared config.
+/// Returns mlx-lm's name of a module in the files of a model of this family with this prepared config.
 pub(super) fn module_name(module: &str, (family, config): (&str, &DecoderConfig)) -> String {
     let name = Adaptation::new(family, config).name(&format!("{module}.weight"));
     name.strip_suffix(".weight").unwrap_or(&name).to_owned()
 }
 
-/// Sorts the units of `checkpoint`, a model of this family with this embedding and this head, and chooses how each is quantized. Returns
-/// the scheme of these two, if it differs from that of the other matrices.
+/// Sorts the units and assigns their schemes. `tables` are the modules of the embedding and the head. Returns the scheme of these two, if
+/// it differs from that of the other matrices.
 pub(super) fn quantize(
     units: &mut [Unit],
     checkpoint: &Checkpoint,
@@ -187,7 +187,7 @@ pub(super) fn quantize(
     Ok(of_tables)
 }
 
-/// A tensor that is only cast.
+/// Plans a tensor that is only cast.
 pub(super) fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
@@ -206,13 +206,13 @@ pub(super) fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, option
     }
 }
 
-/// A stack of matrices.
+/// Plans a stack of matrices.
 fn stacked(stack: Stack, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
     let Stack { name, sources, shape, columns } = stack;
     Unit { columns, ..plain(adaptation.name(&name), sources, shape, options) }
 }
 
-/// A tensor as mlx-lm writes it.
+/// Plans a tensor in mlx-lm's form.
 fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
     let shape = Adaptation::shape(name, &entry.shape);
     let unit = plain(adaptation.name(name), vec![entry.clone()], shape, options);
@@ -220,11 +220,11 @@ fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertO
     Unit { adds_one: adaptation.adds_one(name, &entry.shape), dtype, ..unit }
 }
 
-/// Chooses the scheme of each matrix.
+/// Assigns the scheme of each matrix.
 struct Quantizer<'a> {
     default: QuantScheme,
     rules: &'a [Rule],
-    /// The rules that mlx-lm applies to this family by default.
+    /// The default rules of mlx-lm for this family.
     family_rules: Vec<Rule>,
     /// The modules of the embedding and the head, and their scheme.
     tables: &'a [String; 2],
@@ -258,7 +258,7 @@ impl Quantizer<'_> {
         }
     }
 
-    /// The scheme of a unit, whose module this is, if it is to be quantized.
+    /// Returns the scheme of the unit of this module, if it is to be quantized.
     fn scheme(&self, module: &str, unit: &Unit) -> Result<Option<QuantScheme>> {
         let inputs = unit.inputs();
         let mut rules = self.rules.iter().filter(|rule| !unit.of_tower || rule.is_for_towers());
@@ -293,7 +293,7 @@ impl Quantizer<'_> {
     }
 }
 
-/// The module of a unit, if it is a matrix or a stack of matrices that mlx-lm would quantize.
+/// Returns the module of a unit, if it is a matrix or a stack of matrices that mlx-lm would quantize.
 pub(super) fn module(unit: &Unit) -> Option<&str> {
     if unit.scheme.is_some() {
         return Some(&unit.name);

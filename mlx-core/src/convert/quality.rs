@@ -1,4 +1,4 @@
-//! The loss of a conversion: the perplexity of a short text before and after it.
+//! The quality loss of a conversion: the perplexity of a short text before and after it.
 
 use std::path::{Path, PathBuf};
 
@@ -23,10 +23,10 @@ def total(prices, rate=0.2):
     return sum(price * (1 + rate) for price in prices)
 ";
 
-/// The most tokens of the text that are read.
+/// The maximum number of tokens of the text to score.
 const TOKENS: usize = 256;
 
-/// The most parameters of a model that is measured on a CPU. A larger one takes minutes.
+/// The maximum number of parameters to measure on a CPU. A larger model takes minutes.
 const MOST_ON_CPU: u64 = 4_000_000_000;
 
 /// The perplexity of a short text. Lower is better.
@@ -34,17 +34,17 @@ const MOST_ON_CPU: u64 = 4_000_000_000;
 pub struct Quality {
     /// Tokens of the text.
     pub tokens: usize,
-    /// By the original model.
+    /// The perplexity of the original model.
     pub before: f64,
-    /// By the converted one.
+    /// The perplexity of the converted model.
     pub after: f64,
 }
 
 impl Quality {
-    /// Measures the model in `source`, then its conversion in `target`. `adapter` is the one that was merged into the weights.
+    /// Measures the model in `source`, then its conversion in `target`. `adapter` was merged into the weights.
     ///
     /// # Errors
-    /// [`Error::Option`] if the original model would take too much memory or time; other errors if one of the two does not run here.
+    /// [`Error::Option`] if the original model would take too much memory or time; other errors if one of the two fails to run.
     pub fn measure(source: &Path, adapter: Option<&Path>, target: &Path) -> Result<Self> {
         let options = EngineOptions {
             adapters: adapter.into_iter().map(PathBuf::from).collect(),
@@ -66,13 +66,13 @@ impl Quality {
         Ok(Self { tokens, before, after })
     }
 
-    /// The rise of the perplexity, as a share.
+    /// The relative rise of the perplexity.
     pub fn loss(&self) -> f64 {
         self.after / self.before - 1.0
     }
 }
 
-/// The tokens of the text and the perplexity of all but the first.
+/// Returns the number of tokens of the text and the perplexity of all but the first.
 fn perplexity(folder: &Path, options: &EngineOptions) -> Result<(usize, f64)> {
     let engine = Engine::start(folder, options, |_, _| {})?;
     let engine = if options.adapters.is_empty() { engine } else { engine.with_adapter(0)? };

@@ -4,12 +4,12 @@ use std::str::FromStr;
 
 use crate::quantization::{Mode, QuantScheme};
 
-/// A pattern of module names and how these modules are quantized.
+/// A pattern of module names and the quantization of these modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// The original text.
     text: String,
-    /// A name in which `*` matches any text and `?` any single character.
+    /// The pattern: `*` matches any text and `?` any single character.
     pattern: String,
     choice: Choice,
 }
@@ -20,7 +20,7 @@ enum Choice {
     Affine { bits: usize, group: Option<usize> },
 }
 
-/// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
+/// The default rules of mlx-lm for some families: routers, and weights that would underflow.
 const FAMILY_RULES: [(&str, &[&str]); 29] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
@@ -53,13 +53,13 @@ const FAMILY_RULES: [(&str, &[&str]); 29] = [
     ("glm4_moe_lite", &["*mlp.gate=keep"]),
 ];
 
-/// The beginnings of the names that mlx-vlm gives modules of towers.
+/// The name prefixes of tower modules in mlx-vlm.
 const TOWERS: [&str; 4] = ["vision_tower.", "multi_modal_projector.", "vision_embedder.", "embed_vision."];
 
 impl FromStr for Rule {
     type Err = String;
 
-    /// `PATTERN=BITS`, `PATTERN=BITS:GROUP` or `PATTERN=keep`.
+    /// Parses `PATTERN=BITS`, `PATTERN=BITS:GROUP` or `PATTERN=keep`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -83,7 +83,7 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// The rules that mlx-lm applies to this family by default.
+    /// The default rules of mlx-lm for this family.
     pub(super) fn of_family(family: &str) -> Vec<Self> {
         let texts = FAMILY_RULES.iter().filter(|(name, _)| *name == family).flat_map(|(_, texts)| *texts);
         texts.filter_map(|text| text.parse().ok()).collect()
@@ -94,18 +94,18 @@ impl Rule {
         &self.text
     }
 
-    /// Whether the rule applies to `module`.
+    /// Returns true if the rule applies to `module`.
     pub(super) fn matches(&self, module: &str) -> bool {
         matches(self.pattern.as_bytes(), module.as_bytes())
     }
 
-    /// Whether it is meant for a tower, of which nothing is quantized otherwise: its pattern begins with the name of one.
+    /// Returns true if the pattern begins with the name of a tower. Without such a rule, towers are not quantized.
     pub(super) fn is_for_towers(&self) -> bool {
         let beginning = self.pattern.split(['*', '?']).next().unwrap_or_default();
         TOWERS.iter().any(|name| beginning.starts_with(name))
     }
 
-    /// The scheme of its modules where all others use `default`; `None` leaves them unquantized.
+    /// Returns the scheme of the rule's modules if the default is `default`; `None` keeps them unquantized.
     pub(super) fn scheme(&self, default: QuantScheme) -> Option<QuantScheme> {
         match self.choice {
             Choice::Keep => None,
@@ -117,8 +117,8 @@ impl Rule {
     }
 }
 
-/// Whether a pattern matches a complete name. Only the last star backtracks: everything before it matches as early as possible, so
-/// the time is quadratic at worst, however many stars there are.
+/// Returns true if the pattern matches the whole name. Only the last star backtracks, because everything before it matches as early as
+/// possible. So the worst case is quadratic for any number of stars.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -161,7 +161,7 @@ mod tests {
         ] {
             assert!(rule(text).matches(module), "{text}");
         }
-        // Many stars are not slower than few.
+        // Many stars are no slower than few.
         assert!(!rule("*a*a*a*a*a*a*a*a*a*a*b=6").matches(&"a".repeat(5000)));
         assert!(rule("**a*=6").matches("a") && rule("a**=6").matches("a") && !rule("?*=6").matches(""));
         for text in ["down_proj=6", "*.down=6", "model.layers.?=6", "*.layers.1.*=6"] {

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::plan::Unit;
 use crate::quantization::QuantScheme;
 
-/// `config` for these units with sorted keys, as mlx-lm writes it, or mlx-vlm if the model keeps its tower. `unused` are the parts that it
-/// does not keep.
+/// Returns `config` for these units with sorted keys, in mlx-lm's format, or in mlx-vlm's if the model keeps its tower. `unused` are the
+/// parts that are left out.
 pub(super) fn changed(
     mut config: Map<String, Value>,
     units: &[Unit],
@@ -21,7 +21,7 @@ pub(super) fn changed(
     if !units.iter().any(|unit| unit.of_tower) {
         config.remove("vision_config");
     }
-    // A missing section stands for one with the usual sizes.
+    // Without the section, readers would assume a tower of the default size.
     if unused.iter().any(|part| part.contains("audio")) && config.contains_key("audio_config") {
         config.insert("audio_config".to_owned(), Value::Null);
     }
@@ -34,7 +34,7 @@ pub(super) fn changed(
         }
         config.insert("quantization".to_owned(), Value::Object(section));
     }
-    // mlx-lm writes both.
+    // mlx-lm writes both keys.
     if let Some(section) = config.get("quantization").cloned() {
         config.insert("quantization_config".to_owned(), section);
     }
@@ -59,7 +59,7 @@ fn entry(scheme: QuantScheme) -> Map<String, Value> {
     ])
 }
 
-/// Replaces the float type where it is given: mlx-lm reads it as the target of a conversion.
+/// Replaces the float type, if the section has one: mlx-lm reads it as the target type of a conversion.
 fn rename_dtype(section: &mut Map<String, Value>, name: &str) {
     for key in ["torch_dtype", "dtype"] {
         if let Some(value) = section.get_mut(key) {

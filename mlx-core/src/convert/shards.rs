@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::plan::{Tensor, Unit};
 use crate::error::{Error, Result};
 
-/// The name of the index.
+/// The name of the index file.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// One weights file.
@@ -21,7 +21,7 @@ pub(super) struct Shard {
     pub(super) units: Vec<Unit>,
 }
 
-/// Splits `units` into files of at limit `limit` bytes of tensors; a larger unit gets a file of its own.
+/// Splits `units` into files of at most `limit` bytes of tensors. A larger unit gets a file to itself.
 pub(super) fn split(units: Vec<Unit>, limit: u64) -> Vec<Shard> {
     let mut groups: Vec<Vec<Unit>> = Vec::new();
     let mut size = 0;
@@ -43,7 +43,7 @@ pub(super) fn split(units: Vec<Unit>, limit: u64) -> Vec<Shard> {
     groups.into_iter().enumerate().map(|(index, units)| Shard { name: name(index), units }).collect()
 }
 
-/// The contents of `model.safetensors.index.json` for these files.
+/// Returns the contents of `model.safetensors.index.json` for these files.
 pub(super) fn index(shards: &[Shard]) -> Value {
     let mut map = BTreeMap::new();
     let (mut size, mut numbers) = (0, 0);
@@ -98,7 +98,7 @@ impl ShardFile {
     }
 }
 
-/// The header of a file with these tensors, the offset of each after it, and the bytes of all.
+/// Returns the header of a file with these tensors, the offset of each in the data, and the bytes of all.
 fn header(tensors: &[Tensor]) -> (Vec<u8>, Vec<(String, u64)>, u64) {
     let mut map = Map::from_iter([("__metadata__".to_owned(), json!({ "format": "mlx" }))]);
     let (mut offsets, mut end) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! Tensors that mlx-lm writes as others: experts as stacks, and the projection that expands latents as two stacks with a matrix for
-//! each head. Invariant: pure.
+//! Tensors that mlx-lm splits or joins: experts become stacks, and the projection that expands latents becomes two stacks with one
+//! matrix per head. Invariant: pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::array::float_dtype;
 use crate::model::{DecoderConfig, ExpertTensors, LatentConfig, MixerKind};
 use crate::weights::Entry;
 
-/// The families whose latents mlx-lm expands by one stack for keys and one for values.
+/// The families with one stack for keys and one for values in mlx-lm, instead of one projection of latents.
 const EXPANDED_BY_HEAD: [&str; 8] = [
     "deepseek_v3",
     "kimi_k2",
@@ -20,29 +20,29 @@ const EXPANDED_BY_HEAD: [&str; 8] = [
     "mistral4",
 ];
 
-/// A stack of matrices `[matrices, output, input]` and where its numbers are.
+/// A stack of matrices `[matrices, output, input]` and its source tensors.
 pub(super) struct Stack {
     pub(super) name: String,
-    /// In order.
+    /// The sources, in order.
     pub(super) sources: Vec<Entry>,
     pub(super) shape: Vec<usize>,
-    /// Where each source is a matrix `[input, ...]`: its columns that become the rows of one in the stack.
+    /// The columns that become the rows of a matrix in the stack, if each source is a matrix `[input, ...]`.
     pub(super) columns: Option<Range<usize>>,
 }
 
-/// How mlx-lm stacks the tensors of a model.
+/// The stacking of a model's tensors in mlx-lm.
 #[derive(Clone, Copy)]
 pub(super) struct Stacks<'a> {
     config: &'a DecoderConfig,
-    /// Where experts go.
+    /// The module name of expert stacks.
     place: &'static str,
     latent: Option<LatentConfig>,
-    /// Whether tensors with all experts are `[experts, input, output]`.
+    /// True if tensors with all experts are `[experts, input, output]`.
     transposed: bool,
 }
 
 impl<'a> Stacks<'a> {
-    /// Those of a model of this family with these tensors.
+    /// Returns the stacking for a model of this family with these tensors.
     pub(super) fn new(family: &str, config: &'a DecoderConfig, tensors: &BTreeMap<String, Entry>) -> Self {
         let latent = config.layers.iter().find_map(|layer| match layer.mixer {
             MixerKind::Latent(latent) => Some(latent),
@@ -61,7 +61,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The stacks that take the place of a tensor with the matrices of all experts or heads; none for any other tensor.
+    /// Returns the stacks that replace a tensor with the matrices of all experts or heads; empty for any other tensor.
     pub(super) fn of(&self, name: &str, entry: &Entry) -> Vec<Stack> {
         if float_dtype(entry.dtype).is_none() {
             return Vec::new();
@@ -70,7 +70,7 @@ impl<'a> Stacks<'a> {
         stacks.or_else(|| self.dense(name, entry)).unwrap_or_default()
     }
 
-    /// The name of the stack that the tensor of a single expert belongs to, and the index of the expert.
+    /// Returns the name of the stack for the tensor of a single expert, and the index of the expert.
     pub(super) fn expert(&self, name: &str) -> Option<(String, usize)> {
         let (prefix, rest) = name.split_once(".experts.")?;
         let (index, part) = rest.split_once('.')?;
@@ -90,7 +90,7 @@ impl<'a> Stacks<'a> {
         self.config.experts.as_ref().map(|experts| experts.tensors)
     }
 
-    /// Gate, up and down of the dense block of Granite 4, which has gate above up.
+    /// Splits the dense block of Granite 4, which stores gate and up in one matrix, gate first.
     fn dense(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
         let (prefix, part) = name.split_once(".shared_mlp.").filter(|_| self.config.experts.is_none())?;
         let [outputs, inputs] = entry.shape[..] else { return None };
@@ -111,7 +111,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Into the space of latents and out of it, from the projection that expands them.
+    /// Splits the projection that expands latents into one stack to the latent space and one out of it.
     fn latents(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
         let prefix = name.strip_suffix("kv_b_proj.weight")?;
         let LatentConfig { num_heads, kv_lora_rank, qk_nope_head_dim, v_head_dim, .. } = self.latent?;
@@ -139,7 +139,7 @@ impl<'a> Stacks<'a> {
         Some(vec![keys, values])
     }
 
-    /// Gate, up and down, from a tensor with those of all experts.
+    /// Splits a tensor with all experts into gate, up and down.
     fn experts(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
         let [gate_up, down] = match self.tensors()? {
             ExpertTensors::InOne(names) => names,
@@ -177,7 +177,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Whether tensors with all experts are `[experts, input, output]`: the last sides of both say so.
+/// Returns true if tensors with all experts are `[experts, input, output]`. The last dimensions of both tensors show this.
 fn are_transposed(config: &DecoderConfig, tensors: &BTreeMap<String, Entry>) -> bool {
     let Some(experts) = config.experts.as_ref().filter(|it| it.tensors == ExpertTensors::Transposed) else {
         return false;

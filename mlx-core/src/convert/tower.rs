@@ -1,5 +1,4 @@
-//! The tower of a model that sees, as mlx-vlm writes it: its matrices stay floats, and kernels have the colors behind rows and columns.
-//! Invariant: pure.
+//! The vision tower in mlx-vlm's form: its matrices stay floats, and the colors of kernels become the last axis. Invariant: pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use super::plan::{Unit, plain};
 use crate::array::float_dtype;
 use crate::weights::Entry;
 
-/// Plans the tensors of a tower, by these names.
+/// Plans the tensors of a tower.
 pub(super) fn plan(tensors: BTreeMap<String, Entry>, options: &ConvertOptions) -> Vec<Unit> {
     tensors.into_iter().map(|(name, entry)| planned(name, entry, options)).collect()
 }
@@ -20,8 +19,8 @@ fn planned(name: String, entry: Entry, options: &ConvertOptions) -> Unit {
     Unit { of_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
 }
 
-/// Whether a tensor is `[outputs, colors, ..., rows, columns]`. A square of three pixels is taken for one, as it is when it is loaded, and
-/// stays as it is.
+/// Returns true if a tensor is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in loading, and
+/// stays unchanged.
 fn is_published_kernel(entry: &Entry) -> bool {
     let shape = &entry.shape;
     shape.len() > 3 && shape[1] == 3 && shape.last() != Some(&3) && float_dtype(entry.dtype).is_some()

@@ -1,5 +1,5 @@
-//! Arrays whose numbers a function of ours writes to where they lie. MLX reads a tensor of a safetensors file so; here it gets one that
-//! is made up, a header and a single tensor, and what it takes for the tensor's bytes comes from that function.
+//! Arrays that a function writes directly into MLX's buffer. MLX can read a tensor of a safetensors file into its buffer, so this passes it
+//! a virtual file with a header and a single tensor. The function supplies the bytes of the tensor.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,21 +21,21 @@ use crate::stream_errors::report_to_waits_only;
 /// The tensor's name in the header.
 const NAME: &CStr = c"tensor";
 
-/// The file that MLX reads. MLX never calls it twice at a time.
+/// The virtual file. MLX makes one call at a time.
 struct File<T, F> {
-    /// The header with its length before it.
+    /// The header after its length prefix.
     header: Vec<u8>,
-    /// Where MLX reads next.
+    /// The position of the next read.
     position: usize,
-    /// The bytes of header and tensor.
+    /// The total bytes of header and tensor.
     length: usize,
-    /// Writes the tensor; called once.
+    /// Writes the tensor. Called once.
     fill: Option<F>,
     result: Sender<Result<T>>,
 }
 
-/// An array of this type and shape, computed, whose little-endian bytes `fill` wrote, and what `fill` returned. The bytes are arbitrary
-/// before. `fill` runs on a thread of MLX.
+/// Returns an evaluated array with the little-endian bytes that `fill` writes, and the result of `fill`. The bytes are arbitrary before.
+/// `fill` runs on a thread of MLX.
 pub(crate) fn filled<T, F>(dtype: Dtype, shape: &[usize], fill: F) -> Result<(Array, T)>
 where
     T: Send + 'static,
@@ -52,16 +52,16 @@ where
     let (sender, results) = channel();
     let length = header.len() + size;
     let array = read(File { header, position: 0, length, fill: Some(fill), result: sender }, || {
-        format!("no array of {shape:?} in {dtype} can be made")
+        format!("cannot create an array of shape {shape:?} and type {dtype}")
     })?;
-    // An error of something else on the stream would end this wait while the bytes are still written.
+    // Another error on the stream would end this wait while `fill` is still writing.
     report_to_waits_only()?;
     array.eval()?;
     let result = results.recv().map_err(|_| Error::Mlx(format!("an array of {shape:?} was not read")))?;
     Ok((array, result?))
 }
 
-/// The only tensor of the file, not read yet.
+/// Returns the only tensor of the file, which is not read yet.
 fn read<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     file: File<T, F>,
     message: impl FnOnce() -> String,
@@ -80,12 +80,12 @@ fn read<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     catch_errors();
     let stream = Stream::cpu();
     let file = Box::into_raw(Box::new(file));
-    // SAFETY: the functions are those of the file's type, and the reader owns it: it frees the file with `free`, once.
+    // SAFETY: the functions match the type of the file. The reader owns the file and frees it once, with `free`.
     let reader = unsafe { mlx_io_reader_new(file.cast(), functions) };
-    // SAFETY: they only make empty maps, which are ours and freed below.
+    // SAFETY: the calls only create empty maps, which are ours and freed below.
     let (mut arrays, mut metadata) =
         unsafe { (mlx_map_string_to_array_new(), mlx_map_string_to_string_new()) };
-    // SAFETY: the places and the reader are ours, the stream outlives the call.
+    // SAFETY: the pointers and the reader are ours, and the stream outlives the call.
     let status =
         unsafe { mlx_load_safetensors_reader(&raw mut arrays, &raw mut metadata, reader, stream.as_ptr()) };
     let get = |result| match status {
@@ -94,7 +94,7 @@ fn read<T, F: FnOnce(&mut [u8]) -> Result<T>>(
         failed => failed,
     };
     let array = new_array(get, message);
-    // SAFETY: none has another owner or is used after this; the array keeps what it needs of the reader.
+    // SAFETY: none of them has another owner or is used after this. The array holds its own reference to the reader.
     unsafe {
         mlx_map_string_to_array_free(arrays);
         mlx_map_string_to_string_free(metadata);
@@ -103,7 +103,7 @@ fn read<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     array
 }
 
-/// What MLX got as the file.
+/// Returns the file that MLX passes as a pointer.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ unsafe extern "C" fn is_open(_: *mut c_void) -> bool {
 }
 
 unsafe extern "C" fn tell<T, F>(file: *mut c_void) -> usize {
-    // SAFETY: MLX passes what the reader was made with, from one thread at a time.
+    // SAFETY: MLX passes the pointer that the reader was created with, from one thread at a time.
     unsafe { of::<T, F>(file) }.position
 }
 
@@ -139,19 +139,19 @@ unsafe extern "C" fn seek<T, F>(file: *mut c_void, offset: i64, whence: c_int) -
     }
 }
 
-/// Reads of the header, which is all that MLX reads in order.
+/// Reads from the header, the only sequential reads of MLX.
 unsafe extern "C" fn read_next<T, F>(file: *mut c_void, bytes: *mut c_char, count: usize) -> usize {
     // SAFETY: as in `tell`.
     let file = unsafe { of::<T, F>(file) };
     let rest = file.header.get(file.position..).unwrap_or_default();
     let read = count.min(rest.len());
-    // SAFETY: MLX has room for `count` bytes there, which nothing else uses.
+    // SAFETY: the buffer has `count` bytes, and nothing else uses it.
     unsafe { bytes.cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), read) };
     file.position += read;
     read
 }
 
-/// Reads the tensor, all of it. An error goes to the caller of [`filled`]: MLX would throw it on a stream.
+/// Reads the whole tensor. Errors go to the caller of [`filled`], because MLX would throw them on a stream.
 unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     file: *mut c_void,
     bytes: *mut c_char,
@@ -163,15 +163,15 @@ unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     let is_whole = offset == file.header.len() && offset + count == file.length;
     let Some(write) = file.fill.take().filter(|_| is_whole) else { return 0 };
     if bytes.is_null() {
-        // MLX does not check what its allocator gives it.
-        let message = format!("there is no memory for an array of {count} bytes");
+        // MLX does not check the result of its allocator.
+        let message = format!("cannot allocate {count} bytes for an array");
         let _ = file.result.send(Err(Error::Array(message)));
         return count;
     }
-    // SAFETY: MLX has allocated `count` bytes there, which nothing else uses, in a library that the compiler cannot look into: any byte
-    // that is there is a `u8`.
+    // SAFETY: MLX has allocated `count` bytes in a library that is opaque to the compiler, so any byte is a valid `u8`. Nothing else uses
+    // them.
     let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), count) };
-    // There is no receiver if the wait for the array failed.
+    // The receiver is gone if the wait for the array failed.
     let written = catch_unwind(AssertUnwindSafe(|| write(bytes)));
     let _ =
         file.result.send(written.unwrap_or_else(|_| Err(Error::Array("reading an array panicked".into()))));
@@ -187,7 +187,7 @@ unsafe extern "C" fn label(_: *mut c_void) -> *const c_char {
 }
 
 unsafe extern "C" fn free<T, F>(file: *mut c_void) {
-    // SAFETY: it was made by `Box::into_raw` with these types, and MLX calls this once, at the end.
+    // SAFETY: the pointer comes from `Box::into_raw` with these types, and MLX calls this once, at the end.
     drop(unsafe { Box::from_raw(file.cast::<File<T, F>>()) });
 }
 
@@ -219,10 +219,10 @@ mod tests {
         let fail = |_: &mut [u8]| Err::<(), _>(Error::Array("no such bytes".to_owned()));
         let error = filled(Dtype::F16, &[4], fail).expect_err("it fails").to_string();
         assert!(error.contains("no such bytes"), "{error}");
-        // The next one is not disturbed.
+        // An error does not affect the next array.
         assert!(filled(Dtype::F16, &[4], |_| Ok(())).is_ok());
         assert!(filled(Dtype::F16, &[4, 0], |_| Ok(())).is_err());
-        // Nor is it by one that no memory is large enough for.
+        // Nor does an array that exceeds any memory.
         assert!(filled(Dtype::U8, &[1 << 30, 1 << 18], |_| Ok(())).is_err());
         assert!(filled(Dtype::F16, &[4], |_| Ok(())).is_ok());
     }

@@ -1,5 +1,5 @@
-//! The fused gated delta update of MLX, which mlx-c 0.7 lacks: crates/mlx-extra has it. A build that compiles MLX from its sources lacks
-//! that file, so the function is looked up when it is needed.
+//! MLX's fused gated delta update, which mlx-c 0.7 does not wrap; crates/mlx-extra does. A build that compiles MLX from source lacks that
+//! file, so the function is looked up at run time.
 
 use std::sync::OnceLock;
 
@@ -22,7 +22,7 @@ type Update = unsafe extern "C" fn(
     mlx_stream,
 ) -> i32;
 
-/// Rows of `n` sequences with `t` rows each, and their memories. All arrays are f32.
+/// Rows of `n` sequences with `t` rows each, and their states. All arrays are f32.
 pub(crate) struct DeltaRows<'a> {
     /// `[n, t, Hk, Dk]`
     pub(crate) queries: &'a Array,
@@ -38,7 +38,7 @@ pub(crate) struct DeltaRows<'a> {
     pub(crate) memory: &'a Array,
 }
 
-/// Returns what the rows read, `[n, t, Hv, Dv]`, and the memories after them; `None` if this build lacks the function.
+/// Returns the outputs of the rows, `[n, t, Hv, Dv]`, and the updated states; `None` if this build lacks the function.
 pub(crate) fn gated_delta_update(rows: &DeltaRows) -> Result<Option<(Array, Array)>> {
     let Some(update) = function() else { return Ok(None) };
     let stream = Stream::thread_local_or_default();
@@ -47,7 +47,7 @@ pub(crate) fn gated_delta_update(rows: &DeltaRows) -> Result<Option<(Array, Arra
         format!("gated_delta_update failed with keys {keys:?} and values {values:?}")
     };
     catch_errors();
-    // SAFETY: it only makes an empty handle, which owns nothing.
+    // SAFETY: the call only creates an empty handle, which owns nothing.
     let mut after = unsafe { mlx_array_new() };
     // SAFETY: every handle belongs to a value that outlives the call; the two results are handles of our own.
     let call = |read| unsafe {
@@ -64,12 +64,12 @@ pub(crate) fn gated_delta_update(rows: &DeltaRows) -> Result<Option<(Array, Arra
         )
     };
     let read = new_array(call, message);
-    // SAFETY: the handle has no other owner; the value made here frees it once.
+    // SAFETY: the handle has no other owner. The value created here frees it once.
     let after = unsafe { Array::from_ptr(after) };
     Ok(Some((read?, after)))
 }
 
-/// Looks the function up in the libraries of this program, once.
+/// Looks up the function in the libraries of this process, once.
 fn function() -> Option<Update> {
     static FUNCTION: OnceLock<Option<Update>> = OnceLock::new();
     *FUNCTION.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Gemma 4's processor: the largest size of the aspect within a number of tokens, and a token before and behind the rows of a picture.
+//! Gemma 4's processor: the largest size with the aspect ratio within a number of tokens, and a token before and after the rows of a picture.
 
 use chat_format::Pixels;
 use chat_format::text::Tokenizer;
@@ -9,7 +9,7 @@ use super::grid;
 use crate::config::Fields;
 use crate::error::Result;
 
-/// The most rows of a picture: those for which the towers were trained.
+/// The supported row limits per picture. The towers were trained with these.
 const MAX_SOFT_TOKENS: [usize; 5] = [70, 140, 280, 560, 1120];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub(super) struct Gemma4 {
     patch_size: u32,
     pooling_kernel_size: u32,
     max_soft_tokens: u32,
-    /// Whether the rows of a picture see each other in layers with a window.
+    /// True if the rows of a picture attend to each other in layers with a window.
     pub(super) two_way: bool,
     boi_token: u32,
     eoi_token: u32,
@@ -44,7 +44,7 @@ impl Gemma4 {
                 return Err(settings.error("max_soft_tokens", message));
             }
         }
-        // The longest picture is a strip. The model without a tower has a position for each row, and none for the patches of one.
+        // The longest picture is a strip. The model without a tower has a position per row; towers have one per patch.
         let (longest, key, usual) = if unified {
             (max_soft_tokens, "mm_posemb_size", 1120)
         } else {
@@ -52,11 +52,11 @@ impl Gemma4 {
         };
         let positions = vision.optional_size(key)?.unwrap_or(usual);
         if positions < longest {
-            let message = format_args!("is {positions}; a picture may be {longest} of them long");
+            let message = format_args!("is {positions}; it must be at least {longest}, the longest picture");
             return Err(vision.error(key, message));
         }
         let text = config.section("text_config")?;
-        // Another value is refused with the text, which has the same default.
+        // The reader of the text config rejects other values and has the same default.
         let is_given = text.as_ref().is_some_and(|text| text.names("use_bidirectional_attention"));
         let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
         let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
@@ -78,7 +78,7 @@ impl Gemma4 {
         sizes::gemma4(size, self.patch_size, self.max_soft_tokens, self.pooling_kernel_size)
     }
 
-    /// Rows and columns of a picture.
+    /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         grid::of(image, self.patch_size * self.pooling_kernel_size)
     }
@@ -89,7 +89,7 @@ impl Gemma4 {
     }
 }
 
-/// The tower itself takes colors from 0 to 1 to what it wants.
+/// Rejects other normalization, because the tower itself normalizes colors from 0 to 1.
 fn expect_no_norm(settings: &Fields) -> Result<()> {
     if settings.optional_flag("do_normalize")? != Some(true) {
         return Ok(());

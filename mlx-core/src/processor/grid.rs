@@ -1,14 +1,14 @@
-//! The squares of pixels that a picture is divided into, each of which becomes one row.
+//! The grid of a picture: each square of pixels becomes one row.
 
 use chat_format::Pixels;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// The most pixels of a side of a square.
+/// The maximum side of a square in pixels.
 const MOST: usize = 4096;
 
-/// Pixels of a side of a patch, of which `vision` speaks, and patches of a side of a square, of which `merging` does.
+/// Reads the side of a patch in pixels from `vision`, and the side of a square in patches from `merging`.
 pub(super) fn patch_and_merge(vision: &Fields, merging: &Fields) -> Result<(usize, usize)> {
     let patch = vision.optional_size("patch_size")?.unwrap_or(16);
     let merge = merging.optional_size("spatial_merge_size")?.unwrap_or(2);
@@ -21,7 +21,7 @@ pub(super) fn patch_and_merge(vision: &Fields, merging: &Fields) -> Result<(usiz
     Ok((patch, merge))
 }
 
-/// Pixels or patches of a side, of which `vision` speaks under `key`.
+/// Reads a side in pixels or patches from `key` of `vision`.
 pub(super) fn bounded(vision: &Fields, key: &str, usual: usize) -> Result<usize> {
     match vision.optional_size(key)?.unwrap_or(usual) {
         size if size <= MOST => Ok(size),
@@ -29,7 +29,7 @@ pub(super) fn bounded(vision: &Fields, key: &str, usual: usize) -> Result<usize>
     }
 }
 
-/// Rows and columns of a picture in squares with sides of so many pixels.
+/// Returns the rows and columns of a picture in squares with sides of `side` pixels.
 pub(super) fn of(image: &Pixels, side: u32) -> Result<(usize, usize)> {
     let (width, height) = (image.width(), image.height());
     if !width.is_multiple_of(side) || !height.is_multiple_of(side) {

@@ -1,4 +1,4 @@
-//! Pixtral's processor, also of Mistral 3: a row of tokens for each row of patches, a break between rows, an end behind the last one.
+//! The processor of Pixtral and Mistral 3: tokens for each row of patches, a break token between rows, an end token after the last one.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pixtral {
     longest_edge: SizeLimit,
-    /// Pixels of a side of what becomes one row.
+    /// Side of a merged patch in pixels. Each merged patch becomes one row.
     merged_patch: u32,
     image_break_token: u32,
     image_end_token: u32,
@@ -29,7 +29,7 @@ impl Pixtral {
         tokenizer: &Tokenizer,
     ) -> Result<Self> {
         let (patch, merge) = grid::patch_and_merge(vision, config)?;
-        // Sizes in the image processor's own settings are not used.
+        // Patch sizes in the image processor's section are ignored.
         if let Some(processor) = files::processor(folder)? {
             files::expect_size(&processor, "patch_size", patch)?;
             files::expect_size(&processor, "spatial_merge_size", merge)?;
@@ -50,7 +50,7 @@ impl Pixtral {
         self.longest_edge.bound(sizes::pixtral(size, self.longest_edge.value as u32, self.merged_patch)?)
     }
 
-    /// Rows and columns of a picture.
+    /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         grid::of(image, self.merged_patch)
     }

@@ -1,4 +1,4 @@
-//! The processor of Qwen's towers: the template writes what stands around a picture; a token stands for each square of patches.
+//! The processor of Qwen's towers: one token per square of patches. The template writes the tokens around a picture.
 
 use chat_format::Pixels;
 use mlx_image::sizes::{self, Size};
@@ -10,7 +10,7 @@ use crate::error::Result;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Qwen {
-    /// Pixels of a side of what becomes one row.
+    /// Side of a merged patch in pixels. Each merged patch becomes one row.
     merged_patch: u32,
     min_pixels: SizeLimit,
     max_pixels: SizeLimit,
@@ -42,7 +42,7 @@ impl Qwen {
         limit.bound(sizes::qwen(size, *merged_patch, min_pixels.value, max_pixels.value)?)
     }
 
-    /// Rows and columns of a picture.
+    /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         grid::of(image, self.merged_patch)
     }

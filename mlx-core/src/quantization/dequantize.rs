@@ -1,4 +1,4 @@
-//! Dequantizes on the host, which is several times faster than MLX's own operation on a CPU. Invariant: no MLX array is used.
+//! Dequantization on the host, several times faster than MLX's own operation on a CPU. Invariant: no MLX array is used.
 
 use crate::quantization::{Mode, QuantScheme};
 
@@ -20,7 +20,7 @@ impl Dequantizer {
         Self { scheme, table: codes.map(value).collect() }
     }
 
-    /// The numbers in `words`, which hold complete groups, each with a scale and, in affine mode, a bias.
+    /// Dequantizes `words`, which hold complete groups. Each group has a scale and, in affine mode, a bias.
     pub(crate) fn dequantize(&self, words: &[u32], scales: &[f32], biases: Option<&[f32]>) -> Vec<f32> {
         let QuantScheme { bits, group_size: group, .. } = self.scheme;
         let mask = (1 << bits) - 1;
@@ -44,7 +44,7 @@ impl Dequantizer {
         numbers
     }
 
-    /// The value of a scale that is stored as a byte.
+    /// Decodes a scale that is stored as a byte.
     pub(crate) fn scale(&self, code: u8) -> f32 {
         match self.scheme.mode {
             Mode::Nvfp4 => e4m3(code),

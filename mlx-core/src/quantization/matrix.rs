@@ -13,7 +13,7 @@ use crate::mlx_sys::{self, Operand};
 use crate::quantization::dequantize::Dequantizer;
 use crate::quantization::{Mode, QuantScheme};
 
-/// The numbers dequantized at once, which bounds the temporary memory.
+/// The number of values dequantized at a time, which bounds the temporary memory.
 const CHUNK: usize = 4 << 20;
 
 /// A matrix `[output, input]`, or a stack of them.
@@ -24,12 +24,12 @@ pub struct QuantizedMatrix {
     weight: Array,
     /// `[..., output, groups]`
     scales: Array,
-    /// Shaped like the scales.
+    /// Same shape as the scales.
     biases: Option<Array>,
 }
 
 impl QuantizedMatrix {
-    /// A matrix from its parts, whose shapes the caller has checked.
+    /// Creates a matrix from its arrays. The caller has checked their shapes.
     pub fn new(scheme: QuantScheme, weight: Array, scales: Array, biases: Option<Array>) -> Self {
         Self { scheme, weight, scales, biases }
     }
@@ -44,12 +44,12 @@ impl QuantizedMatrix {
         }
     }
 
-    /// The bytes of the words, the scales and, in affine mode, the biases, as in a file.
+    /// Returns the bytes of the words, the scales and, in affine mode, the biases, in the file format.
     pub fn to_bytes(&self) -> Result<Vec<Vec<u8>>> {
         self.arrays().map(|array| Ok(array::to_bytes(array)?.1)).collect()
     }
 
-    /// Whether `other` has the same scheme, so that the two can be stacked.
+    /// Returns true if `other` has the same scheme, so that the two can be stacked.
     pub fn has_same_scheme(&self, other: &Self) -> bool {
         self.scheme == other.scheme
     }
@@ -64,12 +64,12 @@ impl QuantizedMatrix {
         mlx_sys::quantized_matmul(input, self.operand())
     }
 
-    /// Multiplies each row `[.., 1, input]` by the matrix of the stack that `chosen` selects for it, to `[.., 1, output]`.
+    /// Multiplies each row `[.., 1, input]` by its matrix of the stack, selected by `chosen`. Returns `[.., 1, output]`.
     pub fn gather_multiply(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         mlx_sys::gather_quantized_matmul(input, self.operand(), chosen, sorted)
     }
 
-    /// The rows with these indices, `[R, input]`, of a single matrix.
+    /// Returns the dequantized rows with these indices, `[R, input]`, of a single matrix.
     pub fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         let mut rows = self.select_rows(indices)?;
         if self.scheme.has_biases() {
@@ -80,7 +80,7 @@ impl QuantizedMatrix {
         mlx_sys::dequantize(rows.operand(), dtype)
     }
 
-    /// A matrix of the selected rows; of a stack, the selected rows of each matrix.
+    /// Returns a matrix of the selected rows; for a stack, the selected rows of each matrix.
     pub fn select_rows(&self, indices: &Array) -> Result<Self> {
         let pick = |array: &Array| array.take_axis(indices, -2)?.contiguous();
         let biases = self.biases.as_ref().map(pick).transpose()?;
@@ -105,14 +105,14 @@ impl QuantizedMatrix {
         })
     }
 
-    /// The rows of as many matrices as a stack of them: `[matrices, output, input]`.
+    /// Splits the rows evenly into a stack of `matrices` matrices, `[matrices, output, input]`.
     pub fn in_stack(&self, matrices: usize) -> Result<Self> {
         let cut = |array: &Array| array.reshape(&[matrices as i32, -1, array.dim(-1)]);
         let biases = self.biases.as_ref().map(cut).transpose()?;
         Self::new(self.scheme, cut(&self.weight)?, cut(&self.scales)?, biases).computed()
     }
 
-    /// The dequantized matrix `[..., output, input]` in `dtype`.
+    /// Returns the dequantized matrix `[..., output, input]` in `dtype`.
     pub fn dequantize(&self, dtype: Dtype) -> Result<Array> {
         let dequantizer = Dequantizer::new(self.scheme);
         let words: &[u32] = array::host(&self.weight)?;
@@ -143,7 +143,7 @@ impl QuantizedMatrix {
         Ok(result.reshape(&shape)?)
     }
 
-    /// The same by MLX's own operation, whose rounding is that of other programs; not computed yet.
+    /// Like [`dequantize`](Self::dequantize), but with MLX's operation and its rounding. The result is not evaluated.
     pub fn dequantize_on_device(&self, dtype: Dtype) -> Result<Array> {
         mlx_sys::dequantize(self.operand(), dtype)
     }
@@ -164,7 +164,7 @@ impl QuantizedMatrix {
     }
 }
 
-/// MLX's name of a mode.
+/// Returns MLX's name of a mode.
 fn name_of(mode: Mode) -> &'static CStr {
     match mode {
         Mode::Affine => c"affine",

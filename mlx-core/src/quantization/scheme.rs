@@ -1,4 +1,4 @@
-//! How one matrix is quantized: mode, bits and group size, with the combinations that MLX supports. Invariant: pure.
+//! The quantization scheme of a matrix: mode, bits and group size, in combinations that MLX supports. Invariant: pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::config::Fields;
 use crate::error::Result;
 
-/// A quantization mode; the names are MLX's.
+/// A quantization mode, by MLX's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// `scale * code + bias`, with a float scale and bias per group.
@@ -43,7 +43,7 @@ impl Mode {
         }
     }
 
-    /// The valid numbers of bits.
+    /// The supported numbers of bits.
     fn bits(self) -> &'static [usize] {
         match self {
             Self::Affine => &[2, 3, 4, 5, 6, 8],
@@ -52,7 +52,7 @@ impl Mode {
         }
     }
 
-    /// The valid group sizes.
+    /// The supported group sizes.
     fn groups(self) -> &'static [usize] {
         match self {
             Self::Affine => &[32, 64, 128],
@@ -61,7 +61,7 @@ impl Mode {
         }
     }
 
-    /// MLX's defaults for the mode.
+    /// MLX's defaults of the mode.
     fn defaults(self) -> QuantScheme {
         let (bits, group) = match self {
             Self::Affine => (4, 64),
@@ -71,14 +71,14 @@ impl Mode {
     }
 }
 
-/// How one matrix is quantized.
+/// The quantization scheme of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantScheme {
-    /// How codes map to numbers.
+    /// The mapping of codes to values.
     pub mode: Mode,
-    /// Bits per number.
+    /// Bits per value.
     pub bits: usize,
-    /// Adjacent numbers of a row that share a scale.
+    /// The number of adjacent values in a row that share a scale.
     pub group_size: usize,
 }
 
@@ -112,7 +112,7 @@ impl QuantScheme {
         scheme.checked().map_err(|(key, message)| fields.error(key, message))
     }
 
-    /// A scheme from explicit settings, completed with MLX's defaults. An error names the wrong key of config.json and the reason.
+    /// Creates a scheme from explicit settings and MLX's defaults. An error contains the invalid key of config.json and the reason.
     pub fn new(
         mode: Mode,
         bits: Option<usize>,
@@ -136,18 +136,18 @@ impl QuantScheme {
         Ok(self)
     }
 
-    /// The 32-bit words in a row of `inputs` numbers; `None` unless they are a multiple of words and of groups.
+    /// The number of 32-bit words in a row of `inputs` values; `None` unless the row consists of whole words and groups.
     pub fn words(&self, inputs: usize) -> Option<usize> {
         let fits = inputs.is_multiple_of(self.group_size) && (inputs * self.bits).is_multiple_of(32);
         fits.then_some(inputs * self.bits / 32)
     }
 
-    /// The numbers in a row of `words` 32-bit words.
+    /// The number of values in a row of `words` 32-bit words.
     pub fn inputs(&self, words: usize) -> usize {
         words * 32 / self.bits
     }
 
-    /// Whether each group has a bias; if so, scales and biases are floats.
+    /// Returns true if each group has a bias; scales and biases are then floats.
     pub fn has_biases(&self) -> bool {
         self.mode == Mode::Affine
     }

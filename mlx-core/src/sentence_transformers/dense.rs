@@ -1,4 +1,4 @@
-//! A dense module: a linear layer with an activation, computed on the host, since one vector is little work.
+//! A dense module: a linear layer with an activation. It runs on the host, because one vector is little work.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -10,16 +10,16 @@ use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Entry};
 
-/// Independent partial sums, which the compiler vectorizes. The order of additions never changes.
+/// The number of independent partial sums, which the compiler vectorizes. The order of additions never changes.
 const LANES: usize = 8;
 
-/// The most numbers of a matrix.
+/// The maximum number of values in a matrix.
 const MAX_NUMBERS: usize = 1 << 28;
 
-/// A function of single numbers.
+/// An element-wise function.
 type Activation = fn(f32) -> f32;
 
-/// Activations by the name of torch's class.
+/// Activations by torch's class name.
 const ACTIVATIONS: [(&str, Activation); 6] = [
     ("Identity", |x| x),
     ("Tanh", f32::tanh),
@@ -33,16 +33,16 @@ const ACTIVATIONS: [(&str, Activation); 6] = [
 #[derive(Debug, Clone)]
 pub(super) struct Dense {
     inputs: usize,
-    /// The length of its vectors.
+    /// The length of an output vector.
     pub(super) outputs: usize,
     has_bias: bool,
     activation: Activation,
     file: PathBuf,
-    /// Read when the first vector needs them.
+    /// The weights, read with the first vector.
     weights: Arc<OnceLock<Weights>>,
 }
 
-/// The matrix, row by row, and the bias, which may be empty.
+/// The matrix in row-major order and the bias, which may be empty.
 #[derive(Debug)]
 struct Weights {
     matrix: Vec<f32>,
@@ -100,7 +100,7 @@ impl Dense {
         Ok(rows.map(|(row, bias)| (self.activation)(product(row, vector) + bias)).collect())
     }
 
-    /// Finds both tensors in the file; `read` returns the numbers of each.
+    /// Takes both tensors of the file; `read` returns the values of each.
     fn take(&self, read: impl Fn(&Checkpoint, &Entry) -> Result<Vec<f32>>) -> Result<Weights> {
         let mut checkpoint = Checkpoint::open_file(self.file.clone())?;
         let mut take = |name: &str, shape: &[usize]| {
@@ -128,7 +128,7 @@ fn activation(fields: &Fields) -> Result<Activation> {
     })
 }
 
-/// The form with the error function, which is torch's default, in f64: Abramowitz and Stegun 7.1.26 is within 2e-7.
+/// GELU with the error function, torch's default, in f64. Formula 7.1.26 of Abramowitz and Stegun is within 2e-7.
 fn gelu(x: f32) -> f32 {
     let scaled = f64::from(x).abs() * std::f64::consts::FRAC_1_SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * scaled);
@@ -150,7 +150,7 @@ fn product(row: &[f32], vector: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// The numbers of a tensor.
+/// Reads the values of a tensor.
 fn numbers(checkpoint: &Checkpoint, entry: &Entry) -> Result<Vec<f32>> {
     let bytes = checkpoint.read_part(entry, 0..entry.length)?;
     let pairs = || bytes.as_chunks::<2>().0.iter();

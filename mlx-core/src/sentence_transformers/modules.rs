@@ -7,20 +7,20 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The file.
+/// The file name.
 pub(super) const FILE: &str = "modules.json";
 
-/// The most modules that are read.
+/// The maximum number of modules.
 const MAX_MODULES: usize = 16;
 
-/// The types of modules that are applied here.
+/// The supported module types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Transformer,
     Pooling,
     Dense,
     Normalize,
-    /// It changes nothing outside of training.
+    /// Changes nothing outside of training.
     Dropout,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Module {
     pub(super) path: String,
 }
 
-/// Reads the modules of the model in `folder`: a transformer, its pooling, and what follows. `None` if it has no modules.json.
+/// Reads the modules of the model in `folder`: a transformer, its pooling, and any others. `None` without modules.json.
 pub(super) fn read(folder: &Path) -> Result<Option<Vec<Module>>> {
     let path = folder.join(FILE);
     if !path.exists() {

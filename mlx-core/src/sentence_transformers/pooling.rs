@@ -1,28 +1,28 @@
-//! The config of a pooling module, in the form of sentence-transformers 5.4 and later or in the one before.
+//! The config of a pooling module, in the format of sentence-transformers 5.4 and later, or the older one.
 
 use std::path::Path;
 
 use crate::config::Fields;
 use crate::error::Result;
 
-/// The hidden states of a text that become its vector.
+/// The pooling of a text's hidden states into its vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
-    /// The first one.
+    /// The first state.
     Cls,
-    /// The largest value of each number.
+    /// The maximum of each element.
     Max,
-    /// The mean of all.
+    /// The mean of all states.
     Mean,
-    /// Their sum, divided by the root of their count.
+    /// The sum of all states, divided by the square root of their number.
     MeanSqrtLen,
-    /// The mean of all, each weighted with its position, from 1.
+    /// The mean of all states, weighted with their positions, from 1.
     WeightedMean,
-    /// The last one.
+    /// The last state.
     Last,
 }
 
-/// The names of both forms.
+/// The names in the new and the old format.
 const NAMES: [(&str, &str, Pooling); 6] = [
     ("cls", "pooling_mode_cls_token", Pooling::Cls),
     ("max", "pooling_mode_max_tokens", Pooling::Max),
@@ -32,7 +32,7 @@ const NAMES: [(&str, &str, Pooling); 6] = [
     ("lasttoken", "pooling_mode_lasttoken", Pooling::Last),
 ];
 
-/// Reads the config of a pooling module: its mode, and true if it also pools the tokens of prompts.
+/// Reads the config of a pooling module. Returns its mode, and true if it also pools the tokens of prompts.
 pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
     let fields = Fields::read(path)?;
     let include_prompt = fields.optional_flag("include_prompt")?.unwrap_or(true);
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
     }
 }
 
-/// The modes under `pooling_mode`: a name, or a list of them.
+/// Reads the modes under `pooling_mode`: a name or a list of names.
 fn named(fields: &Fields) -> Result<Vec<Pooling>> {
     let names = match fields.optional_text("pooling_mode") {
         Ok(name) => name.map(str::to_owned).into_iter().collect(),
@@ -63,7 +63,7 @@ fn named(fields: &Fields) -> Result<Vec<Pooling>> {
     names.into_iter().map(mode).collect()
 }
 
-/// The modes whose flags are set.
+/// Returns the modes with a true flag.
 fn flagged(fields: &Fields) -> Result<Vec<Pooling>> {
     let mut modes = Vec::new();
     for (_, flag, pooling) in NAMES {

@@ -1,4 +1,4 @@
-//! `config_sentence_transformers.json`: prompts, which precede texts.
+//! `config_sentence_transformers.json`: the prompts that precede texts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,20 +8,20 @@ use crate::error::{Error, Result};
 
 const FILE: &str = "config_sentence_transformers.json";
 
-/// The names of the prompt for a document, in the order in which they are tried.
+/// The names of the prompt for documents, in order of preference.
 const FOR_DOCUMENTS: [&str; 3] = ["document", "passage", "corpus"];
 
-/// The prompt that a request chooses.
+/// The prompt that a request selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PromptChoice {
     /// The model's default, if it has one.
     #[default]
     Default,
-    /// The prompt of this name, which the model must have.
+    /// The prompt with this name, which must exist.
     Named(String),
-    /// The prompt for queries, or else the default.
+    /// The prompt for queries, or the default.
     Query,
-    /// The prompt for documents, or else the default.
+    /// The prompt for documents, or the default.
     Document,
 }
 
@@ -29,7 +29,7 @@ pub enum PromptChoice {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompts {
     texts: BTreeMap<String, String>,
-    /// The name of one of them.
+    /// The name of the default prompt.
     default: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Prompts {
         Ok(Self { texts, default })
     }
 
-    /// The text of the prompt that a request chooses; empty if there is none.
+    /// Returns the text of the selected prompt; empty if there is none.
     pub fn text(&self, choice: &PromptChoice) -> Result<&str> {
         let prompt = |name: &str| self.texts.get(name).map(String::as_str);
         let default = || self.default.as_deref().and_then(prompt).unwrap_or_default();

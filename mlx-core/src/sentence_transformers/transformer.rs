@@ -1,11 +1,11 @@
-//! The config of the first module: the longest text and the preprocessing.
+//! The config of the first module: the maximum length of a text, and its preprocessing.
 
 use std::path::Path;
 
 use crate::config::Fields;
 use crate::error::Result;
 
-/// Names of the file, after the architectures that it was written for.
+/// The possible file names, one per architecture.
 const FILES: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -22,14 +22,14 @@ const UNSUPPORTED: [&str; 4] = ["processing_kwargs", "query_expansion", "query_l
 /// The settings of the first module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Transformer {
-    /// The most tokens of a text, with the file and key that set the limit.
+    /// The maximum number of tokens of a text, with the file and key that set it.
     pub(super) limit: Option<(usize, String)>,
     /// True to turn texts to lower case.
     pub(super) lowercases: bool,
 }
 
 impl Transformer {
-    /// Reads the file of the model in `folder`, and the limit of its tokenizer where that file has none.
+    /// Reads the module's file in `folder`. Without a limit in that file, uses the tokenizer's.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = FILES.iter().map(|file| folder.join(file)).find(|path| path.exists());
         let own = path.map(|path| Fields::read(&path)).transpose()?;
@@ -58,7 +58,7 @@ fn limit_of(fields: &Fields, key: &str) -> Result<Option<(usize, String)>> {
     Ok(fields.optional_size(key)?.map(|tokens| (tokens, fields.place(key))))
 }
 
-/// Refuses settings that would change a vector and are not supported.
+/// Rejects settings that would change a vector and are not supported.
 fn expect_supported(fields: &Fields) -> Result<()> {
     let is_empty =
         |key: &str| fields.section(key).is_ok_and(|it| it.is_none_or(|it| it.keys().next().is_none()));

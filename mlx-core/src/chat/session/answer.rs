@@ -9,16 +9,16 @@ use crate::chat::stream::{ChatStream, StreamEvent};
 use crate::engine::{Canceller, Event, FinishReason};
 use crate::error::{Error, Result};
 
-/// An answer that is being written. When it ends or is dropped, what was read of it becomes a message of the session.
+/// An answer that is being generated. When it ends or is dropped, the text so far becomes a message of the session.
 pub struct Answer<'a> {
     session: &'a mut ChatSession,
     stream: ChatStream,
     text: String,
     reasoning: String,
     calls: Vec<ToolCall>,
-    /// Of these, the ones that have ended.
+    /// The number of complete calls.
     whole_calls: usize,
-    /// Why it has ended.
+    /// The reason it has ended.
     reason: Option<FinishReason>,
 }
 
@@ -28,12 +28,12 @@ impl<'a> Answer<'a> {
         Self { session, stream, text, reasoning, calls: Vec::new(), whole_calls: 0, reason: None }
     }
 
-    /// A way to end the answer from elsewhere.
+    /// Returns a handle that can cancel the answer.
     pub fn canceller(&self) -> Canceller {
         self.stream.canceller()
     }
 
-    /// The messages that the model does not see, by index.
+    /// The indices of the messages that were dropped from the prompt.
     pub fn dropped(&self) -> Range<usize> {
         self.session.dropped()
     }
@@ -64,8 +64,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The calls that can be carried out. Those of an answer that was broken off are none; of one that a limit has cut, those that
-    /// were whole before.
+    /// Takes the calls that can be executed. An interrupted answer has none. An answer that was cut by a limit keeps the calls that are
+    /// complete.
     fn take_calls(&mut self) -> Vec<ToolCall> {
         let mut calls = std::mem::take(&mut self.calls);
         match self.reason {
@@ -112,7 +112,7 @@ impl Drop for Answer<'_> {
 }
 
 impl ChatSession {
-    /// Starts the answer to the results of all calls. Without `may_call` the model is shown no tools, and the answer is a text.
+    /// Starts the answer to the results of all calls. Without `may_call` the model sees no tools and answers with text.
     pub fn go_on(&mut self, may_call: bool) -> Result<Answer<'_>> {
         if self.messages.last().is_none_or(|last| last.role != Role::Tool) {
             return Err(Error::request("messages", "do not end with the result of a call"));
@@ -122,8 +122,8 @@ impl ChatSession {
         Ok(Answer::new(self, stream))
     }
 
-    /// Adds an answer. An empty one counts, too, if the model ended it: the model had nothing to say, and the question stays. If it was
-    /// broken off before its first word, the next message replaces the question.
+    /// Adds an answer. An empty answer counts if the model ended it. If it was interrupted before its first word, the next message replaces
+    /// the question.
     fn record(&mut self, answer: Message, is_whole: bool) {
         if is_whole || !answer.text().is_empty() {
             self.messages.push(answer);

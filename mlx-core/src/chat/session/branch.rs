@@ -1,4 +1,4 @@
-//! Another answer that begins like the last one and goes on with another token.
+//! Alternative answers that share their first tokens with the last answer.
 
 use chat_format::ToolChoice;
 
@@ -8,11 +8,11 @@ use crate::engine::TokenOutput;
 use crate::error::{Error, Result};
 
 impl ChatSession {
-    /// Answers the last message of the person again: with the tokens `kept` of the old answer, then `token`, then what the model writes
-    /// after it. The seed is the one that the old answer had. The new answer replaces the old one when it starts.
+    /// Answers the last user message again, starting with the tokens `kept` of the old answer and then `token`. The seed is that of the old
+    /// answer. The new answer replaces the old one when it starts.
     ///
     /// # Errors
-    /// Also where a constraint holds, which follows an answer from its beginning, and if `token` would end the answer.
+    /// Also if a constraint applies, which follows an answer from its beginning, or if `token` would end the answer.
     pub fn branch(&mut self, kept: &[TokenOutput], token: u32) -> Result<Answer<'_>> {
         let refused = |why: &str| Err(Error::request("branch", why));
         let Some(last) = self.last_question_index() else {
@@ -35,7 +35,7 @@ impl ChatSession {
         }
     }
 
-    /// A token as it comes after others.
+    /// Returns a token with its text after `kept`.
     fn following(&self, kept: &[TokenOutput], id: u32) -> TokenOutput {
         let mut detokenizer = self.engine.folder().tokenizer.detokenizer(true);
         for token in kept {

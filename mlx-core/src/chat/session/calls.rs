@@ -1,4 +1,4 @@
-//! Calls in a conversation: those that wait for a result, and tools that the model cannot call. Invariant: pure.
+//! Tool calls of a conversation that have no result yet, and a check of its tools. Invariant: pure.
 
 use chat_format::{Message, Role, ToolCall, ToolChoice, Tools};
 
@@ -15,7 +15,7 @@ pub(super) fn open(messages: &[Message]) -> Vec<ToolCall> {
     calls.iter().filter(|call| !answered.contains(&&call.id)).cloned().collect()
 }
 
-/// Refuses tools that the model cannot call, or not in the demanded form.
+/// Fails if the model cannot call the tools, or not with the required constraint.
 pub(super) fn check(engine: &Engine, tools: &Tools, options: &RequestOptions) -> Result<()> {
     if tools.list().is_empty() {
         return Ok(());
