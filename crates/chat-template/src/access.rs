@@ -23,7 +23,7 @@ impl Object for Bound {
     }
 }
 
-/// `value.name`: an attribute or method, or else an item. `path` names what is missing.
+/// Evaluates `value.name`: an attribute or method, else an item. `path` is the expression for error messages.
 pub(super) fn attribute(value: &Value, name: &Arc<str>, path: &Arc<str>, meter: &Meter) -> Outcome<Value> {
     let found = match value {
         Value::Undefined(_) => {
@@ -48,7 +48,7 @@ pub(super) fn attribute(value: &Value, name: &Arc<str>, path: &Arc<str>, meter: 
     Ok(found.unwrap_or_else(|| Value::Undefined(Some(Arc::clone(path)))))
 }
 
-/// `value[key]`: an item, or else an attribute.
+/// Evaluates `value[key]`: an item, else an attribute.
 pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> {
     let at = |length: usize| {
         let index = key.as_int()?;
@@ -90,7 +90,7 @@ pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> 
     }
 }
 
-/// `value[start:stop:step]`
+/// Evaluates `value[start:stop:step]`.
 pub(super) fn slice(value: &Value, bounds: &[Value; 3], meter: &Meter) -> Outcome<Value> {
     let index = |bound: &Value| match bound {
         Value::None => Outcome::Ok(None),
@@ -135,10 +135,10 @@ pub(super) fn slice(value: &Value, bounds: &[Value; 3], meter: &Meter) -> Outcom
     }
 }
 
-/// The places that a slice of a sequence takes.
+/// Returns the indices of a slice of a sequence.
 fn places(length: usize, start: Option<i64>, stop: Option<i64>, stride: i64) -> impl Iterator<Item = usize> {
     let length = length as i64;
-    // The bounds of the walk: one past the last item forwards, one before the first backwards.
+    // The bounds of the iteration: one past the last item forwards, one before the first backwards.
     let (lowest, highest) = if stride > 0 { (0, length) } else { (-1, length - 1) };
     let resolve = |given: Option<i64>, default: i64| match given {
         Some(index) => if index < 0 { index.saturating_add(length) } else { index }.clamp(lowest, highest),

@@ -11,7 +11,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Binds the arguments to parameter names by position or name; `none` counts as absent.
+    /// Binds the arguments to parameter names by position or name. A `none` counts as absent.
     pub(super) fn bind<const N: usize>(self, names: [&str; N]) -> Outcome<[Option<Value>; N]> {
         if self.positional.len() > N {
             return Err(invalid(format!(
@@ -33,7 +33,7 @@ impl Arguments {
         Ok(bound.map(|value| value.filter(|value| !matches!(value, Value::None))))
     }
 
-    /// [`Self::bind`] for parameters without defaults.
+    /// Like [`Self::bind`], for parameters without defaults.
     pub(super) fn require<const N: usize>(self, names: [&str; N]) -> Outcome<[Value; N]> {
         let bound = self.bind(names)?;
         if let Some(place) = bound.iter().position(Option::is_none) {
@@ -43,7 +43,7 @@ impl Arguments {
     }
 }
 
-/// An integer that was given, or the default.
+/// Returns the given integer, or the default.
 pub(super) fn integer(value: Option<&Value>, default: i64) -> Outcome<i64> {
     let Some(value) = value else { return Ok(default) };
     let number =
@@ -51,12 +51,12 @@ pub(super) fn integer(value: Option<&Value>, default: i64) -> Outcome<i64> {
     Ok(number.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
 }
 
-/// A text that was given.
+/// Returns the text of an argument.
 pub(super) fn text(value: &Value) -> Outcome<&str> {
-    value.as_text().ok_or_else(|| invalid(format!("expected a text, found {}", value.type_name())))
+    value.as_text().ok_or_else(|| invalid(format!("expected a string, found {}", value.type_name())))
 }
 
-/// Whether a flag was given and is true.
+/// Returns true if a flag is given and true.
 pub(super) fn flag(value: Option<&Value>) -> bool {
     value.is_some_and(Value::is_true)
 }

@@ -1,4 +1,4 @@
-//! The tests of Jinja: what may follow `is`.
+//! Jinja's tests, which follow `is`.
 
 use super::arguments::Arguments;
 use super::fault::{Outcome, invalid};
@@ -7,7 +7,7 @@ use super::operators::compare;
 use super::python;
 use super::value::Value;
 
-/// The names that `is filter` knows.
+/// The filter names for the test `is filter`.
 const FILTERS: [&str; 47] = [
     "abs",
     "attr",
@@ -58,7 +58,7 @@ const FILTERS: [&str; 47] = [
     "wordcount",
 ];
 
-/// The names that `is test` knows.
+/// The test names for the test `is test`.
 const TESTS: [&str; 38] = [
     "defined",
     "undefined",
@@ -100,7 +100,7 @@ const TESTS: [&str; 38] = [
     "ge",
 ];
 
-/// Whether a test holds.
+/// Returns the result of a test.
 pub(super) fn check(name: &str, value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<bool> {
     meter.spend(STEP)?;
     let operator = match name {
@@ -128,14 +128,14 @@ pub(super) fn check(name: &str, value: &Value, arguments: Arguments, meter: &Met
     if name == "divisibleby" {
         let (Some(number), Some(divisor)) = (value.as_int(), other.as_int().filter(|divisor| *divisor != 0))
         else {
-            return Err(invalid("divisibleby takes integers, and no zero"));
+            return Err(invalid("divisibleby takes integers, and the divisor must not be 0"));
         };
         return Ok(number.checked_rem(divisor).unwrap_or(0) == 0);
     }
     compare(operator, value, &other, meter)
 }
 
-/// A test without arguments.
+/// Returns the result of a test without arguments.
 fn is(name: &str, value: &Value, meter: &Meter) -> Outcome<bool> {
     Ok(match name {
         "defined" => !matches!(value, Value::Undefined(_)),
@@ -175,7 +175,7 @@ fn is(name: &str, value: &Value, meter: &Meter) -> Outcome<bool> {
     })
 }
 
-/// Python's `is`, which tells lists with equal items apart.
+/// Python's `is`, which distinguishes lists with equal items.
 fn same(one: &Value, other: &Value) -> bool {
     use std::rc::Rc;
     match (one, other) {

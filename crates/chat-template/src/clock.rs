@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use jiff::civil::DateTime;
 
-/// Formats `time` as Python's `datetime.strftime` does for a naive time. An unknown directive is left unchanged, as in
-/// the C library.
+/// Formats `time` like Python's `datetime.strftime` for a naive time. Unknown directives stay unchanged, as in the C
+/// library.
 pub(super) fn format(time: DateTime, format: &str) -> String {
     let mut output = String::new();
     let mut rest = format;
@@ -18,7 +18,7 @@ pub(super) fn format(time: DateTime, format: &str) -> String {
     output + rest
 }
 
-/// The directive at the start of `text`: a percent sign, flags, a width and a letter.
+/// Returns the directive at the start of `text`: a percent sign, flags, a width and a letter.
 fn directive(text: &str) -> &str {
     let mut letters = text.char_indices().skip(1);
     let end = letters.find(|(_, letter)| !matches!(letter, '-' | '_' | '^' | '#' | '0'..='9'));
@@ -36,7 +36,7 @@ fn push(output: &mut String, time: DateTime, directive: &str) {
         "%r" => "%I:%M:%S %p",
         other => other,
     };
-    // jiff reports an invalid directive when the text is written.
+    // jiff reports an invalid directive when it writes the text.
     let length = output.len();
     if write!(output, "{}", time.strftime(same_as)).is_err() {
         output.truncate(length);

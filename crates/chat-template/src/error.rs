@@ -1,10 +1,11 @@
-//! Why a template cannot be compiled or rendered.
+//! Errors of compiling and rendering.
 
 use std::fmt;
 
 use crate::fault::{Fault, Reason};
 
-/// A failed template. It displays the bare message of `raise_exception`, or any other reason with the file and the line.
+/// A compile or render error. It displays the bare message of `raise_exception`, or any other reason with the file and
+/// the line.
 #[derive(Debug)]
 pub struct Error {
     message: String,
@@ -12,7 +13,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// The error of a fault in this file, whose name may be empty.
+    /// Converts a fault in this file, whose name may be empty.
     pub(crate) fn of(file: &str, fault: Fault) -> Self {
         let depends_on_input = fault.depends_on_input();
         let message = match fault.reason {
@@ -27,12 +28,12 @@ impl Error {
         Self { message, depends_on_input }
     }
 
-    /// A failure of the process, not of the template.
+    /// Returns an error of the process, not of the template.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self { message: message.into(), depends_on_input: false }
     }
 
-    /// Returns true if the template may render other variables; false for an exceeded limit.
+    /// Returns true if the template may succeed with other variables, and false for an exceeded limit.
     pub fn depends_on_input(&self) -> bool {
         self.depends_on_input
     }

@@ -1,12 +1,12 @@
-//! Why a template cannot be parsed or rendered.
+//! Internal errors of parsing and rendering.
 
-/// The result of a step of parsing or rendering.
+/// The result of parsing or rendering.
 pub(super) type Outcome<T> = Result<T, Fault>;
 
-/// The longest message of a template's `raise_exception`, in bytes.
+/// The maximum length of a `raise_exception` message, in bytes.
 const MAX_RAISED: usize = 4096;
 
-/// A failure and its place.
+/// An error and its line.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) reason: Reason,
@@ -14,14 +14,14 @@ pub(super) struct Fault {
     pub(super) line: Option<u32>,
 }
 
-/// What failed.
+/// The reason of an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The template is wrong, or what it was given.
+    /// The template or its input is invalid.
     Invalid(String),
     /// The template called `raise_exception`.
     Raised(String),
-    /// The template takes more time, memory or depth than it may.
+    /// The template exceeds a limit on time, memory or depth.
     Limit(String),
     /// The caller stopped the rendering.
     Stopped,
@@ -44,18 +44,18 @@ impl Fault {
         Self::new(Reason::Stopped)
     }
 
-    /// Whether rendering the same messages in another form may succeed.
+    /// Returns true if rendering the same messages in another form may succeed.
     pub(super) fn depends_on_input(&self) -> bool {
         matches!(self.reason, Reason::Invalid(_) | Reason::Raised(_))
     }
 }
 
-/// A [`Reason::Invalid`].
+/// Returns a [`Reason::Invalid`].
 pub(super) fn invalid(message: impl Into<String>) -> Fault {
     Fault::new(Reason::Invalid(message.into()))
 }
 
-/// Adds the line to a fault that has none.
+/// Adds the line to a fault without one.
 pub(super) fn at<T>(line: u32, outcome: Outcome<T>) -> Outcome<T> {
     outcome.map_err(|mut fault| {
         fault.line.get_or_insert(line);
@@ -63,7 +63,7 @@ pub(super) fn at<T>(line: u32, outcome: Outcome<T>) -> Outcome<T> {
     })
 }
 
-/// The beginning of a text, for messages.
+/// Shortens a text for messages.
 pub(super) fn shortened(text: &str, length: usize) -> String {
     if text.len() <= length {
         return text.to_owned();

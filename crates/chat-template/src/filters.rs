@@ -1,4 +1,4 @@
-//! The filters of Jinja, with transformers' `tojson`.
+//! Jinja's filters, and transformers' `tojson`.
 
 mod item;
 mod select;
@@ -88,7 +88,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Met
     }
 }
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers defines it.
+/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as defined by transformers.
 fn to_json(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let [ascii, indent, separators, sort_keys] =
         arguments.bind(["ensure_ascii", "indent", "separators", "sort_keys"])?;
@@ -100,7 +100,7 @@ fn to_json(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value>
     let separator = |index: i128, default: &str| match &separators {
         Some(pair) => {
             let text = item(pair, &Value::Int(index), meter)?;
-            text.as_text().map(str::to_owned).ok_or_else(|| invalid("separators must be two texts"))
+            text.as_text().map(str::to_owned).ok_or_else(|| invalid("separators must be two strings"))
         }
         None => Ok(default.to_owned()),
     };
@@ -133,9 +133,7 @@ fn round(value: &Value, arguments: Arguments) -> Outcome<Value> {
             None => Value::Float(format!("{number:.*}", precision as usize).parse().unwrap_or(number)),
         },
         other => {
-            return Err(invalid(format!(
-                "{other:?} is no method to round; there are common, ceil and floor"
-            )));
+            return Err(invalid(format!("{other:?} is not a rounding method; use common, ceil or floor")));
         }
     })
 }

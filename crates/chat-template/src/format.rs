@@ -1,4 +1,4 @@
-//! Python's two ways to format texts: `text % values` and `text.format(values)`.
+//! Python's string formatting: `text % values` and `text.format(values)`.
 
 mod number;
 
@@ -13,10 +13,10 @@ use super::python;
 use super::value::{ListKind, Value};
 use number::{Spec, padded};
 
-/// The greatest width of a field. Longer ones are made with `*`.
+/// The maximum width of a field in the format string. A `*` allows wider ones.
 const MAX_WIDTH: usize = 1 << 20;
 
-/// `text % values`
+/// Evaluates `text % values`.
 pub(super) fn percent(text: &Value, values: &Value, meter: &Meter) -> Outcome<Value> {
     let safe = text.is_safe();
     let mut rest = text.as_text().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn percent(text: &Value, values: &Value, meter: &Meter) -> Outcome<Va
     Value::buffered(output, safe)
 }
 
-/// Reads what follows a percent sign: the name, the specification and the length.
+/// Parses the text after a percent sign. Returns the name, the specification and the length.
 fn directive(text: &str) -> Outcome<(Option<&str>, Spec, usize)> {
     let incomplete = || invalid("incomplete format");
     let mut rest = text;
@@ -109,7 +109,7 @@ fn percent_field(output: &mut Buffer, spec: &Spec, value: &Value, safe: bool) ->
     padded(output, spec, spec.cut(text.as_text().unwrap_or_default()), false)
 }
 
-/// `text.format(values)`
+/// Evaluates `text.format(values)`.
 pub(super) fn braces(text: &Value, arguments: &Arguments, meter: &Meter) -> Outcome<Value> {
     let safe = text.is_safe();
     let mut rest = text.as_text().unwrap_or_default();
@@ -134,7 +134,7 @@ pub(super) fn braces(text: &Value, arguments: &Arguments, meter: &Meter) -> Outc
     Value::buffered(output, safe)
 }
 
-/// One field: `name!r:spec`.
+/// Writes one field, `name!r:spec`.
 fn field(
     output: &mut Buffer,
     field: &str,
@@ -167,7 +167,7 @@ fn field(
     padded(output, &spec, spec.cut(text.as_text().unwrap_or_default()), false)
 }
 
-/// The argument that a field names: by number, by name or the next one; attributes and items follow.
+/// Returns the argument of a field: by number, by name, or the next one. Attributes and items may follow.
 fn looked_up(path: &str, arguments: &Arguments, index: &mut usize, meter: &Meter) -> Outcome<Value> {
     let end = path.find(['.', '[']).unwrap_or(path.len());
     let (name, mut rest) = path.split_at(end);

@@ -1,15 +1,16 @@
-//! Runs library code on untrusted files in a thread of its own, which contains panics and has a large stack for deep
+//! Runs library code on untrusted files in a separate thread, which contains panics and has a large stack for deep
 //! recursion.
 
 use std::thread::{Builder, scope};
 
-/// The name of these threads. A front end that prints panics can skip those of guarded threads, since they become errors.
+/// The name of these threads. A front end that prints panics can skip those of guarded threads, since they are returned
+/// as errors.
 pub const GUARDED_THREAD: &str = "guarded";
 
-/// Enough for the deepest template that is accepted. Only used pages take memory.
+/// Enough for the deepest accepted template. Only used pages take memory.
 const STACK: usize = 512 << 20;
 
-/// The result of `work`, or `None` if it panicked or no thread could be started.
+/// Returns the result of `work`, or `None` if it panicked or the thread could not be started.
 pub fn guarded<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     let builder = Builder::new().name(GUARDED_THREAD.to_owned()).stack_size(STACK);
     scope(|threads| builder.spawn_scoped(threads, work).ok()?.join().ok())

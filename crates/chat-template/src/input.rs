@@ -1,4 +1,4 @@
-//! The values of the variables that a rendering starts from.
+//! Converts the variables of a rendering.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::fault::Outcome;
 use super::meter::Meter;
 use super::value::{Entries, Key, Value};
 
-/// The values of variables.
+/// Converts all variables.
 pub(super) fn values(variables: &Map, meter: &Meter) -> Outcome<Vec<(Arc<str>, Value)>> {
     let mut keys = HashMap::new();
     variables
@@ -18,7 +18,7 @@ pub(super) fn values(variables: &Map, meter: &Meter) -> Outcome<Vec<(Arc<str>, V
         .collect()
 }
 
-/// Converts JSON; equal keys share their text.
+/// Converts a JSON value. Equal keys share their text.
 fn convert<'a>(value: &'a Json, keys: &mut HashMap<&'a str, Key>, meter: &Meter) -> Outcome<Value> {
     Ok(match value {
         Json::Null => Value::None,
@@ -44,7 +44,7 @@ fn convert<'a>(value: &'a Json, keys: &mut HashMap<&'a str, Key>, meter: &Meter)
     })
 }
 
-/// A number as Python's `json.loads` reads it.
+/// Converts a number like Python's `json.loads`.
 fn of_number(number: &Number, meter: &Meter) -> Outcome<Value> {
     match number.as_i128() {
         Some(integer) => Ok(Value::Int(integer)),
@@ -64,7 +64,7 @@ mod tests {
         template.render(variables, None, &RenderLimits::default(), NO_PAUSE).expect("nothing ends it")
     }
 
-    /// The expected texts are those that Python writes after `json.loads`.
+    /// The expected texts are Python's output after `json.loads`.
     #[test]
     fn numbers_are_those_of_python() {
         for (number, expected) in [

@@ -1,6 +1,6 @@
-//! Runs templates.
+//! Executes templates.
 //!
-//! Invariant: recursion is counted, here and by the depth of values, so that no template exhausts the stack of the thread it runs on.
+//! Invariant: the recursion depth is counted, here and in values, so that no template exhausts the stack of its thread.
 
 mod call;
 mod evaluate;
@@ -19,14 +19,14 @@ use super::scope::{Loop, MacroValue, Namespace, Scope};
 use super::syntax::ast::{Expression, For, Statement, StatementKind as Is, Target};
 use super::value::{ListKind, Value};
 
-/// The most levels of statements, expressions and calls at a time.
+/// The maximum nesting of statements, expressions and calls.
 const MAX_DEPTH: usize = 3000;
 
-/// The bytes of an empty scope or namespace, and of a variable in it.
+/// The size in bytes of an empty scope or namespace, and of a variable in it.
 const SCOPE_BYTES: usize = 256;
 const VARIABLE_BYTES: usize = 64;
 
-/// Where rendering goes on after a statement.
+/// The control flow after a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -37,25 +37,25 @@ enum Flow {
 /// One rendering.
 pub(super) struct Interpreter {
     meter: Meter,
-    /// The time that `strftime_now` gives.
+    /// The time for `strftime_now`.
     now: Option<DateTime>,
     depth: usize,
-    /// The text of the block whose filters are applied.
+    /// The text of the block that filters are applied to.
     body: Option<Value>,
-    /// What may hold itself, with its memory: emptied at the end, one after the other.
+    /// Scopes and namespaces may contain themselves. They are stored here with their memory, and emptied at the end.
     scopes: Vec<(Rc<Scope>, Option<Held>)>,
     namespaces: Vec<(Rc<Namespace>, Held)>,
 }
 
 impl Drop for Interpreter {
     fn drop(&mut self) {
-        // All of them exist until all are empty, so that dropping one never drops another one within.
+        // All of them exist until all are empty, so dropping one never recursively drops another.
         self.scopes.iter().for_each(|(scope, _)| scope.clear());
         self.namespaces.iter().for_each(|(namespace, _)| drop(namespace.0.take()));
     }
 }
 
-/// Renders a template with these variables; `strftime_now` uses `now` or the clock.
+/// Renders a template with these variables. `strftime_now` uses `now`, or the clock.
 pub(super) fn render(
     body: &[Statement],
     variables: Vec<(Arc<str>, Value)>,
@@ -78,7 +78,7 @@ pub(super) fn render(
 }
 
 impl Interpreter {
-    /// Does something one level deeper.
+    /// Runs `work` one level deeper.
     fn nested<T>(&mut self, work: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
         self.meter.spend(STEP)?;
         if self.depth == MAX_DEPTH {
@@ -90,15 +90,15 @@ impl Interpreter {
         done
     }
 
-    /// Runs a body which no loop surrounds.
+    /// Runs a body outside any loop.
     fn whole_body(&mut self, body: &[Statement], scope: &Rc<Scope>, output: &mut Buffer) -> Outcome<()> {
         match self.run(body, scope, output)? {
             Flow::Next => Ok(()),
-            Flow::Break | Flow::Continue => Err(invalid("break and continue belong into loops")),
+            Flow::Break | Flow::Continue => Err(invalid("break and continue are only valid in loops")),
         }
     }
 
-    /// Runs a body in a scope of its own.
+    /// Runs a body in a new scope.
     fn run_inside(&mut self, body: &[Statement], parent: &Rc<Scope>, output: &mut Buffer) -> Outcome<Flow> {
         let scope = Scope::inside(parent);
         let flow = self.run(body, &scope, output);
@@ -117,7 +117,7 @@ impl Interpreter {
         Ok(Flow::Next)
     }
 
-    /// Ends a scope. One that a macro still refers to stays until the end.
+    /// Ends a scope. If a macro still refers to it, it is kept until the end.
     fn leave(&mut self, scope: Rc<Scope>) -> Outcome<()> {
         if Rc::strong_count(&scope) == 1 {
             return Ok(());
@@ -191,11 +191,11 @@ impl Interpreter {
         Ok(Flow::Next)
     }
 
-    /// The text of a body with filters applied.
+    /// Returns the text of a body with filters applied.
     fn filtered(&mut self, filtered: &Expression, body: &[Statement], scope: &Rc<Scope>) -> Outcome<Value> {
         let mut output = Buffer::new(&self.meter);
         if self.run_inside(body, scope, &mut output)? != Flow::Next {
-            return Err(invalid("break and continue cannot leave a block whose text is used"));
+            return Err(invalid("break and continue cannot leave a filter, set or call block"));
         }
         let text = Value::buffered(output, false)?;
         let outer = self.body.replace(text);
@@ -210,7 +210,7 @@ impl Interpreter {
             Target::Attribute(name, attribute) => {
                 let object = scope.get(name).unwrap_or(Value::None);
                 let Some(namespace) = as_namespace(&object) else {
-                    return Err(invalid(format!("cannot set {name}.{attribute}: {name} is no namespace")));
+                    return Err(invalid(format!("cannot set {name}.{attribute}: {name} is not a namespace")));
                 };
                 namespace.0.borrow_mut().insert(Arc::clone(attribute), value);
             }
@@ -283,7 +283,7 @@ impl Interpreter {
     }
 }
 
-/// The namespace that a value is.
+/// Returns the namespace in a value, if it is one.
 fn as_namespace(value: &Value) -> Option<&Rc<Namespace>> {
     let Value::Object(object) = value else { return None };
     let object: &dyn std::any::Any = &**object;

@@ -1,11 +1,11 @@
-//! Writes values as Python's `json.dumps` does.
+//! Writes values as JSON, like Python's `json.dumps`.
 
 use super::fault::{Outcome, invalid};
 use super::meter::{Buffer, Meter};
 use super::python;
 use super::value::{Key, List, ListKind, Map, Value};
 
-/// `json.dumps`' options.
+/// The options of `json.dumps`.
 pub(super) struct Style {
     pub(super) ascii: bool,
     /// The indent of one level of nesting; `None` writes a single line.
@@ -15,7 +15,7 @@ pub(super) struct Style {
     pub(super) sort_keys: bool,
 }
 
-/// The JSON of `value`.
+/// Returns the JSON of `value`.
 pub(super) fn dump(value: &Value, style: &Style, meter: &Meter) -> Outcome<Value> {
     let mut writer = Writer { style, output: Buffer::new(meter), depth: 0 };
     writer.value(value)?;
@@ -58,7 +58,7 @@ impl Writer<'_> {
         let mut entries: Vec<(&Key, &Value)> = map.entries().iter().collect();
         if self.style.sort_keys {
             if entries.iter().any(|(key, _)| key.value().as_text().is_none()) {
-                return Err(invalid("only keys that are texts can be sorted"));
+                return Err(invalid("sort_keys needs string keys"));
             }
             meter.spend(map.entries().keys().map(Key::size).sum::<usize>().saturating_mul(8))?;
             entries.sort_by_key(|(key, _)| key.value().as_text());

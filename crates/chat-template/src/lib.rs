@@ -1,5 +1,6 @@
-//! Chat templates as transformers renders them: Jinja's language with Python's values, for programs that come from the network. A rendering
-//! has limits of time, memory and depth, runs on a thread of its own, and can be paused and stopped.
+//! Renders chat templates like transformers: Jinja with Python's values. Templates come from the network and are
+//! untrusted programs. A rendering has limits on time, memory and depth, runs on its own thread, and can be paused and
+//! stopped.
 //!
 //! ```
 //! use chat_template::{NO_PAUSE, RenderLimits, Template};

@@ -1,11 +1,11 @@
-//! Texts that are marked by `safe` or `escape`, as MarkupSafe treats them: what is added to one is escaped.
+//! Texts marked by `safe` or `escape`, as in MarkupSafe: text that is added to them is escaped.
 
 use super::fault::Outcome;
 use super::meter::{Buffer, Meter};
 use super::python;
 use super::value::Value;
 
-/// `escape(value)`: escaped for HTML unless it is marked already.
+/// `escape(value)`: escapes a value for HTML unless it is already marked.
 pub(super) fn escape(value: &Value, meter: &Meter) -> Outcome<Value> {
     if value.is_safe() {
         return Ok(value.clone());
@@ -25,7 +25,7 @@ pub(super) fn escape(value: &Value, meter: &Meter) -> Outcome<Value> {
     Value::buffered(buffer, true)
 }
 
-/// The value as it enters a text: escaped if that text is marked.
+/// Returns a value to insert into a text, escaped if that text is marked.
 pub(super) fn entering(value: &Value, safe: bool, meter: &Meter) -> Outcome<Value> {
     if safe { escape(value, meter) } else { Ok(value.clone()) }
 }

@@ -1,5 +1,5 @@
-//! What a rendering may use: time, memory, and how deeply it may nest. Templates are untrusted programs, so every operation counts
-//! its work before it does it, and every value its bytes for as long as it lives.
+//! The limits of a rendering: time, memory and nesting. Templates are untrusted programs, so every operation counts its
+//! work in advance, and every value counts its bytes while it exists.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,28 +10,29 @@ use std::time::{Duration, Instant};
 use super::fault::{Fault, Outcome};
 use super::thread::Control;
 
-/// The work between two looks at the clock, in bytes that are read or written. It takes well under a millisecond.
+/// The work between two checks of the clock, in bytes read or written. It takes well under a millisecond.
 const INTERVAL: usize = 1 << 16;
 
-/// The work of a step that touches no text, in bytes.
+/// The work of an operation on no text, in bytes.
 pub(super) const STEP: usize = 16;
 
-/// What renderings may use together: time, and memory at a time. Made once for a request, however often its prompt is rendered.
+/// The limits on time and memory, shared by all renderings of a request. Create them once per request, even if its
+/// prompt is rendered several times.
 #[derive(Debug)]
 pub struct RenderLimits {
     time: Duration,
     memory: usize,
-    /// The microseconds that earlier renderings took.
+    /// The time of earlier renderings, in microseconds.
     used: AtomicU64,
 }
 
 impl RenderLimits {
-    /// The default time of all renderings of a request, without pauses. Real templates take milliseconds.
+    /// The default time limit for all renderings of a request, without pauses. Real templates take milliseconds.
     pub const TIME: Duration = Duration::from_secs(5);
-    /// The default bytes of all values that exist at a time.
+    /// The default limit for the bytes of all values that exist at the same time.
     pub const MEMORY: usize = 256 << 20;
 
-    /// Limits that are not used yet.
+    /// Returns unused limits.
     pub fn new(time: Duration, memory: usize) -> Self {
         Self { time, memory, used: AtomicU64::new(0) }
     }
@@ -43,20 +44,20 @@ impl Default for RenderLimits {
     }
 }
 
-/// Counts what one rendering uses.
+/// Counts the time and memory of one rendering.
 #[derive(Debug, Clone)]
 pub(super) struct Meter(Rc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
     control: Arc<Control>,
-    /// When it would have started without earlier renderings and without pauses.
+    /// The start time, shifted by earlier renderings and pauses.
     started: Cell<Instant>,
     time: Duration,
     memory: usize,
-    /// Work since the last look at the clock.
+    /// Work since the last check of the clock.
     work: Cell<usize>,
-    /// Bytes of the values that exist.
+    /// The size of all existing values, in bytes.
     held: Cell<usize>,
 }
 
@@ -73,13 +74,13 @@ impl Meter {
         }))
     }
 
-    /// Ends the rendering: later ones have less time.
+    /// Ends the rendering and stores the used time in `limits`.
     pub(super) fn end(&self, limits: &RenderLimits) {
         let used = self.0.started.get().elapsed().as_micros();
         limits.used.store(u64::try_from(used).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Counts work that is about to be done, in bytes; fails once the time is over.
+    /// Counts the work of the next operation, in bytes. Fails when the time is used up.
     pub(super) fn spend(&self, bytes: usize) -> Outcome<()> {
         let counts = &self.0;
         let work = counts.work.get().saturating_add(bytes);
@@ -99,20 +100,20 @@ impl Meter {
         Err(Fault::limit(format!("took longer than {} s and was stopped", counts.time.as_secs_f64())))
     }
 
-    /// Takes memory until the result is dropped.
+    /// Reserves memory until the result is dropped.
     pub(super) fn hold(&self, bytes: usize) -> Outcome<Held> {
         let mut held = Held { meter: self.clone(), bytes: 0 };
         held.grow(bytes)?;
         Ok(held)
     }
 
-    /// Fails if so many bytes could not be held.
+    /// Fails if this many bytes cannot be reserved.
     pub(super) fn expect_room(&self, bytes: usize) -> Outcome<()> {
         self.hold(bytes).map(drop)
     }
 }
 
-/// Memory that is taken.
+/// Reserved memory.
 #[derive(Debug)]
 pub(super) struct Held {
     meter: Meter,

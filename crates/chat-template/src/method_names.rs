@@ -1,4 +1,4 @@
-//! Which methods the types have.
+//! The method names of each type.
 
 use super::value::{ListKind, Value};
 
@@ -50,7 +50,8 @@ const OF_TEXT: [&str; 44] = [
     "format_map",
 ];
 
-/// Methods that change a value: transformers uses Jinja's immutable sandbox, in which these fail, too.
+/// Methods that change a value. They fail in Jinja's immutable sandbox, which transformers uses, and here
+/// too.
 pub(super) const MUTATING: [&str; 13] = [
     "append",
     "extend",
@@ -67,7 +68,7 @@ pub(super) const MUTATING: [&str; 13] = [
     "discard",
 ];
 
-/// Whether the type of a value has this method.
+/// Returns true if the type of a value has this method.
 pub(super) fn exist(value: &Value, name: &str) -> bool {
     match value {
         Value::Text(_) => OF_TEXT.contains(&name),

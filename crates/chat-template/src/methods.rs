@@ -1,4 +1,4 @@
-//! Python's methods of texts, mappings and lists that chat templates may call.
+//! Python methods of texts, mappings and lists that chat templates may call.
 
 mod letters;
 pub(super) mod split;
@@ -78,7 +78,7 @@ fn mapping(value: &Value, map: &Map, name: &str, arguments: Arguments, meter: &M
     }
 }
 
-/// `start` and `end` of a search, as places from 0 to `length`.
+/// Returns the `start` and `end` of a search as positions from 0 to `length`.
 fn range(start: Option<&Value>, end: Option<&Value>, length: usize) -> Outcome<(usize, usize)> {
     let length = length as i64;
     let resolve = |given: Option<&Value>, default: i64| {

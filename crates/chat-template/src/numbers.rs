@@ -1,4 +1,4 @@
-//! The filters `int` and `float` with Python's number syntax.
+//! The filters `int` and `float`, with Python's number syntax.
 
 use super::arguments::{Arguments, integer};
 use super::fault::{Outcome, invalid};

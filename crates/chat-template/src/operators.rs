@@ -9,7 +9,7 @@ use super::meter::{Buffer, Meter, STEP};
 use super::python;
 use super::value::{Key, ListKind, Value};
 
-/// A binary operator on two values.
+/// Applies a binary operator.
 pub(super) fn binary(operator: &str, left: &Value, right: &Value, meter: &Meter) -> Outcome<Value> {
     meter.spend(STEP)?;
     match operator {
@@ -55,7 +55,7 @@ fn add_texts_or_lists(left: &Value, right: &Value, meter: &Meter) -> Outcome<Opt
     }))
 }
 
-/// A text or list times a number.
+/// Multiplies a text or list by a number.
 fn repeat(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Value>> {
     let (value, times) = match (left.as_int(), right.as_int()) {
         (None, Some(times)) => (left, times),
@@ -79,7 +79,7 @@ fn repeat(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Value>> 
     }))
 }
 
-/// An operator on numbers.
+/// Applies an operator to numbers.
 fn number(operator: &str, left: &Value, right: &Value) -> Outcome<Value> {
     let too_large = || invalid(format!("the result of {operator} is too large"));
     if let (Some(one), Some(other)) = (left.as_int(), right.as_int()) {
@@ -147,7 +147,7 @@ fn unsupported(operator: &str, left: &Value, right: &Value) -> Fault {
     invalid(format!("tried to use {operator} operator on unsupported types {left} and {right}"))
 }
 
-/// `-value` and `+value`
+/// `-value` and `+value`.
 pub(super) fn signed(operator: &str, value: &Value) -> Outcome<Value> {
     match (value.as_int(), value) {
         (Some(number), _) if operator == "+" => Ok(Value::Int(number)),
@@ -163,7 +163,7 @@ pub(super) fn signed(operator: &str, value: &Value) -> Outcome<Value> {
     }
 }
 
-/// A comparison.
+/// Evaluates a comparison.
 pub(super) fn compare(operator: &str, left: &Value, right: &Value, meter: &Meter) -> Outcome<bool> {
     Ok(match operator {
         "==" => left.equals(right, meter)?,
@@ -182,8 +182,8 @@ pub(super) fn compare(operator: &str, left: &Value, right: &Value, meter: &Meter
     })
 }
 
-/// The order of two values as in Python: only numbers with numbers, texts with texts and lists with lists have one. Not a number has
-/// none, either.
+/// Returns the order of two values as in Python: only two numbers, two texts or two lists can be compared. NaN has no
+/// order.
 pub(super) fn order(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Ordering>> {
     meter.spend(STEP)?;
     match (left, right) {
@@ -208,7 +208,7 @@ pub(super) fn order(left: &Value, right: &Value, meter: &Meter) -> Outcome<Optio
     }
 }
 
-/// `item in container`
+/// Evaluates `item in container`.
 pub(super) fn contains(container: &Value, item: &Value, meter: &Meter) -> Outcome<bool> {
     match container {
         Value::Text(_) => {

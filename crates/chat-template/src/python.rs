@@ -1,10 +1,10 @@
-//! Python's text form of values.
+//! Python's `str` and `repr`.
 
 use super::fault::Outcome;
 use super::meter::{Buffer, Meter};
 use super::value::{List, ListKind, Map, Value};
 
-/// `str(value)` as a value; a text stays as it is.
+/// Returns `str(value)` as a value. A text is returned unchanged.
 pub(super) fn str(value: &Value, meter: &Meter) -> Outcome<Value> {
     if let Value::Text(_) = value {
         return Ok(value.clone());
@@ -14,7 +14,7 @@ pub(super) fn str(value: &Value, meter: &Meter) -> Outcome<Value> {
     Value::buffered(buffer, false)
 }
 
-/// Writes `str(value)`; undefined is empty, as Jinja prints it.
+/// Writes `str(value)`. Undefined values are empty, as in Jinja's output.
 pub(super) fn write_str(output: &mut Buffer, value: &Value) -> Outcome<()> {
     match value {
         Value::Text(_) => output.push(value.as_text().unwrap_or_default()),
@@ -76,7 +76,7 @@ fn write_map(output: &mut Buffer, map: &Map) -> Outcome<()> {
     output.push("}")
 }
 
-/// A string literal, in single quotes unless the text has single but no double quotes.
+/// Writes a string literal, in single quotes unless the text has single but no double quotes.
 fn write_quoted(output: &mut Buffer, text: &str) -> Outcome<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     output.push_char(quote)?;
@@ -98,7 +98,7 @@ fn write_quoted(output: &mut Buffer, text: &str) -> Outcome<()> {
     }
     output.push_char(quote)
 }
-/// A float with the fewest digits that round-trip, with an exponent for large and small numbers.
+/// Formats a float with the fewest digits that round-trip, with an exponent for large and small numbers.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_string();
@@ -117,7 +117,7 @@ pub(super) fn float(number: f64) -> String {
     if plain.contains('.') { plain } else { plain + ".0" }
 }
 
-/// Whitespace for `str.strip` and `str.split`: Unicode's, and the four separators of ASCII.
+/// Returns true for the whitespace of `str.strip` and `str.split`: Unicode's, and the four ASCII separators.
 pub(super) fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }

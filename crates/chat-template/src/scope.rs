@@ -1,4 +1,4 @@
-//! The variables of a template, and the objects that refer to them.
+//! The variables of a template, and the objects that refer to scopes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use super::meter::Meter;
 use super::syntax::ast::{For, Macro};
 use super::value::{List, Object, Value};
 
-/// The variables of a block, and the scope around it.
+/// The variables of a block, and the enclosing scope.
 #[derive(Default)]
 pub(super) struct Scope {
     variables: RefCell<HashMap<Arc<str>, Value>>,
@@ -47,7 +47,8 @@ impl Scope {
     }
 }
 
-/// `namespace(...)`: the only value that templates change. It may hold itself, so the rendering empties it at its end.
+/// `namespace(...)`: the only value that templates can change. It may contain itself, so the rendering empties it at
+/// the end.
 #[derive(Default)]
 pub(super) struct Namespace(pub(super) RefCell<HashMap<Arc<str>, Value>>);
 
@@ -98,10 +99,10 @@ pub(super) struct Loop {
     pub(super) index: Cell<usize>,
     /// The number of loops that called it recursively.
     pub(super) level: usize,
-    /// What `loop.changed` saw last; emptied when the loop ends.
+    /// The last values passed to `loop.changed`. Emptied when the loop ends.
     pub(super) changed: RefCell<Option<Value>>,
     pub(super) ended: Cell<bool>,
-    /// The loop and the scope around it.
+    /// The loop's syntax node, and the enclosing scope.
     pub(super) node: Arc<For>,
     pub(super) scope: Rc<Scope>,
 }
@@ -148,7 +149,7 @@ impl Object for Rc<Loop> {
                     Some(before) => before.equals(&now, meter)?,
                     None => false,
                 };
-                // An ended loop keeps nothing, since what it keeps may hold the loop.
+                // An ended loop stores nothing, since the values may contain the loop.
                 self.changed.replace(if self.ended.get() { None } else { Some(now) });
                 Ok(Value::Bool(!same))
             }

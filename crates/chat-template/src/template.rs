@@ -13,7 +13,7 @@ use crate::syntax::ast::Body;
 use crate::thread::{Control, Pause, on_thread};
 use crate::{input, interpreter, syntax};
 
-/// The maximum bytes of a template. Real templates stay far below.
+/// The maximum size of a template in bytes. Real templates are far smaller.
 const MAX_BYTES: usize = 512 << 10;
 
 /// A template and its syntax tree.
@@ -25,28 +25,28 @@ pub struct Template {
 }
 
 impl Template {
-    /// Compiles a template. Errors name `file`, which may be empty.
+    /// Compiles a template. Errors contain `file`, which may be empty.
     pub fn parse(file: &str, source: &str) -> Result<Self, Error> {
         let length = source.len();
         if length > MAX_BYTES {
             return Err(Error::other(format!("the template has {length} bytes; the limit is {MAX_BYTES}")));
         }
-        // The parser recurses, within limits, more deeply than the caller's stack may hold.
+        // The parser recurses, within limits, more deeply than the caller's stack may allow.
         let parsed = guarded(|| syntax::parse(source).map_err(|fault| Error::of(file, fault)));
         let body = parsed.unwrap_or_else(|| Err(Error::other("it cannot be compiled")))?;
         Ok(Self { file: file.to_owned(), source: source.to_owned(), body })
     }
 
-    /// The text of the template.
+    /// Returns the source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Renders the template from exactly these variables. `now` is the time that `strftime_now` gives; the system's clock if there is none.
-    /// Earlier renderings may have used some of `limits`.
+    /// Renders the template with exactly these variables. `strftime_now` uses `now`, or the system clock if it is
+    /// `None`. Earlier renderings may have used some of `limits`.
     ///
-    /// # Errors
-    /// The inner error is the template's. The outer one is that of `pause`, which ends the rendering within milliseconds.
+    /// # Errors The inner error is the template's. The outer error comes from `pause`, which stops the rendering within
+    /// milliseconds.
     pub fn render<E: Send>(
         &self,
         variables: &Map,

@@ -1,4 +1,4 @@
-//! The thread that renders: its stack holds the deepest recursion that is allowed, and it can be paused and stopped.
+//! The thread of a rendering: its stack fits the deepest allowed recursion, and it can be paused and stopped.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,36 +10,37 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::guarded::GUARDED_THREAD;
 
-/// Many times what the deepest rendering takes. Only used pages take memory.
+/// Many times the stack of the deepest rendering. Only used pages take memory.
 const STACK: usize = 256 << 20;
 
-/// The time between two questions whether to pause.
+/// The interval between calls of `pause`.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Asked now and then during a rendering. It may wait, to let others work; an error ends the rendering.
+/// A function that is called regularly during a rendering. It may wait, to let other work run. An error stops the
+/// rendering.
 pub type Pause<'a, E> = &'a (dyn Fn() -> Result<(), E> + Sync);
 
-/// Never waits, and never ends a rendering.
+/// A [`Pause`] that never waits and never stops a rendering.
 pub const NO_PAUSE: Pause<Infallible> = &|| Ok(());
 
-/// Pauses and stops the thread that renders.
+/// Pauses and stops the rendering thread.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     stops: AtomicBool,
-    /// Taken while the rendering is paused.
+    /// Locked while the rendering is paused.
     pauses: Mutex<()>,
 }
 
 impl Control {
-    /// Waits while the rendering is paused. False if it is to stop.
+    /// Waits while the rendering is paused. Returns false if it must stop.
     pub(super) fn goes_on(&self) -> bool {
         drop(self.pauses.lock().unwrap_or_else(PoisonError::into_inner));
         !self.stops.load(Ordering::Relaxed)
     }
 }
 
-/// The result of `work` on a thread of its own. `pause` is asked on this thread meanwhile; `work` waits with it, and its error stops
-/// `work` and is given back.
+/// Returns the result of `work`, which runs on a new thread. The calling thread calls `pause` meanwhile, and `work`
+/// waits while it waits. An error of `pause` stops `work` and is returned.
 pub(super) fn on_thread<T: Send, E>(
     pause: Pause<E>,
     work: impl FnOnce(&Arc<Control>) -> Result<T, Error> + Send,
@@ -49,7 +50,7 @@ pub(super) fn on_thread<T: Send, E>(
         let (ended, end) = channel::<()>();
         let builder = Builder::new().name(GUARDED_THREAD.to_owned()).stack_size(STACK);
         let thread = builder.spawn_scoped(threads, || {
-            // Dropped at the end, also by a panic.
+            // Dropped at the end, even after a panic.
             let _ended = ended;
             work(&control)
         });

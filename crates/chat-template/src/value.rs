@@ -1,7 +1,7 @@
-//! The values of templates: Python's, as far as templates see them.
+//! The values of templates, which follow Python's as far as templates can see them.
 //!
-//! Invariant: a value holds no more than [`MAX_DEPTH`] levels of others, so that walking and dropping one never exhausts a stack. What
-//! may hold itself (namespaces, scopes of macros) is owned by the rendering and emptied at its end.
+//! Invariant: values nest at most [`MAX_DEPTH`] levels, so that walking and dropping one never exhausts a stack. Values
+//! that may contain themselves (namespaces, scopes of macros) are owned by the rendering and emptied at its end.
 
 mod key;
 
@@ -16,21 +16,21 @@ use super::meter::{Buffer, Held, Meter, STEP};
 pub(super) use key::Key;
 use key::Name;
 
-/// The most levels of nested lists, mappings and objects. JSON of requests has at most 128.
+/// The maximum nesting of lists, mappings and objects. JSON in requests has at most 128 levels.
 pub(super) const MAX_DEPTH: u16 = 200;
 
-/// The bytes around the content of a value.
+/// The bytes of a value besides its content.
 const OVERHEAD: usize = 64;
 
 /// A value.
 #[derive(Clone)]
 pub(super) enum Value {
-    /// What was looked up in vain, for messages.
+    /// A missing value, with its name for messages.
     Undefined(Option<Arc<str>>),
     None,
     Bool(bool),
     Int(i128),
-    /// An integer beyond 128 bits, which is only written and compared.
+    /// An integer beyond 128 bits. It can only be printed and compared.
     Long(Rc<Text>),
     Float(f64),
     Text(Rc<Text>),
@@ -42,12 +42,12 @@ pub(super) enum Value {
 /// A text.
 pub(super) struct Text {
     content: String,
-    /// Marked by `safe` or `escape`, like `Markup`: what is added to it is escaped.
+    /// True if marked by `safe` or `escape`, like `Markup`: text that is added is escaped.
     pub(super) safe: bool,
     _held: Held,
 }
 
-/// A list, or what Python gives in its place.
+/// A list or another Python sequence.
 pub(super) struct List {
     items: Vec<Value>,
     pub(super) kind: ListKind,
@@ -55,22 +55,22 @@ pub(super) struct List {
     _held: Held,
 }
 
-/// What a list is in Python.
+/// The Python type of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListKind {
     List,
     Tuple,
     /// `range(start, stop, step)`
     Range(i64, i64, i64),
-    /// What `items()`, `keys()` and `values()` of a mapping give: neither indexed nor sliced.
+    /// The result of `items()`, `keys()` or `values()` of a mapping: neither indexed nor sliced.
     View(&'static str),
     /// A pair of `groupby`: a tuple with the attributes `grouper` and `list`.
     Group,
-    /// What filters such as `map` give: without a length, and always true.
+    /// The result of filters such as `map`: without a length, and always true.
     Generator,
 }
 
-/// A mapping in the order of insertion.
+/// A mapping in insertion order.
 pub(super) struct Map {
     entries: Entries,
     depth: u16,
@@ -79,17 +79,17 @@ pub(super) struct Map {
 
 pub(super) type Entries = IndexMap<Key, Value>;
 
-/// A value with methods of its own, compared by identity.
+/// A value with its own methods, compared by identity.
 pub(super) trait Object: Any {
-    /// Python's text for it.
+    /// Returns Python's `repr` of it.
     fn label(&self) -> String;
 
-    /// The levels of values in it that cannot hold itself.
+    /// Returns the nesting depth of the values in it that cannot contain it.
     fn depth(&self) -> u16 {
         0
     }
 
-    /// Whether templates may call it.
+    /// Returns true if templates may call it.
     fn is_callable(&self) -> bool {
         true
     }
@@ -99,32 +99,32 @@ pub(super) trait Object: Any {
         Err(invalid(format!("{} has no method {method}", self.label())))
     }
 
-    /// An attribute, if it has one of that name.
+    /// Returns an attribute, if it has one of that name.
     fn attribute(&self, _meter: &Meter, _name: &str) -> Outcome<Option<Value>> {
         Ok(None)
     }
 }
 
 impl Value {
-    /// A text; its bytes are counted.
+    /// Returns a text and counts its bytes.
     pub(super) fn text(meter: &Meter, text: impl Into<String>) -> Outcome<Self> {
         Self::marked(meter, text, false)
     }
 
-    /// A text that is marked as `safe` or not.
+    /// Returns a text, marked as `safe` or not.
     pub(super) fn marked(meter: &Meter, text: impl Into<String>, safe: bool) -> Outcome<Self> {
         let text = text.into();
         let held = meter.hold(OVERHEAD + text.capacity())?;
         Ok(Self::Text(Rc::new(Text { content: text, safe, _held: held })))
     }
 
-    /// An integer of any length, by its digits; its bytes are counted.
+    /// Returns an integer of any length from its digits, and counts its bytes.
     pub(super) fn long(meter: &Meter, digits: String) -> Outcome<Self> {
         let held = meter.hold(OVERHEAD + digits.capacity())?;
         Ok(Self::Long(Rc::new(Text { content: digits, safe: false, _held: held })))
     }
 
-    /// A text whose bytes have been counted.
+    /// Returns a text whose bytes are already counted.
     pub(super) fn buffered(buffer: Buffer, safe: bool) -> Outcome<Self> {
         let (text, mut held) = buffer.into_parts();
         held.grow(OVERHEAD)?;
@@ -151,7 +151,7 @@ impl Value {
 
     pub(super) fn map(meter: &Meter, entries: Entries) -> Outcome<Self> {
         let depth = above(entries.values())?;
-        // Keys and values, hashes, and the table that finds them.
+        // Keys and values, hashes, and the hash table.
         let entry = size_of::<Key>() + size_of::<Self>() + 3 * size_of::<usize>();
         let held = meter.hold(OVERHEAD + entries.capacity() * entry)?;
         Ok(Self::Map(Rc::new(Map { entries, depth, _held: held })))
@@ -164,7 +164,7 @@ impl Value {
         Ok(Self::Object(Rc::new(object)))
     }
 
-    /// The levels of values that it holds.
+    /// Returns the nesting depth of the value.
     pub(super) fn depth(&self) -> u16 {
         match self {
             Self::List(list) => list.depth,
@@ -181,7 +181,7 @@ impl Value {
         }
     }
 
-    /// The name of what is undefined.
+    /// Returns the name of an undefined value.
     pub(super) fn undefined_name(&self) -> Option<&str> {
         match self {
             Self::Undefined(name) => Some(name.as_deref().unwrap_or("value")),
@@ -189,12 +189,12 @@ impl Value {
         }
     }
 
-    /// Whether it is a text that is marked as `safe`.
+    /// Returns true for a text that is marked as `safe`.
     pub(super) fn is_safe(&self) -> bool {
         matches!(self, Self::Text(text) if text.safe)
     }
 
-    /// An integer, or a boolean as 0 or 1.
+    /// Returns an integer, or a boolean as 0 or 1.
     pub(super) fn as_int(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some(*number),
@@ -203,7 +203,7 @@ impl Value {
         }
     }
 
-    /// A number as a float.
+    /// Returns a number as a float.
     pub(super) fn as_float(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
@@ -212,7 +212,7 @@ impl Value {
         }
     }
 
-    /// Whether it counts as true.
+    /// Returns Python's truth value.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Undefined(_) | Self::None => false,
@@ -226,7 +226,7 @@ impl Value {
         }
     }
 
-    /// The name of its type in Python.
+    /// Returns the name of the Python type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Undefined(_) => "Undefined",
@@ -247,7 +247,7 @@ impl Value {
         }
     }
 
-    /// The values that a loop over it passes.
+    /// Returns the values over which a loop iterates.
     pub(super) fn iterate(&self, meter: &Meter) -> Outcome<Rc<List>> {
         let items = match self {
             Self::List(list) => {
@@ -270,7 +270,7 @@ impl Value {
         };
         match Self::list(meter, items)? {
             Self::List(list) => Ok(list),
-            _ => Err(invalid("a list was expected")),
+            _ => Err(invalid("expected a list")),
         }
     }
 
@@ -318,7 +318,7 @@ impl Value {
     }
 }
 
-/// The depth of a value that holds these.
+/// Returns the depth of a value that contains these.
 fn above<'a>(values: impl Iterator<Item = &'a Value>) -> Outcome<u16> {
     let depth = 1 + values.map(Value::depth).max().unwrap_or(0);
     if depth > MAX_DEPTH { Err(too_deep()) } else { Ok(depth) }
@@ -328,7 +328,7 @@ fn too_deep() -> Fault {
     Fault::limit(format!("nests values more than {MAX_DEPTH} levels deep"))
 }
 
-/// A mapping of named values.
+/// Returns a mapping of named values.
 pub(super) fn named(values: Vec<(String, Value)>, meter: &Meter) -> Outcome<Value> {
     let mut entries = Entries::new();
     for (name, value) in values {
@@ -342,7 +342,7 @@ impl Text {
         &self.content
     }
 
-    /// Python keeps short texts once, so equal ones are often the same.
+    /// Returns true for equal short texts. Python interns short strings, so `is` is often true for equal ones.
     pub(super) fn is_short_and_equal(&self, other: &Self) -> bool {
         self.content.len() < 32 && self.content == other.content
     }
@@ -357,12 +357,12 @@ impl List {
         self.depth
     }
 
-    /// The number of items; generators have none.
+    /// Returns the number of items; `None` for generators.
     pub(super) fn length(&self) -> Option<usize> {
         (self.kind != ListKind::Generator).then_some(self.items.len())
     }
 
-    /// Whether it has numbered items.
+    /// Returns true if the items have indices.
     pub(super) fn is_sequence(&self) -> bool {
         matches!(self.kind, ListKind::List | ListKind::Tuple | ListKind::Group | ListKind::Range(..))
     }
@@ -373,7 +373,7 @@ impl Map {
         &self.entries
     }
 
-    /// The value of a textual key.
+    /// Returns the value of a text key.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.entries.get(&Name(name))
     }

@@ -1,4 +1,4 @@
-//! What filters look at in items: attributes, lengths, and texts without their case.
+//! Helpers for filters: attributes, lengths, and texts in lower case.
 
 use super::super::access::item;
 use super::super::arguments::Arguments;
@@ -23,7 +23,7 @@ pub(super) fn length(value: &Value, meter: &Meter) -> Outcome<usize> {
     found.ok_or_else(|| invalid(format!("a value of type {} has no length", value.type_name())))
 }
 
-/// An attribute by its path, such as `function.name` or `0`.
+/// Returns an attribute by its path, such as `function.name` or `0`.
 pub(super) fn attribute_of(value: &Value, path: &Value, meter: &Meter) -> Outcome<Value> {
     let Some(path) = path.as_text() else { return item(value, path, meter) };
     let mut value = value.clone();
@@ -37,7 +37,7 @@ pub(super) fn attribute_of(value: &Value, path: &Value, meter: &Meter) -> Outcom
     Ok(value)
 }
 
-/// The text of a value in lower case; any other value as it is.
+/// Returns a text in lower case, and any other value unchanged.
 pub(super) fn ignoring_case(value: Value, meter: &Meter) -> Outcome<Value> {
     if value.as_text().is_some() {
         methods::call(&value, "lower", Arguments::default(), meter)

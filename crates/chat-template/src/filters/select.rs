@@ -10,7 +10,7 @@ use super::item::attribute_of;
 
 /// Applies `map`, `select`, `reject`, `selectattr` or `rejectattr`.
 pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
-    // Jinja looks into nothing that is false.
+    // Jinja skips false values here.
     let items = if value.is_true() { value.clone() } else { Value::Undefined(None) }.iterate(meter)?;
     if name == "map" {
         return map(items.items(), arguments, meter);
@@ -23,7 +23,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Met
         None
     };
     let test = given.next();
-    let test = test.as_ref().map(|test| test.as_text().ok_or_else(|| invalid("a test is given by its name")));
+    let test = test.as_ref().map(|test| test.as_text().ok_or_else(|| invalid("the test must be a name")));
     let (test, rest) = (test.transpose()?, given.collect::<Vec<_>>());
     let mut chosen = Vec::new();
     for item in items.items() {
@@ -60,7 +60,7 @@ fn map(items: &[Value], arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     }
     let mut given = arguments.positional.into_iter();
     let filter = given.next().unwrap_or(Value::None);
-    let filter = filter.as_text().ok_or_else(|| invalid("a filter is given by its name"))?;
+    let filter = filter.as_text().ok_or_else(|| invalid("the filter must be a name"))?;
     if filter == "map" {
         return Err(invalid("map cannot be applied by map"));
     }

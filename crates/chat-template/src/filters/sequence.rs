@@ -1,4 +1,4 @@
-//! Filters on sequences as wholes.
+//! Filters on whole sequences.
 
 use super::super::arguments::{Arguments, integer};
 use super::super::fault::{Outcome, invalid};
@@ -9,7 +9,7 @@ use super::super::python;
 use super::super::value::{ListKind, Value};
 use super::item::{attribute_of, length};
 
-/// Applies a filter, or gives the arguments back if it is none of these.
+/// Applies a filter, or returns the arguments if `name` is not one of these filters.
 pub(super) fn apply(
     name: &str,
     value: &Value,

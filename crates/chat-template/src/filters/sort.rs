@@ -11,7 +11,7 @@ use super::super::operators::order;
 use super::super::value::{Key, ListKind, Value};
 use super::item::{attribute_of, ignoring_case};
 
-/// An item and what it is compared by.
+/// An item, preceded by its sort keys.
 type Keyed = (Vec<Value>, Value);
 
 /// Applies a filter that compares items.
@@ -66,7 +66,7 @@ fn dict_sort(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Valu
     sorted(items, flag(reverse.as_ref()), meter)
 }
 
-/// Keys in lower case unless the case counts.
+/// Converts keys to lower case unless the comparison is case-sensitive.
 fn cased(keys: Vec<Value>, case_sensitive: Option<&Value>, meter: &Meter) -> Outcome<Vec<Value>> {
     if flag(case_sensitive) {
         return Ok(keys);
@@ -74,7 +74,7 @@ fn cased(keys: Vec<Value>, case_sensitive: Option<&Value>, meter: &Meter) -> Out
     keys.into_iter().map(|key| ignoring_case(key, meter)).collect()
 }
 
-/// Sorts by keys, stable also in reverse, as in Python.
+/// Sorts by keys. The order is stable, also in reverse, as in Python.
 fn sorted(items: Vec<Keyed>, reverse: bool, meter: &Meter) -> Outcome<Value> {
     let _held = meter.hold(items.len() * 8 * size_of::<Value>())?;
     let precedes = |one: &Keyed, other: &Keyed| {
@@ -85,7 +85,7 @@ fn sorted(items: Vec<Keyed>, reverse: bool, meter: &Meter) -> Outcome<Value> {
     Value::list(meter, sorted.into_iter().map(|(_, item)| item).collect())
 }
 
-/// A stable sort whose comparison may fail. `slice::sort_by` may panic if an order contradicts itself, which not-a-number does.
+/// Sorts stably with a comparison that may fail. `slice::sort_by` may panic on an inconsistent order, which NaN causes.
 fn merge_sort(
     mut items: Vec<Keyed>,
     precedes: &impl Fn(&Keyed, &Keyed) -> Outcome<bool>,
@@ -165,7 +165,7 @@ fn group_by(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value
         let found = attribute_of(item, &attribute, meter)?;
         let found =
             if matches!(found, Value::Undefined(_)) { default.clone().unwrap_or(found) } else { found };
-        // The key as it is stands beside the one that is compared.
+        // Store the original key along with the lower-case one, which is only compared.
         let key = Value::tuple(meter, vec![found.clone(), item.clone()])?;
         items.push((cased(vec![found], case_sensitive.as_ref(), meter)?, key));
     }

@@ -1,4 +1,4 @@
-//! Filters on texts; other values become texts first.
+//! Filters on texts. Other values are converted to texts first.
 
 use super::super::arguments::{Arguments, flag, integer, text};
 use super::super::fault::{Outcome, invalid};
@@ -52,7 +52,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Met
     }
 }
 
-/// Upper case after whitespace, hyphens and opening brackets; lower case elsewhere.
+/// Converts to upper case after whitespace, hyphens and opening brackets, and to lower case elsewhere.
 fn title(value: &Value, meter: &Meter) -> Outcome<Value> {
     let subject = python::str(value, meter)?;
     let subject = text(&subject)?;
@@ -61,7 +61,7 @@ fn title(value: &Value, meter: &Meter) -> Outcome<Value> {
     let splits = |letter: char| is_space(letter) || "-({[<".contains(letter);
     let mut before = None;
     for letter in subject.chars() {
-        // A run of separators is a word of its own.
+        // A run of separators counts as a word.
         if before.is_none_or(|before| splits(before) != splits(letter)) {
             output.extend(letter.to_uppercase());
         } else {
@@ -85,7 +85,7 @@ fn indent(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> 
         spaces = " ".repeat(count);
         &spaces
     };
-    // Jinja adds a line break to keep a trailing one.
+    // Jinja adds a line break to preserve a trailing one.
     meter.expect_room(subject.len())?;
     let whole = format!("{subject}\n");
     let mut output = Buffer::new(meter);

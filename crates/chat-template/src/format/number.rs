@@ -1,4 +1,4 @@
-//! Format specifications, numbers in their forms, and padding.
+//! Format specifications, number formats, and padding.
 
 use super::super::fault::{Outcome, invalid};
 use super::super::meter::Buffer;
@@ -6,10 +6,10 @@ use super::super::python;
 use super::super::value::Value;
 use super::MAX_WIDTH;
 
-/// The most digits after the point.
+/// The maximum number of digits after the decimal point.
 const MAX_PRECISION: usize = 1000;
 
-/// How a field is written.
+/// The format of a field.
 #[derive(Default)]
 pub(super) struct Spec {
     pub(super) fill: Option<char>,
@@ -21,12 +21,12 @@ pub(super) struct Spec {
     pub(super) width: usize,
     pub(super) grouping: Option<char>,
     pub(super) precision: Option<usize>,
-    /// The letter of the form, or `\0`.
+    /// The type letter, or `\0`.
     pub(super) kind: char,
 }
 
 impl Spec {
-    /// `[[fill]align][sign][#][0][width][grouping][.precision][type]`
+    /// Parses `[[fill]align][sign][#][0][width][grouping][.precision][type]`.
     pub(super) fn parse(text: &str) -> Outcome<Self> {
         let mut spec = Self::default();
         let mut rest = text;
@@ -58,7 +58,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Reads `[width][grouping][.precision]` and gives the rest.
+    /// Parses `[width][grouping][.precision]` and returns the remaining text.
     pub(super) fn read_width<'a>(&mut self, text: &'a str) -> Outcome<&'a str> {
         let digits = |text: &'a str| {
             text.split_at(text.find(|next: char| !next.is_ascii_digit()).unwrap_or(text.len()))
@@ -85,14 +85,14 @@ impl Spec {
         Ok(rest)
     }
 
-    /// A text without what exceeds the precision.
+    /// Truncates a text to the precision.
     pub(super) fn cut<'a>(&self, text: &'a str) -> &'a str {
         let end = self.precision.and_then(|most| text.char_indices().nth(most));
         end.map_or(text, |(end, _)| &text[..end])
     }
 }
 
-/// A number in the form that is asked for, with its sign.
+/// Formats a number with its sign.
 pub(super) fn written(spec: &Spec, value: &Value) -> Outcome<String> {
     let float = value.as_float();
     let float = float.ok_or_else(|| invalid(format!("a number is required, not {}", value.type_name())))?;
@@ -140,7 +140,7 @@ fn grouped(spec: &Spec, digits: String) -> String {
     output + &digits[whole..]
 }
 
-/// A float that is not negative.
+/// Formats a non-negative float.
 fn decimal(spec: &Spec, number: f64) -> String {
     if !number.is_finite() {
         return python::float(number);
@@ -155,7 +155,7 @@ fn decimal(spec: &Spec, number: f64) -> String {
     if spec.kind.is_ascii_uppercase() { text.to_uppercase() } else { text }
 }
 
-/// `1.5e+02`
+/// Formats a float like `1.5e+02`.
 fn exponential(number: f64, precision: usize) -> String {
     let text = format!("{number:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -163,7 +163,7 @@ fn exponential(number: f64, precision: usize) -> String {
     format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// The shorter of both forms, without zeros at the end.
+/// Formats a float in the shorter of both notations, without trailing zeros.
 fn general(number: f64, precision: usize) -> String {
     let text = format!("{number:.*e}", precision - 1);
     let exponent: i32 = text.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
@@ -179,7 +179,7 @@ fn general(number: f64, precision: usize) -> String {
     format!("{}e{exponent}", strip(digits))
 }
 
-/// Writes a text at its width.
+/// Writes a text padded to the width.
 pub(super) fn padded(output: &mut Buffer, spec: &Spec, text: &str, is_number: bool) -> Outcome<()> {
     let missing = spec.width.saturating_sub(text.chars().count());
     let zeros = spec.zero && is_number;

@@ -89,7 +89,7 @@ impl Interpreter {
         object.invoke(&self.meter, "__call__", arguments.positional)
     }
 
-    /// `loop(items)` within a recursive loop.
+    /// Evaluates `loop(items)` inside a recursive loop.
     fn recurse(&mut self, found: &Rc<Loop>, items: &Value) -> Outcome<Value> {
         if !found.node.recursive {
             return Err(invalid("loop() needs a loop that is marked as recursive"));
@@ -111,7 +111,7 @@ impl Interpreter {
         Value::buffered(output, false)
     }
 
-    /// Sets the parameters of a macro.
+    /// Binds arguments to the parameters of a macro.
     fn bind(&mut self, found: &MacroValue, arguments: Arguments, scope: &Rc<Scope>) -> Outcome<()> {
         let definition = &*found.definition;
         let mut positional = arguments.positional.into_iter();

@@ -112,7 +112,7 @@ impl Interpreter {
         access::slice(&of, &values, &self.meter)
     }
 
-    /// `a < b <= c`
+    /// Evaluates a chained comparison, `a < b <= c`.
     fn comparison(
         &mut self,
         first: &Expression,
@@ -146,7 +146,7 @@ impl Interpreter {
                     let Value::Map(map) = &value else { return Err(invalid("** takes a mapping")) };
                     for (key, value) in map.entries() {
                         let key =
-                            key.value().as_text().ok_or_else(|| invalid("names of arguments are texts"))?;
+                            key.value().as_text().ok_or_else(|| invalid("argument names must be strings"))?;
                         self.meter.expect_room(key.len())?;
                         arguments.named.push((key.to_owned(), value.clone()));
                     }

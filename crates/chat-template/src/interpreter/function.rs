@@ -1,4 +1,4 @@
-//! The functions that templates call.
+//! The global functions of templates.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,10 +13,10 @@ use super::super::scope::Namespace;
 use super::super::value::{Entries, Key, List, ListKind, Object, Value};
 use super::{Interpreter, SCOPE_BYTES, VARIABLE_BYTES};
 
-/// The most numbers of a `range`, as in Jinja's sandbox.
+/// The maximum length of a `range`, as in Jinja's sandbox.
 const MAX_RANGE: i64 = 100_000;
 
-/// A function by its name.
+/// A function, identified by its name.
 #[derive(Clone, Copy)]
 pub(super) struct Function(&'static str);
 
@@ -26,7 +26,7 @@ impl Object for Function {
     }
 }
 
-/// All functions by name.
+/// Returns all functions by name.
 pub(super) fn all() -> Outcome<Vec<(Arc<str>, Value)>> {
     let names = ["range", "dict", "namespace", "cycler", "joiner", "raise_exception", "strftime_now"];
     names.into_iter().map(|name| Ok((name.into(), Value::object(Function(name))?))).collect()
@@ -71,7 +71,7 @@ impl Interpreter {
             _ => {
                 let [format] = arguments.require(["format"])?;
                 let format = text(&format)?;
-                // A directive may become many letters.
+                // One directive may expand to many characters.
                 meter.expect_room(format.len().saturating_mul(64))?;
                 let now = self.now.unwrap_or_else(|| jiff::Zoned::now().datetime());
                 Value::text(meter, clock::format(now, format))
@@ -101,7 +101,7 @@ fn range(arguments: &Arguments, meter: &Meter) -> Outcome<Value> {
     Value::list_of(meter, items, ListKind::Range(start, stop, stride))
 }
 
-/// The entries of `dict(mapping or pairs, **entries)`.
+/// Returns the entries of `dict(mapping or pairs, **entries)`.
 fn entries(arguments: Arguments, meter: &Meter) -> Outcome<Entries> {
     let mut entries = Entries::new();
     let mut given = arguments.positional.into_iter();
@@ -133,7 +133,7 @@ fn entries(arguments: Arguments, meter: &Meter) -> Outcome<Entries> {
     Ok(entries)
 }
 
-/// `cycler(...)`: the items one after the other, again and again.
+/// `cycler(...)`: returns its items in turn, repeatedly.
 struct Cycler {
     items: Rc<List>,
     at: Cell<usize>,
@@ -170,7 +170,7 @@ impl Object for Cycler {
     }
 }
 
-/// `joiner(sep)`: empty at the first call, the separator at every other one.
+/// `joiner(sep)`: returns an empty text on the first call, and the separator on all others.
 struct Joiner {
     separator: Value,
     used: Cell<bool>,

@@ -1,8 +1,8 @@
-//! What methods of texts do to letters, and what they ask of them.
+//! Case conversion and character classes for text methods.
 
 use super::super::python::is_space;
 
-/// Title case, where a word is a run of letters.
+/// Converts to title case. A word is a run of letters.
 pub(super) fn title(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     let mut inside = false;
@@ -17,7 +17,7 @@ pub(super) fn title(text: &str) -> String {
     output
 }
 
-/// The first letter upper, the others lower.
+/// Converts the first letter to upper case and the others to lower case.
 pub(in super::super) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
@@ -36,7 +36,7 @@ pub(super) fn swap_case(text: &str) -> String {
     output
 }
 
-/// `isdigit` and its relatives.
+/// `isdigit` and similar methods.
 pub(super) fn is(text: &str, method: &str) -> bool {
     let all = |holds: fn(char) -> bool| !text.is_empty() && text.chars().all(holds);
     match method {

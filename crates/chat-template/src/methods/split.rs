@@ -1,4 +1,4 @@
-//! Methods that cut texts.
+//! Methods that split texts.
 
 use super::super::arguments::{Arguments, integer, text};
 use super::super::fault::{Outcome, invalid};
@@ -6,19 +6,19 @@ use super::super::meter::Meter;
 use super::super::python::is_space;
 use super::super::value::Value;
 
-/// `strip`, `lstrip` and `rstrip`
+/// `strip`, `lstrip` and `rstrip`.
 pub(in super::super) fn strip<'a>(subject: &'a str, method: &str, chars: Option<&str>) -> &'a str {
     let outer = |letter| chars.map_or_else(|| is_space(letter), |set| set.contains(letter));
     let start = if method == "rstrip" { subject } else { subject.trim_start_matches(outer) };
     if method == "lstrip" { start } else { start.trim_end_matches(outer) }
 }
 
-/// Texts as values.
+/// Converts texts to values.
 pub(super) fn parts(texts: &[&str], safe: bool, meter: &Meter) -> Outcome<Vec<Value>> {
     texts.iter().map(|text| Value::marked(meter, *text, safe)).collect()
 }
 
-/// `split(sep=None, maxsplit=-1)`, and from the right.
+/// `split(sep=None, maxsplit=-1)` and `rsplit`.
 pub(super) fn split(of: &Value, from_right: bool, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let subject = of.as_text().unwrap_or_default();
     let [separator, limit] = arguments.bind(["sep", "maxsplit"])?;
@@ -36,7 +36,7 @@ pub(super) fn split(of: &Value, from_right: bool, arguments: Arguments, meter: &
             }
         }
         None => {
-            // Words are at least two letters apart.
+            // Words start at least two bytes apart.
             meter.expect_room((subject.len() / 2).min(limit).saturating_mul(2 * size_of::<&str>()))?;
             words(subject, limit, from_right)
         }
@@ -47,7 +47,7 @@ pub(super) fn split(of: &Value, from_right: bool, arguments: Arguments, meter: &
     Value::list(meter, parts(&found, of.is_safe(), meter)?)
 }
 
-/// The words of `text` in splitting order; part number `limit` is the rest.
+/// Returns the words of `text` in splitting order. Item number `limit` is the remaining text.
 fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -59,7 +59,7 @@ fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
         let found = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
         let found = found.filter(|_| parts.len() + 1 < limit);
         let Some(at) = found else {
-            // The rest keeps the whitespace inside, and Python drops that at its far end.
+            // The remaining text keeps its inner whitespace. Python drops the whitespace at its far end.
             parts.push(rest);
             return parts;
         };
@@ -70,7 +70,8 @@ fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     }
 }
 
-/// `partition(sep)`: the text before the first (or last) separator, the separator, and the text after it.
+/// `partition(sep)`: returns the text before the first (or last) separator, the separator, and the text after
+/// it.
 pub(super) fn partition<'a>(text: &'a str, separator: &'a str, from_right: bool) -> Outcome<[&'a str; 3]> {
     if separator.is_empty() {
         return Err(invalid("empty separator"));
@@ -83,7 +84,7 @@ pub(super) fn partition<'a>(text: &'a str, separator: &'a str, from_right: bool)
     })
 }
 
-/// `splitlines`, with line breaks or without.
+/// `splitlines`, with or without line breaks.
 pub(in super::super) fn lines<'a>(text: &'a str, keep: bool, meter: &Meter) -> Outcome<Vec<&'a str>> {
     meter.spend(text.len())?;
     meter.expect_room(text.matches(is_break).count().saturating_mul(2 * size_of::<&str>()))?;
@@ -104,7 +105,7 @@ pub(in super::super) fn lines<'a>(text: &'a str, keep: bool, meter: &Meter) -> O
     Ok(lines)
 }
 
-/// Whether `str.splitlines` ends a line here.
+/// Returns true if `str.splitlines` splits at this character.
 fn is_break(letter: char) -> bool {
     matches!(
         letter,

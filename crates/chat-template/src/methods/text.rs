@@ -1,4 +1,4 @@
-//! Methods of texts. A text that is marked as `safe` gives marked texts.
+//! Methods of texts. The result of a method of a text marked as `safe` is marked too.
 
 use super::super::arguments::{Arguments, flag, integer, text};
 use super::super::fault::{Outcome, invalid};
@@ -12,7 +12,7 @@ use super::{letters, range, split};
 /// Calls a method of a text.
 pub(super) fn call(of: &Value, name: &str, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let (subject, safe) = (of.as_text().unwrap_or_default(), of.is_safe());
-    // Every method reads the text a few times at most, and what it makes is at most three times as long.
+    // Every method reads the text at most a few times, and its result is at most three times as long.
     meter.spend(subject.len().saturating_mul(2))?;
     let made = |text: String| Value::marked(meter, text, safe);
     let cased = |change: fn(&str) -> String| {
@@ -75,7 +75,7 @@ pub(super) fn call(of: &Value, name: &str, arguments: Arguments, meter: &Meter) 
     }
 }
 
-/// Replaces the first `count` occurrences of `old`, or all, by `new`.
+/// Replaces the first `count` occurrences of `old`, or all, with `new`.
 pub(in super::super) fn replaced(
     subject: &Value,
     old: &str,
@@ -104,7 +104,7 @@ fn join(of: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
 /// `find`, `index` and `count`, with positions in characters.
 fn search(subject: &str, name: &str, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let [needle, start, end] = arguments.bind(["sub", "start", "end"])?;
-    let needle = needle.ok_or_else(|| invalid(format!("{name} takes a text to look for")))?;
+    let needle = needle.ok_or_else(|| invalid(format!("{name} takes a text to search for")))?;
     let needle = text(&needle)?;
     let length = subject.chars().count();
     let (start, end) = range(start.as_ref(), end.as_ref(), length)?;
@@ -129,10 +129,10 @@ fn search(subject: &str, name: &str, arguments: Arguments, meter: &Meter) -> Out
     }
 }
 
-/// `startswith` and `endswith`, for one affix or a tuple of them.
+/// `startswith` and `endswith`, with one affix or a tuple of them.
 fn affixed(subject: &str, starts: bool, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let [affix, start, end] = arguments.bind(["prefix", "start", "end"])?;
-    let affix = affix.ok_or_else(|| invalid("a text is missing"))?;
+    let affix = affix.ok_or_else(|| invalid("the prefix or suffix is missing"))?;
     let one = [affix.clone()];
     let affixes = match &affix {
         Value::List(list) if list.kind == ListKind::Tuple => list.items(),
@@ -157,11 +157,11 @@ fn affixed(subject: &str, starts: bool, arguments: Arguments, meter: &Meter) -> 
 /// `zfill`, `ljust`, `rjust` and `center`.
 fn pad(of: &Value, name: &str, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     let [width, fill] = arguments.bind(["width", "fillchar"])?;
-    let width = width.ok_or_else(|| invalid("a width is missing"))?;
+    let width = width.ok_or_else(|| invalid("the width is missing"))?;
     padded(of, name, integer(Some(&width), 0)?, fill.as_ref(), meter)
 }
 
-/// A text at a width, filled with spaces or `fill`.
+/// Pads a text to a width, with spaces or `fill`.
 pub(in super::super) fn padded(
     of: &Value,
     name: &str,
@@ -182,7 +182,7 @@ pub(in super::super) fn padded(
     let (left, right) = match name {
         "ljust" => (0, missing),
         "rjust" | "zfill" => (missing, 0),
-        // Like Python, put the odd character on the left if the width is odd, too.
+        // Like Python, put the extra character on the left if the width is odd too.
         _ => {
             let left = missing / 2 + (missing & width as usize & 1);
             (left, missing - left)

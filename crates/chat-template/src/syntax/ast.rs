@@ -1,8 +1,9 @@
-//! Templates as trees. Invariant: no tree is higher than [`MAX_HEIGHT`], so that walking and dropping one never exhausts a stack.
+//! Syntax trees. Invariant: no tree is higher than [`MAX_HEIGHT`], so that walking and dropping one never exhausts a
+//! stack.
 
 use std::sync::Arc;
 
-/// The most levels of one expression.
+/// The maximum height of an expression.
 pub(in super::super) const MAX_HEIGHT: u16 = 500;
 
 /// Statements in order.
@@ -28,7 +29,7 @@ pub(in super::super) enum StatementKind {
         target: Target,
         value: Expression,
     },
-    /// `{% set x | filter %}body{% endset %}`; filters of an empty chain are [`ExpressionKind::Body`].
+    /// `{% set x | filter %}body{% endset %}`. If there are no filters, `filtered` is [`ExpressionKind::Body`].
     SetBody {
         target: Target,
         filtered: Expression,
@@ -43,7 +44,7 @@ pub(in super::super) enum StatementKind {
         targets: Vec<(Target, Expression)>,
         body: Body,
     },
-    /// `{% block %}`, `{% generation %}`, `{% autoescape false %}`: the body as it is.
+    /// `{% block %}`, `{% generation %}` and `{% autoescape false %}`, which only scope their body.
     Scoped(Body),
     Macro(Arc<Macro>),
     /// `{% call(arguments) expression %}body{% endcall %}`
@@ -54,7 +55,7 @@ pub(in super::super) enum StatementKind {
     Do(Expression),
     Break,
     Continue,
-    /// `{% include %}` and other tags that need files beside the template.
+    /// `{% include %}` and other tags that need other files.
     Unsupported(String),
 }
 
@@ -75,11 +76,11 @@ pub(in super::super) struct Macro {
     pub(in super::super) name: Arc<str>,
     pub(in super::super) parameters: Vec<(Arc<str>, Option<Expression>)>,
     pub(in super::super) body: Body,
-    /// Whether the body mentions `varargs`, `kwargs` and `caller`, and so takes what they hold.
+    /// The special variables `varargs`, `kwargs` and `caller`, if the body uses them.
     pub(in super::super) takes: Takes,
 }
 
-/// The special variables that a macro's body mentions.
+/// The special variables that a macro's body uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct Takes {
     pub(in super::super) varargs: bool,
@@ -87,7 +88,7 @@ pub(in super::super) struct Takes {
     pub(in super::super) caller: bool,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(in super::super) enum Target {
     Name(Arc<str>),
@@ -115,7 +116,7 @@ pub(in super::super) enum ExpressionKind {
     List(Vec<Expression>),
     Tuple(Vec<Expression>),
     Map(Vec<(Expression, Expression)>),
-    /// `a.b`; `path` is its text, for messages.
+    /// `a.b`. `path` is its text, for messages.
     Attribute {
         of: Box<Expression>,
         name: Arc<str>,

@@ -1,23 +1,23 @@
-//! Walks over the tokens of a template.
+//! A cursor over the tokens of a template.
 
 use super::super::fault::{Fault, Outcome, invalid};
 use super::ast::Takes;
 use super::token::{Kind, Token};
 
-/// The most open brackets and blocks around a place.
+/// The maximum nesting of brackets and blocks.
 const MAX_DEPTH: usize = 100;
 
-/// A place in the tokens of a template.
+/// A position in the tokens of a template.
 pub(super) struct Cursor {
     tokens: Vec<Token>,
     at: usize,
     depth: usize,
-    /// For each open macro, the special names that it mentions.
+    /// The special names that each open macro uses.
     pub(super) macros: Vec<Takes>,
 }
 
 impl Cursor {
-    /// The last of `tokens` is [`Kind::End`].
+    /// Creates a cursor. The last of `tokens` must be [`Kind::End`].
     pub(super) fn new(tokens: Vec<Token>) -> Self {
         Self { tokens, at: 0, depth: 0, macros: Vec::new() }
     }
@@ -34,7 +34,7 @@ impl Cursor {
         self.tokens[self.at].line
     }
 
-    /// Passes a token; the end stays.
+    /// Consumes and returns the next token. [`Kind::End`] is never consumed.
     pub(super) fn next(&mut self) -> Kind {
         if self.at + 1 == self.tokens.len() {
             return Kind::End;
@@ -43,7 +43,7 @@ impl Cursor {
         std::mem::replace(&mut self.tokens[self.at - 1].kind, Kind::End)
     }
 
-    /// Passes an operator if it is next.
+    /// Consumes an operator if it is next.
     pub(super) fn skip(&mut self, operator: &str) -> bool {
         let found = self.is_operator(operator);
         if found {
@@ -52,7 +52,7 @@ impl Cursor {
         found
     }
 
-    /// Passes a keyword if it is next.
+    /// Consumes a keyword if it is next.
     pub(super) fn skip_word(&mut self, word: &str) -> bool {
         let found = self.is_word(word);
         if found {
@@ -87,7 +87,7 @@ impl Cursor {
         }
     }
 
-    /// Passes the end of a `{% %}` tag.
+    /// Consumes the end of a `{% %}` tag.
     pub(super) fn expect_block_end(&mut self) -> Outcome<()> {
         if *self.peek() != Kind::BlockEnd {
             return Err(self.unexpected("%}"));
@@ -100,7 +100,7 @@ impl Cursor {
         invalid(format!("syntax error: expected {expected}, found {}", self.peek()))
     }
 
-    /// Parses something within one more bracket or block.
+    /// Parses one more level of brackets or blocks.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
         if self.depth == MAX_DEPTH {
             return Err(Fault::limit(format!("nests more than {MAX_DEPTH} brackets and blocks")));

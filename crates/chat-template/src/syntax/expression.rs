@@ -7,7 +7,7 @@ use super::ast::{Argument, Expression, ExpressionKind as Is, MAX_HEIGHT};
 use super::cursor::Cursor;
 use super::token::Kind;
 
-/// An expression without a line and without a check of its height.
+/// Builds an expression and checks its height.
 fn build(line: u32, kind: Is) -> Outcome<Expression> {
     let height = 1 + highest(&kind);
     if height > MAX_HEIGHT {
@@ -16,7 +16,7 @@ fn build(line: u32, kind: Is) -> Outcome<Expression> {
     Ok(Expression { line, height, kind })
 }
 
-/// The height of the highest part.
+/// Returns the height of the highest child.
 fn highest(kind: &Is) -> u16 {
     let all = |parts: &[Expression]| parts.iter().map(|part| part.height).max().unwrap_or(0);
     let given = |arguments: &[Argument]| arguments.iter().map(|one| one.value().height).max().unwrap_or(0);
@@ -45,10 +45,10 @@ fn highest(kind: &Is) -> u16 {
     }
 }
 
-/// The levels of binary operators, the loosest first.
+/// The precedence levels of binary operators, loosest first.
 const LEVELS: [&[&str]; 4] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"]];
 
-/// An expression with conditions.
+/// Parses an expression, including conditionals.
 pub(super) fn expression(cursor: &mut Cursor) -> Outcome<Expression> {
     let line = cursor.line();
     let mut value = either(cursor)?;
@@ -61,7 +61,7 @@ pub(super) fn expression(cursor: &mut Cursor) -> Outcome<Expression> {
     Ok(value)
 }
 
-/// An expression without conditions.
+/// Parses an expression without conditionals.
 pub(super) fn either(cursor: &mut Cursor) -> Outcome<Expression> {
     let line = cursor.line();
     let mut left = both(cursor)?;
@@ -155,7 +155,7 @@ pub(super) fn primary(cursor: &mut Cursor) -> Outcome<Expression> {
         Kind::Int(value) => Is::Int(value),
         Kind::Float(value) => Is::Float(value),
         Kind::Text(mut text) => {
-            // Adjacent strings are one.
+            // Adjacent strings are concatenated.
             while matches!(cursor.peek(), Kind::Text(_)) {
                 if let Kind::Text(more) = cursor.next() {
                     text.push_str(&more);
@@ -182,7 +182,7 @@ fn named(cursor: &mut Cursor, name: String) -> Is {
     Is::Name(name.into())
 }
 
-/// `(a)`, `(a, b)` or `()`.
+/// Parses `(a)`, `(a, b)` or `()`.
 fn parenthesized(cursor: &mut Cursor) -> Outcome<Expression> {
     let line = cursor.line();
     cursor.expect("(")?;
@@ -194,7 +194,7 @@ fn parenthesized(cursor: &mut Cursor) -> Outcome<Expression> {
     Ok(value)
 }
 
-/// One expression, or several with commas between them.
+/// Parses one expression, or a tuple separated by commas.
 pub(super) fn tuple(
     cursor: &mut Cursor,
     part: fn(&mut Cursor) -> Outcome<Expression>,
@@ -246,7 +246,7 @@ fn map(cursor: &mut Cursor) -> Outcome<Expression> {
     build(line, Is::Map(pairs))
 }
 
-/// Attributes, subscripts and calls after an expression.
+/// Parses attributes, subscripts and calls after an expression.
 pub(super) fn postfix(cursor: &mut Cursor, mut value: Expression) -> Outcome<Expression> {
     loop {
         let line = cursor.line();
@@ -336,7 +336,7 @@ pub(super) fn arguments(cursor: &mut Cursor) -> Outcome<Vec<Argument>> {
     Ok(found)
 }
 
-/// Filters, tests and calls after an expression.
+/// Parses filters, tests and calls after an expression.
 pub(super) fn filters(cursor: &mut Cursor, mut value: Expression) -> Outcome<Expression> {
     loop {
         let line = cursor.line();
@@ -353,7 +353,7 @@ pub(super) fn filters(cursor: &mut Cursor, mut value: Expression) -> Outcome<Exp
     }
 }
 
-/// The filter after a `|`.
+/// Parses the filter after a `|`.
 pub(super) fn filter(cursor: &mut Cursor, value: Expression) -> Outcome<Expression> {
     let line = cursor.line();
     let name = dotted(cursor)?;
@@ -390,7 +390,7 @@ fn dotted(cursor: &mut Cursor) -> Outcome<String> {
     Ok(name)
 }
 
-/// The expression that stands for the body of a block.
+/// Returns the expression that represents the body of a block.
 pub(super) fn body(line: u32) -> Outcome<Expression> {
     build(line, Is::Body)
 }

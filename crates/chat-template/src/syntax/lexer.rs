@@ -1,19 +1,19 @@
-//! Splits a template into tokens, as Jinja does with `trim_blocks` and `lstrip_blocks`.
+//! Splits a template into tokens, like Jinja with `trim_blocks` and `lstrip_blocks`.
 
 use super::super::fault::{Outcome, at, invalid};
 use super::super::python::is_space;
 use super::token::{Kind, Token};
 
-/// Operators, the longer ones first.
+/// All operators, longer ones first.
 const OPERATORS: [&str; 26] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<",
     "=", ".", ":", "|", ",", ";",
 ];
 
-/// The tokens of a template; the last one is [`Kind::End`].
+/// Returns the tokens of a template. The last one is [`Kind::End`].
 pub(in super::super) fn tokenize(source: &str) -> Outcome<Vec<Token>> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    // Jinja drops one line break at the end.
+    // Jinja drops one trailing line break.
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer { source, at: 0, line: 1, counted: 0, tokens: Vec::new(), starts_line: true };
     let outcome = lexer.run();
@@ -26,11 +26,11 @@ pub(in super::super) fn tokenize(source: &str) -> Outcome<Vec<Token>> {
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
-    /// The line at the byte `counted`.
+    /// The line number at the byte `counted`.
     line: u32,
     counted: usize,
     tokens: Vec<Token>,
-    /// Whether a line break precedes `at`.
+    /// True if a line break precedes `at`.
     starts_line: bool,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Text outside of tags; `length` bytes of the source are read.
+    /// Adds text outside tags, and advances by `length` bytes of the source.
     fn data(&mut self, text: &str, length: usize) {
         if !text.is_empty() {
             self.push(Kind::Data(text.to_owned()));
@@ -92,14 +92,14 @@ impl<'a> Lexer<'a> {
 
     /// Skips a comment.
     fn comment(&mut self) -> Outcome<()> {
-        let end = self.rest().find("#}").ok_or_else(|| invalid("a comment has no end"))?;
+        let end = self.rest().find("#}").ok_or_else(|| invalid("a comment is not closed"))?;
         let sign = self.rest()[..end].chars().next_back();
         self.at += end;
         self.end(2, sign, true);
         Ok(())
     }
 
-    /// Passes the end of a tag, and the whitespace after it that the sign before it stands for.
+    /// Skips the end of a tag, and the whitespace after it that its sign removes.
     fn end(&mut self, length: usize, sign: Option<char>, trims: bool) {
         self.at += length;
         let rest = self.rest();
@@ -111,7 +111,7 @@ impl<'a> Lexer<'a> {
         self.starts_line = self.source[..self.at].ends_with('\n');
     }
 
-    /// Reads a raw block whose `{%` was read. False if there is none.
+    /// Reads a raw block whose `{%` was read. Returns false if this is not one.
     fn raw(&mut self) -> Outcome<bool> {
         let Some((start, sign)) = keyword_tag(self.rest(), "raw").filter(|(_, sign)| *sign != Some('+'))
         else {
@@ -130,10 +130,10 @@ impl<'a> Lexer<'a> {
             }
             from = found + 2;
         }
-        Err(invalid("a raw block has no end"))
+        Err(invalid("a raw block is not closed"))
     }
 
-    /// Reads the tokens of a tag and its end.
+    /// Reads the tokens of a tag, including its end.
     fn tag(&mut self, tag: Tag) -> Outcome<()> {
         let close = if tag == Tag::Block { "%}" } else { "}}" };
         let mut brackets: Vec<&str> = Vec::new();
@@ -141,7 +141,7 @@ impl<'a> Lexer<'a> {
             let rest = self.rest();
             let rest = rest.trim_start_matches(is_space);
             self.at = self.source.len() - rest.len();
-            let Some(letter) = rest.chars().next() else { return Err(invalid("a tag has no end")) };
+            let Some(letter) = rest.chars().next() else { return Err(invalid("a tag is not closed")) };
             let signs: &[char] = if tag == Tag::Block { &['-', '+'] } else { &['-'] };
             let (sign, ending) = match rest.strip_prefix(signs) {
                 Some(ending) => (Some(letter), ending),
@@ -163,7 +163,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The distance to the next tag and its kind.
+/// Returns the offset of the next tag, and its kind.
 fn next_tag(text: &str) -> Option<(usize, Tag)> {
     text.match_indices('{').find_map(|(start, _)| {
         let tag = match text.as_bytes().get(start + 1)? {
@@ -176,7 +176,7 @@ fn next_tag(text: &str) -> Option<(usize, Tag)> {
     })
 }
 
-/// The text before a tag without the whitespace that the tag drops.
+/// Returns the text before a tag, without the whitespace that the tag removes.
 fn strip_end(text: &str, sign: Option<char>, tag: Tag, starts_line: bool) -> &str {
     if sign == Some('-') {
         return text.trim_end_matches(is_space);
@@ -186,7 +186,7 @@ fn strip_end(text: &str, sign: Option<char>, tag: Tag, starts_line: bool) -> &st
     if strips && text[line..].chars().all(is_space) { &text[..line] } else { text }
 }
 
-/// The length of `keyword %}` at the start of `text`, with the sign before its end.
+/// Returns the length of `keyword %}` at the start of `text`, and the sign before its end.
 fn keyword_tag(text: &str, keyword: &str) -> Option<(usize, Option<char>)> {
     let rest = text.trim_start_matches(is_space).strip_prefix(keyword)?.trim_start_matches(is_space);
     let sign = rest.chars().next().filter(|sign| matches!(sign, '-' | '+'));
@@ -207,7 +207,7 @@ fn balance(brackets: &mut Vec<&'static str>, operator: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The token at the start of `rest`, and its length.
+/// Returns the token at the start of `rest`, and its length.
 fn token(rest: &str, letter: char, after_dot: bool) -> Outcome<(Kind, usize)> {
     if letter == '"' || letter == '\'' {
         return string(rest, letter);
@@ -233,7 +233,7 @@ fn string(rest: &str, quote: char) -> Outcome<(Kind, usize)> {
         escaped = letter == '\\' && !escaped;
         ends
     });
-    let end = end.ok_or_else(|| invalid("syntax error: a string has no end"))?;
+    let end = end.ok_or_else(|| invalid("syntax error: a string is not closed"))?;
     Ok((Kind::Text(unescaped(&rest[1..=end])?), end + 2))
 }
 
@@ -250,7 +250,7 @@ fn unescaped(text: &str) -> Outcome<String> {
             let digits: String = letters.as_str().chars().take(digits).collect();
             *letters = letters.as_str()[digits.len()..].chars();
             let code = u32::from_str_radix(&digits, radix).ok().and_then(char::from_u32);
-            code.ok_or_else(|| invalid("syntax error: an escape in a string is no character"))
+            code.ok_or_else(|| invalid("syntax error: invalid escape in a string"))
         };
         match letters.next() {
             Some('\n') | None => {}

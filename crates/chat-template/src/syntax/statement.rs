@@ -21,7 +21,8 @@ fn template(cursor: &mut Cursor) -> Outcome<Body> {
     if end.is_empty() { Ok(parsed) } else { Err(invalid(format!("syntax error: unexpected {{% {end} %}}"))) }
 }
 
-/// Statements up to a tag with one of the names in `ends`, whose name is passed and given back; empty at the end of the template.
+/// Parses statements up to a tag with one of the names in `ends`, which is consumed. Returns the name of the tag, or an
+/// empty name at the end of the template.
 fn body(cursor: &mut Cursor, ends: &[&str]) -> Outcome<(Body, String)> {
     let mut statements = Vec::new();
     loop {
@@ -55,14 +56,14 @@ fn body(cursor: &mut Cursor, ends: &[&str]) -> Outcome<(Body, String)> {
     }
 }
 
-/// A body whose tag ends here, up to its end tag.
+/// Parses the end of the current tag, and a body up to its end tag.
 fn block(cursor: &mut Cursor, end: &str) -> Outcome<Body> {
     cursor.expect_block_end()?;
     let (parsed, _) = body(cursor, &[end])?;
     Ok(parsed)
 }
 
-/// The statement of that name.
+/// Parses the statement with this name.
 fn statement(cursor: &mut Cursor, line: u32, name: &str) -> Outcome<Is> {
     let parsed = match name {
         "if" => return branches(cursor),
@@ -109,7 +110,7 @@ fn statement(cursor: &mut Cursor, line: u32, name: &str) -> Outcome<Is> {
     Ok(parsed)
 }
 
-/// An expression, or several with commas.
+/// Parses an expression, or a tuple separated by commas.
 fn any_tuple(cursor: &mut Cursor) -> Outcome<Expression> {
     tuple(cursor, expression, |cursor| {
         matches!(cursor.peek(), Kind::BlockEnd | Kind::VariableEnd | Kind::End)
@@ -148,7 +149,7 @@ fn for_loop(cursor: &mut Cursor) -> Outcome<Is> {
     Ok(Is::For(Arc::new(For { target, iterable, condition, recursive, body: parsed, otherwise })))
 }
 
-/// What is assigned to: names, attributes of namespaces, and tuples of these.
+/// Parses an assignment target: a name, an attribute of a namespace, or a tuple of targets.
 fn target(cursor: &mut Cursor) -> Outcome<Target> {
     let first = one_target(cursor)?;
     if !cursor.is_operator(",") {
@@ -230,14 +231,14 @@ fn macro_body(cursor: &mut Cursor, name: String, end: &str) -> Outcome<Macro> {
     Ok(Macro { name: name.into(), parameters, body: parsed, takes })
 }
 
-/// A body, and the special names that it mentions.
+/// Parses a body. Returns it with the special names that it uses.
 fn counted_body(cursor: &mut Cursor, end: &str) -> Outcome<(Body, Takes)> {
     cursor.macros.push(Takes::default());
     let parsed = block(cursor, end)?;
     Ok((parsed, cursor.macros.pop().unwrap_or_default()))
 }
 
-/// `(a, b=1)`
+/// Parses parameters, such as `(a, b=1)`.
 fn parameters(cursor: &mut Cursor) -> Outcome<Vec<(Arc<str>, Option<Expression>)>> {
     let mut found: Vec<(Arc<str>, Option<Expression>)> = Vec::new();
     cursor.expect("(")?;

@@ -1,16 +1,16 @@
 //! The tokens of a template.
 
-/// A token and the line where it begins, from 1.
+/// A token and its first line, counted from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
     pub(super) line: u32,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
-    /// Text outside of tags.
+    /// Text outside tags.
     Data(String),
     BlockBegin,
     BlockEnd,

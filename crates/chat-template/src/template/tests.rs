@@ -1,4 +1,4 @@
-//! Renderings, errors and the memory of a rendering.
+//! Tests of renderings, errors and memory limits.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn the_memory_of_a_rendering_is_bounded() {
             Ok(allocation_counter::measure(|| drop(template.run(&variables, None, &limits, control))))
         });
         let measured = measured.expect("nothing ends it").expect("it ends");
-        // Texts grow by doubling, and a step holds what it reads beside what it makes.
+        // Texts grow by doubling, and a step holds its input along with its output.
         assert!(measured.bytes_max < 3 * MEMORY as u64, "{source}: {}", measured.bytes_max);
         assert_eq!(measured.bytes_current, 0, "{source}: something is left");
     }

@@ -14,7 +14,7 @@ use super::{ListKind, Value};
 pub(in super::super) struct Key(Value);
 
 impl Key {
-    /// A value as a key; lists and mappings cannot be one.
+    /// Returns a value as a key. Lists and mappings are not hashable.
     pub(in super::super) fn new(value: &Value) -> Outcome<Self> {
         let is_scalar = |value: &Value| !matches!(value, Value::List(_) | Value::Map(_));
         let fits = match value {
@@ -34,7 +34,7 @@ impl Key {
         &self.0
     }
 
-    /// The bytes that are read to find it.
+    /// Returns the number of bytes that a lookup reads.
     pub(in super::super) fn size(&self) -> usize {
         let size = |value: &Value| STEP + value.as_text().map_or(0, str::len);
         match &self.0 {
@@ -44,7 +44,7 @@ impl Key {
     }
 }
 
-/// A key by its text.
+/// A text key for lookups.
 pub(super) struct Name<'a>(pub(super) &'a str);
 
 impl Hash for Name<'_> {
@@ -77,7 +77,8 @@ fn hash<H: Hasher>(value: &Value, state: &mut H) {
     }
 }
 
-/// A number that is an integer, of any type: numbers are equal across types.
+/// Returns a number of any type as an integer if it is one, since equal numbers of different types are equal
+/// keys.
 fn whole(value: &Value) -> Option<i128> {
     let of_float = |number: f64| (number.fract() == 0.0 && number.abs() < 1e38).then_some(number as i128);
     value.as_int().or_else(|| value.as_float().and_then(of_float))
