@@ -1,4 +1,4 @@
-//! What a request's choice of tools demands of the generated text.
+//! Constraints on the generated text that follow from a request's tools.
 
 use serde_json::Value;
 
@@ -11,8 +11,9 @@ use crate::text::Tokenizer;
 use crate::{ConstraintSpec, Grammar, Scope};
 
 impl ToolSupport {
-    /// The constraint under which a model calls these tools: at least one call where the choice demands it, and arguments that
-    /// follow the schemas of strict tools. `is_single` allows one call at the most. `answer` is what an answer without calls must be.
+    /// Returns the constraint for calls of these tools. It requires at least one call if the choice does, and makes the
+    /// arguments of strict tools follow their schemas. `is_single` allows at most one call. `answer` is the schema of
+    /// an answer without calls.
     pub fn constraint(
         &self,
         tools: &Tools,
@@ -55,7 +56,7 @@ fn must_call(
     Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts })
 }
 
-/// Free text with calls, or this answer or calls.
+/// Allows free text with calls, or either this answer or calls.
 fn may_call(
     format: &CallFormat,
     tools: &[&Tool],
@@ -105,7 +106,7 @@ mod tests {
         Tokenizer::load(&models.join("llama-f32")).expect("the fixture loads")
     }
 
-    /// The beginning of a text that a grammar allows; `None` if it allows the whole text.
+    /// Returns the text from the first position that a grammar rejects; `None` if the grammar accepts the whole text.
     fn refused_at<'a>(text: &'a str, grammar: &str) -> Option<&'a str> {
         let factory = ParserFactory::new_simple(&ApproximateTokEnv::single_byte_env()).expect("a factory");
         let parser = factory.create_parser(TopLevelGrammar::from_lark(grammar.to_owned()));
@@ -142,7 +143,7 @@ mod tests {
                     assert!(is_strict && format.name() == "minimax-m3", "{}", format.name());
                     continue;
                 };
-                // Without a schema, tags hold texts.
+                // Without a schema, tags contain texts.
                 let has_tags = grammar.contains("KEY") && !grammar.contains("%json");
                 let some = if has_tags { object(json!({"city": "x"})) } else { some.clone() };
                 let all = if has_tags { some.clone() } else { all.clone() };

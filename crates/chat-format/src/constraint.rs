@@ -1,52 +1,54 @@
-//! What a request may demand of the generated text, and what a model writes around it.
+//! Constraints on the generated text, and the text that a model writes before it.
 
 use serde_json::Value;
 
-/// What the generated text must be, and from where on. What cannot be enforced is refused when the request is checked.
+/// A constraint on the generated text, and the part to which it applies. A constraint that cannot be enforced is
+/// rejected when the request is checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConstraintSpec {
-    /// The texts that are allowed.
+    /// The allowed texts.
     pub grammar: Grammar,
-    /// The part of the generated text that must be one of them.
+    /// The part of the generated text to which the grammar applies.
     pub scope: Scope,
 }
 
 /// A set of texts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Grammar {
-    /// These texts.
+    /// One of these texts.
     Choices(Vec<String>),
-    /// JSON that a schema accepts. `docs/structured-output.md` lists the keywords.
+    /// JSON that matches a schema. `docs/structured-output.md` lists the keywords.
     JsonSchema(Value),
-    /// The texts that a regular expression matches as a whole, in the syntax of the crate `regex`.
+    /// A text that the regular expression matches as a whole, in the syntax of the crate `regex`.
     Regex(String),
-    /// The texts of a grammar in llguidance's variant of Lark. `<[151657]>` is the special token of that id; any other token is
-    /// written as its text.
+    /// A text of a grammar in llguidance's variant of Lark. `<[151657]>` is the special token with that id. Other
+    /// tokens are written as their text.
     Lark(String),
 }
 
-/// The part of a generated text that a constraint holds for. After it the text ends, but in [`Scope::Triggered`].
+/// The part of a generated text to which a constraint applies. The text ends after it, except with
+/// [`Scope::Triggered`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Scope {
-    /// The answer. In a message it follows the thoughts, and on models that write to channels the header of its channel.
+    /// The answer. It follows the thoughts and, on models with channels, the header of its channel.
     #[default]
     Answer,
-    /// All that follows the thoughts; on models that write to channels the grammar writes the headers of messages.
+    /// Everything after the thoughts. On models with channels, the grammar includes the headers of messages.
     AfterThoughts,
-    /// Each part that begins behind one of these markers, which are looked for after the thoughts. Before such a part and when
-    /// its grammar is complete, the text is free, and its draws are those of a request without a constraint.
+    /// Each segment after one of these markers, which are searched for after the thoughts. Before a segment, and after
+    /// its grammar is complete, the text is unconstrained and is sampled like that of a request without a constraint.
     Triggered(Vec<Marker>),
 }
 
 impl From<Grammar> for ConstraintSpec {
-    /// The grammar of the answer.
+    /// Applies the grammar to the answer.
     fn from(grammar: Grammar) -> Self {
         Self { grammar, scope: Scope::Answer }
     }
 }
 
 impl Grammar {
-    /// The name of the field or flag that gives it.
+    /// Returns the name of the field or flag that sets it.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Choices(_) => "choice",
@@ -57,59 +59,59 @@ impl Grammar {
     }
 }
 
-/// What the model writes where a constraint begins: texts and special tokens, one after the other.
+/// The beginning of a constraint in the generated text: a sequence of texts and special tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marker(Vec<MarkerPiece>);
 
-/// A part of a marker.
+/// An item of a marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkerPiece {
-    /// A text, however it is cut into tokens.
+    /// A text, in any tokenization.
     Text(String),
     /// A special token.
     Special(u32),
 }
 
 impl Marker {
-    /// A marker that is a text, however it is cut into tokens.
+    /// Returns a marker that is a text, in any tokenization.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![MarkerPiece::Text(text.into())])
     }
 
-    /// A marker that is a special token.
+    /// Returns a marker that is a special token.
     pub fn special(token: u32) -> Self {
         Self(vec![MarkerPiece::Special(token)])
     }
 
-    /// This marker with another one behind it.
+    /// Appends another marker.
     #[must_use]
     pub fn then(mut self, next: Self) -> Self {
         self.0.extend(next.0);
         self
     }
 
-    /// The parts in order.
+    /// Returns the items in order.
     pub fn pieces(&self) -> &[MarkerPiece] {
         &self.0
     }
 }
 
-/// What a model may write before its answer, as a part of a Lark grammar.
+/// The text that a model may write before its answer, as part of a Lark grammar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
-    /// What stands before the answer in the rule `start`.
+    /// The items before the answer in the rule `start`.
     pub start: String,
-    /// The rules that it names, a line each.
+    /// The rules that `start` refers to, one per line.
     pub rules: String,
 }
 
 /// The markers of the thoughts before an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thoughts {
-    /// Whether the prompt ends within a thought.
+    /// True if the prompt ends inside a thought.
     pub is_open: bool,
     /// Opens a thought at the beginning of the text.
     pub open: Marker,
-    /// Ends it.
+    /// Closes a thought.
     pub close: Marker,
 }

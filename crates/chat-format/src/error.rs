@@ -1,31 +1,31 @@
-//! Faults of messages, templates and tokenizers.
+//! Errors of messages, templates and tokenizers.
 
 use std::path::{Path, PathBuf};
 
-/// The result of every operation here that can fail.
+/// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why text cannot become tokens, or messages a prompt.
+/// The reason why text cannot become tokens, or messages a prompt.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the model cannot be read or used.
     #[error(transparent)]
     Files(#[from] mlx_files::Error),
-    /// A field of a message or tool has a value that cannot be used.
+    /// A field of a message or tool has an invalid value.
     #[error("{field}: {message}")]
     Request {
         /// The field, by its public name.
         field: &'static str,
-        /// The value and the values that are allowed.
+        /// The value and the allowed values.
         message: String,
     },
     /// A chat template failed to parse or to render.
     #[error("chat template: {0}")]
     Template(String),
-    /// Text could not be turned into tokens, or tokens into text.
+    /// Text could not be tokenized, or tokens could not be decoded.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
-    /// The caller ended the work.
+    /// The caller cancelled the request.
     #[error("the request was cancelled")]
     Cancelled,
 }
@@ -45,7 +45,7 @@ impl Error {
         mlx_files::Error::file(path, message).into()
     }
 
-    /// An [`Error::Request`] about `field`.
+    /// Returns an [`Error::Request`] about `field`.
     pub fn request(field: &'static str, message: impl Into<String>) -> Self {
         Self::Request { field, message: message.into() }
     }

@@ -1,5 +1,5 @@
-//! What a model family writes around thoughts, answers and calls of tools. Chosen once, when a model folder is opened, from
-//! its template and vocabulary.
+//! The markers that a model family writes around thoughts, answers and tool calls. They are detected from the template
+//! and vocabulary when a model is opened.
 
 mod calls;
 mod families;
@@ -32,9 +32,9 @@ pub struct OutputFormat(Arc<Kind>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An answer, with thoughts between tags before it.
+    /// An answer, preceded by thoughts in tags.
     Answer(AnswerFormat),
-    /// Messages on named channels or to named recipients, as gpt-oss writes them.
+    /// Messages on named channels or to named recipients, as in gpt-oss.
     Channels(Channels),
 }
 
@@ -44,15 +44,15 @@ impl Default for Kind {
     }
 }
 
-/// The markers of an answer. Without any, all text is the answer.
+/// The markers of an answer. Without markers, all text is the answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AnswerFormat {
     pub(super) thoughts: Option<ThoughtTags>,
-    /// Markers around the answer that are dropped.
+    /// Markers around the answer that are removed.
     pub(super) silent: Vec<Pattern>,
     /// Texts that end a turn.
     pub(super) ends: Vec<Pattern>,
-    /// The special tokens among all of them.
+    /// The special tokens in all of these markers.
     specials: Vec<u32>,
 }
 
@@ -60,13 +60,12 @@ pub(super) struct AnswerFormat {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ThoughtTags {
     pub(super) open: Marker,
-    /// A word after the opening tag that is no part of the thought; often empty.
+    /// A word after the opening tag that is not part of the thought. Often empty.
     pub(super) label: &'static str,
     pub(super) close: Marker,
 }
 
-/// A piece of text with a meaning of its own. A special token never appears in the text, and a text that reads like it is only
-/// text.
+/// A marker in the output. A special token never matches ordinary text that is spelled like it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Marker {
     pub(super) text: &'static str,
@@ -81,22 +80,22 @@ pub(super) struct Channels {
     pub(super) channel: Option<Pattern>,
     pub(super) constrain: Option<Pattern>,
     pub(super) message: Pattern,
-    /// The ends of a message; the first one ends a thought.
+    /// The ends of a message. The first one ends a thought.
     pub(super) ends: Vec<Pattern>,
     /// The headers of a thought and of the answer, after the role.
     thought: Pattern,
     answer: Pattern,
-    /// The special tokens among all of them.
+    /// The special tokens in all of these markers.
     specials: Vec<u32>,
 }
 
 impl OutputFormat {
-    /// The format in which all text is the answer.
+    /// Returns the format without markers, in which all text is the answer.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// The format of the model with this template and vocabulary.
+    /// Returns the format of the model with this template and vocabulary.
     pub fn detect(template: Option<&ChatTemplate>, tokenizer: &Tokenizer) -> Self {
         let has_channels = |row: &&ChannelRow| {
             row.are_in(tokenizer)
@@ -113,7 +112,7 @@ impl OutputFormat {
         Self::of_answer(row, Some(tokenizer))
     }
 
-    /// The format of models with this template, for text in which special tokens are spelled out.
+    /// Returns the format of models with this template, for text in which special tokens are spelled out.
     pub fn spelled(template: &ChatTemplate) -> Self {
         match CHANNEL_ROWS.iter().find(|row| row.are_mentioned(template)) {
             Some(row) => Self::of_channels(row, None),
@@ -121,7 +120,7 @@ impl OutputFormat {
         }
     }
 
-    /// The format of models that write calls so, for text in which special tokens are spelled out.
+    /// Returns the format of models with these tool calls, for text in which special tokens are spelled out.
     pub fn of_calls(calls: &CallFormat) -> Self {
         match CHANNEL_ROWS.iter().find(|row| row.calls == calls.name()) {
             Some(row) => Self::of_channels(row, None),
@@ -129,7 +128,7 @@ impl OutputFormat {
         }
     }
 
-    /// The same format for text in which special tokens are spelled out.
+    /// Returns the same format for text in which special tokens are spelled out.
     #[must_use]
     pub fn spelled_out(&self) -> Self {
         match self.kind() {
@@ -149,7 +148,7 @@ impl OutputFormat {
         }
     }
 
-    /// The name of the call format, if messages have channels.
+    /// Returns the name of the call format if messages have channels.
     pub(super) fn calls_on_channels(&self) -> Option<&'static str> {
         match self.kind() {
             Kind::Answer(_) => None,
@@ -165,7 +164,7 @@ impl OutputFormat {
         });
         let silent = row.map_or(&[][..], |row| row.silent);
         let silent = silent.iter().map(|marker| compiler.pattern(marker)).collect();
-        // A special token has no text, and a model whose vocabulary lacks a marker does not write it.
+        // A special token has no text, and a model does not write a marker that its vocabulary lacks.
         let has_text = |end: &&&str| {
             let id = |tokenizer: &Tokenizer| tokenizer.id(end).is_some_and(|id| !tokenizer.is_special(id));
             vocabulary.is_none_or(id)
@@ -223,7 +222,7 @@ impl ChannelRow {
 }
 
 impl CallFormat {
-    /// The row of the channels that carry its calls.
+    /// Returns the channels that carry its calls.
     fn channels(&self) -> Option<&'static ChannelRow> {
         CHANNEL_ROWS.iter().find(|row| row.calls == self.name())
     }
@@ -233,7 +232,7 @@ impl CallFormat {
         self.channels().is_some()
     }
 
-    /// The call format inside a message to a tool, if the message holds more than the arguments.
+    /// Returns the call format inside a message to a tool, if the message contains more than the arguments.
     pub(super) fn body(&self) -> Option<Self> {
         self.channels()?.body.and_then(Self::named)
     }
@@ -242,7 +241,7 @@ impl CallFormat {
 #[cfg(test)]
 pub(super) use pattern::Piece;
 
-/// The texts that end a turn.
+/// Returns the texts that end a turn.
 #[cfg(test)]
 pub(super) fn turn_ends() -> impl Iterator<Item = &'static str> {
     TURN_ENDS.into_iter()
@@ -250,7 +249,7 @@ pub(super) fn turn_ends() -> impl Iterator<Item = &'static str> {
 
 #[cfg(test)]
 impl OutputFormat {
-    /// Tags of which some are special tokens.
+    /// Returns a format with these tags. Some of them are special tokens.
     pub(super) fn tags(
         open: (&'static str, Option<u32>),
         label: &'static str,
@@ -265,7 +264,7 @@ impl OutputFormat {
         Self(Arc::new(Kind::Answer(AnswerFormat { thoughts, specials, ..AnswerFormat::default() })))
     }
 
-    /// Channels of gpt-oss with these special tokens: start, channel, message, end.
+    /// Returns gpt-oss's channels with these special tokens: start, channel, message, end.
     pub(super) fn channels(tokens: [u32; 4]) -> Self {
         let [start, channel, message, end] = tokens.map(|id| Pattern::from(special_bytes(id)));
         let spelled = |text: &str| Pattern::from(text.as_bytes());

@@ -1,5 +1,5 @@
-//! Calls and results of earlier answers in the form that a model's template takes. Invariant: pure, so that the prompts of
-//! one conversation begin alike.
+//! Converts the calls and results of earlier answers to the form that a model's template expects. Invariant: pure
+//! functions, so that the prompts of one conversation share their prefixes.
 
 use mlx_json::{Map, Value};
 
@@ -7,24 +7,24 @@ use super::format::{CallFormat, Ids, WrittenCall};
 use super::message::{Message, Part, Role, ToolCall};
 use super::tool_support::ToolSupport;
 
-/// Letters and digits of ids.
+/// The letters and digits of ids.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// The argument that holds a text which is no JSON object.
+/// The argument for a text that is not a JSON object.
 const UNREADABLE: &str = "unparsed_arguments";
 
 /// A call without its result, or a result without its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallMistake {
-    /// The message at fault, from 0.
+    /// The index of the message.
     pub message: usize,
-    /// Its field at fault.
+    /// The invalid field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub why: String,
 }
 
-/// Finds a call without its result, or a result without its call. Results follow the message with their calls, before the next
-/// message of the assistant.
+/// Returns an error for a call without its result or a result without its call. Results follow the message with their
+/// calls, before the next assistant message.
 pub fn check_calls(messages: &[Message]) -> Result<(), CallMistake> {
     let mut open: Vec<(usize, &str)> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
@@ -55,7 +55,7 @@ fn expect_none(open: &[(usize, &str)]) -> Result<(), CallMistake> {
     Err(CallMistake { message: *message, field: "tool_calls", why })
 }
 
-/// The conversation as the template of a model takes it.
+/// Returns the conversation in the form that a model's template expects.
 pub(super) fn prepared(messages: &[Message], support: &ToolSupport) -> Vec<Message> {
     let mut prepared = Vec::with_capacity(messages.len());
     let mut rest = messages;
@@ -78,7 +78,8 @@ pub(super) fn prepared(messages: &[Message], support: &ToolSupport) -> Vec<Messa
     prepared
 }
 
-/// The same conversation with an object in place of arguments that are none, for templates that look into them.
+/// Replaces arguments that are not objects by objects, for templates that access their fields. Returns `None` if there
+/// are none.
 pub(super) fn with_objects(messages: &[Message]) -> Option<Vec<Message>> {
     let is_text = |call: &ToolCall| object(&call.arguments).is_none();
     if !messages.iter().flat_map(|message| &message.tool_calls).any(is_text) {
@@ -91,7 +92,7 @@ pub(super) fn with_objects(messages: &[Message]) -> Option<Vec<Message>> {
     Some(messages)
 }
 
-/// Several calls of one answer as answers with one call and its result each.
+/// Splits an answer with several calls into answers with one call and its result each.
 fn one_by_one(answer: &Message, results: &[Message]) -> Vec<Message> {
     let mut split = Vec::new();
     for (index, call) in answer.tool_calls.iter().enumerate() {
@@ -110,7 +111,7 @@ fn with_ids(messages: &mut [Message], ids: Ids) {
         return;
     }
     let mut count = 0;
-    // Those of the latest answer with calls, old and new.
+    // The old and new ids of the latest answer's calls.
     let mut current: Vec<(Option<String>, String)> = Vec::new();
     for message in messages {
         if !message.tool_calls.is_empty() {
@@ -132,7 +133,8 @@ fn with_ids(messages: &mut [Message], ids: Ids) {
     }
 }
 
-/// An id of nine letters and digits that depends on the given id alone, or on the place of a call without one.
+/// Returns an id of nine letters and digits that depends only on the given id, or on the position of a call without
+/// one.
 fn nine_digits(id: &str, place: usize) -> String {
     if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.to_owned();

@@ -1,4 +1,4 @@
-//! Pictures: as messages hold them, files or pixels, and as models see them.
+//! Pictures in messages, as files or as pixels.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A picture of a message. Clones share it.
+/// A picture in a message. Clones share its data.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "Wire", try_from = "Wire")]
 pub struct Image(Kind);
@@ -24,16 +24,17 @@ enum Kind {
 }
 
 impl Image {
-    /// A picture in a file: png, jpeg, webp or the first frame of a gif. It is decoded when a model is to see it.
+    /// Returns a picture in a file: png, jpeg, webp or the first frame of a gif. It is decoded only when a model needs
+    /// it.
     pub fn file(bytes: Vec<u8>) -> Self {
         let hash = mlx_image::sha256(&bytes);
         Self(Kind::File { bytes: bytes.into(), hash })
     }
 
-    /// Decodes an image file from base64, for [`Self::file`]. Many tools break base64 into lines, and some omit the padding.
+    /// Decodes an image file from base64, for [`Self::file`]. Line breaks and missing padding are accepted, since many
+    /// tools write them.
     ///
-    /// # Errors
-    /// The reason, if the text is empty or not base64.
+    /// # Errors Returns the reason if the text is empty or not base64.
     pub fn from_base64(text: &str) -> Result<Self, String> {
         match decoded(text) {
             Ok(bytes) if bytes.is_empty() => Err("is empty; give the bytes of an image".to_owned()),
@@ -42,30 +43,29 @@ impl Image {
         }
     }
 
-    /// Whether bytes begin like a file of one of these formats.
+    /// Returns true if bytes begin like a file of a supported format.
     pub fn is_file(bytes: &[u8]) -> bool {
         Self::media_type(bytes).is_some()
     }
 
-    /// The media type of such a file, as `image/png`.
+    /// Returns the media type of a supported file, such as `image/png`.
     pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
         mlx_image::media_type(bytes)
     }
 
-    /// The most bytes of a file that is decoded.
+    /// Returns the maximum size of a file in bytes.
     pub fn largest_file() -> usize {
         Limits::default().bytes
     }
 
-    /// A picture of `width` times `height` pixels, row by row from the top, three bytes each.
+    /// Returns a picture of `width` times `height` pixels, row by row from the top, three bytes each.
     pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
         Pixels::new(width, height, rgb).map(|pixels| Self(Kind::Pixels(pixels)))
     }
 
-    /// Its pixels; a file is decoded.
+    /// Returns its pixels. A file is decoded.
     ///
-    /// # Errors
-    /// If the file is damaged, of another format, or larger than what is taken.
+    /// # Errors Returns an error if the file is damaged, too large, or in another format.
     pub fn pixels(&self) -> Result<Pixels, mlx_image::Error> {
         match &self.0 {
             Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Pixels::from),
@@ -73,15 +73,14 @@ impl Image {
         }
     }
 
-    /// Its pixels in a size for people to look at, at most `width` times `height`.
+    /// Returns its pixels as a preview of at most `width` times `height`.
     ///
-    /// # Errors
-    /// As [`Self::pixels`].
+    /// # Errors As for [`Self::pixels`].
     pub fn thumbnail(&self, width: u32, height: u32) -> Result<Pixels, mlx_image::Error> {
         Ok(mlx_image::within(&*self.picture()?, width, height).into())
     }
 
-    /// Its pixels as they are decoded. Those of a file have no hash yet: they are resized before they are hashed.
+    /// Returns its decoded pixels. Those of a file have no hash yet, since they are resized before they are hashed.
     pub fn picture(&self) -> Result<Cow<'_, Picture>, mlx_image::Error> {
         match &self.0 {
             Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Cow::Owned),
@@ -89,7 +88,7 @@ impl Image {
         }
     }
 
-    /// SHA-256 of the file, or of the size and the pixels.
+    /// Returns the SHA-256 of the file, or of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         match &self.0 {
             Kind::File { hash, .. } => hash,
@@ -125,7 +124,7 @@ struct Hashed {
 }
 
 impl Pixels {
-    /// `width` times `height` pixels, row by row from the top, three bytes each.
+    /// Returns `width` times `height` pixels, row by row from the top, three bytes each.
     pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
         let bytes = rgb.len();
         let picture = Picture::new(width, height, rgb).ok_or_else(|| {
@@ -136,27 +135,27 @@ impl Pixels {
         Ok(picture.into())
     }
 
-    /// Pixels of a row.
+    /// The width in pixels.
     pub fn width(&self) -> u32 {
         self.0.picture.width()
     }
 
-    /// The number of rows.
+    /// The height in pixels.
     pub fn height(&self) -> u32 {
         self.0.picture.height()
     }
 
-    /// The pixels, row by row from the top, three bytes each.
+    /// Returns the pixels, row by row from the top, three bytes each.
     pub fn rgb(&self) -> &[u8] {
         self.0.picture.pixels()
     }
 
-    /// They as a png file.
+    /// Encodes them as a png file.
     pub fn to_png(&self) -> Vec<u8> {
         self.0.picture.to_png()
     }
 
-    /// SHA-256 of the size and the pixels.
+    /// Returns the SHA-256 of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         &self.0.hash
     }
@@ -189,7 +188,7 @@ impl fmt::Debug for Pixels {
     }
 }
 
-/// Decodes base64 with or without padding. White space is skipped.
+/// Decodes base64 with or without padding. Whitespace is skipped.
 fn decoded(text: &str) -> Result<Vec<u8>, DecodeError> {
     const ENGINE: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
@@ -213,7 +212,7 @@ enum Wire {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireFile {
-    /// In base64.
+    /// The file in base64.
     file: String,
 }
 
@@ -222,7 +221,7 @@ struct WireFile {
 struct WirePixels {
     width: u32,
     height: u32,
-    /// Its pixels in base64.
+    /// The pixels in base64.
     rgb: String,
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JsonTypes(u8);
 
-/// References and alternatives are followed so deeply.
+/// The maximum depth of references and alternatives.
 const DEEPEST: usize = 16;
 
 impl JsonTypes {
@@ -18,7 +18,7 @@ impl JsonTypes {
     const NULL: Self = Self(8);
     pub(super) const ARRAY: Self = Self(16);
     const OBJECT: Self = Self(32);
-    /// Types whose values no bare word is mistaken for.
+    /// Types whose values cannot be mistaken for an unquoted word.
     pub(super) const OTHER: Self = Self(4 | 8 | 16 | 32);
 
     fn named(name: &str) -> Self {
@@ -33,7 +33,7 @@ impl JsonTypes {
         }
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     pub(super) fn of(value: &Value) -> Self {
         match value {
             Value::String(_) => Self::TEXT,
@@ -45,17 +45,17 @@ impl JsonTypes {
         }
     }
 
-    /// The types that a schema allows for a property of its objects; none if it does not say.
+    /// Returns the types that a schema allows for a property; none if it does not specify them.
     pub(super) fn of_property(schema: &Value, property: &str) -> Self {
         property_of(schema, schema, property, 0).map_or(Self::NONE, |found| Self::of_schema(found, schema, 0))
     }
 
-    /// The schema of a property, for the values inside of it.
+    /// Returns the schema of a property, for the values inside it.
     pub(super) fn schema_of<'a>(root: &'a Value, schema: &'a Value, property: &str) -> Option<&'a Value> {
         property_of(root, schema, property, 0)
     }
 
-    /// The types that a schema inside of `root` allows.
+    /// Returns the types that a schema inside `root` allows.
     pub(super) fn of_schema(schema: &Value, root: &Value, depth: usize) -> Self {
         if depth > DEEPEST {
             return Self::NONE;
@@ -82,13 +82,13 @@ impl JsonTypes {
         Self(self.0 | other.0)
     }
 
-    /// Whether one of these types is among them.
+    /// Returns true if the sets have a common type.
     pub(super) fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// A schema, or what its reference into `root` says.
+/// Follows the references of a schema into `root`.
 pub(super) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..DEEPEST {

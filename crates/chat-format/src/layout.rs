@@ -1,40 +1,42 @@
-//! Other layouts of a conversation, for templates that refuse the one that was given or lose a part of it: instructions behind the first
-//! message, neighbours of one role, instructions at all. Invariant: pure, and a step changes nothing before the place that needs it, so
-//! that the prompt of a longer conversation begins with that of a shorter one.
+//! Alternative layouts of a conversation, for templates that reject the given one or drop part of it: instructions
+//! after the first message, consecutive messages of one role, or any instructions. Invariant: layouts are pure
+//! functions, and a change affects nothing before the message that needs it, so that the prompt of a longer
+//! conversation begins with that of a shorter one.
 
 use super::message::{Message, Part, Role};
 
-/// Changes of a conversation. Each is for something that a template may not take.
+/// A set of changes to a conversation. Each avoids something that a template may not support.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Layout(u8);
 
 impl Layout {
-    /// Leading instructions become one message.
+    /// Merges leading instructions into one message.
     pub(super) const ONE_HEAD: Self = Self(1);
-    /// Later instructions become marked text of a user's turn, or of the result of a tool that they follow.
+    /// Converts later instructions to marked text of a user message, or of the tool result that they follow.
     pub(super) const REMINDERS: Self = Self(2);
-    /// The user's and the assistant's turns alternate: neighbours of one role become one message.
+    /// Makes user and assistant messages alternate by merging consecutive messages of one role.
     pub(super) const ALTERNATING: Self = Self(4);
-    /// Leading instructions become a paragraph of the first message of the user, and so one message, too.
+    /// Converts leading instructions, also merged into one, to a paragraph of the first user message.
     pub(super) const NO_HEAD: Self = Self(8 | 1);
 
-    /// All of them, in the order of attempts. What comes last changes most. The first one that a template takes has no needless steps,
-    /// since one with more of them comes later; so a conversation keeps its layout as it grows, but for steps that the new messages need.
+    /// Returns all layouts in the order in which they are tried, from the fewest changes to the most. A layout with
+    /// unnecessary changes comes after the same layout without them. So a conversation keeps its layout as it grows,
+    /// except for changes that new messages need.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..16).map(Self).filter(|layout| layout.0 & 8 == 0 || layout.has(Self::NO_HEAD))
     }
 
-    /// These steps and those.
+    /// Returns the union of two sets.
     pub(super) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether it has these steps.
+    /// Returns true if it contains these changes.
     pub(super) fn has(self, steps: Self) -> bool {
         self.0 & steps.0 == steps.0
     }
 
-    /// The conversation in this layout; none if one of the steps has nothing to do.
+    /// Returns the conversation in this layout; `None` if one of the changes has no effect.
     pub(super) fn of(self, messages: &[Message]) -> Option<Vec<Message>> {
         let mut messages = messages.to_vec();
         if self.has(Self::NO_HEAD) {
@@ -52,7 +54,7 @@ impl Layout {
     }
 }
 
-/// The leading instructions, and what follows.
+/// Returns the leading instructions, and the other messages.
 pub(super) fn split_head(messages: &[Message]) -> (&[Message], &[Message]) {
     messages.split_at(messages.iter().take_while(|message| message.role.is_instruction()).count())
 }
@@ -69,7 +71,8 @@ fn no_head(messages: &[Message]) -> Option<Vec<Message>> {
     if head.is_empty() {
         return None;
     }
-    // A greeting of the assistant may come before the user's first message; those templates want the user to begin, too.
+    // A greeting of the assistant may precede the first user message. Templates of this kind expect a user message
+    // first then, too.
     let with_user = usize::from(rest.first().is_some_and(|first| first.role == Role::User));
     let first = Message::user(paragraphs(&messages[..head.len() + with_user]));
     Some([&[first], &rest[with_user..]].concat())
@@ -86,7 +89,8 @@ fn reminders(messages: &[Message]) -> Option<Vec<Message>> {
         let reminder =
             Message::user(format!("<system-reminder>\n{}\n</system-reminder>", message.text().trim()));
         match written.last_mut() {
-            // With another turn of the user in the middle of its work, a model would not see its thoughts on that work again.
+            // Another user message in the middle of a task would hide the model's earlier thoughts on that task from
+            // it.
             Some(result) if result.role == Role::Tool => append(result, &reminder),
             _ => written.push(reminder),
         }
@@ -105,12 +109,12 @@ fn alternating(messages: &[Message]) -> Option<Vec<Message>> {
     (merged.len() < messages.len()).then_some(merged)
 }
 
-/// Whether a message can be a part of the one before it. What the user says behind the result of a tool counts as a second turn of the
-/// user: no answer stands in between.
+/// Returns true if a message can be merged into the one before it. A user message after a tool result counts as
+/// consecutive user messages, since there is no answer between them.
 fn joins(last: &Message, next: &Message) -> bool {
     match next.role {
         Role::User => matches!(last.role, Role::User | Role::Tool),
-        // Many templates show no text beside calls.
+        // Many templates drop text next to tool calls.
         Role::Assistant => {
             last.role == Role::Assistant && last.tool_calls.is_empty() && next.tool_calls.is_empty()
         }
@@ -118,7 +122,8 @@ fn joins(last: &Message, next: &Message) -> bool {
     }
 }
 
-/// Adds a message's text as a paragraph. A hostile conversation may merge many messages, so what is there already is not copied.
+/// Appends a message's text as a paragraph. The existing text is not copied, since a hostile conversation may merge
+/// many messages.
 fn append(message: &mut Message, next: &Message) {
     let is_text = |part: &Part| part.text().is_some();
     match message.parts.last_mut() {
@@ -141,7 +146,7 @@ fn append(message: &mut Message, next: &Message) {
     }
 }
 
-/// The texts of messages, a paragraph each.
+/// Returns the texts of messages, as paragraphs.
 fn paragraphs(messages: &[Message]) -> String {
     let texts: Vec<String> = messages.iter().map(Message::text).filter(|text| !text.is_empty()).collect();
     texts.join("\n\n")
@@ -155,7 +160,7 @@ fn text(text: &str) -> Vec<Part> {
 mod tests {
     use super::*;
 
-    /// A letter for each role, in front of the text.
+    /// Returns the text of each message, preceded by a letter for its role.
     fn shape(messages: &[Message]) -> Vec<String> {
         let letter = |role| match role {
             Role::System => 's',
@@ -230,7 +235,7 @@ mod tests {
         assert_eq!(merged[1..], [calling, thinking("d")], "nothing is merged with calls");
     }
 
-    /// If each merge copied the text so far, this would take hours.
+    /// Copying the merged text at each merge would take hours.
     #[test]
     fn many_neighbours_are_merged_in_linear_time() {
         let many = vec![Message::system("x".repeat(200)); 100_000];

@@ -1,11 +1,12 @@
-//! From messages to token ids and back, without MLX: chat templates, tokenizers, and what each family of models writes around thoughts,
-//! answers and tool calls.
+//! Converts messages to token ids and back, without MLX: chat templates, tokenizers, and the output formats of model
+//! families (thoughts, answers and tool calls).
 //!
-//! - A [`Message`] is what front ends, sessions and templates share; [`Tools`] are what a model may call.
-//! - A [`ChatTemplate`] renders a conversation; [`renderer::Renderer`] finds a layout that the template takes.
-//! - [`text::Tokenizer`] turns text into ids, [`text::Detokenizer`] ids into text.
-//! - [`OutputFormat`] and [`ToolSupport`] are read from a model's template and tokenizer; an [`OutputParser`] splits what the model writes
-//!   into thoughts, answer and calls, token by token.
+//! - A [`Message`] is the type that front ends, sessions and templates share. [`Tools`] are the tools that a model may
+//!   call.
+//! - A [`ChatTemplate`] renders a conversation. [`renderer::Renderer`] finds a layout that the template accepts.
+//! - [`text::Tokenizer`] converts text to ids, and [`text::Detokenizer`] converts ids to text.
+//! - [`OutputFormat`] and [`ToolSupport`] are detected from a model's template and tokenizer. An [`OutputParser`]
+//!   splits the model's output into thoughts, answer and calls, token by token.
 //!
 //! ```no_run
 //! use chat_format::text::Tokenizer;

@@ -1,5 +1,5 @@
-//! One message of a conversation: the type that front ends, sessions and chat templates share. It is read and written
-//! in the form of `OpenAI`'s API; `template/messages.rs` writes the form that a template expects.
+//! A message of a conversation. Front ends, sessions and chat templates share this type. It is serialized in the
+//! format of `OpenAI`'s API; `template/messages.rs` converts it to the format that a template expects.
 
 use mlx_json::Value;
 use serde::{Deserialize, Serialize};
@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 pub enum Role {
     /// Instructions for the whole conversation.
     System,
-    /// `OpenAI`'s newer name for [`Role::System`]; templates see `system`.
+    /// `OpenAI`'s newer name for [`Role::System`]. Templates receive `system`.
     Developer,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -24,13 +24,13 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether the message holds instructions.
+    /// Returns true if the message contains instructions.
     pub fn is_instruction(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
 }
 
-/// A piece of a message's content.
+/// A part of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
@@ -41,7 +41,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -49,7 +49,7 @@ impl Part {
         }
     }
 
-    /// The picture, if it is one.
+    /// Returns the picture, if it is one.
     pub fn image(&self) -> Option<&Image> {
         match self {
             Self::Text(_) => None,
@@ -58,44 +58,44 @@ impl Part {
     }
 }
 
-/// A call of a tool by the model.
+/// A tool call by the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     /// The id that the result refers to.
     pub id: Option<String>,
     /// The name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them; usually the text of a JSON object.
+    /// The arguments as written by the model, usually the text of a JSON object.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// Whether the arguments are the text of a JSON object.
+    /// Returns true if the arguments are the text of a JSON object.
     pub fn has_object(&self) -> bool {
         mlx_json::parse(self.arguments.as_bytes()).is_ok_and(|value| value.as_object().is_some())
     }
 }
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Wire", try_from = "Wire")]
 pub struct Message {
     /// The author.
     pub role: Role,
-    /// The content. Without any part it is null, which only an assistant's message with tool calls may be.
+    /// The content. It is null if there are no parts, which is only valid for an assistant message with tool calls.
     pub parts: Vec<Part>,
-    /// What the assistant thought before the content.
+    /// The assistant's thoughts before the content.
     pub reasoning: Option<String>,
-    /// The assistant's calls of tools.
+    /// The assistant's tool calls.
     pub tool_calls: Vec<ToolCall>,
-    /// In a message of a tool: the call that it answers.
+    /// The call that a tool message answers.
     pub tool_call_id: Option<String>,
-    /// In a message of a tool: the tool's name.
+    /// The tool's name, in a tool message.
     pub name: Option<String>,
 }
 
 impl Message {
-    /// A message of text.
+    /// Returns a text message.
     pub fn new(role: Role, text: impl Into<String>) -> Self {
         Self {
             role,
@@ -107,39 +107,39 @@ impl Message {
         }
     }
 
-    /// Instructions for the whole conversation.
+    /// Returns instructions for the whole conversation.
     pub fn system(text: impl Into<String>) -> Self {
         Self::new(Role::System, text)
     }
 
-    /// A message of the person.
+    /// Returns a user message.
     pub fn user(text: impl Into<String>) -> Self {
         Self::new(Role::User, text)
     }
 
-    /// A message of the person with pictures, which stand before the text.
+    /// Returns a user message with pictures before the text.
     pub fn user_with(images: Vec<Image>, text: impl Into<String>) -> Self {
         let parts = images.into_iter().map(Part::Image).chain([Part::Text(text.into())]).collect();
         Self { parts, ..Self::user("") }
     }
 
-    /// An answer of the model.
+    /// Returns an assistant message.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, text)
     }
 
-    /// The text of all parts of text, joined by line ends.
+    /// Returns the text of all text parts, joined by line ends.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.parts.iter().filter_map(Part::text).collect();
         texts.join("\n")
     }
 
-    /// Its pictures, in order.
+    /// Returns its pictures in order.
     pub fn images(&self) -> impl Iterator<Item = &Image> {
         self.parts.iter().filter_map(Part::image)
     }
 
-    /// Appends to the last part, if that is text, or as a part of its own.
+    /// Appends to the last part if that is text, else adds a part.
     pub fn push_text(&mut self, more: &str) {
         match self.parts.last_mut() {
             Some(Part::Text(text)) => text.push_str(more),
@@ -147,7 +147,7 @@ impl Message {
         }
     }
 
-    /// Refuses what belongs to messages of another role. The error names the field.
+    /// Rejects fields that are not valid for the message's role. The error contains the field.
     pub fn check(&self) -> Result<()> {
         let is_assistant = self.role == Role::Assistant;
         if self.parts.is_empty() && self.tool_calls.is_empty() {
@@ -175,7 +175,7 @@ impl Message {
         Ok(())
     }
 
-    /// Bytes of everything in it that becomes text.
+    /// Returns the total size in bytes of everything that becomes text.
     pub fn text_bytes(&self) -> usize {
         let parts: usize = self.parts.iter().filter_map(Part::text).map(str::len).sum();
         let calls: usize = self.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
@@ -306,7 +306,7 @@ impl TryFrom<Wire> for Message {
     }
 }
 
-/// Arguments are a text in `OpenAI`'s form; other programs send the object itself.
+/// Returns arguments as text. In `OpenAI`'s format they are a text; other programs send an object.
 fn arguments_text(arguments: Value) -> String {
     match arguments {
         Value::String(text) => text,

@@ -1,6 +1,6 @@
-//! Splits what a model writes into thoughts, answer and calls of tools, as it comes. Invariants: the events do not depend on
-//! where the text is cut into tokens; no character is lost but markers, headers and the white space beside them; it never
-//! fails: what it cannot read is text.
+//! Splits the output of a model into thoughts, answer and tool calls, while it is generated. Invariants: events do not
+//! depend on the tokenization of the text. No characters are lost except markers, headers and the whitespace around
+//! them. Parsing never fails: invalid calls are text.
 
 mod answer;
 mod call;
@@ -30,21 +30,21 @@ use channels::ChannelParser;
 pub use events::ChatEvent;
 use events::Events;
 
-/// A parser of one answer.
+/// A parser for one answer.
 #[derive(Debug, Clone)]
 pub struct OutputParser {
     format: OutputFormat,
     machine: Machine,
-    /// The special tokens of calls.
+    /// The special tokens of call formats.
     call_markers: Vec<u32>,
-    /// Marker tokens that wait for the text before them to be released, with the bytes of that text.
+    /// Marker tokens that wait until the text before them is released, with the end of that text in bytes.
     waiting: VecDeque<(usize, u32)>,
-    /// Bytes of text that the tokens have made, and of these the ones that were released.
+    /// The number of bytes that tokens have produced, and how many of them were released.
     made: usize,
     released: usize,
-    /// Tokens of thoughts and of the markers around them.
+    /// The number of tokens in thoughts and their markers.
     reasoning_tokens: usize,
-    /// Nothing is read after the first call.
+    /// True if parsing stops after the first call.
     is_single: bool,
     has_called: bool,
 }
@@ -56,7 +56,8 @@ enum Machine {
 }
 
 impl OutputParser {
-    /// A parser of the answer to this prompt, whose end may have opened a thought. Calls of tools are text.
+    /// Returns a parser of the answer to this prompt, which may end with an opened thought. Tool calls are not parsed
+    /// and stay text.
     pub fn new(format: &OutputFormat, prompt: &str) -> Self {
         let machine = match format.kind() {
             Kind::Answer(format) => Machine::Answer(Box::new(AnswerParser::new(format, prompt))),
@@ -75,12 +76,12 @@ impl OutputParser {
         }
     }
 
-    /// A parser for which all text is the answer.
+    /// Returns a parser for which all text is the answer.
     pub fn plain() -> Self {
         Self::new(&OutputFormat::plain(), "")
     }
 
-    /// Reads calls of these tools, too; the end of the prompt may have opened one.
+    /// Also parses calls of these tools. The prompt may end with an opened call.
     #[must_use]
     pub fn with_calls(mut self, calls: &CallFormat, tools: Tools, prompt: &str) -> Self {
         self.call_markers.clone_from(&calls.syntax().specials);
@@ -91,7 +92,7 @@ impl OutputParser {
         self
     }
 
-    /// Reads calls behind the marker of a section alone, where the format has one: others were not constrained.
+    /// Only parses calls after their section marker, if the format has one, since other calls were not constrained.
     #[must_use]
     pub fn with_marked_calls(mut self) -> Self {
         if let Machine::Answer(parser) = &mut self.machine {
@@ -100,13 +101,13 @@ impl OutputParser {
         self
     }
 
-    /// Reads one call at the most: what follows it is dropped.
+    /// Parses at most one call, and drops the text after it.
     #[must_use]
     pub fn with_single_call(self) -> Self {
         Self { is_single: true, ..self }
     }
 
-    /// Reads the rest of an answer whose beginning is in the prompt.
+    /// Parses the continuation of an answer that begins in the prompt.
     #[must_use]
     pub fn continuing(mut self) -> Self {
         if let Machine::Answer(parser) = &mut self.machine {
@@ -115,20 +116,21 @@ impl OutputParser {
         self
     }
 
-    /// Whether nothing that follows is read.
+    /// Returns true if all further text is ignored.
     pub fn has_ended(&self) -> bool {
         self.is_single && self.has_called
     }
 
-    /// Tokens of thoughts so far, with the markers around them. Where text waits for stop strings, a few of them count late.
+    /// Returns the number of tokens in thoughts so far, including their markers. While text waits for stop strings, a
+    /// few tokens are counted late.
     pub fn reasoning_tokens(&self) -> usize {
         self.reasoning_tokens
     }
 
-    /// Takes the next token, its own text, and the text that is released with it.
+    /// Parses the next token: its id, its text, and the text that is released with it.
     ///
-    /// Special tokens have no text. Text that is held back because it may become a stop string is released later, and a
-    /// marker waits for the text before it.
+    /// Special tokens have no text. Text that may become a stop string is held back and released later, and a marker
+    /// waits for the text before it.
     pub fn push(&mut self, token: u32, text: &str, delta: &str) -> Vec<ChatEvent> {
         let was_thinking = self.is_thinking();
         if self.format.is_marker(token) || self.call_markers.contains(&token) {
@@ -141,8 +143,8 @@ impl OutputParser {
         self.checked(events)
     }
 
-    /// Takes the end with the text that was held back, which is what it looks like; `is_cut` says that the model has not ended by
-    /// itself.
+    /// Ends the output with the text that was held back, which is final now. `is_cut` is true unless the model ended
+    /// the output itself.
     pub fn end(&mut self, delta: &str, is_cut: bool) -> Vec<ChatEvent> {
         let mut events = Events::default();
         self.release(delta, &mut events);
@@ -151,12 +153,12 @@ impl OutputParser {
         let mut events = Events::default();
         self.close(is_cut, &mut events);
         all.extend(self.checked(events));
-        // A call that ends because everything ends is not what has ended the answer.
+        // A call that is only closed by the end of the output does not count as the end of the answer.
         self.has_called = has_called || self.has_called && !is_cut;
         all
     }
 
-    /// The events of an output that is whole and in which special tokens are spelled out.
+    /// Parses a complete output in which special tokens are spelled out.
     pub fn read(mut self, output: &str) -> Vec<ChatEvent> {
         let mut events = Events::default();
         self.feed(output.as_bytes(), &mut events);
@@ -164,7 +166,7 @@ impl OutputParser {
         self.checked(events)
     }
 
-    /// Without what follows the call after which nothing is read.
+    /// Drops the events after the call that ends the answer.
     fn checked(&mut self, events: Events) -> Vec<ChatEvent> {
         let mut events = events.into_list();
         if self.has_ended() {

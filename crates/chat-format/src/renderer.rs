@@ -1,4 +1,5 @@
-//! The text of a conversation, in the first layout that the model's template takes. All renderings stay within the limits of one request.
+//! Renders a conversation in the first layout that the model's template accepts. All renderings of a request share its
+//! limits.
 
 use super::history::{prepared, with_objects};
 use super::layout::{Layout, split_head};
@@ -7,11 +8,11 @@ use super::tool_support::ToolSupport;
 use crate::error::{Error, Result};
 use crate::{ChatTemplate, RenderLimits, TemplateInput, text::Pause};
 
-/// Stands behind a message that is continued, while it is rendered.
+/// Marks the end of a continued message while it is rendered.
 const CONTINUED: &str = "qZ7continuedHere7Zq";
 /// A conversation with several leading instructions.
 const HEAD: [Role; 3] = [Role::System, Role::System, Role::User];
-/// One with instructions behind each kind of turn.
+/// A conversation with instructions after each kind of message.
 const LATER: [Role; 8] = [
     Role::System,
     Role::User,
@@ -23,11 +24,11 @@ const LATER: [Role; 8] = [
     Role::User,
 ];
 
-/// Renders conversations of one request.
+/// Renders the conversations of one request.
 pub struct Renderer<'a> {
     /// The model's template.
     pub template: &'a ChatTemplate,
-    /// How the model calls tools, if it can.
+    /// The model's tool support, if it can call tools.
     pub tools: Option<&'a ToolSupport>,
     /// The limits of all renderings together.
     pub limits: RenderLimits,
@@ -36,7 +37,7 @@ pub struct Renderer<'a> {
 }
 
 impl Renderer<'_> {
-    /// The prompt of a conversation.
+    /// Returns the prompt of a conversation.
     pub fn text(&self, input: &TemplateInput) -> Result<String> {
         let Some(support) = self.tools.filter(|_| has_calls(&input.messages)) else {
             return self.in_any_layout(input, &input.messages)?;
@@ -49,8 +50,9 @@ impl Renderer<'_> {
         }
     }
 
-    /// Renders the messages as they were given, but for instructions that the template would refuse, lose or move; if it raises, in other
-    /// layouts. A template that takes none gives its first error. The inner error is the template's own.
+    /// Renders the messages as given, except for instructions that the template would reject, drop or move. If the
+    /// template raises an error, other layouts are tried. If all fail, the first error is returned. The inner error is
+    /// the template's own.
     fn in_any_layout(&self, input: &TemplateInput, messages: &[Message]) -> Result<Result<String>> {
         let needed = self.needed(input, messages)?;
         let mut refused = None;
@@ -64,8 +66,9 @@ impl Renderer<'_> {
         Ok(Err(refused.unwrap_or_else(|| Error::Template("it takes the messages in no layout".into()))))
     }
 
-    /// The steps without which the template would refuse, lose or move instructions of such a conversation: some show none but the first
-    /// one, or the last one alone, and some show all of them at the beginning, where each new one changes the whole prompt.
+    /// Returns the layout changes without which the template would reject, drop or move instructions. Some templates
+    /// only show the first or the last instruction. Some show all of them at the beginning, where each new one changes
+    /// the whole prompt.
     fn needed(&self, input: &TemplateInput, messages: &[Message]) -> Result<Layout> {
         let (head, rest) = split_head(messages);
         let mut needed = Layout::default();
@@ -78,9 +81,9 @@ impl Renderer<'_> {
         Ok(needed)
     }
 
-    /// Whether the template renders messages of these roles, one after the other. Their texts are made up, so that those of a conversation
-    /// cannot be mistaken for each other, and the answer is the same in each of its turns. A template that raises may yet take some
-    /// instructions for turns of the user or the assistant, as long as their number is right.
+    /// Returns true if the template renders messages of these roles in order. Their texts are made up, so that texts of
+    /// the conversation cannot be confused, and the result is the same for each of its turns. A template that raises an
+    /// error may still accept some instructions as user or assistant messages, if their number is right.
     fn shows_in_order(&self, input: &TemplateInput, roles: &[Role]) -> Result<bool> {
         let text = |place: usize| format!("qZ{place}instructionZq");
         let messages = roles.iter().enumerate().map(|(place, role)| Message::new(*role, text(place)));
@@ -96,14 +99,14 @@ impl Renderer<'_> {
         Ok(places.is_some_and(|places| places.is_sorted()))
     }
 
-    /// Renders a conversation; one whose last message is continued ends within that message.
+    /// Renders a conversation. If its last message is continued, the text ends inside that message.
     fn continued(&self, input: &TemplateInput) -> Result<Result<String>> {
         let render = |input: &TemplateInput| self.template.try_render(input, &self.limits, self.pause);
         let Some((last, before)) = input.messages.split_last().filter(|_| input.continue_final_message)
         else {
             return render(input);
         };
-        // Whatever the template writes behind the message is cut off.
+        // The template's text after the message is cut off.
         let mut marked = last.clone();
         marked.push_text(CONTINUED);
         let messages = [before, &[marked]].concat();
@@ -119,7 +122,7 @@ fn has_calls(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls.is_empty())
 }
 
-/// The same input with other messages.
+/// Returns the input with other messages.
 fn with(input: &TemplateInput, messages: Vec<Message>) -> TemplateInput {
     TemplateInput {
         messages,

@@ -1,4 +1,4 @@
-//! The chat template of a model folder: messages to the text of a prompt, as transformers renders them.
+//! The chat template of a model: renders messages to the text of a prompt, like transformers.
 
 mod messages;
 mod sources;
@@ -19,47 +19,47 @@ use crate::text::{NO_PAUSE, Pause};
 use messages::MessageForm;
 use sources::{DEFAULT, Source};
 
-/// The template for requests with tools, in folders that have one.
+/// The name of the template for requests with tools, if a model has several templates.
 const TOOL_USE: &str = "tool_use";
 
-/// The chat template of a model: a Jinja program that turns messages into the text of a prompt.
+/// The chat template of a model: a Jinja program that renders messages to the text of a prompt.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    /// By name.
+    /// The templates by name.
     templates: Arc<BTreeMap<String, Template>>,
-    /// `bos_token` and so on, which templates see as variables.
+    /// Special tokens such as `bos_token`, which are variables in templates.
     special_tokens: Map<String, Value>,
-    /// The form in which it expects messages.
+    /// The message format that the template expects.
     form: MessageForm,
 }
 
-/// What a chat template is rendered from.
+/// The input of a chat template.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateInput {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// The tools that the model may call, in the form of `OpenAI`'s API.
+    /// The tools that the model may call, in the format of `OpenAI`'s API.
     pub tools: Option<Vec<mlx_json::Value>>,
-    /// Documents for models that quote them.
+    /// Documents for models that cite them.
     pub documents: Option<Vec<mlx_json::Value>>,
-    /// Whether to end with the beginning of the assistant's answer.
+    /// True if the prompt ends with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
-    /// Whether a model without a chat template continues the conversation's own text; otherwise that is an error.
+    /// True if a model without a chat template continues the conversation as plain text. Otherwise that is an error.
     pub continue_text: bool,
-    /// Whether the answer continues the last message; the prompt then ends within it.
+    /// True if the answer continues the last message. The prompt then ends inside that message.
     pub continue_final_message: bool,
-    /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
+    /// Additional variables, such as `enable_thinking`. They override special tokens of the same name.
     pub extra: mlx_json::Map,
-    /// The time that `strftime_now` gives; the system's clock if there is none.
+    /// The time for `strftime_now`. `None` uses the system clock.
     pub now: Option<DateTime>,
 }
 
-/// What a base model continues: the texts of the messages, where each of the user's begins a line.
+/// The template for base models: the texts of the messages. Each user message begins a line.
 const PLAIN: &str = "{% for message in messages %}{% if message.role == 'user' and not loop.first %}{{ '\\n' }}{% endif %}\
                      {{ message.content }}{% endfor %}";
 
 impl ChatTemplate {
-    /// For models that have none: the conversation as one text.
+    /// Returns the template for models without one. It renders the conversation as plain text.
     pub fn plain() -> Result<&'static Self> {
         static PARSED: OnceLock<ChatTemplate> = OnceLock::new();
         if let Some(parsed) = PARSED.get() {
@@ -69,9 +69,9 @@ impl ChatTemplate {
         Ok(PARSED.get_or_init(|| parsed))
     }
 
-    /// Loads the chat template of a model folder; `None` if it has none.
+    /// Loads the chat template of a model folder. Returns `None` if it has none.
     ///
-    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over
+    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` take precedence over
     /// `chat_template` in `tokenizer_config.json`, which is a string or a list of names and templates.
     /// `chat_template.json`, which transformers reads for multimodal models, comes last.
     pub fn load(folder: &Path) -> Result<Option<Self>> {
@@ -80,7 +80,7 @@ impl ChatTemplate {
         if sources.is_empty() { Ok(None) } else { Self::new(sources, config.special_tokens).map(Some) }
     }
 
-    /// Compiles one template. `special_tokens` are variables by name, such as `bos_token`.
+    /// Compiles a template. `special_tokens` are variables by name, such as `bos_token`.
     pub fn from_source(source: &str, special_tokens: Map<String, Value>) -> Result<Self> {
         let source = Source { name: DEFAULT.to_owned(), file: String::new(), text: source.to_owned() };
         Self::new(vec![source], special_tokens)
@@ -96,18 +96,18 @@ impl ChatTemplate {
         Ok(Self { templates, special_tokens, form })
     }
 
-    /// Whether a template of the model holds this text, such as a tag that marks thoughts.
+    /// Returns true if a template of the model contains this text, such as a thought tag.
     pub fn mentions(&self, text: &str) -> bool {
         is_mentioned(&self.templates, text)
     }
 
-    /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
+    /// Renders the prompt. A template's `raise_exception` becomes an [`Error::Template`] with its message.
     pub fn render(&self, input: &TemplateInput) -> Result<String> {
         self.render_within(input, &RenderLimits::default(), NO_PAUSE)
     }
 
-    /// Renders the prompt within limits, which earlier renderings may have used in part. A template that exceeds them is an
-    /// [`Error::Template`]; an error of `pause` ends the rendering within milliseconds.
+    /// Renders the prompt within limits, which earlier renderings may have used in part. A template that exceeds them
+    /// gives an [`Error::Template`]. An error of `pause` stops the rendering within milliseconds.
     pub fn render_within(
         &self,
         input: &TemplateInput,
@@ -117,8 +117,8 @@ impl ChatTemplate {
         self.try_render(input, limits, pause)?
     }
 
-    /// The same. The inner error is the template's own, which raises or takes the messages for something else: it may render
-    /// other messages. The outer one ends all work on the prompt.
+    /// Like [`Self::render_within`], but separates two kinds of errors. The inner error is the template's own: the
+    /// template may still render other messages. The outer error ends all work on the prompt.
     pub fn try_render(
         &self,
         input: &TemplateInput,
@@ -141,7 +141,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Renders in the form that the template seems to expect. If that fails and there are calls, the other forms are tried.
+    /// Renders in the message format that the template seems to expect. If that fails and there are tool calls, other
+    /// formats are tried.
     fn in_any_form(
         &self,
         input: &TemplateInput,
@@ -162,7 +163,7 @@ impl ChatTemplate {
         Ok(Err(error))
     }
 
-    /// The variables of a chat, with its messages in this form.
+    /// Returns the variables of a chat, with its messages in this format.
     fn variables(&self, input: &TemplateInput, form: MessageForm) -> mlx_json::Map {
         let list = |values: &Option<Vec<mlx_json::Value>>| {
             values.clone().map_or(mlx_json::Value::Null, mlx_json::Value::Array)

@@ -1,4 +1,4 @@
-//! Text to token ids and back: the tokenizer, streamed text and stop strings.
+//! Converts text to token ids and back: the tokenizer, streaming detokenization and stop strings.
 
 mod added;
 mod bytes;

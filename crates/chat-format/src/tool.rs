@@ -1,4 +1,4 @@
-//! Tools that a model may call, in the form of OpenAI's API, and which of them it may or must call.
+//! Tools in the format of OpenAI's API, and the choice of tools that a model may or must call.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::error::{Error, Result};
 /// A tool that a model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
-    /// The JSON schema of its arguments; an empty object allows any.
+    /// The JSON schema of its arguments. An empty object allows any arguments.
     pub parameters: serde_json::Value,
-    /// Whether arguments must follow the schema.
+    /// True if arguments must follow the schema.
     pub is_strict: bool,
-    /// Whether it came up after the conversation began. The prompt then does not begin with its definition, which would change
-    /// all of the prompt, but has it where a message refers to it.
+    /// True if the tool was added after the conversation began. Its definition is then shown where a message refers to
+    /// it: at the beginning of the prompt it would change the whole prompt.
     pub is_deferred: bool,
-    /// All of it, as a chat template sees it.
+    /// The complete tool, as chat templates see it.
     pub json: Value,
 }
 
 impl Tool {
-    /// Reads a tool of the form `{"type": "function", "function": {"name": …, "parameters": …}}`.
+    /// Parses a tool of the form `{"type": "function", "function": {"name": …, "parameters": …}}`.
     pub fn read(json: impl Into<Value>) -> Result<Self> {
         let json: Value = json.into();
         let wrong = |message: &str| Error::request("tools", message);
@@ -46,7 +46,8 @@ impl Tool {
         Ok(Self { name, parameters, is_strict, is_deferred: false, json })
     }
 
-    /// Its definition on one line, as templates write it: what stands in a message that refers to a deferred tool.
+    /// Returns its definition on one line, in the style of templates. Messages that refer to a deferred tool contain
+    /// it.
     pub fn definition(&self) -> String {
         spaced_json(&self.json)
     }
@@ -57,7 +58,7 @@ impl Tool {
 pub struct Tools(Arc<[Tool]>);
 
 impl Tools {
-    /// These tools; two of one name are refused.
+    /// Creates a list of tools. Duplicate names are an error.
     pub fn new(tools: Vec<Tool>) -> Result<Self> {
         let is_repeated =
             |(index, tool): &(usize, &Tool)| tools[..*index].iter().any(|other| other.name == tool.name);
@@ -67,61 +68,61 @@ impl Tools {
         Ok(Self(tools.into()))
     }
 
-    /// All of them.
+    /// Returns all tools.
     pub fn list(&self) -> &[Tool] {
         &self.0
     }
 
-    /// Those that the beginning of the prompt shows, for [`TemplateInput::tools`](crate::TemplateInput::tools): all that are
-    /// not deferred. `None` if there are none, as without tools.
+    /// Returns the tools for the beginning of the prompt ([`TemplateInput::tools`](crate::TemplateInput::tools)): all
+    /// that are not deferred. Returns `None` if there are none.
     pub fn shown(&self) -> Option<Vec<Value>> {
         let shown = self.0.iter().filter(|tool| !tool.is_deferred).map(|tool| tool.json.clone());
         Some(shown.collect()).filter(|shown: &Vec<Value>| !shown.is_empty())
     }
 
-    /// The tool of this name.
+    /// Returns the tool with this name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.0.iter().find(|tool| tool.name == name)
     }
 
-    /// Whether a model is shown them.
+    /// Returns true if the tools are shown to the model.
     pub fn are_shown(&self, choice: &ToolChoice) -> bool {
         !self.0.is_empty() && *choice != ToolChoice::None
     }
 
-    /// The tools as a chat template sees them.
+    /// Returns the tools for a chat template.
     pub fn for_template(&self, choice: &ToolChoice) -> Option<Vec<Value>> {
         if self.are_shown(choice) { self.shown() } else { None }
     }
 
-    /// The types that an argument may have; none if nothing says so.
+    /// Returns the types that an argument may have; none if they are unknown.
     pub(super) fn types_of(&self, tool: &str, argument: &str) -> JsonTypes {
         self.get(tool).map_or(JsonTypes::NONE, |tool| JsonTypes::of_property(&tool.parameters, argument))
     }
 }
 
-/// Which tools a model may or must call.
+/// The tools that a model may or must call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// Any, or none.
+    /// Any tool, or none.
     #[default]
     Auto,
-    /// None: it is not shown any.
+    /// No tool. The model does not see any.
     None,
-    /// At least one.
+    /// At least one tool.
     Required,
-    /// Exactly this one.
+    /// Exactly this tool.
     Named(String),
-    /// Some of them.
+    /// Some of the tools.
     Allowed {
-        /// Their names.
+        /// The names of the allowed tools.
         names: Vec<String>,
-        /// Whether at least one must be called.
+        /// True if at least one must be called.
         is_required: bool,
     },
 }
 
-/// An id that nothing else has, also not after a restart: 24 random letters and digits.
+/// Returns a globally unique id of 24 random letters and digits.
 pub fn random_id() -> String {
     let random = || RandomState::new().build_hasher().finish();
     let digit = |number: u64| char::from_digit((number % 36) as u32, 36).unwrap_or('0');

@@ -1,5 +1,5 @@
-//! Whether and how a model calls tools. At load its template writes a call, and the format that reads this call back is the
-//! model's: what a parser reads is then what the model has learned to write.
+//! Detects how a model calls tools. When a model is loaded, its template renders a tool call, and the format that
+//! parses this call is selected. The parser therefore reads the format that the model was trained to write.
 
 use mlx_json::{Map, Value};
 use serde_json::json;
@@ -10,13 +10,13 @@ use super::parser::{ChatEvent, OutputParser};
 use super::tool::{Tool, Tools};
 use crate::{ChatTemplate, TemplateInput, text::Tokenizer};
 
-/// The tool that the template is asked to write a call of.
+/// The tool in the rendered test call.
 const TOOL: &str = "look_up_tide";
 const QUESTION: &str = "When is high tide in Brest?";
 /// Ids that every template accepts.
 const IDS: [&str; 2] = ["a1B2c3D4e", "f5G6h7I8j"];
 
-/// How a model calls tools.
+/// The tool support of a model.
 #[derive(Debug, Clone)]
 pub struct ToolSupport {
     calls: CallFormat,
@@ -25,8 +25,8 @@ pub struct ToolSupport {
 }
 
 impl ToolSupport {
-    /// How the model with this template and vocabulary calls tools, or why it cannot. `named` is the name of a format that is
-    /// used in place of the one that would be found.
+    /// Detects the tool support of the model with this template and vocabulary. The error is the reason why it cannot
+    /// call tools. `named` is the name of a format to use instead of detecting one.
     pub fn detect(
         template: Option<&ChatTemplate>,
         tokenizer: &Tokenizer,
@@ -51,22 +51,22 @@ impl ToolSupport {
         Ok(Self { calls: calls.for_vocabulary(tokenizer), writes_calls: false, is_parallel: true })
     }
 
-    /// The format of calls.
+    /// Returns the call format.
     pub fn calls(&self) -> &CallFormat {
         &self.calls
     }
 
-    /// Whether the template writes the calls of earlier answers; otherwise they are part of the content.
+    /// Returns true if the template renders the calls of earlier answers. Otherwise they are part of the content.
     pub(super) fn writes_calls(&self) -> bool {
         self.writes_calls
     }
 
-    /// Whether an answer may hold several calls.
+    /// Returns true if an answer may contain several calls.
     pub fn is_parallel(&self) -> bool {
         self.is_parallel
     }
 
-    /// The same parser for an answer to this prompt that may call these tools. `is_single` reads one call at the most.
+    /// Makes a parser also read calls of these tools, for an answer to this prompt. `is_single` limits it to one call.
     pub fn reading_calls(
         &self,
         parser: OutputParser,
@@ -81,8 +81,8 @@ impl ToolSupport {
     }
 }
 
-/// The format of calls of models with this template, for text in which special tokens are spelled out. Templates that write no
-/// calls may mention their markers.
+/// Returns the call format of models with this template, for text in which special tokens are spelled out. A template
+/// that does not render calls may still mention their markers.
 pub fn calls_of_template(template: &ChatTemplate) -> Option<CallFormat> {
     let formats: Vec<CallFormat> = CallFormat::all().collect();
     let written = Probe::new(template).ok().and_then(|probe| probe.written_by_template(&formats));
@@ -90,7 +90,7 @@ pub fn calls_of_template(template: &ChatTemplate) -> Option<CallFormat> {
     written.map(|found| found.calls).or_else(|| formats.into_iter().find(|format| knows(format, is_known)))
 }
 
-/// Whether the markers of a format, or the signs of its family, are known.
+/// Returns true if the markers of a format, or the signs of its family, are known.
 fn knows(format: &CallFormat, is_known: impl Fn(&str) -> bool) -> bool {
     let family = format.syntax().family;
     let section = family.section.map_or(Vec::new(), |section| vec![section.open, section.close]);
@@ -108,12 +108,12 @@ fn unknown(name: &str) -> String {
     format!("{name:?} is not a format of calls; there are {}", names.join(", "))
 }
 
-/// A template and what it is asked.
+/// A template and the inputs of its test renderings.
 struct Probe<'a> {
     template: &'a ChatTemplate,
     format: OutputFormat,
     tools: Tools,
-    /// What it writes before an answer.
+    /// The rendered prompt before an answer.
     prompt: String,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Probe<'a> {
         Ok(probe)
     }
 
-    /// What the calls show that the template writes, several of them or else one.
+    /// Returns the tool support that rendered calls show, with several calls or else one.
     fn written_by_template(&self, formats: &[CallFormat]) -> Option<ToolSupport> {
         [true, false].into_iter().find_map(|is_parallel| {
             let calls = self.format_of_template(formats, is_parallel)?;
@@ -146,7 +146,8 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// The format that reads the calls that the template writes. One that would write the same text comes first.
+    /// Returns the format that parses the calls that the template renders. A format that would write identical text is
+    /// preferred.
     fn format_of_template(&self, formats: &[CallFormat], is_parallel: bool) -> Option<CallFormat> {
         let answer = answer_with_calls(is_parallel);
         let written = self.answer(vec![answer.clone()]).or_else(|| {
@@ -173,7 +174,7 @@ impl<'a> Probe<'a> {
         reading.iter().find(is_equal).or_else(|| reading.first()).map(|format| (*format).clone())
     }
 
-    /// What the template writes after the prompt.
+    /// Returns the text that the template writes after the prompt.
     fn answer(&self, answer: Vec<Message>) -> Option<String> {
         let whole = self.render(answer, false).ok()?;
         if let Some(answer) = whole.strip_prefix(&self.prompt) {
@@ -200,14 +201,14 @@ impl<'a> Probe<'a> {
         read.len() == count && read.iter().enumerate().all(is_call)
     }
 
-    /// Whether the template leaves calls that are part of the content as they are.
+    /// Returns true if the template leaves calls in the content unchanged.
     fn keeps_in_content(&self, format: &CallFormat) -> bool {
         let text = write(format, 1);
         self.answer(vec![Message::assistant(text.clone())]).is_some_and(|answer| answer.contains(text.trim()))
     }
 }
 
-/// An answer with two calls, or with one.
+/// Returns an answer with two calls, or with one.
 fn answer_with_calls(is_parallel: bool) -> Message {
     let call = |index: usize| ToolCall {
         id: Some(IDS[index].to_owned()),

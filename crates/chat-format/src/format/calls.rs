@@ -1,4 +1,4 @@
-//! A family's syntax of calls, compiled for a vocabulary.
+//! A family's tool call syntax, compiled for a vocabulary.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use super::family::{Args, Envelope, Family, Ids, KindOfValue, Part, Section, Tag
 use super::pattern::{Compiler, Literal, Pattern};
 use crate::text::Tokenizer;
 
-/// How a model writes calls of tools.
+/// A tool call format of a model family.
 #[derive(Debug, Clone)]
 pub struct CallFormat(Arc<CallSyntax>);
 
-/// A row as the parser reads it.
+/// A family's row, compiled for the parser.
 #[derive(Debug)]
 pub(crate) struct CallSyntax {
     pub(crate) family: &'static Family,
     pub(crate) section: Option<(Literal, Literal)>,
     pub(crate) call: Vec<Step>,
-    /// Brackets and commas may stand between calls.
+    /// Brackets and commas may appear between calls.
     pub(crate) is_list: bool,
     pub(crate) silent: Vec<Pattern>,
-    /// The special tokens among all of them.
+    /// The special tokens in all of these literals.
     pub(crate) specials: Vec<u32>,
 }
 
-/// A part of a call as the parser reads it.
+/// A part of a call, compiled for the parser.
 #[derive(Debug)]
 pub(crate) enum Step {
     Text(Literal),
@@ -45,50 +45,50 @@ pub(crate) struct TaggedSyntax {
     pub(crate) key: (Literal, Literal),
     pub(crate) kind: Option<(KindOfValue, Literal)>,
     pub(crate) value: (Literal, Literal),
-    /// Values stand on lines of their own.
+    /// Values are on separate lines.
     pub(crate) has_lines: bool,
     pub(crate) has_cdata: bool,
 }
 
 impl CallFormat {
-    /// The names of all formats.
+    /// Returns the names of all formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
         families().map(|family| family.name)
     }
 
-    /// The format of this name, for text in which special tokens are spelled out.
+    /// Returns the format with this name, for text in which special tokens are spelled out.
     pub fn named(name: &str) -> Option<Self> {
         families().find(|family| family.name == name).map(|family| Self::new(family, None))
     }
 
-    /// The same format for text in which special tokens are spelled out.
+    /// Returns the same format for text in which special tokens are spelled out.
     #[must_use]
     pub fn spelled_out(&self) -> Self {
         Self::new(self.0.family, None)
     }
 
-    /// The tag that opens the thoughts of models with this format.
+    /// Returns the tag that opens the thoughts of models with this format.
     pub(super) fn thoughts(&self) -> &'static str {
         self.0.family.thoughts
     }
 
-    /// All formats, for text in which special tokens are spelled out.
+    /// Returns all formats, for text in which special tokens are spelled out.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         families().map(|family| Self::new(family, None))
     }
 
-    /// The same format for the tokens of a model.
+    /// Returns the same format for the tokens of a model.
     #[must_use]
     pub(crate) fn for_vocabulary(&self, tokenizer: &Tokenizer) -> Self {
         Self::new(self.0.family, Some(tokenizer))
     }
 
-    /// The name of the format.
+    /// Returns the name of the format.
     pub fn name(&self) -> &'static str {
         self.0.family.name
     }
 
-    /// The ids of calls in the prompt.
+    /// Returns the form of call ids in the prompt.
     pub(crate) fn ids(&self) -> Ids {
         self.0.family.ids
     }
@@ -116,13 +116,13 @@ impl CallFormat {
 }
 
 impl CallSyntax {
-    /// What a call may begin with: the marker of a section, that of a call.
+    /// Returns the markers that can begin a call: the section's and the call's.
     pub(crate) fn openers(&self) -> impl Iterator<Item = &Pattern> {
         let section = self.section.as_ref().and_then(|(open, _)| open.first());
         section.into_iter().chain(self.call_opener())
     }
 
-    /// What a call begins with, if it begins with a marker.
+    /// Returns the marker at the beginning of a call, if it has one.
     pub(crate) fn call_opener(&self) -> Option<&Pattern> {
         match self.call.first() {
             Some(Step::Text(literal)) => literal.first(),

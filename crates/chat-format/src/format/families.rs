@@ -1,5 +1,5 @@
-//! The families' syntax of calls, as data. A new family is a new row. Where several rows read what a template writes, one
-//! that writes the same text is taken, or else the first.
+//! The tool call syntax of all families, as data. To support a new family, add a row. If several rows match a template,
+//! the one that writes identical text is used, else the first.
 
 mod objects;
 mod rows;
@@ -9,7 +9,7 @@ use super::family::Family;
 use objects::OBJECTS;
 use tagged::TAGGED;
 
-/// All families.
+/// Returns all families.
 pub(crate) fn families() -> impl Iterator<Item = &'static Family> {
     OBJECTS.iter().chain(&TAGGED)
 }

@@ -1,4 +1,4 @@
-//! The grammar of calls, printed from a family's row in llguidance's variant of Lark.
+//! Generates the grammar of calls from a family's row, in llguidance's variant of Lark.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,10 @@ use super::shape::{Shape, property_schema, shapes};
 use crate::text::Tokenizer;
 use crate::tool::Tool;
 
-/// A name of an argument where any is allowed.
+/// An argument name if any name is allowed.
 const KEY: &str = "KEY: /[A-Za-z_][A-Za-z0-9_.-]{0,63}/";
 
-/// A grammar in the making.
+/// A grammar under construction.
 pub(super) struct Printer<'a> {
     pub(super) compiler: Compiler<'a>,
     ids: Ids,
@@ -23,8 +23,8 @@ pub(super) struct Printer<'a> {
 }
 
 impl CallFormat {
-    /// The grammar of an answer that calls these tools and holds nothing else. Arguments of strict tools follow their schemas. An
-    /// error names the tool and what cannot be enforced.
+    /// Returns the grammar of an answer that consists of calls of these tools. Arguments of strict tools follow their
+    /// schemas. An error contains the tool and the part that cannot be enforced.
     pub fn grammar(&self, tools: &[&Tool], is_single: bool, tokenizer: &Tokenizer) -> Result<String, String> {
         let mut printer = Printer::new(self, tokenizer);
         let calls = printer.calls(self, tools)?;
@@ -51,7 +51,7 @@ impl<'a> Printer<'a> {
         Self { compiler, ids: format.ids(), rules: String::new(), count: 0, has_key: false, has_bare: false }
     }
 
-    /// The rule of a call of any of the tools.
+    /// Adds the rule for a call of any of these tools. Returns its name.
     fn calls(&mut self, format: &CallFormat, tools: &[&Tool]) -> Result<String, String> {
         let mut names = Vec::new();
         for tool in tools {
@@ -68,7 +68,7 @@ impl<'a> Printer<'a> {
         self.rules.push('\n');
     }
 
-    /// Adds a rule; gives its name.
+    /// Adds a rule and returns its name.
     pub(super) fn rule(&mut self, name: &str, body: &str) -> String {
         self.count += 1;
         let name = format!("{name}_{}", self.count);
@@ -76,12 +76,12 @@ impl<'a> Printer<'a> {
         name
     }
 
-    /// A literal, with special tokens by id.
+    /// Returns a literal, with special tokens by id.
     pub(super) fn literal(&mut self, text: &str) -> String {
         self.compiler.pieces(text).iter().map(in_grammar).collect::<Vec<_>>().join(" ")
     }
 
-    /// Adds the rule of a name that is not known.
+    /// Adds the rule for an unknown argument name.
     fn key(&mut self) {
         if !std::mem::replace(&mut self.has_key, true) {
             self.add(KEY);
@@ -180,7 +180,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Text with a literal behind it. The text ends where the parser ends it: at the first word of the literal.
+    /// Returns a text followed by a literal. As in the parser, the text ends at the first word of the literal.
     fn text_until(&mut self, end: &str) -> String {
         let word = end.split_ascii_whitespace().next().unwrap_or_default();
         let after = end.trim_ascii_start().strip_prefix(word).unwrap_or_default();
@@ -190,13 +190,13 @@ impl<'a> Printer<'a> {
 
     fn text_and(&mut self, word: &str) -> String {
         match self.compiler.pieces(word).as_slice() {
-            // Special tokens are no text.
+            // Text cannot contain special tokens.
             [] | [Piece::Special(_), ..] => {
                 let text = self.rule("text", "/(?s:.+)/");
                 format!("{text}? {}", self.literal(word))
             }
             [Piece::Text(text)] => self.text_with(text),
-            // What the literal begins with may stand in the text, too.
+            // The text may contain the beginning of the literal.
             [Piece::Text(first), rest @ ..] => {
                 let part = self.text_with(first);
                 let rest: Vec<String> = rest.iter().map(in_grammar).collect();
@@ -205,7 +205,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The rule of a text up to its first occurrence of `end`, with it.
+    /// Adds the rule for a text up to and including the first occurrence of `end`. Returns its name.
     fn text_with(&mut self, end: &str) -> String {
         self.count += 1;
         let name = format!("text_{}", self.count);
@@ -229,7 +229,7 @@ impl<'a> Printer<'a> {
         Ok(tags.join(" "))
     }
 
-    /// A value with all that stands behind the name of its argument.
+    /// Returns a value and everything after the name of its argument.
     fn tag_value(&mut self, tagged: &Tagged, shape: &Shape) -> String {
         let kind = |name: fn(KindOfValue) -> &'static str| {
             tagged.kind.map(|(kind, after)| [name(kind), after].concat()).unwrap_or_default()
@@ -263,7 +263,7 @@ impl<'a> Printer<'a> {
         format!("{tag}*")
     }
 
-    /// Items of which some may be left out, with this between those that are there.
+    /// Returns the items, separated by `between`. Optional items may be missing.
     fn separated(&mut self, items: &[(String, bool)], between: &str) -> String {
         let between = self.literal(between);
         let (mut after_some, mut after_none) = (String::new(), String::new());
@@ -338,7 +338,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The schema of all arguments: that of a strict tool, or any object.
+/// Returns the schema of all arguments: that of a strict tool, or any object.
 pub(super) fn object_schema(tool: &Tool) -> Value {
     if tool.is_strict && tool.parameters != json!({}) {
         tool.parameters.clone()

@@ -1,33 +1,33 @@
-//! Markers as bytes that a parser searches for. A special token, which has no text, is written as bytes that no text
-//! holds, so that text and special tokens are searched alike.
+//! Markers as bytes, for searching. A special token has no text, so it is encoded as bytes that never occur in text.
+//! Text and special tokens can then be searched in the same way.
 
 use crate::text::Tokenizer;
 
-/// The first byte of a special token among text.
+/// The first byte of an encoded special token.
 pub(crate) const SPECIAL: u8 = 0xff;
-/// The bytes of a special token.
+/// The number of bytes of an encoded special token.
 pub(crate) const SPECIAL_BYTES: usize = 5;
 
-/// A special token among text. The bytes after the first one never begin a character.
+/// Encodes a special token. The bytes after the first one never begin a character.
 pub(crate) fn special_bytes(token: u32) -> [u8; SPECIAL_BYTES] {
     let digit = |place: u32| 0x80 | (token >> (6 * place) & 0x3f) as u8;
     [SPECIAL, digit(0), digit(1), digit(2), digit(3)]
 }
 
-/// Bytes to search for; never empty.
+/// Bytes to search for. Never empty.
 pub(crate) type Pattern = Box<[u8]>;
 
-/// Patterns one after the other, with any white space between them.
+/// A sequence of patterns, with optional whitespace between them.
 pub(crate) type Literal = Vec<Pattern>;
 
-/// A part of a literal.
+/// An item of a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
     Text(String),
     Special(u32),
 }
 
-/// The parts of a pattern.
+/// Returns the items of a pattern.
 pub(super) fn pieces_of(pattern: &[u8]) -> Vec<Piece> {
     let (mut pieces, mut rest) = (Vec::new(), pattern);
     while let Some(&first) = rest.first() {
@@ -46,7 +46,7 @@ pub(super) fn pieces_of(pattern: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// A part as Lark writes it.
+/// Returns the Lark notation of an item.
 pub(super) fn in_grammar(piece: &Piece) -> String {
     match piece {
         Piece::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
@@ -82,7 +82,7 @@ impl<'a> Compiler<'a> {
         bytes.into()
     }
 
-    /// The parts of a text that are special tokens, and those between them.
+    /// Splits a text into special tokens and the texts between them.
     pub(super) fn pieces(&mut self, text: &str) -> Vec<Piece> {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some(first) = rest.chars().next() {
@@ -102,7 +102,7 @@ impl<'a> Compiler<'a> {
         pieces
     }
 
-    /// The longest special token that the text begins with.
+    /// Returns the longest special token at the beginning of the text.
     fn special(&self, text: &str) -> Option<(u32, usize)> {
         let vocabulary = self.vocabulary?;
         let ends = text.char_indices().map(|(at, letter)| at + letter.len_utf8()).rev();

@@ -1,16 +1,17 @@
-//! What a model of a family may write before its answer, for constraints that hold for the answer alone.
+//! The text that a model may write before its answer, for constraints that apply only to the answer.
 
 use super::pattern::{Pattern, Piece, SPECIAL, in_grammar, pieces_of};
 use super::{AnswerFormat, Channels, Kind, Marker, OutputFormat, ThoughtTags};
 use crate::{Marker as Trigger, Preamble, Thoughts};
 
-/// White space between thoughts and answer.
+/// Whitespace between thoughts and answer.
 const SPACE: &str = "space: /[ \\t\\r\\n]{1,8}/\n";
 /// The text of a thought.
 const TEXT: &str = "text: /(?s:.+)/\n";
 
 impl OutputFormat {
-    /// What may stand before the answer to this prompt, up to the header of its channel or with it. `None`: nothing.
+    /// Returns the text that may precede the answer to this prompt, with or without the header of the answer's channel.
+    /// `None` if there is none.
     pub fn preamble(&self, prompt: &str, with_header: bool) -> Option<Preamble> {
         match self.kind() {
             Kind::Answer(answer) => {
@@ -20,7 +21,8 @@ impl OutputFormat {
         }
     }
 
-    /// The markers of thoughts before the answer to this prompt. `None` if the family has none, or no place of their own.
+    /// Returns the markers of thoughts before the answer to this prompt. `None` if the family has none, or uses
+    /// channels.
     pub fn thoughts(&self, prompt: &str) -> Option<Thoughts> {
         let Kind::Answer(AnswerFormat { thoughts: Some(tags), .. }) = self.kind() else { return None };
         Some(Thoughts {
@@ -37,7 +39,7 @@ impl Marker {
     }
 }
 
-/// Parts as what a constraint waits for.
+/// Converts items to a marker that a constraint waits for.
 pub(crate) fn in_constraint(pieces: &[Piece]) -> Trigger {
     pieces.iter().fold(Trigger::default(), |marker, piece| {
         marker.then(match piece {
@@ -47,13 +49,13 @@ pub(crate) fn in_constraint(pieces: &[Piece]) -> Trigger {
     })
 }
 
-/// A pattern as Lark writes it.
+/// Returns the Lark notation of a pattern.
 fn lark(pattern: &Pattern) -> String {
     pieces_of(pattern).iter().map(in_grammar).collect::<Vec<_>>().join(" ")
 }
 
 impl ThoughtTags {
-    /// Whether the end of a prompt has opened a thought.
+    /// Returns true if the prompt ends with an opened thought.
     pub(crate) fn is_open_in(&self, prompt: &str) -> bool {
         let end = prompt.trim_end();
         end.strip_suffix(self.label).unwrap_or(end).ends_with(self.open.text)

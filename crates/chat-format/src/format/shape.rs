@@ -1,24 +1,24 @@
-//! What a schema allows for a value that is written as it is if it is a text, and as JSON if it is not.
+//! The forms that a schema allows for a value. Texts are written literally, and other values as JSON.
 
 use serde_json::{Value, json};
 
 use crate::json_type::resolved;
 
-/// One of the forms that a value may have.
+/// A possible form of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// Any text.
     Text,
-    /// This text.
+    /// Exactly this text.
     Choice(String),
-    /// A value that is no text, and its schema.
+    /// A value that is not a text, and its schema.
     Json(Value),
 }
 
-/// What a grammar of text does not count or match.
+/// Keywords that a grammar for text cannot enforce.
 const UNENFORCED: [&str; 4] = ["pattern", "format", "minLength", "maxLength"];
 
-/// The forms that a schema inside of `root` allows, or what of it cannot be enforced.
+/// Returns the forms that a schema inside `root` allows, or the reason why it cannot be enforced.
 pub(super) fn shapes(schema: &Value, root: &Value) -> Result<Vec<Shape>, String> {
     let schema = resolved(schema, root);
     for key in ["anyOf", "oneOf"] {
@@ -61,7 +61,7 @@ fn choice(value: &Value) -> Shape {
     }
 }
 
-/// A schema inside of `root` as one of its own, with the definitions that it refers to.
+/// Converts a schema inside `root` to a self-contained one, with the definitions that it refers to.
 pub(super) fn property_schema(schema: &Value, root: &Value) -> Value {
     let mut own = schema.clone();
     if let Some(object) = own.as_object_mut() {

@@ -1,4 +1,4 @@
-//! The spellings of each family, as data. A new family is a new row.
+//! The markers of each family, as data. To support a new family, add a row.
 
 use mlx_json::Value;
 
@@ -10,9 +10,9 @@ pub(super) struct ThoughtRow {
     /// A word after the opening tag.
     pub(super) label: &'static str,
     pub(super) close: &'static str,
-    /// Text of a template that uses them.
+    /// A text that identifies templates with these markers.
     pub(super) sign: &'static str,
-    /// Markers around the answer that are dropped.
+    /// Markers around the answer that are removed.
     pub(super) silent: &'static [&'static str],
 }
 
@@ -20,7 +20,7 @@ const fn tags(open: &'static str, close: &'static str) -> ThoughtRow {
     ThoughtRow { open, label: "", close, sign: close, silent: &[] }
 }
 
-/// The first row that a template mentions is taken, so spellings that other templates mention in their prose come last.
+/// The first row that a template mentions is used, so markers that other templates mention in prose come last.
 pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
     // Gemma 4
     ThoughtRow { label: "thought", ..tags("<|channel>", "<channel|>") },
@@ -59,7 +59,7 @@ pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
     tags("<seed:think>", "</seed:think>"),
     // MiniMax M3
     tags("<mm:think>", "</mm:think>"),
-    // Hunyuan 3 and 4, whose template joins the tags from parts
+    // Hunyuan 3 and 4. Their template concatenates the tags from parts.
     ThoughtRow { sign: "':opensource'", ..tags("<think:opensource>", "</think:opensource>") },
     // LongCat
     tags("<longcat_think>", "</longcat_think>"),
@@ -68,24 +68,24 @@ pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
     tags("<thinking>", "</thinking>"),
     tags("<thought>", "</thought>"),
     tags("<reasoning>", "</reasoning>"),
-    // Templates that open a thought and leave its end to the model
+    // Templates that open a thought and expect the model to close it
     ThoughtRow { sign: "<think>", ..tags("<think>", "</think>") },
 ];
 
-/// The markers of messages that name a channel or a recipient in their header.
+/// The markers of messages with a channel or a recipient in their header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChannelRow {
-    /// The format of calls.
+    /// The format of tool calls.
     pub(super) calls: &'static str,
-    /// The call format inside a message to a tool, if the message holds more than the arguments.
+    /// The call format inside a message to a tool, if the message contains more than the arguments.
     pub(super) body: Option<&'static str>,
-    /// Texts of a template that uses them.
+    /// Texts that identify templates with these markers.
     pub(super) signs: &'static [&'static str],
     pub(super) start: &'static str,
     pub(super) channel: Option<&'static str>,
     pub(super) constrain: Option<&'static str>,
     pub(super) message: &'static str,
-    /// The ends of a message; the first one ends a thought.
+    /// The ends of a message. The first one ends a thought.
     pub(super) ends: &'static [&'static str],
     /// The header of a thought, after the role.
     pub(super) thought: &'static str,
@@ -122,16 +122,16 @@ pub(super) const CHANNEL_ROWS: [ChannelRow; 2] = [
     },
 ];
 
-/// A variable of chat templates that turns thinking on and off.
+/// A template variable that turns thinking on and off.
 pub(super) struct Switch {
     pub(super) variable: &'static str,
-    /// Text of a template that has the variable.
+    /// A text that identifies templates with the variable.
     pub(super) sign: &'static str,
     pub(super) on: Setting,
     pub(super) off: Setting,
 }
 
-/// A value of such a variable.
+/// A value of a switch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Setting {
     Flag(bool),
@@ -155,11 +155,11 @@ pub(super) const SWITCHES: [Switch; 8] = [
     Switch { variable: "enable_thinking", sign: "enable_thinking", on: Flag(true), off: Flag(false) },
     // MiniMax M3
     Switch { variable: "thinking_mode", sign: "thinking_mode", on: Word("enabled"), off: Word("disabled") },
-    // Seed-OSS: the budget is in tokens, and -1 is no limit
+    // Seed-OSS: the budget is in tokens; -1 means unlimited
     Switch { variable: "thinking_budget", sign: "thinking_budget", on: Tokens(-1), off: Tokens(0) },
     // Hunyuan 3 and 4
     Switch { variable: "reasoning_effort", sign: "'no_think'", on: Word("high"), off: Word("no_think") },
-    // gpt-oss and Muse Glimmer always think, but not always much
+    // gpt-oss and Muse Glimmer always think; "off" only reduces it
     Switch { variable: "reasoning_strength", sign: "reasoning_strength", on: Word("high"), off: Word("low") },
     Switch { variable: "reasoning_effort", sign: "reasoning_effort", on: Word("medium"), off: Word("low") },
     // Granite 3, DeepSeek V3.1, Kimi K3
@@ -167,10 +167,10 @@ pub(super) const SWITCHES: [Switch; 8] = [
     Switch { variable: "thinking", sign: "if not thinking", on: Flag(true), off: Flag(false) },
 ];
 
-/// Template variables that set the effort.
+/// Template variables that set the reasoning effort.
 pub(super) const EFFORTS: [&str; 3] = ["reasoning_effort", "reasoning_strength", "thinking_effort"];
 
-/// Tokens that end a turn, and those that begin the next one, where models end.
+/// Tokens that end a turn or begin the next one, at which models stop.
 pub(super) const TURN_ENDS: [&str; 30] = [
     "<|im_end|>",
     "<|endoftext|>",

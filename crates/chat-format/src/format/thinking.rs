@@ -1,4 +1,4 @@
-//! Whether a model is asked to think, and how that is written for its template.
+//! The thinking setting of a request, and the template variables for it.
 
 use std::str::FromStr;
 
@@ -9,28 +9,28 @@ use super::tables::{EFFORTS, SWITCHES, Switch};
 use crate::ChatTemplate;
 use crate::error::{Error, Result};
 
-/// Whether a model is asked to think before it answers.
+/// The thinking setting of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Thinking {
-    /// As its template does by default.
+    /// The default of the template.
     #[default]
     Auto,
-    /// It thinks.
+    /// Thinking is on.
     On,
-    /// It does not think; gpt-oss, which always does, thinks little.
+    /// Thinking is off. Models that always think, such as gpt-oss, use the lowest effort.
     Off,
-    /// It thinks so much; gpt-oss and a few others know the difference.
+    /// Thinking with this effort. Only gpt-oss and a few others distinguish efforts.
     Effort(Effort),
 }
 
-/// How much a model thinks.
+/// The amount of thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// Little.
+    /// Low effort.
     Low,
-    /// The default of the models that know efforts.
+    /// The default of models with efforts.
     Medium,
-    /// Much.
+    /// High effort.
     High,
 }
 
@@ -61,8 +61,9 @@ impl FromStr for Thinking {
 }
 
 impl Thinking {
-    /// Returns the template variables that request this, for a model with this output format. A template without such a variable is
-    /// an error, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its thoughts anyway.
+    /// Returns the template variables for this setting, for a model with this output format. It is an error if the
+    /// template has no such variable, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its
+    /// thoughts anyway.
     pub fn variables(self, template: &ChatTemplate, format: &OutputFormat) -> Result<Map> {
         if let Some(cause) = self.obstacle(template, format) {
             let words = [("on", Self::On), ("off", Self::Off), ("auto", Self::Auto)];
@@ -116,7 +117,7 @@ fn switch_of(template: &ChatTemplate) -> Option<&'static Switch> {
     SWITCHES.iter().find(|switch| template.mentions(switch.sign))
 }
 
-/// The template's variable for the effort.
+/// Returns the template's variable for the effort.
 fn effort_of(template: &ChatTemplate) -> Option<&'static str> {
     EFFORTS.into_iter().find(|name| template.mentions(name))
 }

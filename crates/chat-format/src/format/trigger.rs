@@ -1,4 +1,4 @@
-//! Where the grammar of calls begins while calls are optional: behind the marker of a call.
+//! Grammars of optional calls, which begin after the marker of a call.
 
 use super::calls::CallFormat;
 use super::family::Part;
@@ -7,11 +7,12 @@ use super::pattern::Piece;
 use crate::text::Tokenizer;
 use crate::tool::Tool;
 
-/// A marker, and the grammar of what follows it.
+/// A marker, and the grammar of the text after it.
 pub(crate) type Triggered = (Vec<Piece>, String);
 
 impl CallFormat {
-    /// What begins calls, and the grammar of what follows it. `None` if calls have no marker of their own.
+    /// Returns the marker of calls and the grammar of the text after it. `None` if calls have no marker of
+    /// their own.
     pub(crate) fn triggered(
         &self,
         tools: &[&Tool],
@@ -38,17 +39,18 @@ impl CallFormat {
         let word = word.trim_end_matches('[');
         let mut trigger = printer.compiler.pieces(word);
         let mut rest = printer.literal(&open[word.len()..]);
-        // A special token with nothing but text behind it begins nothing else.
+        // A special token that only text follows is a sufficient trigger.
         if let [Piece::Special(_), Piece::Text(text)] = trigger.as_slice() {
             rest = printer.literal(&[text, &open[word.len()..]].concat());
             trigger.truncate(1);
         }
-        // The grammar begins with the literal that the trigger is the beginning of.
+        // Remove the trigger from the literal at the beginning of the grammar.
         let literal = printer.literal(open);
         Ok(whole.contains(&literal).then(|| (trigger, whole.replace(&literal, &rest))))
     }
 
-    /// A call on channels is a message to a function, whose name may stand before or behind the channel.
+    /// Returns the trigger and grammar for calls on channels. Such a call is a message to a function, whose
+    /// name may come before or after the channel.
     fn addressed(&self, tools: &[&Tool], tokenizer: &Tokenizer) -> Triggered {
         let mut printer = Printer::new(self, tokenizer);
         let [channel, constrain, message, end] =

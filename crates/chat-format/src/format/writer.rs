@@ -1,4 +1,5 @@
-//! Writes calls as a family's model does: for prompts whose template does not, and to compare it with those that do.
+//! Writes calls like a family's model: for prompts if the template does not write calls, and for comparisons with
+//! templates that do.
 
 use mlx_json::{Map, Value};
 use serde::Serialize;
@@ -17,7 +18,7 @@ pub(crate) struct WrittenCall<'a> {
 }
 
 impl CallFormat {
-    /// The text of these calls in one answer.
+    /// Returns the text of these calls in one answer.
     pub(crate) fn write(&self, calls: &[WrittenCall]) -> String {
         let family = self.syntax().family;
         let written: Vec<String> = calls.iter().map(|call| write_call(family.call, call)).collect();
@@ -27,7 +28,7 @@ impl CallFormat {
                 [section.open, &written.join(family.between), section.close].concat()
             }
             Some(section) => {
-                // The marker before Llama's own tools stands before no other ones.
+                // Llama's section marker precedes only calls of its built-in tools.
                 let open = if family.only_first { "" } else { section.open };
                 let each = written.iter().map(|call| [open, call, section.close].concat());
                 each.collect::<Vec<_>>().join(family.between)
@@ -129,7 +130,7 @@ fn element(key: &str, value: &Value, prefix: &str) -> String {
     format!("{prefix}<{key}>{inner}{prefix}</{key}>")
 }
 
-/// JSON with a space after commas and colons, as templates write it.
+/// Writes JSON with a space after commas and colons, like templates do.
 pub(crate) fn spaced_json(value: &Value) -> String {
     let mut out = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut out, Spaced));

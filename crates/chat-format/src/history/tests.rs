@@ -1,4 +1,4 @@
-//! Earlier calls in each of the forms that templates take.
+//! Tests of earlier calls in all forms that templates expect.
 
 use std::path::Path;
 

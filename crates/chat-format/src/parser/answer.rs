@@ -1,5 +1,5 @@
-//! Parses an answer with thoughts between tags and tool calls between markers. White space beside a marker is kept only between
-//! two texts of the answer.
+//! Parses an answer with thoughts in tags and tool calls in markers. Whitespace next to a marker is only preserved
+//! between two texts of the answer.
 
 use super::called::Context;
 use super::events::Events;
@@ -14,12 +14,12 @@ use crate::tool::Tools;
 /// The separator of two thoughts.
 const BETWEEN: &str = "\n\n";
 
-/// Where in an answer the parser is, and the text whose part is not certain yet.
+/// The parser's state in an answer, and the text that is not classified yet.
 #[derive(Debug, Clone)]
 pub(super) struct AnswerParser {
     stage: Stage,
     input: Input,
-    /// White space and markers that wait for more text of the answer, or for more of the thoughts.
+    /// Whitespace and markers that are only emitted if more text of the answer, or of the thoughts, follows.
     answer: Margin,
     thoughts: Margin,
     /// True if the text of the answer contains an opening tag.
@@ -33,9 +33,9 @@ pub(super) struct AnswerParser {
 enum Stage {
     /// At the beginning or after a marker, before more text of the answer.
     Start,
-    /// A thought was opened, but no letter of it has come; its label may still come.
+    /// After an opening tag, before the text of the thought. The label may still follow.
     Label,
-    /// The same after the label.
+    /// Like `Label`, but after the label.
     ThoughtStart,
     Thought,
     /// Calls in an open thought.
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl AnswerParser {
-    /// A parser of the answer to this prompt, whose end may have opened a thought.
+    /// Returns a parser of the answer to this prompt, which may end with an opened thought.
     pub(super) fn new(format: &AnswerFormat, prompt: &str) -> Self {
         let is_open = format.thoughts.as_ref().is_some_and(|tags| tags.is_open_in(prompt));
         Self {
@@ -59,7 +59,7 @@ impl AnswerParser {
         }
     }
 
-    /// Reads calls, too. The end of the prompt may have opened one.
+    /// Also parses calls. The prompt may end with an opened call.
     pub(super) fn with_calls(mut self, calls: &CallFormat, tools: Tools, prompt: &str) -> Self {
         let openers = calls.syntax().openers().filter(|opener| opener.first() != Some(&SPECIAL));
         if let Some(opener) = openers.into_iter().find(|opener| prompt.as_bytes().ends_with(opener)) {
@@ -69,12 +69,12 @@ impl AnswerParser {
         self
     }
 
-    /// Calls without the marker of their section are text.
+    /// Treats calls without their section marker as text.
     pub(super) fn expect_sections(&mut self) {
         self.needs_section = true;
     }
 
-    /// The prompt ends within the answer.
+    /// Continues an answer that begins in the prompt.
     pub(super) fn continue_answer(&mut self) {
         if matches!(self.stage, Stage::Start) {
             (self.stage, self.answer.has_text) = (Stage::Answer, true);
@@ -85,7 +85,7 @@ impl AnswerParser {
         matches!(self.stage, Stage::Label | Stage::ThoughtStart | Stage::Thought)
     }
 
-    /// Takes more text, with special tokens among it.
+    /// Parses more text, with encoded special tokens.
     pub(super) fn push(&mut self, bytes: &[u8], format: &AnswerFormat, events: &mut Events) {
         for piece in pieces(bytes) {
             self.input.push(piece);
@@ -93,12 +93,12 @@ impl AnswerParser {
         }
     }
 
-    /// Takes the end; `is_cut` says that the model has not ended by itself.
+    /// Ends the output. `is_cut` is true unless the model ended it itself.
     pub(super) fn finish(&mut self, is_cut: bool, format: &AnswerFormat, events: &mut Events) {
         (self.input.is_ended, self.input.is_cut) = (true, is_cut);
         self.run(format, events);
         if matches!(&self.stage, Stage::Section(section) if section.is_in_call()) {
-            // A call that is cut keeps what was read of it.
+            // A truncated call keeps its parsed part.
             self.input.commit();
         }
         while matches!(self.stage, Stage::Section(_)) {
@@ -167,7 +167,7 @@ impl AnswerParser {
         self.input.commit();
     }
 
-    /// Reads white space and markers of thoughts before the next text of the answer.
+    /// Parses whitespace and thought markers before the next text of the answer.
     fn start(&mut self, format: &AnswerFormat) -> Flow {
         let space = self.input.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.answer.push_space(&text(&self.input.rest()[..space]));
@@ -190,7 +190,7 @@ impl AnswerParser {
         }
     }
 
-    /// The first letter of an answer is there.
+    /// Parses the first character of an answer.
     fn begin_answer(&mut self) -> Flow {
         let only_first = self.calls.as_ref().is_some_and(|(calls, _)| calls.syntax().family.only_first);
         let is_call = only_first && self.input.peek() == Some(b'{');
@@ -284,7 +284,7 @@ impl AnswerParser {
 
     fn answer(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
         let Some((length, hit)) = self.marks(format).find_in_answer(&self.input) else {
-            // Without markers, all text is final, even white space.
+            // Without markers, all text is final, even whitespace.
             let rest = self.take(self.input.rest().len());
             events.text(&self.answer.text(&rest));
             events.text(&self.answer.take_space());
@@ -320,14 +320,14 @@ impl AnswerParser {
         more
     }
 
-    /// Emits the uncommitted text, which is no call.
+    /// Emits the uncommitted text, which is not a call.
     fn give_up(&mut self, events: &mut Events) {
         let read = self.given_up();
         self.stage = Stage::Answer;
         events.text(&self.answer.text(&read));
     }
 
-    /// Returns the text that was read but not committed. Without any, it is the next character.
+    /// Returns the text that was read but not committed, or the next character if there is none.
     fn given_up(&mut self) -> String {
         if self.input.uncommitted() == 0
             && let Some(length) = first_letter(self.input.rest())
@@ -338,7 +338,7 @@ impl AnswerParser {
     }
 }
 
-/// The length of the first letter, or of all that is there.
+/// Returns the length of the first character, or of all bytes if it is incomplete.
 fn first_letter(bytes: &[u8]) -> Option<usize> {
     let next = bytes.iter().skip(1).position(|byte| byte & 0xc0 != 0x80);
     (!bytes.is_empty()).then(|| next.map_or(bytes.len(), |next| next + 1))

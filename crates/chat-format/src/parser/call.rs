@@ -1,4 +1,4 @@
-//! Reads one call of a tool, part by part. Nothing of it is an event before it is certain that it is a call.
+//! Parses a tool call, part by part. It emits events only once the text is certain to be a call.
 
 use super::called::{Call, Context};
 use super::envelope::EnvelopeReader;
@@ -10,14 +10,14 @@ use super::tagged::TaggedReader;
 use super::value::ValueReader;
 use crate::format::{CallSyntax, Pattern, SPECIAL, Step};
 
-/// No name or id is longer.
+/// The maximum length of a name or id.
 const LONGEST_NAME: usize = 256;
 
-/// A call that is being read.
+/// A call that is being parsed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallReader {
     call: Call,
-    /// The part that is being read.
+    /// The index of the current part.
     place: usize,
     part: PartReader,
 }
@@ -35,19 +35,20 @@ enum PartReader {
 }
 
 impl CallReader {
-    /// Whether the call is an event.
+    /// Returns true if the call was emitted.
     pub(super) fn is_started(&self) -> bool {
         self.call.is_started
     }
 
-    /// Reads more of the call. When it is done it has begun and may end.
+    /// Parses more of the call. When it returns `Done`, the call has started and can end.
     pub(super) fn step(&mut self, input: &mut Input, context: &Context, events: &mut Events) -> Flow {
         let Some(step) = context.syntax.call.get(self.place) else {
             return self.end(input, context, events);
         };
         let flow = self.part(step, input, context, events);
         if self.call.is_started && matches!(flow, Flow::Go | Flow::Done) {
-            // Markers within a call are no text, whatever follows them. What only waits may still be text, wherever it is cut.
+            // Markers within a call are not text, whatever follows them. A call that only waits may still become text
+            // if it is truncated.
             input.commit();
         }
         match flow {
@@ -56,7 +57,7 @@ impl CallReader {
                 if let PartReader::Tagged(tagged) = &self.part
                     && tagged.has_arguments()
                 {
-                    // Closed with the call: a call without its end is no whole call.
+                    // Close the object together with the call, since a call without its end is incomplete.
                     self.call.hold(b"}");
                 }
                 self.place += 1;
@@ -67,7 +68,7 @@ impl CallReader {
         }
     }
 
-    /// Steps over parts that some models leave out: an id with the marker before it, the marker before an object.
+    /// Skips parts that some models omit: an id with the marker before it, or the marker before an object.
     fn is_left_out(&mut self, input: &Input, context: &Context) -> bool {
         let call = &context.syntax.call;
         let is_unread = matches!(&self.part, PartReader::Literal(reader) if reader.is_new());
@@ -113,7 +114,7 @@ impl CallReader {
         }
     }
 
-    /// Begins a part; what is decided at once has a flow of its own.
+    /// Begins a part. Returns the flow if the part is decided immediately.
     fn begin(&mut self, step: &Step, input: &mut Input, context: &Context) -> Option<Flow> {
         self.part = match step {
             Step::Text(literal) if literal.is_empty() => return Some(Flow::Done),
@@ -136,7 +137,7 @@ impl CallReader {
         None
     }
 
-    /// Reads a name or an id.
+    /// Parses a name or an id.
     fn word(&mut self, step: &Step, input: &mut Input, context: &Context) -> Flow {
         if input.skip_space().is_none() {
             return Flow::Wait;
@@ -167,7 +168,7 @@ impl CallReader {
         if !is_certain
             && let Some(close) = context.syntax.section.as_ref().and_then(|(_, close)| close.first())
         {
-            // A name alone is a call only if the section ends behind it.
+            // A name without arguments is a call only if the section ends after it.
             input.skip_space();
             match input.sees(close) {
                 Seen::Yes => {}
@@ -180,7 +181,7 @@ impl CallReader {
     }
 }
 
-/// The first pattern after a part, if a literal follows it.
+/// Returns the first pattern after a part, if a literal follows it.
 fn next_pattern(syntax: &CallSyntax, place: usize) -> Option<&Pattern> {
     match syntax.call.get(place + 1) {
         Some(Step::Text(literal)) => literal.first(),
@@ -192,7 +193,7 @@ fn is_name(byte: u8) -> bool {
     byte > b' ' && byte != SPECIAL && !b"<>{}[]()\"'=,;".contains(&byte)
 }
 
-/// The name in `functions.NAME:INDEX`, of which models leave out parts.
+/// Returns the name in `functions.NAME:INDEX`. Models may omit the namespace or the index.
 fn name_in_id(id: &str) -> &str {
     let name = id.strip_prefix("functions.").unwrap_or(id);
     match name.rsplit_once(':') {
@@ -201,7 +202,7 @@ fn name_in_id(id: &str) -> &str {
     }
 }
 
-/// Returns the name of a declared tool. Models write a namespace before it (`functions.add`) or repeat it (`add.add`).
+/// Returns the name of a declared tool. Models may add a namespace (`functions.add`) or repeat the name (`add.add`).
 fn known_name(word: String, context: &Context) -> String {
     let is_known = |name: &&str| context.tools.get(name).is_some();
     if is_known(&word.as_str()) {

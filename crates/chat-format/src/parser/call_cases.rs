@@ -1,4 +1,5 @@
-//! Outputs of models one by one: what is no call stays text, what is cut or broken ends, and the work grows with the text alone.
+//! Individual outputs of models: invalid calls stay text, truncated and malformed calls end, and the work is linear in
+//! the text.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Calls that a family's writer writes are read again, however the text is cut.
+//! Checks that calls from a family's writer are parsed correctly, wherever the text is split.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -7,12 +7,12 @@ use super::*;
 use crate::format::WrittenCall;
 use crate::tool::Tool;
 
-/// What a parser has read.
+/// The result of a parser.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Read {
     pub(super) reasoning: String,
     pub(super) text: String,
-    /// Name, arguments, and whether the call has ended.
+    /// The name and arguments, and true if the call has ended.
     pub(super) calls: Vec<(String, String, bool)>,
     ids: Vec<Option<String>>,
 }
@@ -68,7 +68,7 @@ pub(super) fn think() -> OutputFormat {
     OutputFormat::tags(("<think>", None), "", ("</think>", None))
 }
 
-/// Reads pieces of text; the end is the model's or a limit's.
+/// Parses chunks of text. `is_cut` is true if a limit ends the output.
 pub(super) fn read_pieces<'a>(
     mut parser: OutputParser,
     pieces: impl Iterator<Item = &'a str>,
@@ -82,7 +82,8 @@ pub(super) fn read_pieces<'a>(
     read
 }
 
-/// Reads a text whole, letter by letter, and cut in two at every place; all of it gives the same.
+/// Parses a text whole, character by character, and split in two at every position. Checks that all results
+/// are equal.
 pub(super) fn read(format: &CallFormat, tools: &Tools, text: &str, is_cut: bool) -> Read {
     let parser = || parser(format, tools);
     let whole = read_pieces(parser(), [text].into_iter(), is_cut);
@@ -127,7 +128,7 @@ pub(super) fn written(format: &CallFormat, calls: &[(&str, Map<String, Value>)])
     format.write(&calls)
 }
 
-/// Whether an answer of this format can hold several calls.
+/// Returns true if an answer in this format can contain several calls.
 fn is_parallel(format: &CallFormat) -> bool {
     !format.syntax().family.only_first && format.name() != "gpt-oss"
 }
@@ -162,7 +163,7 @@ fn every_format_reads_what_it_writes() {
     }
 }
 
-/// Whether some continuation makes this text a valid JSON object.
+/// Returns true if some continuation makes this text a valid JSON object.
 fn is_prefix_of_json(text: &str) -> bool {
     let (mut open, mut in_text, mut is_escaped) = (Vec::new(), false, false);
     for letter in text.chars() {
@@ -204,7 +205,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The schema that a value follows.
+/// Returns the schema of a value.
 fn schema(value: &Value) -> Value {
     match value {
         Value::String(_) => json!({"type": "string"}),
@@ -224,7 +225,8 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Elements have no types of their own, so a list of different ones does not come back as it was.
+/// Returns true if lists have one item type. Elements have no types of their own, so mixed lists do not
+/// round-trip.
 fn is_uniform(value: &Value) -> bool {
     match value {
         Value::Array(items) => {

@@ -1,18 +1,18 @@
-//! A call as far as it was read, and what its readers look at.
+//! A partially parsed call, and the context of its parsers.
 
 use super::events::Events;
 use super::input::Input;
 use crate::format::CallSyntax;
 use crate::tool::Tools;
 
-/// A call as far as it was read.
+/// A partially parsed call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
     /// Arguments that wait for the name.
     args: Vec<u8>,
-    /// The call is an event.
+    /// True if the start of the call was emitted.
     pub(super) is_started: bool,
 }
 
@@ -21,23 +21,23 @@ impl Call {
         Self { name: Some(name), ..Self::default() }
     }
 
-    /// More of the arguments, once the call has begun.
+    /// Adds to the arguments without emitting them.
     pub(super) fn hold(&mut self, more: &[u8]) {
         self.args.extend_from_slice(more);
     }
 
-    /// Whether any of the arguments wait.
+    /// Returns true if any arguments wait.
     pub(super) fn has_arguments(&self) -> bool {
         !self.args.is_empty()
     }
 
-    /// More of the arguments.
+    /// Adds to the arguments, and emits them if the name is known.
     pub(super) fn args(&mut self, more: &[u8], input: &mut Input, events: &mut Events) {
         self.args.extend_from_slice(more);
         self.start(input, events);
     }
 
-    /// Begins the call if its name is known.
+    /// Starts the call if its name is known.
     pub(super) fn start(&mut self, input: &mut Input, events: &mut Events) {
         let Some(name) = &self.name else { return };
         if !std::mem::replace(&mut self.is_started, true) {
@@ -47,7 +47,7 @@ impl Call {
         input.commit();
     }
 
-    /// Begins the call if it has not begun, with no arguments if none came.
+    /// Starts the call if it has not started, with empty arguments if there are none.
     pub(super) fn start_whole(&mut self, input: &mut Input, events: &mut Events) {
         if !self.is_started && self.args.is_empty() {
             self.args.extend(*b"{}");
@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// What a reader of arguments may look at.
+/// The context of argument parsers.
 pub(super) struct Context<'a> {
     pub(super) syntax: &'a CallSyntax,
     pub(super) tools: &'a Tools,

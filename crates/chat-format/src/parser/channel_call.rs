@@ -1,4 +1,5 @@
-//! A message to a tool: the arguments of a call, the code for a tool that takes code, or calls with markers of their own.
+//! Parses messages to tools. They contain the arguments of a call, code for a tool that takes code, or calls with their
+//! own markers.
 
 use serde_json::Value;
 
@@ -11,20 +12,20 @@ use super::json_args::JsonArgs;
 use crate::format::{AnswerFormat, CallFormat};
 use crate::tool::Tools;
 
-/// The argument of an undeclared tool that takes code.
+/// The argument name for code to an undeclared tool.
 const CODE: &str = "code";
 
-/// A message to a tool that is being read.
+/// A message to a tool that is being parsed.
 #[derive(Debug, Clone)]
 pub(super) enum ChannelCall {
-    /// Before the first character, which decides between JSON and code.
+    /// Before the first character, which distinguishes JSON from code.
     New {
         call: Call,
         key: String,
         input: Input,
     },
     Json(Box<JsonCall>),
-    /// The message is one argument, a string.
+    /// The message is a single string argument.
     Code {
         space: String,
     },
@@ -40,12 +41,12 @@ pub(super) struct JsonCall {
 }
 
 impl ChannelCall {
-    /// The call of a function, whose arguments are JSON.
+    /// Returns the parser for a call of a function with JSON arguments.
     pub(super) fn function(name: String) -> Self {
         Self::json(Call::named(name), Input::default())
     }
 
-    /// The call of a tool that may take code.
+    /// Returns the parser for a call of a tool that may take code.
     pub(super) fn tool(name: String, tools: &Tools) -> Self {
         let parameters = tools.get(&name).and_then(|tool| tool.parameters["properties"].as_object());
         let only = parameters.filter(|parameters| parameters.len() == 1);
@@ -53,7 +54,7 @@ impl ChannelCall {
         Self::New { call: Call::named(name), key, input: Input::default() }
     }
 
-    /// Calls in this format.
+    /// Returns the parser for calls in this format.
     pub(super) fn marked(format: &CallFormat, tools: Tools) -> Self {
         let parser = AnswerParser::new(&AnswerFormat::default(), "").with_calls(format, tools, "");
         Self::Marked(Box::new(parser))
@@ -63,7 +64,7 @@ impl ChannelCall {
         Self::Json(Box::new(JsonCall { call, args: JsonArgs::new(), input, is_whole: false }))
     }
 
-    /// Reads more of the message. Returns text that turns out to be no call.
+    /// Parses more of the message. Returns text that is not part of a call.
     pub(super) fn push(&mut self, more: &str, events: &mut Events) -> Option<String> {
         match self {
             Self::New { call, key, input } => {
@@ -100,7 +101,7 @@ impl ChannelCall {
         }
     }
 
-    /// Ends the message. Returns text that turns out to be no call.
+    /// Ends the message. Returns text that is not part of a call.
     pub(super) fn end(&mut self, is_cut: bool, events: &mut Events) -> Option<String> {
         match self {
             Self::New { input, .. } => Some(text(&input.give_up())),
@@ -125,12 +126,12 @@ impl ChannelCall {
 }
 
 impl JsonCall {
-    /// Reads the arguments that have arrived.
+    /// Parses the arguments that have arrived.
     fn read(&mut self, events: &mut Events) -> Option<String> {
         loop {
             let Self { call, args, input, is_whole } = self;
             if *is_whole {
-                // White space may follow.
+                // Whitespace may follow.
                 input.skip_space()?;
                 return Some(self.give_up(events));
             }

@@ -1,5 +1,6 @@
-//! Messages with headers, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The header
-//! decides between a thought, the answer and the arguments of a call. Text that only looks like a header is part of the answer.
+//! Parses messages with headers, as in gpt-oss: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The header
+//! determines if a message is a thought, the answer or the arguments of a call. Text that only resembles a header is
+//! part of the answer.
 
 use super::channel_call::ChannelCall;
 use super::events::Events;
@@ -8,10 +9,10 @@ use super::input::{Input, text};
 use crate::format::{CallFormat, Channels, Pattern};
 use crate::tool::Tools;
 
-/// The separator of two messages of one kind.
+/// The separator between two messages of one kind.
 const BETWEEN: &str = "\n\n";
 
-/// Where in an answer the parser is.
+/// A parser of messages with headers.
 #[derive(Debug, Clone)]
 pub(super) struct ChannelParser {
     input: Input,
@@ -19,7 +20,7 @@ pub(super) struct ChannelParser {
     /// True after the first thought, and after the first text of the answer.
     has_reasoning: bool,
     has_text: bool,
-    /// Set if calls are read.
+    /// The call format and tools, if calls are parsed.
     calls: Option<(CallFormat, Tools)>,
 }
 
@@ -34,7 +35,8 @@ enum Stage {
 }
 
 impl ChannelParser {
-    /// The prompt usually ends with `<|start|>assistant`, the beginning of a header.
+    /// Returns a parser of the answer to this prompt. The prompt usually ends with `<|start|>assistant`, the beginning
+    /// of a header.
     pub(super) fn new(prompt: &str) -> Self {
         let (header, body) = Header::opened(prompt);
         let stage = match body {
@@ -47,7 +49,7 @@ impl ChannelParser {
         Self { input: Input::default(), stage, has_reasoning: false, has_text: false, calls: None }
     }
 
-    /// Reads calls, too.
+    /// Also parses calls.
     pub(super) fn with_calls(self, calls: &CallFormat, tools: Tools) -> Self {
         Self { calls: Some((calls.clone(), tools)), ..self }
     }
@@ -61,7 +63,7 @@ impl ChannelParser {
         }
     }
 
-    /// Takes more text, with special tokens among it.
+    /// Parses more text, with encoded special tokens.
     pub(super) fn push(&mut self, bytes: &[u8], channels: &Channels, events: &mut Events) {
         self.input.push(bytes);
         self.run(channels, events);
@@ -123,7 +125,7 @@ impl ChannelParser {
                 self.stage = Stage::Header(Header { is_certain: true, ..Header::default() });
             }
             Mark::Channel => {
-                // A model may leave out the beginning of the header.
+                // A model may omit the beginning of the header.
                 if !matches!(self.stage, Stage::Header(_)) {
                     self.stage = Stage::Header(Header::default());
                 }
@@ -135,7 +137,7 @@ impl ChannelParser {
             Mark::Constrain => {
                 if let Stage::Header(header) = &mut self.stage {
                     (header.is_certain, header.is_constrained) = (true, true);
-                    // A model may leave out the space between the recipient and the marker.
+                    // A model may omit the space between the recipient and the marker.
                     header.text.push(' ');
                 }
             }
@@ -185,7 +187,7 @@ impl ChannelParser {
         }
     }
 
-    /// Emits as text what looked like a header.
+    /// Emits text that only resembles a header.
     fn give_up_header(&mut self, events: &mut Events) {
         if let Stage::Header(header) = &mut self.stage
             && !header.is_certain

@@ -1,5 +1,5 @@
-//! Tests every family with the beginnings and endings that models write: thoughts, text and calls are separated, no marker
-//! remains in them, and chunk boundaries change nothing.
+//! Tests every family with typical beginnings and endings: thoughts, text and calls are separated, they contain no
+//! markers, and chunk boundaries change nothing.
 
 use serde_json::{Map, json};
 
@@ -7,7 +7,7 @@ use super::call_tests::{Read, named, object, read_pieces, weather, written};
 use super::*;
 use crate::format::{AnswerFormat, turn_ends};
 
-/// Reads a text whole, character by character, and in random chunks. All results must agree.
+/// Parses a text whole, character by character, and in random chunks. Checks that all results are equal.
 fn read(parser: &OutputParser, text: &str) -> Read {
     let whole = read_pieces(parser.clone(), [text].into_iter(), false);
     let letters = text.char_indices().map(|(at, letter)| &text[at..at + letter.len_utf8()]);
@@ -116,7 +116,7 @@ fn parts_come_apart_whatever_a_family_begins_and_ends_with() {
             };
             for count in counts.clone() {
                 for (one, other) in [("", ""), ("I call ", ""), ("I call ", " now"), ("", "Now")] {
-                    // Text in an open thought is a part of it, and text without a call is one text.
+                    // Text in an open thought is part of it, and text without a call is a single text.
                     let is_apart = thought != NeverClosed || one.is_empty() && other.is_empty();
                     if !is_apart || count == 0 && !other.is_empty() {
                         continue;
@@ -158,11 +158,11 @@ fn a_call_that_is_only_thought_of_stays_a_thought() {
             assert_eq!((read.text.as_str(), read.calls.len()), (answer, 0), "{name}: {text:?}");
             assert!(read.reasoning.starts_with("Perhaps ") && read.reasoning.contains("Brest"), "{read:?}");
         }
-        // Only calls that a grammar constrained are calls of a strict tool.
+        // A strict tool only accepts calls that a grammar constrained.
         let text = format!("Perhaps {call}");
         let strict = family.parser(true).with_marked_calls();
         assert_eq!(read(&strict, &text).calls, [], "{name}");
-        // After the thought the same call is one.
+        // After the thought, the same call is valid.
         let text = format!("Perhaps {call} or not.{close}{call}");
         let read = read(&family.parser(true), &text);
         assert_eq!((read.text.as_str(), read.calls.len()), ("", 1), "{name}: {text:?}");
@@ -230,7 +230,7 @@ fn outputs_of_named_families() {
     }
 }
 
-/// The model's own tools take code, and no request declares them.
+/// No request declares the model's built-in tools, which take code.
 #[test]
 fn code_for_an_undeclared_tool_is_a_call() {
     let format = named("gpt-oss");

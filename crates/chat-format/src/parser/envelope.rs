@@ -1,4 +1,4 @@
-//! A call as one object of name and arguments, with its keys in any order.
+//! Parses a call that is one object with name and arguments, with its keys in any order.
 
 use serde_json::Value;
 
@@ -14,11 +14,11 @@ const NAMES: [&str; 3] = ["name", "tool_name", "function"];
 const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "args"];
 const IDS: [&str; 2] = ["id", "tool_call_id"];
 
-/// An object that is being read.
+/// An object that is being parsed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EnvelopeReader {
     stage: Stage,
-    /// Objects that are open: some models write name and arguments into a second one.
+    /// The number of open objects. Some models nest name and arguments in a second object.
     depth: usize,
     has_arguments: bool,
 }
@@ -42,7 +42,7 @@ enum Stage {
     },
 }
 
-/// What the value of a key is.
+/// The meaning of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Name,
@@ -138,7 +138,7 @@ impl EnvelopeReader {
                 Flow::Done
             }
             Some(b'"' | b'\'') => self.go(Stage::Key { reader: ValueReader::new(), text: Vec::new() }),
-            // The arguments are whole, and only the last bracket is missing.
+            // The arguments are complete, and only the last brace is missing.
             Some(_) if self.has_arguments && call.is_started => Flow::Done,
             Some(_) => Flow::Fail("a call is no object"),
         }

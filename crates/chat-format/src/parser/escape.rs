@@ -1,27 +1,27 @@
-//! The letters of a text in quotation marks, written as JSON writes them.
+//! Converts the characters of a quoted text to JSON.
 
-/// Reads the letters of a text, with the escapes of JSON and of Python.
+/// Reads the characters of a text, with escapes of JSON and Python.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EscapeReader {
-    /// An escape that has begun, from its backslash on.
+    /// An incomplete escape, including its backslash.
     open: Vec<u8>,
 }
 
-/// What became of a byte.
+/// The result of pushing a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Escaped {
     Taken,
-    /// It is no part of the escape before it: take it again.
+    /// The byte is not part of the previous escape. Push it again.
     Again,
 }
 
 impl EscapeReader {
-    /// Whether an escape has begun.
+    /// Returns true if an escape is incomplete.
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Takes the next byte of a text.
+    /// Reads the next byte of a text.
     pub(super) fn push(&mut self, byte: u8, out: &mut Vec<u8>) -> Escaped {
         if self.open.is_empty() {
             if byte == b'\\' {
@@ -41,7 +41,7 @@ impl EscapeReader {
             }
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => out.extend([b'\\', byte]),
             b'\'' => out.push(byte),
-            // No escape of either language: a backslash.
+            // An unknown escape is a literal backslash.
             _ => {
                 out.extend(*b"\\\\");
                 self.open.clear();
@@ -52,7 +52,7 @@ impl EscapeReader {
         Escaped::Taken
     }
 
-    /// A byte that means itself.
+    /// Writes a literal byte.
     pub(super) fn plain(byte: u8, out: &mut Vec<u8>) {
         match byte {
             b'"' => out.extend(*b"\\\""),
@@ -67,7 +67,7 @@ impl EscapeReader {
 
     fn digit(&mut self, kind: u8, byte: u8, out: &mut Vec<u8>) -> Escaped {
         if !byte.is_ascii_hexdigit() {
-            // Too few digits: a backslash and what follows it.
+            // With too few digits it is a literal backslash and the text after it.
             out.push(b'\\');
             out.append(&mut self.open);
             return Escaped::Again;
@@ -82,7 +82,7 @@ impl EscapeReader {
             let code =
                 std::str::from_utf8(&self.open[2..]).ok().and_then(|text| u32::from_str_radix(text, 16).ok());
             match (kind, code.and_then(char::from_u32)) {
-                // Halves of a pair stay as they are.
+                // Surrogates stay unchanged.
                 (b'u', _) => out.extend_from_slice(&self.open),
                 (_, Some(letter)) => escape(letter.encode_utf8(&mut [0; 4]), out),
                 (_, None) => {
@@ -96,7 +96,7 @@ impl EscapeReader {
     }
 }
 
-/// A text as the inside of a JSON text.
+/// Writes a text as the content of a JSON string.
 pub(super) fn escape(text: &str, out: &mut Vec<u8>) {
     text.bytes().for_each(|byte| EscapeReader::plain(byte, out));
 }

@@ -1,27 +1,27 @@
-//! What a parser gives: pieces of thoughts, of the answer and of calls.
+//! The events of a parser: parts of thoughts, of the answer and of calls.
 
-/// A piece of what a model writes.
+/// A part of a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatEvent {
-    /// More of the answer.
+    /// More text of the answer.
     Text(String),
-    /// More of a thought.
+    /// More text of a thought.
     Reasoning(String),
-    /// A call of a tool begins.
+    /// A tool call starts.
     CallStart {
-        /// The id that the model has written, if its format has one. Models repeat ids: give calls ids of your own.
+        /// The id that the model wrote, if its format has ids. Models repeat ids, so replace them by unique ones.
         id: Option<String>,
         /// The name of the tool.
         name: String,
     },
-    /// More of the arguments of the call that began last. All of them together are the text of a JSON object, unless the model
-    /// did not finish it.
+    /// More of the arguments of the latest call. Concatenated, they are the text of a JSON object, unless the model did
+    /// not finish it.
     Args(String),
-    /// The call has ended.
+    /// The latest call has ended.
     CallEnd,
 }
 
-/// Events in the making; neighbours of one kind are one event.
+/// A list of events under construction. Consecutive events of one kind are merged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Events(Vec<ChatEvent>);
 

@@ -1,8 +1,8 @@
-//! The header of a message names its channel or its recipient.
+//! The header of a message, which contains its channel or its recipient.
 
 use crate::format::{Channels, Pattern};
 
-/// Longer text is no header.
+/// The maximum length of a header.
 const LONGEST_HEADER: usize = 256;
 /// The recipient of thoughts, in formats without channels.
 const ITSELF: &str = "self";
@@ -12,9 +12,9 @@ const PERSON: [&str; 2] = ["user", "assistant"];
 /// The header read so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Header {
-    /// All of its text.
+    /// The whole text of the header.
     pub(super) text: String,
-    /// The part of it after the channel token.
+    /// The text after the channel token.
     pub(super) channel: Option<String>,
     /// True if a special token proves that it is a header.
     pub(super) is_certain: bool,
@@ -45,7 +45,7 @@ pub(super) enum Mark {
 }
 
 impl Header {
-    /// The header that the end of a prompt has opened, and the text of its message, if that has begun.
+    /// Returns the header that is open at the end of a prompt, and the text of its message if that has begun.
     pub(super) fn opened(prompt: &str) -> (Self, Option<&str>) {
         let open = prompt.rsplit_once("<|start|>").map_or("", |(_, open)| open);
         let (header, body) =
@@ -71,7 +71,7 @@ impl Header {
         !self.is_certain && self.text.contains('\n') || self.text.len() > LONGEST_HEADER
     }
 
-    /// Returns true if the marker of a message may follow.
+    /// Returns true if the message marker may follow.
     pub(super) fn is_whole(&self) -> bool {
         let text = self.text.trim();
         self.is_certain || self.recipient().is_some() || text.is_empty() || text == "assistant"
@@ -83,7 +83,7 @@ impl Header {
         after.split_whitespace().next()
     }
 
-    /// Returns the kind of its message. Without tools, messages to them are thoughts or texts.
+    /// Returns the kind of the message. If calls are not parsed, messages to tools are thoughts or texts.
     pub(super) fn addressed(&self, reads_calls: bool) -> Addressed {
         let recipient = self.recipient().filter(|recipient| !PERSON.contains(recipient));
         let function = recipient.and_then(|recipient| recipient.strip_prefix("functions."));
@@ -95,7 +95,7 @@ impl Header {
             (Some(name), None) if reads_calls => {
                 Addressed::Tool { name: name.to_owned(), is_function: false }
             }
-            // All other channels are for the user, too.
+            // All other channels are also for the user.
             _ => {
                 let channel = self.channel.as_deref().unwrap_or_default();
                 let is_thought = channel.split_whitespace().next() == Some("analysis");
@@ -105,7 +105,7 @@ impl Header {
     }
 }
 
-/// The markers of messages.
+/// Returns the markers of messages.
 pub(super) fn marks(channels: &Channels) -> Vec<(&Pattern, Mark)> {
     let Channels { start, channel, constrain, message, ends, .. } = channels;
     let channel = channel.iter().map(|channel| (channel, Mark::Channel));

@@ -1,5 +1,5 @@
-//! Holds back calls that begin inside an open thought. They are calls if only markers, white space and other calls follow.
-//! If other text follows, the model only considered a call, and they belong to the thought.
+//! Holds back calls that begin inside an open thought. They are calls if only markers, whitespace and other calls
+//! follow. If other text follows, the model only considered a call, and the calls are part of the thought.
 
 use super::called::Context;
 use super::events::Events;
@@ -7,14 +7,14 @@ use super::input::{Flow, Input, Seen};
 use super::marks::{Mark, Marks};
 use super::section::SectionReader;
 
-/// Calls that are read from a thought.
+/// Possible calls in a thought.
 #[derive(Debug, Clone)]
 pub(super) struct HeldCalls {
     /// The bytes of the calls, up to the end of the thought.
     input: Input,
-    /// The number of bytes that were copied to it.
+    /// The number of bytes copied to `input`.
     copied: usize,
-    /// A section that is being read.
+    /// The section that is being parsed.
     section: Option<SectionReader>,
     events: Events,
     is_closed: bool,
@@ -24,14 +24,14 @@ pub(super) struct HeldCalls {
 pub(super) enum Verdict {
     /// More text is needed.
     Wait,
-    /// The text holds only calls.
+    /// The text contains only calls.
     Calls(Events),
     /// The text that was read and not committed is part of the thought.
     Thought,
 }
 
 impl HeldCalls {
-    /// A reader that starts at the marker of a section, or at that of a call.
+    /// Returns a reader that starts at the marker of a section or of a call.
     pub(super) fn new(has_section: bool) -> Self {
         let section = Some(SectionReader::new(has_section));
         Self { input: Input::default(), copied: 0, section, events: Events::default(), is_closed: false }
@@ -62,7 +62,7 @@ impl HeldCalls {
         }
     }
 
-    /// Reads calls and markers that end a turn. Returns `Done` if nothing else has come.
+    /// Parses calls and markers that end a turn. Returns `Done` if there was nothing else.
     fn calls(&mut self, marks: &Marks, context: &Context) -> Flow {
         loop {
             let Some(section) = &mut self.section else {
@@ -80,7 +80,7 @@ impl HeldCalls {
         }
     }
 
-    /// Reads white space and markers between two sections.
+    /// Reads whitespace and markers between two sections.
     fn next(&mut self, marks: &Marks) -> Flow {
         if self.input.skip_space().is_none() {
             return Flow::Done;
@@ -109,7 +109,7 @@ impl HeldCalls {
     }
 }
 
-/// Reads white space, ends of thoughts and ends of turns. `Yes` if anything else follows.
+/// Skips whitespace, ends of thoughts and ends of turns. Returns `Yes` if anything else follows.
 fn skip(input: &mut Input, marks: &Marks) -> Seen {
     while input.skip_space().is_some() {
         match input.sees_any(marks.closing()) {

@@ -1,47 +1,47 @@
-//! What a parser has not decided yet: text as bytes, and special tokens among it.
+//! The unparsed input: text as bytes, with encoded special tokens.
 
 use crate::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
-/// Bytes that may be removed from memory when there are so many.
+/// The number of committed bytes after which they are removed from memory.
 const SPENT: usize = 4096;
-/// Bytes of a chunk of text.
+/// The size of a chunk of text in bytes.
 const PIECE: usize = 1024;
-/// Bytes that were read and may be put back.
+/// The number of read bytes that can be put back.
 const KEPT: usize = 1024;
 
-/// Text that a parser reads. What it has read stays until it is committed, so that it can become text again.
+/// The text that a parser reads. Bytes that were read can become plain text until they are committed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
-    /// Up to here everything is decided.
+    /// The end of the committed bytes.
     committed: usize,
-    /// Up to here everything is read.
+    /// The end of the bytes that were read.
     at: usize,
-    /// Nothing more will come.
+    /// True if no more input follows.
     pub(super) is_ended: bool,
-    /// The same, but not since the model has ended.
+    /// True if no more input follows, although the model did not end the output.
     pub(super) is_cut: bool,
 }
 
-/// Whether the text goes on with a pattern.
+/// The result of matching a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Yes,
     No,
-    /// There is too little text to know.
+    /// There is not enough text to decide.
     Maybe,
 }
 
-/// What a reader has to say after a step.
+/// The result of a parser's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// There may be more to do.
+    /// The step can be repeated.
     Go,
     /// More text is needed.
     Wait,
-    /// It has read all that is its own.
+    /// The parser has read its whole item.
     Done,
-    /// The text is not what was expected, with the reason.
+    /// The text is invalid, with the reason.
     Fail(&'static str),
 }
 
@@ -56,7 +56,7 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
@@ -70,37 +70,37 @@ impl Input {
         self.at += bytes;
     }
 
-    /// So many bytes that were read last, at most [`KEPT`], are to be read again.
+    /// Marks the last `bytes` bytes, at most [`KEPT`], as unread.
     pub(super) fn put_back(&mut self, bytes: usize) {
         self.at = self.at.saturating_sub(bytes);
         self.committed = self.committed.min(self.at);
     }
 
-    /// The number of bytes that were read and not committed.
+    /// Returns the number of bytes that were read but not committed.
     pub(super) fn uncommitted(&self) -> usize {
         self.at - self.committed
     }
 
-    /// What was read has its meaning.
+    /// Commits the bytes that were read.
     pub(super) fn commit(&mut self) {
         self.committed = self.at;
     }
 
-    /// What was read and not committed; it is committed now.
+    /// Returns the bytes that were read but not committed, and commits them.
     pub(super) fn give_up(&mut self) -> Vec<u8> {
         let read = self.bytes[self.committed..self.at].to_vec();
         self.commit();
         read
     }
 
-    /// Reads white space; the next byte, if there is one.
+    /// Reads whitespace. Returns the next byte, if there is one.
     pub(super) fn skip_space(&mut self) -> Option<u8> {
         let space = self.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.advance(space);
         self.peek()
     }
 
-    /// Whether the rest begins with the pattern.
+    /// Checks if the unread bytes begin with the pattern.
     pub(super) fn sees(&self, pattern: &[u8]) -> Seen {
         let rest = self.rest();
         if rest.starts_with(pattern) {
@@ -112,7 +112,7 @@ impl Input {
         }
     }
 
-    /// Checks if the rest begins with any of these patterns. Also returns the length of the longest match.
+    /// Checks if the unread bytes begin with any of these patterns. Also returns the length of the longest match.
     pub(super) fn sees_any<'a>(&self, patterns: impl Iterator<Item = &'a Pattern>) -> (Seen, usize) {
         let (mut seen, mut length) = (Seen::No, 0);
         for pattern in patterns {
@@ -125,8 +125,9 @@ impl Input {
         (if length > 0 && seen == Seen::No { Seen::Yes } else { seen }, length)
     }
 
-    /// Looks for the first of these patterns: the bytes before it, and which it is. Without one, the bytes that certainly
-    /// belong to none. Where two begin at one place, the longer one counts.
+    /// Searches for the first of these patterns. Returns the number of bytes before it, and its index. If there is
+    /// none, it returns the number of bytes that cannot be part of one. Of two patterns at the same position, the
+    /// longer one wins.
     pub(super) fn find(&self, patterns: &[&Pattern]) -> (usize, Option<usize>) {
         let rest = self.rest();
         for start in 0..rest.len() {
@@ -154,7 +155,7 @@ impl Input {
     }
 }
 
-/// Counts the bytes that are looked at, for tests.
+/// Counts inspected bytes, for tests.
 #[cfg(test)]
 fn note_work(bytes: usize) {
     WORK.with(|work| work.set(work.get() + bytes));
@@ -165,11 +166,11 @@ fn note_work(_: usize) {}
 
 #[cfg(test)]
 thread_local! {
-    /// The bytes that parsers of this thread have looked at.
+    /// The number of bytes that parsers on this thread have inspected.
     pub(super) static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Whether a character or a special token begins with this byte.
+/// Returns true if a character or a special token can begin with this byte.
 fn is_first(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
@@ -184,7 +185,7 @@ pub(super) fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Text without the special tokens among it.
+/// Returns the text without special tokens.
 pub(super) fn text(bytes: &[u8]) -> String {
     if !bytes.contains(&SPECIAL) {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -201,14 +202,14 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&clean).into_owned()
 }
 
-/// Reads the patterns of a literal one after the other, with any white space between them.
+/// Matches the patterns of a literal in order, with any whitespace between them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LiteralReader {
     read: usize,
 }
 
 impl LiteralReader {
-    /// Whether none of the patterns was read.
+    /// Returns true if no pattern was matched yet.
     pub(super) fn is_new(self) -> bool {
         self.read == 0
     }
@@ -216,7 +217,7 @@ impl LiteralReader {
     pub(super) fn step(&mut self, input: &mut Input, literal: &[Pattern]) -> Flow {
         let Some(pattern) = literal.get(self.read) else { return Flow::Done };
         if input.skip_space().is_none() {
-            // A model may end where a marker would end.
+            // A model may end its output instead of writing an end marker.
             let is_whole = input.is_ended && !input.is_cut && self.read == 0;
             return if is_whole { Flow::Done } else { Flow::Wait };
         }
@@ -233,7 +234,7 @@ impl LiteralReader {
 }
 
 impl Flow {
-    /// What follows if this is done.
+    /// Continues with `next` if this is `Done`.
     pub(super) fn then(self, next: impl FnOnce() -> Self) -> Self {
         if self == Self::Done { next() } else { self }
     }

@@ -1,4 +1,4 @@
-//! Arguments that are a JSON object, or the text of one.
+//! Parses arguments that are a JSON object, or a string that contains one.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::input::{Flow, Input};
 use super::value::ValueReader;
 use crate::format::SPECIAL;
 
-/// A JSON object that is being read.
+/// Arguments that are being parsed.
 #[derive(Debug, Clone)]
 pub(super) struct JsonArgs {
     value: ValueReader,
@@ -18,9 +18,9 @@ pub(super) struct JsonArgs {
 #[derive(Debug, Clone)]
 enum Stage {
     New,
-    /// The object itself: it goes on at once.
+    /// An object, which is emitted as it arrives.
     Object,
-    /// Its text, or null: known at the end.
+    /// A string or null, which is only usable at its end.
     Held(Vec<u8>),
 }
 
@@ -29,7 +29,7 @@ impl JsonArgs {
         Self { value: ValueReader::new(), stage: Stage::New }
     }
 
-    /// Whether nothing was read.
+    /// Returns true if nothing was read.
     pub(super) fn is_new(&self) -> bool {
         matches!(self.stage, Stage::New)
     }
@@ -40,7 +40,7 @@ impl JsonArgs {
                 None => Flow::Wait,
                 Some(b'{') => self.begin(Stage::Object),
                 Some(b'"' | b'\'' | b'n' | b'N') => self.begin(Stage::Held(Vec::new())),
-                // No arguments: what follows says whether the call ends here.
+                // There are no arguments. The following text decides if the call ends here.
                 Some(b'<' | SPECIAL) => Flow::Done,
                 Some(_) => Flow::Fail("the arguments of a call are no JSON object"),
             },
@@ -69,7 +69,7 @@ impl JsonArgs {
     }
 }
 
-/// The object that a text holds; null is an empty one.
+/// Returns the object in a string. Null is an empty object.
 fn object_of(json: &[u8]) -> Option<String> {
     match serde_json::from_slice(json).ok()? {
         Value::Null => Some("{}".to_owned()),

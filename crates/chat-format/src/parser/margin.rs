@@ -1,27 +1,27 @@
-//! White space and markers after a text. They become part of it only if more text follows.
+//! Whitespace and markers after a text. They become part of it only if more text follows.
 
-/// White space and markers that wait for more text.
+/// Whitespace and markers that wait for more text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Margin {
-    /// White space after the text so far.
+    /// Whitespace after the text so far.
     space: String,
-    /// The length of the white space before the newest marker, until text follows the marker.
+    /// The length of the whitespace before the latest marker, until text follows the marker.
     before_marker: Option<usize>,
-    /// Markers that end the text, with the white space beside them. They are text if any text follows.
+    /// Markers that end the text, with the whitespace around them. They become text if any text follows.
     ends: String,
     /// True after the first text.
     pub(super) has_text: bool,
 }
 
 impl Margin {
-    /// Takes white space before the first character of a text.
+    /// Adds whitespace before the first character of a text.
     pub(super) fn push_space(&mut self, space: &str) {
         if self.has_text || self.before_marker.is_none() {
             self.space.push_str(space);
         }
     }
 
-    /// Takes more text. Returns the final text, which excludes trailing white space.
+    /// Adds more text. Returns the final text, which excludes trailing whitespace.
     pub(super) fn text(&mut self, more: &str) -> String {
         let end = more.trim_end().len();
         if end == 0 {
@@ -37,18 +37,18 @@ impl Margin {
         certain
     }
 
-    /// Takes a marker that ends the text.
+    /// Adds a marker that ends the text.
     pub(super) fn push_end(&mut self, marker: &str) {
         self.ends.push_str(marker);
     }
 
-    /// Takes a marker that ends the text, together with the white space before it.
+    /// Adds a marker that ends the text, together with the whitespace before it.
     pub(super) fn push_closing_end(&mut self, marker: &str) {
         self.ends.push_str(&std::mem::take(&mut self.space));
         self.ends.push_str(marker);
     }
 
-    /// Passes a marker. Drops white space before the first text and between two markers.
+    /// Skips a marker. Drops whitespace before the first text and between two markers.
     pub(super) fn pass_marker(&mut self) {
         self.ends.clear();
         let kept = if self.has_text { self.before_marker.unwrap_or(self.space.len()) } else { 0 };
@@ -56,12 +56,12 @@ impl Margin {
         self.before_marker = Some(kept);
     }
 
-    /// Takes the white space after the text.
+    /// Returns the whitespace after the text, and removes it.
     pub(super) fn take_space(&mut self) -> String {
         std::mem::take(&mut self.space)
     }
 
-    /// Takes the white space at the end of an answer. After a marker there is none.
+    /// Returns the whitespace at the end of an answer, and removes it. After a marker there is none.
     pub(super) fn last_space(&mut self) -> String {
         if self.before_marker.is_none() { self.take_space() } else { String::new() }
     }

@@ -8,7 +8,7 @@ use crate::format::{AnswerFormat, CallFormat, Pattern, SPECIAL};
 pub(super) enum Mark {
     /// Opens a thought.
     Open,
-    /// An opening tag in a text about tags.
+    /// An opening tag that is part of the answer's text.
     Mention,
     /// Closes a thought.
     Close,
@@ -18,7 +18,7 @@ pub(super) enum Mark {
     Section,
     /// Opens a call.
     Call,
-    /// Is dropped.
+    /// Removed from the output.
     Silent,
 }
 
@@ -29,14 +29,15 @@ pub(super) type Found = (usize, Option<(Mark, usize)>);
 pub(super) struct Marks<'a> {
     pub(super) format: &'a AnswerFormat,
     pub(super) calls: Option<&'a CallFormat>,
-    /// True if calls were constrained. A call without its section marker is then text, and one in a thought belongs to the thought.
+    /// True if calls were constrained. Then a call without its section marker is text, and a call in a thought is part
+    /// of the thought.
     pub(super) needs_section: bool,
 }
 
 impl<'a> Marks<'a> {
-    /// Looks for the first marker within an answer. Returns `None` if there are no markers at all.
+    /// Searches for the first marker within an answer. Returns `None` if the format has no markers.
     ///
-    /// A tag that is no special token opens thoughts only at the start, so that an answer may speak about tags.
+    /// A tag that is not a special token opens thoughts only at the start, so that an answer can mention tags.
     pub(super) fn find_in_answer(&self, input: &Input) -> Option<Found> {
         let tags = self.format.thoughts.as_ref();
         let open = tags.map(|tags| &tags.open.pattern);
@@ -54,26 +55,26 @@ impl<'a> Marks<'a> {
         (!marks.is_empty()).then(|| find(input, &marks))
     }
 
-    /// Looks for the first marker within a thought. No schema constrains calls there.
+    /// Searches for the first marker within a thought. Calls in a thought are never constrained by a schema.
     pub(super) fn find_in_thought(&self, input: &Input) -> Found {
         let close = self.close().map(|close| (close, Mark::Close));
         let openers = self.openers().filter(|_| !self.needs_section);
-        // Of equal patterns the last one counts: Solar Open closes thoughts with a text that also ends a turn.
+        // The last of several equal patterns wins: Solar Open closes thoughts with a text that also ends a turn.
         let marks: Vec<_> = self.ends().chain(openers).chain(close).collect();
         find(input, &marks)
     }
 
-    /// The marker that closes a thought.
+    /// Returns the marker that closes a thought.
     pub(super) fn close(&self) -> Option<&'a Pattern> {
         self.format.thoughts.as_ref().map(|tags| &tags.close.pattern)
     }
 
-    /// The markers that may follow the last part of an answer.
+    /// Returns the markers that may follow the last part of an answer.
     pub(super) fn closing(&self) -> impl Iterator<Item = &'a Pattern> {
         self.format.ends.iter().chain(self.close())
     }
 
-    /// The markers that open calls.
+    /// Returns the markers that open calls.
     pub(super) fn openers(&self) -> impl Iterator<Item = (&'a Pattern, Mark)> {
         let syntax = self.calls.map(CallFormat::syntax);
         let section = syntax.and_then(|syntax| syntax.section.as_ref()?.0.first());

@@ -1,4 +1,4 @@
-//! Arguments as elements that hold elements, with a marker before each tag.
+//! Parses arguments as nested elements, with a marker before each tag.
 
 use serde_json::Value;
 
@@ -10,12 +10,13 @@ use crate::format::Pattern;
 use crate::json_type::JsonTypes;
 use crate::tool::Tools;
 
-/// Elements hold elements so deeply.
+/// The maximum nesting of elements.
 const DEEPEST: usize = 64;
-/// The name of a list's elements.
+/// The name of list elements.
 const ITEM: &str = "item";
 
-/// Arguments that are being read. What an element is shows at its end, so they wait for the end of the call.
+/// Arguments that are being parsed. An element's type is known only at its end, so all arguments wait for the
+/// end of the call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NestedReader {
     held: Vec<u8>,
@@ -57,7 +58,7 @@ struct ElementReader<'a> {
 }
 
 impl ElementReader<'_> {
-    /// Elements one after the other as an object or a list.
+    /// Converts consecutive elements to an object or a list.
     fn elements(&self, bytes: &[u8], schema: &Value, is_list: bool, depth: usize) -> Option<String> {
         let (mut rest, mut parts) = (bytes.trim_ascii(), Vec::new());
         while !rest.is_empty() {
@@ -89,7 +90,7 @@ impl ElementReader<'_> {
         String::from_utf8(json_of(&written, Some(types))).ok()
     }
 
-    /// The first element: its name, what it holds, and what follows it.
+    /// Returns the name and content of the first element, and the text after it.
     fn element<'b>(&self, bytes: &'b [u8]) -> Option<(String, &'b [u8], &'b [u8])> {
         let after = bytes.strip_prefix(self.prefix)?.strip_prefix(b"<")?;
         let end = after.iter().position(|byte| *byte == b'>')?;

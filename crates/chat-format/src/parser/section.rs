@@ -1,4 +1,4 @@
-//! Calls of tools and what stands around them.
+//! Parses tool calls and the markers around them.
 
 use super::call::CallReader;
 use super::called::Context;
@@ -6,13 +6,13 @@ use super::events::Events;
 use super::input::{Flow, Input, LiteralReader, Seen};
 use crate::format::{CallSyntax, Literal};
 
-/// Calls that are being read, from their first marker on.
+/// Calls that are being parsed, beginning with their first marker.
 #[derive(Debug, Clone)]
 pub(super) struct SectionReader {
     stage: Stage,
-    /// Whether the marker of a section stood before them; models leave it out.
+    /// True if a section marker precedes the calls. Models may omit it.
     has_section: bool,
-    /// The calls that were read.
+    /// The number of calls parsed so far.
     calls: usize,
 }
 
@@ -26,19 +26,19 @@ enum Stage {
 }
 
 impl SectionReader {
-    /// A reader of what begins with the marker of a section, or else with that of a call.
+    /// Returns a reader that starts at the marker of a section, or else of a call.
     pub(super) fn new(has_section: bool) -> Self {
         let stage =
             if has_section { Stage::Open(LiteralReader::default()) } else { Stage::Call(Box::default()) };
         Self { stage, has_section, calls: 0 }
     }
 
-    /// Whether any call has become an event.
+    /// Returns true if any call was emitted.
     pub(super) fn has_calls(&self) -> bool {
         self.calls > 0 || matches!(&self.stage, Stage::Call(call) if call.is_started())
     }
 
-    /// Whether a call is an event and has not ended.
+    /// Returns true if a call was emitted and has not ended.
     pub(super) fn is_in_call(&self) -> bool {
         matches!(&self.stage, Stage::Call(call) if call.is_started())
     }
@@ -98,10 +98,10 @@ impl SectionReader {
             Seen::Maybe => return Flow::Wait,
             Seen::No => {}
         }
-        // Without an end of its own, a section ends where no other call begins.
+        // Without its own end marker, a section ends where no other call begins.
         let is_open = self.has_section && !close.is_empty();
         if self.calls > 0 && !is_open && !(is_list && next == b'{') {
-            // White space before a text belongs to the text.
+            // Whitespace before a text belongs to the text.
             input.put_back(input.uncommitted());
             return Flow::Done;
         }

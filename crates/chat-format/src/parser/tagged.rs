@@ -1,4 +1,4 @@
-//! Arguments with a tag for each. What a text is and what is JSON says the tag, or else the tool's schema.
+//! Parses arguments with a tag for each. The tag, or else the tool's schema, determines if a value is text or JSON.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use crate::format::{KindOfValue, Literal, Pattern, TaggedSyntax};
 use crate::json_type::JsonTypes;
 use crate::tool::Tools;
 
-/// No name of an argument is longer.
+/// The maximum length of an argument name.
 const LONGEST_KEY: usize = 1024;
 const CDATA: &[u8] = b"<![CDATA[";
 
-/// Arguments that are being read.
+/// Arguments that are being parsed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaggedReader {
     stage: Stage,
@@ -40,10 +40,10 @@ enum Stage {
     ValueEnd(LiteralReader),
 }
 
-/// A value as far as it was read.
+/// A partially parsed value.
 #[derive(Debug, Clone, Default)]
 struct TagValue {
-    /// What waits for the end: all of a value that may be JSON, or the last line end of a text.
+    /// Bytes that wait for the end: all of a value that may be JSON, or the last line end of a text.
     held: Vec<u8>,
     is_text: bool,
     has_begun: bool,
@@ -51,7 +51,7 @@ struct TagValue {
 }
 
 impl TaggedReader {
-    /// Whether any argument has come.
+    /// Returns true if there were any arguments.
     pub(super) fn has_arguments(&self) -> bool {
         self.count > 0
     }
@@ -108,13 +108,13 @@ impl TaggedReader {
                 self.go(Stage::Open(LiteralReader::default()))
             }
             Seen::Maybe => Flow::Wait,
-            // A call that was cut keeps its arguments open.
+            // A truncated call keeps its arguments open.
             Seen::No if input.is_cut && input.peek().is_none() => Flow::Wait,
             Seen::No => Flow::Done,
         }
     }
 
-    /// The name of an argument is known.
+    /// Begins an argument, now that its name is known.
     fn begin(
         &mut self,
         syntax: &TaggedSyntax,
@@ -135,7 +135,7 @@ impl TaggedReader {
         self.go(if syntax.kind.is_some() { Stage::Kind } else { start })
     }
 
-    /// The tag has said the type.
+    /// Sets the type that the tag gives.
     fn kind(&mut self, kind: KindOfValue) -> Flow {
         let said = std::mem::take(&mut self.value.held);
         self.value.is_text = match (kind, said.trim_ascii()) {
@@ -211,7 +211,7 @@ impl TaggedReader {
 }
 
 impl TagValue {
-    /// Reads what stands before the value.
+    /// Reads the text before the value.
     fn begin(&mut self, syntax: &TaggedSyntax, input: &mut Input) -> Flow {
         if syntax.has_cdata {
             match input.sees(CDATA) {
@@ -234,7 +234,7 @@ impl TagValue {
         Flow::Done
     }
 
-    /// Takes what is certainly part of a text; a line end may belong to the tag after it.
+    /// Returns the bytes that are certainly part of a text. A line end may belong to the tag after it.
     fn certain(&mut self, has_lines: bool) -> Vec<u8> {
         let is_kept = has_lines && self.held.last() == Some(&b'\n');
         let end = self.held.len() - usize::from(is_kept);
@@ -251,14 +251,15 @@ fn until(held: &mut Vec<u8>, literal: &Literal, input: &mut Input) -> Flow {
     let (length, hit) = input.find(&[pattern]);
     held.extend_from_slice(&input.rest()[..length]);
     input.advance(length);
-    // Also where it has come with its end: how a text is cut makes no difference.
+    // This also applies if the end has arrived, so that results do not depend on chunk boundaries.
     if held.len() > LONGEST_KEY {
         return Flow::Fail("the name of an argument has no end");
     }
     if hit.is_some() { Flow::Done } else { Flow::Wait }
 }
 
-/// A value as JSON if it reads like JSON and its types allow that, else as a text. Without types, what reads like JSON is JSON.
+/// Converts a value to JSON. It is JSON if it parses as JSON and its types allow that, else a string. Without types,
+/// everything that parses as JSON is JSON.
 pub(super) fn json_of(written: &str, types: Option<JsonTypes>) -> Vec<u8> {
     let as_text = || serde_json::to_vec(written).unwrap_or_default();
     let types = types.unwrap_or(JsonTypes::NONE);
@@ -275,7 +276,7 @@ pub(super) fn json_of(written: &str, types: Option<JsonTypes>) -> Vec<u8> {
     if is_json { json } else { as_text() }
 }
 
-/// A whole text as JSON if it is a value of JSON or Python.
+/// Converts a complete JSON or Python value to JSON.
 fn lenient(written: &str) -> Option<Vec<u8>> {
     let (mut input, mut out) = (Input::default(), Vec::new());
     input.push(written.as_bytes());

@@ -1,4 +1,4 @@
-//! Every cut of an output into tokens gives the same thoughts and answers, and loses nothing.
+//! Checks that every tokenization of an output gives the same thoughts and answers, and loses nothing.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ const OPEN: u32 = 5;
 const CLOSE: u32 = 6;
 const TEXT: u32 = 9;
 
-/// A piece of output: text, or a special token.
+/// A part of an output: text, or a special token.
 #[derive(Debug, Clone, PartialEq)]
 enum Piece {
     Text(String),
@@ -31,7 +31,7 @@ fn harmony() -> OutputFormat {
     OutputFormat::channels([START, CHANNEL, MESSAGE, END])
 }
 
-/// Runs a parser over tokens. `lag` bytes of text, roughly, are released with a later token, as beside stop strings.
+/// Runs a parser over tokens. About `lag` bytes of text are released with a later token, as with stop strings.
 fn run(format: &OutputFormat, prompt: &str, pieces: &[Piece], lag: usize) -> (String, String) {
     let mut parser = OutputParser::new(format, prompt);
     let mut held = String::new();
@@ -59,7 +59,7 @@ fn run(format: &OutputFormat, prompt: &str, pieces: &[Piece], lag: usize) -> (St
     (reasoning, text)
 }
 
-/// Cuts the text of `pieces` at every character.
+/// Splits the text of `pieces` into characters.
 fn letters(pieces: &[Piece]) -> Vec<Piece> {
     let cut = |piece: &Piece| match piece {
         Piece::Text(text) => text.chars().map(|letter| Piece::Text(letter.to_string())).collect(),
@@ -68,7 +68,7 @@ fn letters(pieces: &[Piece]) -> Vec<Piece> {
     pieces.iter().flat_map(cut).collect()
 }
 
-/// Thought and answer, which are the same however the text is cut and released.
+/// Returns the thought and the answer. Checks that they do not depend on how the text is split and released.
 fn split(format: &OutputFormat, prompt: &str, pieces: &[Piece]) -> (String, String) {
     let whole = run(format, prompt, pieces, 0);
     for lag in [0, 1, 3, 100] {
@@ -114,7 +114,7 @@ fn tags_may_be_special_tokens_with_a_label() {
     let once = [open.clone(), text("thought\n a "), close.clone(), text(" b")];
     assert_eq!(split("", &once), parts("a", "b"));
     assert_eq!(split("…<|channel>thought\n", &[text("a"), close.clone(), text("b")]), parts("a", "b"));
-    // A special token means what it says anywhere; a text that reads like it is only text.
+    // A special token is a marker anywhere. A text that is spelled like it is only text.
     let twice = [&once[..], &[open.clone(), text("thoughts"), close.clone(), text("c")]].concat();
     assert_eq!(split("", &twice), parts("a\n\ns", "bc"));
     assert_eq!(split("", &[close, text("<|channel>thought")]), parts("", "<|channel>thought"));
@@ -140,7 +140,7 @@ fn channels_are_thoughts_and_answers() {
     let prompt = "<|start|>user<|message|>Hi<|end|><|start|>assistant";
     let usual = [on("analysis", "They greet."), next(), on("final", "Hello!")].concat();
     assert_eq!(split(prompt, &usual), parts("They greet.", "Hello!"));
-    // A preamble is for the person, and so is what nothing reads yet: the call of a tool.
+    // A preamble is for the user. So is a tool call if calls are not parsed.
     let call = on("commentary to=functions.add ", "{\"a\": 1}");
     let more = [
         on("analysis", "A"),
@@ -163,7 +163,7 @@ fn a_header_that_is_none_is_text() {
     assert_eq!(split(&[text("a\nb"), Piece::Special(END)]), parts("", "a\nb"));
     assert_eq!(split(&[text(&"long ".repeat(40))]), parts("", &"long ".repeat(40)));
     assert_eq!(split(&[Piece::Special(END), text("a"), Piece::Special(MESSAGE)]), parts("", "a"));
-    // The token limit came in the middle of a header.
+    // The token limit was reached in the middle of a header.
     assert_eq!(split(&[Piece::Special(CHANNEL), text("anal")]), parts("", ""));
     assert_eq!(split(&[text("a"), Piece::Special(CHANNEL), text("final")]), parts("", ""));
 }

@@ -1,24 +1,24 @@
-//! Reads one value as it comes and writes it as JSON. It reads JSON, Python's literals, and maps with bare keys; what it has
-//! written is at any time the beginning of a valid JSON text.
+//! Parses a value incrementally and writes it as JSON. It accepts JSON, Python literals, and maps with unquoted keys.
+//! The output is always the beginning of a valid JSON text.
 
 use super::escape::{EscapeReader, Escaped};
 use super::input::{Flow, Input, Seen};
 use crate::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
-/// Clients read no deeper values.
+/// The maximum nesting of values. Clients do not accept deeper ones.
 const DEEPEST: usize = 100;
-/// No number or bare word is longer.
+/// The maximum length of a number or an unquoted word.
 const LONGEST_WORD: usize = 512;
 
-/// A value that is being read.
+/// A value that is being parsed.
 #[derive(Debug, Clone)]
 pub(super) struct ValueReader {
-    /// What stands around texts besides quotation marks. Then bare words are texts, too.
+    /// A quote for texts besides quotation marks. If it is set, unquoted words are texts too.
     quote: Option<Pattern>,
-    /// The maps and lists that are open.
+    /// The open maps and lists.
     open: Vec<Bracket>,
     stage: Stage,
-    /// A comma and white space, written when something follows.
+    /// A comma and whitespace, written when another item follows.
     between: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct ValueReader {
 #[derive(Debug, Clone, Copy)]
 struct Bracket {
     close: u8,
-    /// What stands between key and value; a list has none.
+    /// The separator of key and value. A list has none.
     sign: Option<u8>,
 }
 
@@ -43,7 +43,7 @@ enum Stage {
         is_key: bool,
         escape: EscapeReader,
     },
-    /// A number, a constant, or a key without quotation marks.
+    /// A number, a constant, or an unquoted key.
     Word {
         text: Vec<u8>,
         is_key: bool,
@@ -60,27 +60,27 @@ enum Quote {
 }
 
 impl ValueReader {
-    /// A reader of any value.
+    /// Returns a reader of any value.
     pub(super) fn new() -> Self {
         Self { quote: None, open: Vec::new(), stage: Stage::Value, between: Vec::new() }
     }
 
-    /// A reader of a value with this around its texts.
+    /// Returns a reader of a value with this quote around its texts.
     pub(super) fn quoted(quote: Pattern) -> Self {
         Self { quote: Some(quote), ..Self::new() }
     }
 
-    /// A reader of the arguments of a Python call, after the opening bracket.
+    /// Returns a reader of the arguments of a Python call, after the opening parenthesis.
     pub(super) fn arguments() -> Self {
         Self { open: vec![Bracket { close: b')', sign: Some(b'=') }], stage: Stage::Item, ..Self::new() }
     }
 
-    /// Whether no part of the value was read.
+    /// Returns true if no part of the value was read.
     pub(super) fn is_new(&self) -> bool {
         self.open.is_empty() && matches!(self.stage, Stage::Value)
     }
 
-    /// Reads as much as is there.
+    /// Reads all available input.
     pub(super) fn read(&mut self, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         loop {
             match self.step(input, out) {
@@ -111,7 +111,7 @@ impl ValueReader {
     fn at_end(&mut self, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         match &self.stage {
             Stage::Done => Flow::Done,
-            // Half a constant is cut with its call.
+            // A truncated constant ends with its call.
             Stage::Word { text, is_key: false } if input.is_ended => match self.word_value(text) {
                 None if input.is_cut => Flow::Wait,
                 _ => self.end_word(input, out),
@@ -120,7 +120,7 @@ impl ValueReader {
         }
     }
 
-    /// White space stays as it is, but for that before a comma.
+    /// Copies whitespace unchanged, except before a comma.
     fn space(&mut self, byte: u8, out: &mut Vec<u8>) {
         match self.stage {
             Stage::Item if !self.between.is_empty() => self.between.push(byte),
@@ -252,7 +252,7 @@ impl ValueReader {
         Flow::Go
     }
 
-    /// The JSON of a word, if it has one.
+    /// Returns the JSON of a word, if it is a value.
     fn word_value(&self, text: &[u8]) -> Option<String> {
         let word = String::from_utf8_lossy(text);
         match &*word {
@@ -265,7 +265,7 @@ impl ValueReader {
         }
     }
 
-    /// A word that is no value stays in the text.
+    /// Puts back a word that is not a value, so that it stays in the text.
     fn refuse_word(&self, input: &mut Input) -> Flow {
         if let Stage::Word { text, .. } = &self.stage {
             input.put_back(text.len());
@@ -304,9 +304,9 @@ fn is_word(byte: u8) -> bool {
     byte > b' ' && byte != SPECIAL && !b",:=(){}[]\"'".contains(&byte)
 }
 
-/// A number as JSON spells it.
+/// Converts a number to JSON.
 fn number(word: &str) -> Option<String> {
-    // Of any size: a grammar of JSON also allows numbers that no float holds.
+    // Numbers may have any size: a JSON grammar also allows numbers that no float can hold.
     let is_json = |text: &str| {
         text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
             && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()

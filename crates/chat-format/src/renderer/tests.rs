@@ -1,4 +1,4 @@
-//! Prompts that grow and never move: what a template takes, refuses, loses or moves, in small templates of each kind.
+//! Tests that prompts only grow, with small templates that accept, reject, drop or move instructions.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use super::super::tool::{Tool, Tools};
 use super::*;
 use crate::text::{NO_PAUSE, Tokenizer};
 
-/// As Qwen 3.5: an instruction is the first message or an error.
+/// Like Qwen 3.5: an instruction must be the first message.
 const FIRST_ONLY: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}\
     {% for m in messages %}{% if m.role == 'system' and not loop.first %}\
     {{ raise_exception('System message must be at the beginning.') }}{% endif %}\
@@ -21,8 +21,8 @@ const FIRST_ONLY: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}\
     {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{{ '\\n' }}\
     {% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/// As Mistral: an instruction at the beginning, then turns of the user and the assistant in alternation; calls and results stand
-/// outside of it.
+/// Like Mistral: an instruction at the beginning, then alternating user and assistant messages. Calls and results are
+/// not counted.
 const ALTERNATING: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}\
     {% if messages[0].role == 'system' %}[S]{{ messages[0].content }}[/S]{% set rest = messages[1:] %}\
     {% else %}{% set rest = messages %}{% endif %}{% set ns = namespace(i=0) %}\
@@ -36,28 +36,28 @@ const ALTERNATING: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}
     {% elif m.role == 'tool' %}[R]{{ m.content }}[/R]\
     {% else %}{{ raise_exception('only user, assistant and tool') }}{% endif %}{% endfor %}";
 
-/// As Gemma 2: no instructions at all.
+/// Like Gemma 2: no instructions at all.
 const NO_SYSTEM: &str = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
     {% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}\
     {% endif %}<{{ m.role }}>{{ m.content | trim }}<end>\n{% endfor %}{% if add_generation_prompt %}<model>{% endif %}";
 
-/// As Llama 3: all roles, anywhere.
+/// Like Llama 3: all roles at any position.
 const ANYWHERE: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}\
     {% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\
     {% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": \
     {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|eot|>{% endfor %}\
     {% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-/// As gpt-oss and MiniMax: only the first instruction is shown, without a word about the others.
+/// Like gpt-oss and MiniMax: only the first instruction is shown; the others are silently dropped.
 const LOSES_LATER: &str = "{% if messages[0].role == 'system' %}<system>{{ messages[0].content }}\n{% endif %}\
     {% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}\n{% endif %}{% endfor %}";
 
-/// As the distilled R1: the last instruction is shown, at the beginning.
+/// Like the distilled R1: only the last instruction is shown, at the beginning.
 const LOSES_FIRST: &str = "{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}\
     {% set ns.s = m.content %}{% endif %}{% endfor %}{{ ns.s }}\n\
     {% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}\n{% endif %}{% endfor %}";
 
-/// As DeepSeek V3.1: all instructions are shown, at the beginning.
+/// Like DeepSeek V3.1: all instructions are shown, at the beginning.
 const MOVES: &str = "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}\n{% endif %}{% endfor %}\
     {% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}\n{% endif %}{% endfor %}";
 
@@ -71,7 +71,7 @@ const ALL: [(&str, &str); 7] = [
     ("moves", MOVES),
 ];
 
-/// A template, and how its model calls tools, if it has a place for them.
+/// A template, and its model's tool support, if it has any.
 struct Model {
     name: &'static str,
     template: ChatTemplate,
@@ -168,7 +168,7 @@ fn what_no_layout_cures_is_the_first_error() {
 #[test]
 fn limits_end_all_attempts() {
     let messages = vec![Message::system("A"), Message::user("B"), Message::system("C")];
-    // A template that would take another layout, had it the time and the memory for this one.
+    // A template that would accept another layout if it had enough time and memory for this one.
     let slow = "{% if messages[2].role == 'system' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}\
                 {% endif %}taken";
     let large = "{% if messages[2].role == 'system' %}{% set x = 'abc' * 99999999 %}{% endif %}taken";
@@ -183,7 +183,7 @@ fn limits_end_all_attempts() {
     let stopped = || Err(Error::Cancelled);
     let limits = RenderLimits::default();
     let renderer = Renderer { template: &template, tools: None, limits, pause: &stopped };
-    // The pause is asked after some milliseconds, and this takes longer.
+    // `pause` is called after some milliseconds, and this takes longer.
     let cancelled = renderer.text(&of(vec![Message::user("x".repeat(1 << 22)); 99]));
     assert!(matches!(cancelled, Err(Error::Cancelled)), "{:?}", cancelled.map(|text| text.len()));
 }
@@ -199,7 +199,7 @@ fn a_continued_answer_ends_the_prompt_in_any_layout() {
     }
 }
 
-/// One step of an agent's conversation, in the form of a request.
+/// A step of an agent's conversation, as in a request.
 #[derive(Debug, Clone)]
 enum Step {
     Instruction(String),
@@ -218,12 +218,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The content as a text, or as a list of parts that means the same.
+/// Returns the content as a text, or as an equivalent list of parts.
 fn content(text: &str, as_list: bool) -> Value {
     if as_list { json!([{"type": "text", "text": text}]) } else { json!(text) }
 }
 
-/// The messages of steps, and where answers begin: what stands before is the prompt of a request.
+/// Returns the messages of some steps, and the indices of answers. The messages before an answer are the prompt of a
+/// request.
 fn conversation(
     head: &[String],
     steps: &[Step],
@@ -237,7 +238,7 @@ fn conversation(
     for (place, step) in steps.iter().enumerate() {
         let is_answered = values[values.len() - 1]["role"] == "assistant";
         match step {
-            // An answer follows on the user, on an instruction or on results.
+            // An answer follows a user message, an instruction or results.
             Step::Answer(_) | Step::Call(_) if is_answered => {}
             Step::Instruction(text) => {
                 values.push(json!({"role": "developer", "content": content(text, as_list)}));
@@ -298,7 +299,7 @@ proptest! {
         }
     }
 
-    /// A tool that comes up later stands in the result that refers to it, and not at the beginning.
+    /// A tool that is added later is shown in the result that refers to it, not at the beginning.
     #[test]
     fn a_late_tool_moves_nothing(steps in proptest::collection::vec(step(), 0..6), late in "[a-z]{1,8}_late") {
         for model in MODELS.iter().filter(|model| model.tools.is_some()) {

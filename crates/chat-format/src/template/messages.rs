@@ -1,22 +1,22 @@
-//! Messages in the form that a chat template expects. Templates differ in where they look for thoughts, in what stands
-//! for content that is not there, and in whether the arguments of a call are an object or its text.
+//! Converts messages to the format that a chat template expects. Templates differ in the place of thoughts, in the
+//! value for missing content, and in the type of call arguments: an object or its text.
 
 use mlx_json::{Map, Value};
 
 use crate::{Message, Part, Role, ToolCall};
 
-/// How a template looks at messages.
+/// The message format of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageForm {
-    /// Where it looks for the thoughts of earlier answers.
+    /// The place of the thoughts of earlier answers.
     reasoning: ReasoningForm,
-    /// Content that is not there is null; an empty text otherwise.
+    /// True if missing content is null, and false if it is an empty text.
     null_content: bool,
-    /// Arguments of calls are a text; an object otherwise.
+    /// True if the arguments of calls are a text, and false if they are an object.
     arguments_text: bool,
 }
 
-/// Where a template looks for the thoughts of earlier answers.
+/// The place of the thoughts of earlier answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReasoningForm {
     /// A key of the message.
@@ -26,7 +26,7 @@ enum ReasoningForm {
 }
 
 impl MessageForm {
-    /// The form that a template seems to expect; `mentions` says whether its source holds a text.
+    /// Returns the format that a template seems to expect. `mentions` returns true if its source contains a text.
     pub(super) fn of(mentions: impl Fn(&str) -> bool) -> Self {
         let key = ["reasoning_content", "thinking", "reasoning"].into_iter().find(|key| {
             ["message.", "message['", "message[\"", "message.get('", "m.", "msg."]
@@ -43,7 +43,8 @@ impl MessageForm {
         Self { reasoning, null_content: tests_null, arguments_text: false }
     }
 
-    /// Other forms, for a template that fails with this one: what it expects of calls cannot always be seen.
+    /// Returns alternative formats, for a template that fails with this one. The expected format of calls cannot
+    /// always be detected.
     pub(super) fn others(self) -> [Self; 3] {
         let (null_content, arguments_text) = (!self.null_content, !self.arguments_text);
         [
@@ -53,7 +54,7 @@ impl MessageForm {
         ]
     }
 
-    /// The message as the template sees it.
+    /// Returns the message in the template's format.
     pub(super) fn write(self, message: &Message) -> Value {
         let mut object = Map::new();
         object.insert("role".into(), role(message.role).into());
@@ -73,7 +74,7 @@ impl MessageForm {
         Value::Object(object)
     }
 
-    /// Parts of text are joined: most templates take nothing but a text. Those that take pictures take parts.
+    /// Text parts are joined, since most templates only accept a text. Templates with image support accept parts.
     fn content(self, message: &Message) -> Value {
         if let (Some(reasoning), ReasoningForm::Part) = (&message.reasoning, self.reasoning) {
             let thinking =
@@ -110,7 +111,7 @@ fn part(part: &Part) -> Value {
 
 fn role(role: Role) -> &'static str {
     match role {
-        // Few templates know the newer name, and those that do treat both alike.
+        // Few templates support the newer name, and those treat both alike.
         Role::System | Role::Developer => "system",
         Role::User => "user",
         Role::Assistant => "assistant",

@@ -1,4 +1,4 @@
-//! Where the chat templates of a model folder are.
+//! Finds the chat templates of a model folder.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use crate::error::{Error, Result};
 use crate::text::config::Fields;
 use crate::text::config::read_optional;
 
-/// The template that is used unless another one fits better.
+/// The name of the default template.
 pub(super) const DEFAULT: &str = "default";
 
-/// A template as it was read from a file.
+/// A template read from a file.
 pub(super) struct Source {
     pub(super) name: String,
-    /// The name of the file; empty if there is none.
+    /// The name of the file. Empty if there is none.
     pub(super) file: String,
     pub(super) text: String,
 }
 
-/// All templates of a folder; `configured` is what its `tokenizer_config.json` has under `chat_template`.
+/// Returns all templates of a folder. `configured` is the `chat_template` of its `tokenizer_config.json`.
 pub(super) fn of_folder(folder: &Path, configured: Option<&Value>) -> Result<Vec<Source>> {
     let mut sources = files(folder)?;
     if sources.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn of_folder(folder: &Path, configured: Option<&Value>) -> Result<Vec
     Ok(sources)
 }
 
-/// `chat_template.jinja` and the templates beside it.
+/// Reads `chat_template.jinja` and additional templates.
 fn files(folder: &Path) -> Result<Vec<Source>> {
     let read = |path: &Path, name: &str| {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -59,7 +59,8 @@ fn files(folder: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// The templates of a `chat_template` key: one string, a list of `{name, template}`, or an object of them.
+/// Returns the templates of a `chat_template` key: a string, a list of `{name, template}`, or an object of
+/// them.
 fn listed(value: &Value, path: &Path) -> Result<Vec<Source>> {
     let wrong = || Error::file(path, "chat_template is neither a string nor a list of {name, template}");
     let text = |value: &Value| value.as_str().map(str::to_string).ok_or_else(wrong);

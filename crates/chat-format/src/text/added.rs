@@ -1,11 +1,11 @@
-//! Added tokens: where a text spells them out, found as the tokenizers crate finds them but without copies of the text.
+//! Finds added tokens in a text. The matches equal those of the tokenizers crate, but the text is not copied.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::AddedToken;
 
-/// Some of a tokenizer's added tokens, ready to be searched for.
+/// A searchable set of a tokenizer's added tokens.
 #[derive(Debug)]
 pub(super) struct AddedTokens {
     automaton: AhoCorasick,
@@ -13,13 +13,13 @@ pub(super) struct AddedTokens {
     found: Vec<Found>,
 }
 
-/// What to do where a token is found.
+/// The properties of an added token.
 #[derive(Debug)]
 struct Found {
     id: u32,
-    /// Takes the white space before it.
+    /// True if it includes the whitespace before it.
     lstrip: bool,
-    /// Takes the white space after it.
+    /// True if it includes the whitespace after it.
     rstrip: bool,
 }
 
@@ -33,8 +33,8 @@ pub(super) enum Part {
 }
 
 impl AddedTokens {
-    /// These tokens, each with its id and the text that stands for it. `None` if one of them needs more than its text to be
-    /// recognized.
+    /// Builds the set from tokens with their ids and texts. Returns `None` if matching a token depends on more than its
+    /// text.
     pub(super) fn new(tokens: impl Iterator<Item = (u32, AddedToken, String)>) -> Option<Self> {
         let (mut found, mut patterns) = (Vec::new(), Vec::new());
         for (id, token, text) in tokens {
@@ -48,7 +48,7 @@ impl AddedTokens {
         Some(Self { automaton, found })
     }
 
-    /// Gives the parts of a text in their order, until `each` fails.
+    /// Calls `each` for the parts of a text in order, until it fails.
     pub(super) fn parts<E>(&self, text: &str, mut each: impl FnMut(Part) -> Result<(), E>) -> Result<(), E> {
         let mut done = 0;
         for hit in self.automaton.find_iter(text) {

@@ -1,14 +1,15 @@
-//! Byte tokens, and incremental decoding of bytes to text.
+//! Decodes byte tokens, and decodes bytes to text incrementally.
 
-/// The replacement of an invalid byte or sequence.
+/// The replacement for an invalid byte or sequence.
 const REPLACEMENT: &str = "\u{FFFD}";
 
-/// The bytes of a byte-level token; a token with a character outside the alphabet is taken literally.
+/// Returns the bytes of a byte-level token. A token with a character outside the alphabet is taken literally.
 pub(super) fn spelled_bytes(token: &str) -> Vec<u8> {
     token.chars().map(spelled_byte).collect::<Option<_>>().unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
-/// GPT-2's alphabet: printable bytes are themselves, the other 68 are mapped in order to U+0100 and up.
+/// Decodes GPT-2's alphabet: printable bytes represent themselves, and the other 68 are mapped in order to U+0100
+/// and up.
 pub(super) fn spelled_byte(letter: char) -> Option<u8> {
     let code = u32::from(letter);
     let byte = match code {
@@ -21,10 +22,10 @@ pub(super) fn spelled_byte(letter: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Decodes UTF-8 incrementally: complete characters at once, invalid bytes as U+FFFD.
+/// Decodes UTF-8 incrementally. Complete characters are emitted immediately, and invalid bytes become U+FFFD.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Utf8 {
-    /// An incomplete character: at most three bytes between calls.
+    /// The bytes of an incomplete character. At most three bytes between calls.
     held: Vec<u8>,
 }
 
@@ -37,7 +38,7 @@ impl Utf8 {
             text.push_str(chunk.valid());
             used += chunk.valid().len();
             let invalid = chunk.invalid();
-            // The last sequence may be an incomplete character; any other is invalid.
+            // The last sequence may be an incomplete character. All others are invalid.
             if invalid.is_empty() || is_incomplete(&self.held[used..]) {
                 break;
             }
@@ -58,13 +59,13 @@ impl Utf8 {
     }
 }
 
-/// Whether `bytes` are exactly an incomplete character.
+/// Returns true if `bytes` are exactly an incomplete character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// A run of byte tokens. It is text if the complete run is valid UTF-8; otherwise every byte becomes U+FFFD. So the
-/// text is only known at the end of the run, or as soon as the run is invalid.
+/// A run of byte tokens. It is text if the complete run is valid UTF-8; otherwise every byte becomes U+FFFD. The
+/// text is therefore known only at the end of the run, or when the run becomes invalid.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ByteRun {
     held: Vec<u8>,
@@ -111,7 +112,7 @@ impl ByteRun {
     }
 }
 
-/// The byte of a token like `<0x0A>`.
+/// Returns the byte of a token like `<0x0A>`.
 pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }

@@ -8,38 +8,38 @@ use tokenizers::AddedToken;
 
 use crate::error::{Error, Result};
 
-/// A JSON object in a file. Its errors name the file and the key.
+/// A JSON object in a file. Its errors contain the file and the key.
 pub(crate) type Fields = mlx_files::Fields<Error>;
 
 /// The keys that name a special token, in transformers' order.
 const NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-/// The keys that list special tokens: transformers 4 and 5.
+/// The keys for lists of special tokens, in transformers 4 and 5.
 const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-/// The tokenizer settings of a model folder outside of tokenizer.json.
+/// The tokenizer settings of a model folder that are not in tokenizer.json.
 #[derive(Debug, Default)]
 pub(crate) struct TokenizerConfig {
-    /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as
-    /// variables.
+    /// Special tokens by name, such as `bos_token`, and `additional_special_tokens` as a list. They are variables in
+    /// templates.
     pub(crate) special_tokens: Map<String, Value>,
-    /// The tokens of `added_tokens_decoder`, sorted by id; they replace those of tokenizer.json.
+    /// The tokens of `added_tokens_decoder`, sorted by id. They replace those of tokenizer.json.
     pub(crate) added_tokens: Vec<AddedToken>,
-    /// The other named special tokens. Those that tokenizer.json has, too, are as it describes them.
+    /// The other named special tokens. If tokenizer.json also has one, its properties come from there.
     pub(crate) named_tokens: Vec<AddedToken>,
-    /// Whether encoding adds the BOS token; `None` leaves it to tokenizer.json.
+    /// True if encoding adds the BOS token. `None` uses the setting of tokenizer.json.
     pub(crate) add_bos: Option<bool>,
-    /// Whether encoding adds the EOS token; `None` leaves it to tokenizer.json.
+    /// True if encoding adds the EOS token. `None` uses the setting of tokenizer.json.
     pub(crate) add_eos: Option<bool>,
     /// The raw `chat_template`: a string or a list of names and templates.
     pub(crate) chat_template: Option<Value>,
-    /// Faults of `special_tokens_map.json`, if it is not needed.
+    /// Errors in `special_tokens_map.json`, if that file is not required.
     pub(crate) warnings: Warnings,
 }
 
 impl TokenizerConfig {
-    /// Reads both files; a folder with neither gives an empty configuration. A folder with `added_tokens_decoder` can do without
-    /// `special_tokens_map.json`; for others it names the tokens of prompts.
+    /// Reads both files. A folder without them gives an empty configuration. `special_tokens_map.json` is required only
+    /// in folders without `added_tokens_decoder`, in which it names the tokens of prompts.
     pub(crate) fn load(folder: &Path) -> Result<Self> {
         let path = |name: &str| folder.join(name);
         let read = |path: &Path| -> Result<Fields> {
@@ -57,7 +57,7 @@ impl TokenizerConfig {
     }
 
     fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
-        // As in transformers, special_tokens_map.json only counts in folders without `added_tokens_decoder`.
+        // As in transformers, special_tokens_map.json is only used in folders without `added_tokens_decoder`.
         let legacy = !config.has("added_tokens_decoder");
         let (first, second) = if legacy { (map, config) } else { (config, map) };
         let (mut special_tokens, mut named) = (Map::new(), Vec::new());
@@ -105,13 +105,13 @@ impl TokenizerConfig {
         })
     }
 
-    /// The text of a named special token.
+    /// Returns the text of a named special token.
     pub(crate) fn special_token(&self, name: &str) -> Option<&str> {
         self.special_tokens.get(name).and_then(Value::as_str)
     }
 }
 
-/// Reads a text file; `None` if there is no such file.
+/// Reads a text file. Returns `None` if it does not exist.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -121,7 +121,7 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(|_| Error::file(path, "is not UTF-8 text"))
 }
 
-/// A special token is given as a string or as an object with `content`.
+/// Parses a special token, which is a string or an object with `content`.
 fn as_special(value: &Value) -> Option<AddedToken> {
     match value.as_str() {
         Some(text) => Some(AddedToken::from(text, true)),
@@ -129,13 +129,13 @@ fn as_special(value: &Value) -> Option<AddedToken> {
     }
 }
 
-/// The special token under this key. An invalid one is an error, since it would be missing from every prompt.
+/// Returns the special token under this key. An invalid one is an error, since it would be missing in every prompt.
 fn special_token(fields: &Fields, name: &str) -> Result<Option<AddedToken>> {
     let wrong = || fields.error(name, "must be a string, or an object with the string `content`");
     fields.get(name).map(|value| as_special(value).ok_or_else(wrong)).transpose()
 }
 
-/// The tokens of `added_tokens_decoder`.
+/// Returns the tokens of `added_tokens_decoder`.
 fn added_tokens(config: &Fields) -> Result<Vec<AddedToken>> {
     let decoder = config.section("added_tokens_decoder")?;
     let mut numbered: Vec<(u64, AddedToken)> = Vec::new();

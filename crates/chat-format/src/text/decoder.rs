@@ -1,7 +1,7 @@
-//! The decoder of tokenizer.json as a chain of streaming stages.
+//! The decoder of tokenizer.json, as a chain of streaming stages.
 //!
 //! Invariant: the output of a stage never depends on later tokens, so the text so far is always a prefix of the final
-//! text. A stage that cannot guarantee this holds everything until the end.
+//! text. A stage that cannot guarantee this holds back everything until the end.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use tokenizers::{Decoder, Tokenizer};
 
 use super::bytes::{ByteRun, Utf8, spelled_bytes};
 
-/// The stages of one decoder with their state.
+/// The stages of a decoder with their state.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
     stages: Vec<Stage>,
 }
 
-/// One stage of a decoder, from tokens to tokens.
+/// A stage of a decoder, from tokens to tokens.
 #[derive(Debug, Clone)]
 enum Stage {
-    /// Without a decoder, tokens are joined by spaces.
+    /// Joins tokens by spaces. Used without a decoder.
     Spaced { first: bool },
-    /// Decodes each token alone.
+    /// Decodes each token separately.
     Each(Arc<DecoderWrapper>),
-    /// Decodes each token alone; the first one differs.
+    /// Decodes each token separately, and the first one differently.
     FirstDiffers { decoder: Arc<DecoderWrapper>, first: bool },
-    /// Decodes each token alone; the last one differs.
+    /// Decodes each token separately, and the last one differently.
     LastDiffers { decoder: Arc<DecoderWrapper>, held: Option<String> },
     /// Drops repetitions of a token.
     Distinct { decoder: Arc<DecoderWrapper>, previous: Option<String> },
-    /// Tokens are bytes in a printable alphabet.
+    /// Decodes tokens that are bytes in a printable alphabet.
     ByteLevel(Utf8),
-    /// Tokens such as `<0xE2>` are bytes.
+    /// Decodes tokens such as `<0xE2>` to bytes.
     ByteFallback(ByteRun),
     /// Strips characters from both ends of each token.
     StripEach(Strip),
-    /// Strips characters from both ends of the text, which arrives in parts.
+    /// Strips characters from both ends of the text, which arrives in chunks.
     StripText { strip: Strip, start: usize, held: String },
     /// Needs the complete text.
     CompleteText { decoder: Arc<DecoderWrapper>, held: String },
 }
 
 impl Chain {
-    /// The chain for a tokenizer's decoder.
+    /// Returns the chain for a tokenizer's decoder.
     pub(super) fn new(tokenizer: &Tokenizer) -> Self {
         let mut stages = Vec::new();
         match tokenizer.get_decoder() {
@@ -53,7 +53,7 @@ impl Chain {
         Self { stages }
     }
 
-    /// Adds a token and returns the text that is final now.
+    /// Adds a token and returns the text that is now final.
     pub(super) fn push(&mut self, token: String) -> String {
         let mut tokens = vec![token];
         for stage in &mut self.stages {
@@ -62,7 +62,7 @@ impl Chain {
         tokens.concat()
     }
 
-    /// Ends the text and returns the rest.
+    /// Ends the text and returns the remaining text.
     pub(super) fn finish(&mut self) -> String {
         let mut tokens = Vec::new();
         for stage in &mut self.stages {
@@ -72,12 +72,12 @@ impl Chain {
         tokens.concat()
     }
 
-    /// Whether no text is given before the end.
+    /// Returns true if there is no output before the end.
     pub(super) fn holds_all(&self) -> bool {
         self.stages.iter().any(|stage| matches!(stage, Stage::CompleteText { .. }))
     }
 
-    /// Drops the bytes that are not a whole character yet.
+    /// Drops the bytes of an incomplete character.
     pub(super) fn drop_incomplete(&mut self) {
         for stage in &mut self.stages {
             match stage {
@@ -89,7 +89,8 @@ impl Chain {
     }
 }
 
-/// Appends the stages of `decoder`. `fused` means that the stages so far return parts of one text instead of tokens.
+/// Appends the stages of `decoder`. `fused` is true if the previous stages return chunks of one text instead of
+/// tokens.
 fn add_stages(stages: &mut Vec<Stage>, decoder: &DecoderWrapper, fused: &mut bool) {
     let shared = || Arc::new(decoder.clone());
     stages.push(match decoder {
@@ -182,7 +183,7 @@ impl Stage {
             Self::CompleteText { decoder, held } => {
                 output.extend(decode(decoder, vec![std::mem::take(held)]));
             }
-            // The text that StripText still holds is to be stripped.
+            // The text that StripText still holds is stripped.
             Self::StripText { .. }
             | Self::StripEach(_)
             | Self::Spaced { .. }
@@ -193,12 +194,13 @@ impl Stage {
     }
 }
 
-/// Runs a decoder of the tokenizers crate. If it fails, for example in its regex engine, the tokens stay as they are.
+/// Runs a decoder of the tokenizers crate. If it fails, for example in its regex engine, the tokens are returned
+/// unchanged.
 fn decode(decoder: &DecoderWrapper, tokens: Vec<String>) -> Vec<String> {
     decoder.decode_chain(tokens.clone()).unwrap_or(tokens)
 }
 
-/// Strips up to `remaining` leading `content` characters from `text`; any other character ends the stripping.
+/// Strips up to `remaining` leading `content` characters from `text`. Any other character ends the stripping.
 fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a str {
     let mut text = text;
     while *remaining > 0 && !text.is_empty() {
@@ -210,7 +212,7 @@ fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a s
     text
 }
 
-/// The number of trailing bytes of `text` to strip.
+/// Returns the number of trailing bytes of `text` to strip.
 fn stripped_tail(text: &str, strip: &Strip) -> usize {
     text.chars().rev().take(strip.stop).take_while(|found| *found == strip.content).map(char::len_utf8).sum()
 }

@@ -1,23 +1,23 @@
-//! Turns tokens into text one by one, byte for byte what decoding all of them at once gives.
+//! Decodes tokens one by one. The text equals, byte for byte, the result of decoding all of them at once.
 
 use super::decoder::Chain;
 use super::tokenizer::Tokenizer;
 
-/// Follows a sequence of tokens and gives its text as soon as it is certain.
+/// Decodes a sequence of tokens, and returns text as soon as it is final.
 ///
-/// Invariant: the text given so far is always a prefix of `decode` of the tokens so far and any that may
-/// follow, and with [`finish`](Self::finish) it is exactly `decode` of all of them.
+/// Invariant: the text returned so far is always a prefix of `decode` of the tokens so far, whatever tokens follow.
+/// With [`finish`](Self::finish) it is exactly `decode` of all tokens.
 ///
-/// So a character that comes in several tokens is held until it is complete, and U+FFFD is only given for
-/// bytes that no further token can repair. With byte fallback (Llama 2, Gemma) a run of byte tokens such as
-/// `<0xE6>` is text only if all of it is valid, and otherwise one U+FFFD per byte: the run is held until a
-/// token that is not a byte ends it.
+/// A character that spans several tokens is therefore held back until it is complete, and U+FFFD is only returned for
+/// bytes that no further token can complete. With byte fallback (Llama 2, Gemma), a run of byte tokens such as `<0xE6>`
+/// is text only if the whole run is valid; otherwise each byte becomes U+FFFD. The run is held back until a token that
+/// is not a byte ends it.
 #[derive(Debug, Clone)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     skip_special: bool,
     chain: Chain,
-    /// The end of the prompt's text, which the chain still holds: it is not part of what follows.
+    /// The end of the prompt's text that the chain still holds. It is not part of the output.
     before: String,
 }
 
@@ -27,8 +27,8 @@ impl Detokenizer {
         Self { tokenizer, skip_special, chain, before: String::new() }
     }
 
-    /// Takes the next token and gives the text that became certain, which may be none. An id that is not in
-    /// the vocabulary has no text.
+    /// Adds the next token and returns the text that became final, which may be empty. An id outside the vocabulary has
+    /// no text.
     pub fn push(&mut self, id: u32) -> String {
         if self.skip_special && self.tokenizer.is_special(id) {
             return String::new();
@@ -37,7 +37,7 @@ impl Detokenizer {
         self.after_prompt(text)
     }
 
-    /// Gives the rest of the text, with U+FFFD for an incomplete character, and starts anew.
+    /// Returns the remaining text, with U+FFFD for an incomplete character, and resets the detokenizer.
     pub fn finish(&mut self) -> String {
         let rest = self.chain.finish();
         let rest = self.after_prompt(rest);
@@ -45,8 +45,8 @@ impl Detokenizer {
         rest
     }
 
-    /// The characters that are complete but not yet given, because a token that follows may still replace them. None for a decoder
-    /// that gives all text at the end.
+    /// Returns the complete characters that were held back because a later token may replace them. Always empty for a
+    /// decoder without output before the end.
     pub fn uncertain(&self) -> String {
         if self.chain.holds_all() {
             return String::new();
@@ -56,8 +56,8 @@ impl Detokenizer {
         rest.finish()
     }
 
-    /// Like [`push`](Self::push); also gives where the token begins: how many characters come between the text that was given before
-    /// and its own. A token that goes on with a character begins where the character does.
+    /// Like [`push`](Self::push), but also returns the start of the token: the number of characters between the text
+    /// returned before and its own. A token that continues a character starts where the character does.
     pub fn locate(&mut self, id: u32) -> (usize, String) {
         let held = if self.chain.holds_all() { String::new() } else { self.clone().finish() };
         let complete = self.uncertain();
@@ -66,14 +66,14 @@ impl Detokenizer {
         (if has_ended { held } else { complete }.chars().count(), text)
     }
 
-    /// Forgets all tokens, as if none had been pushed: after a rollback push the whole history again.
+    /// Discards all tokens. After a rollback, push the whole history again.
     pub fn reset(&mut self) {
         self.chain = self.tokenizer.chain().clone();
         self.before.clear();
     }
 
-    /// What of `text` does not belong to the prompt. A token may change the end of the prompt's text, such as half a character; then the
-    /// whole character follows the prompt.
+    /// Returns the part of `text` that does not belong to the prompt. A token may change the end of the prompt's text,
+    /// such as half a character; then the whole character follows the prompt.
     fn after_prompt(&mut self, text: String) -> String {
         if self.before.is_empty() || text.is_empty() {
             return text;
@@ -90,7 +90,7 @@ impl Detokenizer {
 }
 
 impl Tokenizer {
-    /// Decodes `ids`. Ids outside the vocabulary have no text; `skip_special` leaves out special tokens.
+    /// Decodes `ids`. Ids outside the vocabulary have no text. `skip_special` omits special tokens.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut detokenizer = self.detokenizer(skip_special);
         let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
@@ -98,13 +98,13 @@ impl Tokenizer {
         text
     }
 
-    /// A detokenizer that decodes tokens one by one.
+    /// Returns a detokenizer that decodes tokens one by one.
     pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
         Detokenizer::new(self.clone(), skip_special)
     }
 
-    /// A detokenizer of the tokens after `prompt`: it gives what they add to its text. So the first word keeps the space before it,
-    /// which sentencepiece drops at the start of a text.
+    /// Returns a detokenizer for the tokens after `prompt`. Its output is the text that they add, so the first word
+    /// keeps its leading space, which sentencepiece drops at the start of a text.
     pub fn detokenizer_after(&self, prompt: &[u32], skip_special: bool) -> Detokenizer {
         let mut detokenizer = self.detokenizer(skip_special);
         for id in prompt {
@@ -123,7 +123,7 @@ mod tests {
     use super::super::config::TokenizerConfig;
     use super::super::tokenizer::tests::{decode_all, tiny};
 
-    /// Letters, pieces of a character of four, three and two bytes, a stray byte and foreign characters.
+    /// Letters, bytes of characters with four, three and two bytes, a stray byte and non-Latin characters.
     const BYTE_LEVEL: [&str; 12] = ["a", "ĠI", "ð", "Ł", "ĺ", "Ģ", "æ¼", "¢", "Ã", "©b", "漢", "<|end|>"];
     const SENTENCE_PIECE: [&str; 12] = [
         "▁a", "b", "▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "<0xC3>", "<0xA9>", "<0x0A>", "##c▁d",
@@ -225,7 +225,7 @@ mod tests {
                 given.push_str(&detokenizer.finish());
                 match whole.strip_prefix(&before) {
                     Some(added) => prop_assert_eq!(&given, added, "{}", decoder),
-                    // The answer changed the end of the prompt's text: what is the same in both is the prompt's.
+                    // The answer changed the end of the prompt's text. The common prefix belongs to the prompt.
                     None => prop_assert!(whole.ends_with(&given) && before.starts_with(&whole[..whole.len() - given.len()]), "{:?} of {:?} after {:?}: {}", given, whole, before, decoder),
                 }
             }

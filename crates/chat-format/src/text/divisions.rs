@@ -1,8 +1,9 @@
-//! Places where a word can be divided without changing its tokens.
+//! Finds positions at which a word can be split without changing its tokens.
 //!
-//! Byte-pair encoding joins neighbours into tokens of the vocabulary. No token holds the letters `a` and `b` side by side? Then no
-//! token ever spans the place between them, so what stands before it and what stands after it are encoded independently.
-//! Each of the two letters must be a token by itself, or become tokens of bytes that are never joined: other letters may vanish.
+//! Byte-pair encoding joins adjacent letters into tokens of the vocabulary. If no token contains the letters `a` and
+//! `b` next to each other, no token spans the position between them, so the texts before and after it are encoded
+//! independently. Each of the two letters must be a token itself, or become byte tokens that are never joined, since
+//! other letters may be dropped.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,22 +13,22 @@ use super::bytes::byte_token;
 use super::encoded::Stop;
 use crate::error::Error;
 
-/// Bytes of a part, at least.
+/// The minimum size of a part in bytes.
 const PART: usize = 512;
-/// A part that is longer is refused: encoding it takes a hundred times its memory, and cannot be paused.
+/// The maximum size of a part in bytes. Encoding takes about a hundred times its memory and cannot be paused.
 pub(super) const LONGEST_PART: usize = 1 << 20;
 
-/// Bytes between two looks at an unfinished part.
+/// The number of bytes between two checks of an unfinished part.
 const LOOK: usize = 4 << 10;
-/// Neighbours of which nothing is known.
+/// The value for pairs of letters about which nothing is known.
 const ENDLESS: usize = usize::MAX;
 
-/// What is known of a word.
+/// A step of splitting a word.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Division<'a> {
-    /// The next part, encoded by itself.
+    /// The next part, which can be encoded separately.
     Part(&'a str),
-    /// The next part has so many bytes and at least so many tokens, and goes on.
+    /// The next part is not complete yet.
     Unfinished {
         /// The bytes seen so far.
         bytes: usize,
@@ -36,19 +37,19 @@ pub(super) enum Division<'a> {
     },
 }
 
-/// What a vocabulary says about neighbours.
+/// The pairs of adjacent letters in a vocabulary.
 #[derive(Debug)]
 pub(super) struct Divisions {
     /// Letters that are tokens.
     letters: HashSet<char>,
-    /// All other letters become tokens of bytes, which nothing joins.
+    /// True if all other letters become byte tokens that are never joined.
     in_bytes: bool,
-    /// The letters of the longest token in which two letters are neighbours.
+    /// The length in letters of the longest token with this pair of adjacent letters.
     longest: HashMap<(char, char), usize>,
 }
 
 impl Divisions {
-    /// `None` if the model does more than joining neighbours.
+    /// Returns `None` if the model does more than join adjacent tokens.
     pub(super) fn new(model: &ModelWrapper) -> Option<Self> {
         let ModelWrapper::BPE(model) = model else { return None };
         let is_random = model.dropout.is_some_and(|share| share > 0.0);
@@ -75,7 +76,7 @@ impl Divisions {
         Some(Self { letters, in_bytes, longest })
     }
 
-    /// Divides a word, and gives its parts in their order.
+    /// Splits a word, and calls `each` for its parts in order.
     pub(super) fn parts(
         &self,
         word: &str,
@@ -102,7 +103,8 @@ impl Divisions {
         each(Division::Part(&word[start..]))
     }
 
-    /// The letters of the longest token in which these two are neighbours; 1: there is none, so a word can be divided between them.
+    /// Returns the length in letters of the longest token with these adjacent letters. It is 1 if there is none, so
+    /// that a word can be split between them.
     fn longest(&self, first: char, second: char) -> usize {
         match [first, second].map(|letter| self.letters.contains(&letter)) {
             [true, true] => self.longest.get(&(first, second)).copied().unwrap_or(1),
@@ -112,17 +114,18 @@ impl Divisions {
     }
 }
 
-/// A lower bound of the tokens of a part. A token of `n` letters holds pairs of neighbours that occur in tokens of `n` letters or more;
-/// so if each letter counts as one part of the longest token that its pairs occur in, those of a token count as one or less.
+/// A lower bound of the tokens of a part. A token of `n` letters contains only pairs of adjacent letters that occur in
+/// tokens of at least `n` letters. So if each letter counts as 1 divided by the length of the longest token with its
+/// pairs, the letters of a token add up to at most 1.
 #[derive(Debug, Default)]
 struct Bound {
     sum: f64,
-    /// The longest token with the last pair; 0 before the first letter.
+    /// The longest token with the last pair. 0 before the first letter.
     last: usize,
 }
 
 impl Bound {
-    /// Takes the next letter and counts the one before it; `longest` is that of the pair of the two.
+    /// Adds the next letter and counts the previous one. `longest` belongs to the pair of both.
     fn add(&mut self, longest: usize) {
         if self.last > 0 {
             self.sum += 1.0 / self.last.max(longest) as f64;

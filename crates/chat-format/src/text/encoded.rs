@@ -1,33 +1,33 @@
-//! Limits of tokenizing a text, and what came out.
+//! The limits and results of tokenization.
 
 use super::pause::{NO_PAUSE, Pause};
 use crate::error::{Error, Result};
 
-/// How far a text is tokenized.
+/// The limits of tokenizing a text.
 #[derive(Clone, Copy)]
 pub struct EncodeLimit<'a> {
-    /// A text with more tokens is not tokenized to its end.
+    /// The maximum number of tokens. Tokenization stops when it is exceeded.
     pub tokens: usize,
-    /// Asked after every few milliseconds of work.
+    /// Called after every few milliseconds of work.
     pub pause: Pause<'a>,
 }
 
 impl EncodeLimit<'_> {
-    /// No limit: a text is tokenized to its end.
+    /// No limits: texts are tokenized completely.
     pub const NONE: Self = Self { tokens: usize::MAX, pause: NO_PAUSE };
 }
 
-/// The tokens of a text, or that there are too many.
+/// The tokens of a text, or a lower bound of their number if there are too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Encoded {
     /// All tokens.
     Whole(Vec<u32>),
-    /// The text has at least so many tokens, more than the limit.
+    /// The text has at least this many tokens, which is more than the limit.
     AtLeast(usize),
 }
 
 impl Encoded {
-    /// All tokens, or an error if there are too many.
+    /// Returns all tokens, or an error if there are too many.
     pub fn whole(self) -> Result<Vec<u32>> {
         match self {
             Self::Whole(ids) => Ok(ids),
@@ -36,12 +36,12 @@ impl Encoded {
     }
 }
 
-/// Why the tokens of a text end early.
+/// The reason why tokenization stopped early.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The limit is exceeded: there are at least so many tokens.
+    /// The limit is exceeded. There are at least this many tokens.
     Limit(usize),
-    /// The text cannot be tokenized, or the work was ended.
+    /// The text cannot be tokenized, or the work was cancelled.
     Failed(Error),
 }
 

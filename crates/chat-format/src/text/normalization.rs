@@ -1,7 +1,7 @@
-//! The normalizer of tokenizer.json in bounded memory: a text is normalized block by block.
+//! The normalizer of tokenizer.json in bounded memory: texts are normalized in blocks.
 //!
-//! Invariant: the result is that of normalizing the text as a whole. A block ends only where no step can look across: before a
-//! character that never composes with the one before it.
+//! Invariant: the result equals that of normalizing the whole text. A block only ends where no step depends on the text
+//! on both sides: before a character that never composes with the one before it.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use tokenizers::normalizers::NormalizerWrapper;
 use super::encoded::Stop;
 use crate::error::Error;
 
-/// Bytes of a block, roughly.
+/// The approximate size of a block in bytes.
 const BLOCK: usize = 64 << 10;
-/// A longer block without a place to end is refused: normalizing takes a hundred times its memory.
+/// The maximum size of a block in bytes. Normalization takes about a hundred times its memory.
 const LONGEST_BLOCK: usize = 1 << 20;
 
-/// What happens to a text before it is split into words.
+/// The normalization of a text before it is split into words.
 #[derive(Debug)]
 pub(super) struct Normalization(Vec<Step>);
 
 #[derive(Debug)]
 enum Step {
-    /// Puts a text in front.
+    /// Prepends a text.
     Prepend(String),
     /// Replaces a character.
     Replace(char, String),
@@ -31,7 +31,7 @@ enum Step {
 }
 
 impl Normalization {
-    /// `None` if a step is not known to be the same block by block.
+    /// Returns `None` if a step is not known to give the same result in blocks.
     pub(super) fn new(normalizer: Option<&NormalizerWrapper>) -> Option<Self> {
         let mut steps = Vec::new();
         if let Some(normalizer) = normalizer {
@@ -44,12 +44,12 @@ impl Normalization {
         (!composes_late).then_some(Self(steps))
     }
 
-    /// Whether every text stays as it is.
+    /// Returns true if all texts stay unchanged.
     pub(super) fn is_identity(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The normalized text. `pause` is called between blocks.
+    /// Returns the normalized text. `pause` is called between blocks.
     pub(super) fn apply<'a>(
         &self,
         text: &'a str,
@@ -69,7 +69,7 @@ impl Normalization {
         Ok(Cow::Owned(output))
     }
 
-    /// Where the first block of this text ends.
+    /// Returns the end of the first block of this text.
     fn block_end(&self, text: &str) -> Result<usize, Stop> {
         let start = text.ceil_char_boundary(BLOCK);
         if !self.0.iter().any(|step| matches!(step, Step::Compose)) {
@@ -84,7 +84,7 @@ impl Normalization {
         Ok(end)
     }
 
-    /// The normalized form of a short text.
+    /// Returns the normalized form of a short text.
     pub(super) fn apply_to_block(&self, block: &str, is_first: bool) -> String {
         let mut block = block.to_owned();
         for step in &self.0 {
@@ -122,7 +122,7 @@ fn add_steps(normalizer: &NormalizerWrapper, steps: &mut Vec<Step>) -> Option<()
     Some(())
 }
 
-/// Whether a composition (NFC) never joins this character to those before it. Holds for more characters than these.
+/// Returns true if NFC never composes this character with those before it. This is also true for other characters.
 fn never_composes_with_the_last(letter: char) -> bool {
     letter.is_ascii()
         || matches!(letter, '\u{410}'..='\u{44F}' | '\u{4E00}'..='\u{9FFF}' | '\u{AC00}'..='\u{D7A3}')

@@ -1,6 +1,6 @@
-//! Parses tokenizer.json. Where the library has to find out the kind of model first, it makes values of all of the file, and the size of
-//! its cache can only be changed in a copy: hundreds of megabytes for a large vocabulary. Nearly all models are byte-pair encoding, so that is
-//! tried first, and gets its cache as it is read.
+//! Parses tokenizer.json. To detect the kind of model, the library parses the whole file into values, and changing its
+//! cache size needs a copy. Both take hundreds of megabytes for a large vocabulary. Nearly all models use byte-pair
+//! encoding, so that is tried first, with the cache size set while parsing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use tokenizers::{
     Result, Token, Tokenizer, TokenizerImpl,
 };
 
-/// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
-/// cost megabytes per thread of a server.
+/// The word cache size per thread. The library's default of ten thousand words with up to 256 letters each would cost
+/// megabytes per thread of a server.
 const CACHED_WORDS: usize = 1000;
 
-/// What is read of a file before its kind of model is known.
+/// The part of a file that is read before its kind of model is known.
 #[derive(Deserialize)]
 struct Outline {
     pre_tokenizer: Option<IgnoredAny>,
 }
 
-/// Byte-pair encoding that caches so many words.
+/// Byte-pair encoding that caches WORDS words.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Bpe<const WORDS: usize>(BPE);
@@ -31,9 +31,9 @@ struct Bpe<const WORDS: usize>(BPE);
 type BpeTokenizer<const WORDS: usize> =
     TokenizerImpl<Bpe<WORDS>, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
-/// A tokenizer, or an error that says what does not fit. The library panics on some files.
+/// Parses a tokenizer, or returns an error with the reason. The library panics on some files.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tokenizer> {
-    // Without a pre-tokenizer the cache would hold complete texts, which rarely repeat.
+    // Without a pre-tokenizer the cache would contain whole texts, which rarely repeat.
     let has_words = serde_json::from_slice::<Outline>(bytes)?.pre_tokenizer.is_some();
     let known = if has_words { parse_bpe::<CACHED_WORDS>(bytes) } else { parse_bpe::<0>(bytes) };
     if let Some(tokenizer) = known {
@@ -57,7 +57,7 @@ impl<const WORDS: usize> From<Bpe<WORDS>> for ModelWrapper {
     }
 }
 
-/// What the library asks of a model while it reads the tokens that are added to it.
+/// The methods that the library needs while it reads added tokens.
 impl<const WORDS: usize> Model for Bpe<WORDS> {
     type Trainer = <BPE as Model>::Trainer;
 

@@ -1,9 +1,10 @@
-//! How long work on the host lets others work.
+//! Pauses of long work on the host, which let other work run.
 
 use crate::error::Result;
 
-/// Asked now and then during long work on the host. It may wait, to let others work; an error ends the work.
+/// A function that is called regularly during long work on the host. It may wait, to let other work run. An
+/// error stops the work.
 pub type Pause<'a> = &'a (dyn Fn() -> Result<()> + Sync);
 
-/// Never waits, and never ends the work.
+/// A [`Pause`] that never waits and never stops the work.
 pub const NO_PAUSE: Pause = &|| Ok(());

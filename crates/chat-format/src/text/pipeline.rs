@@ -1,6 +1,7 @@
-//! From text to tokens in steps that can be paused, ended and limited: added tokens, normalization, words, parts of words.
+//! Tokenizes text in steps that can be paused, cancelled and limited: added tokens, normalization, words, parts of
+//! words.
 //!
-//! Invariant: the tokens are those that the tokenizers crate gives for the whole text.
+//! Invariant: the tokens are those of the tokenizers crate for the whole text.
 
 use std::sync::OnceLock;
 
@@ -13,24 +14,24 @@ use super::normalization::Normalization;
 use super::words::{Sink, Words};
 use crate::error::Error;
 
-/// Bytes of text between two pauses: a few milliseconds.
+/// The number of bytes between two pauses, a few milliseconds of work.
 const PAUSE: usize = 16 << 10;
-/// Words from this size on are divided.
+/// The minimum size of words that are split.
 const LONG_WORD: usize = 4 << 10;
 
 /// The steps of a tokenizer.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    /// Added tokens that are found in the text as it is, and those that are found in the normalized text.
+    /// Added tokens that are matched in the original text, and those that are matched in the normalized text.
     added: [AddedTokens; 2],
     normalization: Normalization,
     words: Words,
-    /// Made when a long word first needs it.
+    /// Created when a long word first needs it.
     divisions: OnceLock<Option<Divisions>>,
 }
 
 impl Pipeline {
-    /// `None` if the tokenizer has a step that is not known here.
+    /// Returns `None` if the tokenizer has an unsupported step.
     pub(super) fn new(tokenizer: &Tokenizer) -> Option<Self> {
         let normalization = Normalization::new(tokenizer.get_normalizer())?;
         let words = Words::new(tokenizer.get_pre_tokenizer())?;
@@ -53,7 +54,7 @@ impl Pipeline {
         Some(Self { added, normalization, words, divisions: OnceLock::new() })
     }
 
-    /// The tokens of a text, without any around it.
+    /// Returns the tokens of a text, without special tokens around it.
     pub(super) fn encode(
         &self,
         model: &ModelWrapper,
@@ -109,7 +110,7 @@ impl Tokens<'_> {
         self.pause(part.len())
     }
 
-    /// Whether the limit allows the tokens so far and `more`.
+    /// Fails if the tokens so far and `more` exceed the limit.
     fn check(&self, more: usize) -> Result<(), Stop> {
         let fewest = self.ids.len() + more;
         if fewest > self.limit.tokens { Err(Stop::Limit(fewest)) } else { Ok(()) }
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
     use crate::error::Result;
 
-    /// What texts are made of: words, white space, digits, letters that compose, bytes, added tokens.
+    /// Building blocks of texts: words, whitespace, digits, composing letters, bytes, added tokens.
     const PIECES: [&str; 34] = [
         "a",
         "aa",
@@ -203,7 +204,7 @@ mod tests {
         json!({"type": "Sequence", "pretokenizers": parts})
     }
 
-    /// Pre-tokenizers of families, with their normalizers.
+    /// Returns the pre-tokenizers of model families, with their normalizers.
     fn kinds() -> Vec<(Value, Value)> {
         let words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
         let lines = [split(r"[\r\n]", "Isolated", false), split(r"\s?[A-Za-z]+", "Isolated", false)];
@@ -279,7 +280,7 @@ mod tests {
             run in prop::sample::select(&PIECES[..]),
             times in 0..6000_usize,
         ) {
-            // A run is a word that is long enough to be divided.
+            // `run` repeats to a word that is long enough to be split.
             let half = pieces.len() / 2;
             let text = [&pieces[..half].concat(), &run.repeat(times), &pieces[half..].concat()].map(String::as_str).concat();
             for (pre_tokenizer, normalizer) in kinds() {
@@ -298,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What a text costs depends on the limit, not on its length.
+    /// The cost of a text depends on the limit, not on its length.
     #[test]
     fn a_text_is_left_at_the_limit() {
         for (pre_tokenizer, normalizer) in kinds() {
@@ -313,9 +314,9 @@ mod tests {
                 let limit = EncodeLimit { tokens: 500, pause: &pause };
                 let outcome = pipeline.encode(tokenizer.get_model(), &text, &limit);
                 assert!(matches!(outcome, Err(Stop::Limit(501..))), "{pre_tokenizer}");
-                // Normalizing is cheap, and done first. The whole text would be more than sixty pauses further.
+                // Normalization is cheap and runs first. The whole text would take more than sixty further pauses.
                 let normalizing = if normalizer.is_null() { 0 } else { text.len() / PAUSE };
-                // A slow pattern is tried at every place of the text.
+                // A slow pattern is tried at every position of the text.
                 let searching = if pre_tokenizer.to_string().contains('$') { text.len() / 64 } else { 0 };
                 let pauses = pauses.into_inner();
                 assert!(pauses <= normalizing + searching + 16, "{pauses} for {pre_tokenizer}");

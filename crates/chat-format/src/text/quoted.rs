@@ -1,4 +1,4 @@
-//! Prompts that quote untrusted texts. A control token that such a text spells stays text.
+//! Encodes prompts that quote untrusted texts. Control tokens that are spelled out in such a text stay text.
 
 use aho_corasick::AhoCorasick;
 
@@ -9,15 +9,15 @@ use crate::error::Result;
 /// A part of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptText<'a> {
-    /// Trusted text: a control token that is spelled out becomes that token.
+    /// Trusted text: a spelled-out control token is encoded as that token.
     Own(&'a str),
-    /// Untrusted text: it becomes no control token.
+    /// Untrusted text: it never becomes a control token.
     Quoted(&'a str),
 }
 
 impl Tokenizer {
-    /// Encodes the text of all parts together, without special tokens around it. Where a quoted part spells a control token, such as
-    /// `<|im_end|>`, its first character is encoded separately, so it stays text.
+    /// Encodes the text of all parts together, without special tokens around it. If a quoted part spells a control
+    /// token, such as `<|im_end|>`, its first character is encoded separately, so that it stays text.
     pub fn encode_parts(&self, parts: &[PromptText], limit: &EncodeLimit) -> Result<Encoded> {
         let control = self.control_tokens(|| self.control_matcher());
         let (mut text, mut cuts) = (String::new(), Vec::new());
@@ -50,7 +50,7 @@ impl Tokenizer {
         Ok(Encoded::Whole(ids))
     }
 
-    /// Finds the spellings of tokens that structure a prompt: the special ones, and those in brackets, such as `<think>`.
+    /// Returns a matcher for tokens that structure a prompt: special tokens, and tokens in brackets such as `<think>`.
     fn control_matcher(&self) -> AhoCorasick {
         let in_brackets = |token: &str| {
             token.len() > 2
@@ -94,7 +94,7 @@ mod tests {
             encode(&[Own("a<|e|>"), Quoted("<|e|>"), Own("<|e|>b")]),
             [&[0, 7][..], &letters, &[7, 1]].concat()
         );
-        // Control tokens that overlap, and one after a character of two bytes.
+        // Overlapping control tokens, and one after a character of two bytes.
         let twice = [letters, letters].concat();
         assert_eq!(encode(&[Quoted("<|e|><|e|>")]), twice);
         assert_eq!(encode(&[Quoted("é<|e|>")]).len(), encode(&[Quoted("é")]).len() + letters.len());

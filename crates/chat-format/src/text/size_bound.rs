@@ -1,5 +1,5 @@
-//! A lower bound of the number of tokens of a text, computed without tokenizing it, to refuse far too long texts at once.
-//! Invariant: never more than the tokenizer gives; there is no bound where the tokenizer may drop text.
+//! Computes a lower bound of the number of tokens of a text without tokenizing it, to reject far too long texts
+//! quickly. Invariant: the bound never exceeds the real number. There is no bound if the tokenizer may drop text.
 
 use std::collections::HashSet;
 
@@ -9,20 +9,20 @@ use tokenizers::{ModelWrapper, SplitDelimiterBehavior, Tokenizer};
 
 use super::bytes::{byte_token, spelled_bytes};
 
-/// The largest factor by which composing characters (NFC) reduces the bytes.
+/// The largest factor by which NFC composition reduces the size in bytes.
 const COMPOSITION: usize = 4;
 
 /// The properties of a tokenizer that bound its tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SizeBound {
-    /// The bytes of the longest token.
+    /// The size of the longest token in bytes.
     longest: usize,
-    /// Whether special tokens may strip adjacent white space.
+    /// True if special tokens may strip adjacent whitespace.
     strips_space: bool,
 }
 
 impl SizeBound {
-    /// `None` unless the tokenizer is known to encode every byte of a text.
+    /// Returns `None` unless the tokenizer is known to encode every byte of a text.
     pub(super) fn new(tokenizer: &Tokenizer) -> Option<Self> {
         let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
         let composition = tokenizer.get_normalizer().map_or(Some(1), shrinkage)?;
@@ -45,7 +45,7 @@ impl SizeBound {
         all.then_some(Self { longest: longest.max(1) * composition, strips_space })
     }
 
-    /// A lower bound of the tokens of this text.
+    /// Returns a lower bound of the tokens of this text.
     pub(super) fn fewest(&self, text: &str) -> usize {
         let bytes = if self.strips_space {
             text.chars().filter(|letter| !letter.is_whitespace()).map(char::len_utf8).sum()
@@ -56,7 +56,7 @@ impl SizeBound {
     }
 }
 
-/// The largest factor by which this reduces the bytes of a text; `None` if it may drop text.
+/// Returns the largest factor by which this reduces the size of a text in bytes; `None` if it may drop text.
 fn shrinkage(normalizer: &NormalizerWrapper) -> Option<usize> {
     match normalizer {
         NormalizerWrapper::Sequence(sequence) => {
@@ -73,7 +73,7 @@ fn shrinkage(normalizer: &NormalizerWrapper) -> Option<usize> {
     }
 }
 
-/// Whether this maps bytes to characters; `None` if it may drop text.
+/// Returns true if this maps bytes to characters; `None` if it may drop text.
 fn keeps_all(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     match pre_tokenizer {
         PreTokenizerWrapper::Sequence(sequence) => {

@@ -1,11 +1,11 @@
-//! Stop strings: finds the first one in streamed text and holds back what might still become one.
+//! Stop strings: finds the first one in streamed text, and holds back text that may become one.
 
-/// Watches streamed text for stop strings.
+/// Searches streamed text for stop strings.
 ///
-/// The stop string that is complete first wins; of several that end at the same character the longest, and of
-/// equal ones the first listed. So the outcome depends on the text alone, not on how it was cut into pieces.
+/// The stop string that is completed first wins. If several end at the same character, the longest wins, and
+/// of equal ones the first in the list. The result therefore depends only on the text, not on its chunks.
 ///
-/// Invariant: what was emitted never contains a stop string nor a part of the one that was found.
+/// Invariant: the emitted text contains neither a stop string nor any part of the one that was found.
 #[derive(Debug, Clone, Default)]
 pub struct StopMatcher {
     patterns: Vec<Pattern>,
@@ -13,17 +13,17 @@ pub struct StopMatcher {
     matched: Option<usize>,
 }
 
-/// What [`StopMatcher::push`] found.
+/// The result of [`StopMatcher::push`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StopOutput {
     /// Text that is certainly not part of a stop string.
     pub emit: String,
-    /// The stop string that ends the text, as an index into the list given to [`StopMatcher::new`].
+    /// The index of the stop string that ends the text, in the list given to [`StopMatcher::new`].
     pub matched: Option<usize>,
 }
 
 impl StopMatcher {
-    /// A matcher for `stops`. Empty strings match nothing.
+    /// Returns a matcher for `stops`. Empty strings match nothing.
     pub fn new(stops: &[String]) -> Self {
         let patterns = stops
             .iter()
@@ -34,12 +34,12 @@ impl StopMatcher {
         Self { patterns, held: String::new(), matched: None }
     }
 
-    /// Whether there is nothing to look for.
+    /// Returns true if there are no stop strings.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Takes the next piece of text. After a match everything is swallowed.
+    /// Adds the next chunk of text. After a match, all text is dropped.
     pub fn push(&mut self, text: &str) -> StopOutput {
         if self.matched.is_some() {
             return StopOutput { emit: String::new(), matched: self.matched };
@@ -59,7 +59,7 @@ impl StopMatcher {
         StopOutput { emit: std::mem::replace(&mut self.held, rest), matched: None }
     }
 
-    /// Releases the text that was held back: the stream ended without completing a stop string.
+    /// Returns the text that was held back, after a stream that ended without a stop string.
     pub fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.held);
         for pattern in &mut self.patterns {
@@ -68,13 +68,13 @@ impl StopMatcher {
         rest
     }
 
-    /// Forgets all text, as if nothing had been pushed.
+    /// Discards all text.
     pub fn reset(&mut self) {
         self.finish();
         self.matched = None;
     }
 
-    /// Advances every pattern by one byte; the index and length of the one that is complete now.
+    /// Advances every pattern by one byte. Returns the index and length of the pattern that is now complete.
     fn step(&mut self, byte: u8) -> Option<(usize, usize)> {
         let mut found: Option<(usize, usize)> = None;
         for pattern in &mut self.patterns {
@@ -87,15 +87,16 @@ impl StopMatcher {
     }
 }
 
-/// One stop string with its Knuth-Morris-Pratt table: constant amortised work per byte, however it overlaps
-/// itself.
+/// A stop string with its Knuth-Morris-Pratt table. Matching takes amortized constant work per byte, even for
+/// self-overlapping strings.
 #[derive(Debug, Clone)]
 struct Pattern {
     index: usize,
     bytes: Vec<u8>,
-    /// `fallback[n]`: the longest proper prefix that is also a suffix of the first `n + 1` bytes.
+    /// `fallback[n]` is the length of the longest proper prefix that is also a suffix of the first `n + 1`
+    /// bytes.
     fallback: Vec<usize>,
-    /// How many bytes of the pattern the text ends with.
+    /// The length of the longest prefix of the pattern that the text ends with.
     state: usize,
 }
 
@@ -114,8 +115,8 @@ impl Pattern {
         Self { index, bytes, fallback, state: 0 }
     }
 
-    /// Takes one byte; true when the pattern is complete. The caller stops there, so the state never moves
-    /// past it.
+    /// Adds a byte. Returns true if the pattern is complete. The caller then stops, so the state never
+    /// exceeds the pattern.
     fn step(&mut self, byte: u8) -> bool {
         while self.state > 0 && self.bytes[self.state] != byte {
             self.state = self.fallback[self.state - 1];
@@ -148,7 +149,7 @@ mod tests {
         (text, None)
     }
 
-    /// Looks at every prefix of the whole text, shortest first.
+    /// The reference: checks every prefix of the whole text, shortest first.
     fn naive(stops: &[String], text: &str) -> (String, Option<usize>) {
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
             let longest = stops

@@ -4,8 +4,8 @@ use tokenizers::DecoderWrapper;
 
 use super::bytes::{byte_token, spelled_bytes};
 
-/// The bytes of a token of the vocabulary. The `decoder` decides how they are spelled: every byte as a character
-/// (byte-level BPE), or as in sentencepiece, with `▁` for a space and `<0xNN>` for a byte.
+/// Returns the bytes of a token of the vocabulary. The `decoder` determines their spelling: each byte as a
+/// character (byte-level BPE), or as in sentencepiece, with `▁` for a space and `<0xNN>` for a byte.
 pub(super) fn token_bytes(decoder: Option<&DecoderWrapper>, token: &str) -> Vec<u8> {
     if decoder.is_some_and(is_byte_level) {
         return spelled_bytes(token);

@@ -1,8 +1,8 @@
-//! The tokens of a vocabulary by their bytes. A constraint looks up which tokens continue a text.
+//! Maps bytes to the tokens of a vocabulary, for constraints that need the tokens that can continue a text.
 
 use std::collections::HashMap;
 
-/// Token ids by the bytes that they stand for, without special tokens.
+/// Token ids by their bytes, without special tokens.
 #[derive(Debug)]
 pub(super) struct TokenIndex {
     ids: HashMap<Vec<u8>, Vec<u32>>,
@@ -10,7 +10,7 @@ pub(super) struct TokenIndex {
 }
 
 impl TokenIndex {
-    /// An index of these tokens, each with its bytes. Tokens without bytes are left out.
+    /// Builds an index from tokens with their bytes. Tokens without bytes are skipped.
     pub(super) fn new(tokens: impl Iterator<Item = (u32, Vec<u8>)>) -> Self {
         let mut ids: HashMap<Vec<u8>, Vec<u32>> = HashMap::new();
         for (id, bytes) in tokens.filter(|(_, bytes)| !bytes.is_empty()) {

@@ -1,4 +1,4 @@
-//! The tokenizer of a model folder: text to token ids and back.
+//! The tokenizer of a model folder: converts text to token ids and back.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -19,13 +19,13 @@ use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
 use crate::error::{Error, Result};
 
-/// Longer texts are refused where the tokenizer has a step that cannot be done piece by piece.
+/// The maximum size of a text in bytes if the tokenizer has a step that does not support chunks.
 const LONGEST_WHOLE: usize = 1 << 20;
 
 /// The special tokens before and after a text.
 type Frame = (Vec<u32>, Vec<u32>);
 
-/// A tokenizer, ready to share between threads; clones are cheap.
+/// A tokenizer that can be shared between threads. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     shared: Arc<Shared>,
@@ -37,20 +37,20 @@ struct Shared {
     chain: Chain,
     special_tokens: Map<String, Value>,
     warnings: Warnings,
-    /// How texts are encoded; without it the tokenizers crate does all of it at once.
+    /// The encoding steps. If it is `None`, the tokenizers crate encodes whole texts.
     pipeline: Option<Pipeline>,
-    /// The special tokens around every text; without them the tokenizers crate adds what tokenizer.json says.
+    /// The special tokens around every text. If it is `None`, the tokenizers crate adds them as tokenizer.json
+    /// specifies.
     frame: Option<Frame>,
     size: Option<SizeBound>,
-    /// Made when a constraint first needs it.
+    /// Created when a constraint first needs it.
     index: OnceLock<TokenIndex>,
-    /// Finds spelled-out control tokens. Made when a prompt first quotes a text.
+    /// Finds spelled-out control tokens. Created when a prompt first quotes a text.
     control: OnceLock<AhoCorasick>,
 }
 
 impl Tokenizer {
-    /// Loads tokenizer.json of a model folder, with `tokenizer_config.json` and `special_tokens_map.json` if
-    /// present.
+    /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if they exist.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let bytes = match std::fs::read(&path) {
@@ -60,7 +60,7 @@ impl Tokenizer {
         };
         let config = TokenizerConfig::load(folder)?;
         expect_utf8_json(&path, &bytes)?;
-        // tokenizers panics on some broken files, so check the syntax first and guard the rest.
+        // The library panics on some invalid files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
         guarded(|| Self::new(parse(&bytes)?, config))
@@ -69,7 +69,7 @@ impl Tokenizer {
     }
 
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
-        // Some files carry truncation and padding settings from training; a prompt is never cut or padded.
+        // Some files contain truncation and padding settings from training, but a prompt is never truncated or padded.
         inner.with_truncation(None)?.with_padding(None);
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
@@ -90,18 +90,18 @@ impl Tokenizer {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Faults of optional files.
+    /// Errors in optional files.
     pub fn warnings(&self) -> &Warnings {
         &self.shared.warnings
     }
 
-    /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
+    /// Encodes `text`. `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
     /// Special tokens spelled out in `text` are encoded as such.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
         self.encode_within(text, add_special_tokens, &EncodeLimit::NONE)?.whole()
     }
 
-    /// The same within a limit.
+    /// Like [`Self::encode`], with limits.
     pub fn encode_within(
         &self,
         text: &str,
@@ -123,7 +123,7 @@ impl Tokenizer {
         }
         let Shared { inner, pipeline, frame, .. } = self.shared.as_ref();
         let frame = frame.as_ref().filter(|_| framed);
-        // Without a known frame only the tokenizers crate can make it.
+        // If the frame is unknown, only the tokenizers crate can add it.
         let frame_is_left = framed && frame.is_none();
         let ids = match pipeline.as_ref().filter(|_| !frame_is_left) {
             Some(pipeline) => pipeline.encode(inner.get_model(), text, limit)?,
@@ -135,18 +135,18 @@ impl Tokenizer {
         })
     }
 
-    /// A lower bound of the number of tokens of `text`, computed without tokenizing it. 0 if unknown.
+    /// Returns a lower bound of the number of tokens of `text` without tokenizing it. 0 if unknown.
     pub fn fewest_tokens(&self, text: &str) -> usize {
         self.shared.size.map_or(0, |size| size.fewest(text))
     }
 
-    /// Encodes a rendered chat. The template writes the special tokens itself; only a missing BOS token is added, as
-    /// llama.cpp does.
+    /// Encodes a rendered chat. The template writes the special tokens itself. As in llama.cpp, only a missing BOS
+    /// token is added.
     pub fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_chat_within(text, &EncodeLimit::NONE)?.whole()
     }
 
-    /// The same within a limit.
+    /// Like [`Self::encode_chat`], with limits.
     pub fn encode_chat_within(&self, text: &str, limit: &EncodeLimit) -> Result<Encoded> {
         let mut ids = match self.encode_within(text, false, limit)? {
             Encoded::Whole(ids) => ids,
@@ -161,28 +161,28 @@ impl Tokenizer {
         Ok(if ids.len() > limit.tokens { Encoded::AtLeast(ids.len()) } else { Encoded::Whole(ids) })
     }
 
-    /// The number of tokens, including added ones. A model may have more logits.
+    /// Returns the number of tokens, including added ones. A model may have more logits.
     pub fn vocab_size(&self) -> usize {
         self.shared.inner.get_vocab_size(true)
     }
 
-    /// The id of a token as the vocabulary spells it.
+    /// Returns the id of a token, given in the spelling of the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.shared.inner.token_to_id(token)
     }
 
-    /// A token as the vocabulary spells it.
+    /// Returns a token in the spelling of the vocabulary.
     pub fn token(&self, id: u32) -> Option<String> {
         self.shared.inner.id_to_token(id)
     }
 
-    /// A token as the decoder takes it: an added token may have another spelling there.
+    /// Returns a token in the spelling that the decoder expects, which may differ for added tokens.
     pub(super) fn spelling(&self, id: u32) -> Option<String> {
         let Shared { inner, .. } = self.shared.as_ref();
         inner.get_added_vocabulary().simple_id_to_token(id).or_else(|| inner.id_to_token(id))
     }
 
-    /// The ordinary tokens that `text` may begin with, and the number of its bytes that each stands for; shorter ones first.
+    /// Returns the ordinary tokens that `text` may begin with, and the length of each in bytes, shorter ones first.
     pub fn beginnings<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
         self.index().beginnings(text)
     }
@@ -192,19 +192,19 @@ impl Tokenizer {
         self.shared.index.get_or_init(|| TokenIndex::new(ids().map(|id| (id, self.token_bytes(id)))))
     }
 
-    /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.
+    /// Returns the bytes of a token, independent of its neighbors. Empty if it is not in the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         let decoder = self.shared.inner.get_decoder();
         self.spelling(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
     }
 
-    /// Whether `id` is a special token.
+    /// Returns true if `id` is a special token.
     pub fn is_special(&self, id: u32) -> bool {
         let added = self.shared.inner.get_added_vocabulary();
         self.token(id).is_some_and(|token| added.is_special_token(&token))
     }
 
-    /// The tokens that were added to the vocabulary, special or not.
+    /// Returns the matcher of control tokens, created with `make` on the first call.
     pub(super) fn control_tokens(&self, make: impl FnOnce() -> AhoCorasick) -> &AhoCorasick {
         self.shared.control.get_or_init(make)
     }
@@ -213,22 +213,22 @@ impl Tokenizer {
         self.shared.inner.get_added_tokens_decoder().into_values().collect()
     }
 
-    /// The BOS token, as `tokenizer_config.json` names it.
+    /// Returns the BOS token of `tokenizer_config.json`.
     pub fn bos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("bos_token").and_then(Value::as_str)
     }
 
-    /// The EOS token, as `tokenizer_config.json` names it.
+    /// Returns the EOS token of `tokenizer_config.json`.
     pub fn eos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("eos_token").and_then(Value::as_str)
     }
 
-    /// The id of [`bos_token`](Self::bos_token).
+    /// Returns the id of [`bos_token`](Self::bos_token).
     pub fn bos_id(&self) -> Option<u32> {
         self.id(self.bos_token()?)
     }
 
-    /// The id of [`eos_token`](Self::eos_token).
+    /// Returns the id of [`eos_token`](Self::eos_token).
     pub fn eos_id(&self) -> Option<u32> {
         self.id(self.eos_token()?)
     }
@@ -238,7 +238,7 @@ impl Tokenizer {
     }
 }
 
-/// Encodes a text at once.
+/// Encodes a text with the tokenizers crate.
 fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
     if text.len() > LONGEST_WHOLE {
         let message = format!(
@@ -251,8 +251,9 @@ fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
     Ok(encoding.get_ids().to_vec())
 }
 
-/// The special tokens to put around a text: for BOS and EOS, whether `tokenizer_config.json` adds them, with their ids; a side that it
-/// does not set follows tokenizer.json. `None` if it sets neither, and tokenizer.json does more than to add tokens on both sides.
+/// Returns the special tokens to add around a text. BOS and EOS are given as the setting of `tokenizer_config.json` and
+/// the id. A side without a setting follows tokenizer.json. Returns `None` if neither has a setting and tokenizer.json
+/// does more than add tokens on both sides.
 fn frame(inner: &Inner, [bos, eos]: [(Option<bool>, Option<u32>); 2]) -> tokenizers::Result<Option<Frame>> {
     let own = match (frame_of(inner, "a")?, frame_of(inner, "b a")?) {
         (one, other) if one == other => one,
@@ -270,7 +271,7 @@ fn frame(inner: &Inner, [bos, eos]: [(Option<bool>, Option<u32>); 2]) -> tokeniz
     Ok(Some((side(bos, before), side(eos, after))))
 }
 
-/// The special tokens that tokenizer.json puts around this text.
+/// Returns the special tokens that tokenizer.json adds around this text.
 fn frame_of(inner: &Inner, text: &str) -> tokenizers::Result<Option<Frame>> {
     let (plain, framed) = (inner.encode_fast(text, false)?, inner.encode_fast(text, true)?);
     let (plain, framed) = (plain.get_ids(), framed.get_ids());
@@ -278,7 +279,7 @@ fn frame_of(inner: &Inner, text: &str) -> tokenizers::Result<Option<Frame>> {
     Ok(start.map(|start| (framed[..start].to_vec(), framed[start + plain.len()..].to_vec())))
 }
 
-/// The error for a folder without tokenizer.json.
+/// Returns the error for a folder without tokenizer.json.
 fn missing(folder: &Path) -> Error {
     let others = ["tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"];
     match others.iter().find(|name| folder.join(name).exists()) {
@@ -296,7 +297,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A tokenizer whose ids are the positions in `tokens`; tokens in `<|...|>` are special.
+    /// Returns a tokenizer whose ids are the indices in `tokens`. Tokens in `<|...|>` are special.
     pub(crate) fn tiny(decoder: &Value, tokens: &[&str], config: TokenizerConfig) -> Tokenizer {
         let vocabulary: Map<_, _> =
             tokens.iter().enumerate().map(|(id, token)| ((*token).to_string(), id.into())).collect();

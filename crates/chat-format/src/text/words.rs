@@ -1,6 +1,8 @@
-//! The pre-tokenizer of tokenizer.json without copies of the text: words come one by one, so that a long text can be left at any of them.
+//! The pre-tokenizer of tokenizer.json, without copying the text. Words are produced one by one, so that tokenization
+//! can stop after any of them.
 //!
-//! Invariant: the words are those of the tokenizers crate. Its patterns are searched in the same text, from the same places.
+//! Invariant: the words are those of the tokenizers crate. Its patterns are matched in the same text, from the same
+//! positions.
 
 use std::ops::Range;
 
@@ -14,68 +16,69 @@ use super::bytes::spelled_byte;
 use super::encoded::Stop;
 use crate::error::Error;
 
-/// The split that byte-level tokenizers make unless they bring one of their own (GPT-2's).
+/// GPT-2's pattern, which byte-level tokenizers use unless they define their own.
 const BYTE_LEVEL: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// Places that a search may go back to. Each takes 40 bytes or so; a word of as many letters is longer than any that is encoded.
+/// The maximum number of positions to which a search can backtrack. Each takes about 40 bytes. A word with as many
+/// letters is longer than any that is encoded.
 const PLACES: u32 = 4 << 20;
 
-/// Bytes of ordinary work that a try of a slow pattern may take as long as.
+/// The cost of trying a slow pattern at a position, as bytes of ordinary work.
 const SLOW_PLACE: usize = 256;
 
-/// Takes words.
+/// A consumer of words.
 pub(super) trait Sink {
-    /// Takes the next word; never an empty one.
+    /// Receives the next word, which is never empty.
     fn word(&mut self, word: &str) -> Result<(), Stop>;
 
-    /// Called during work that gives no word, with the bytes that it took.
+    /// Called during work that produces no word, with its cost in bytes.
     fn pause(&mut self, bytes: usize) -> Result<(), Stop>;
 }
 
-/// How text becomes words.
+/// Splits text into words.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     marks: Option<Metaspace>,
     stages: Vec<Stage>,
-    /// The letter of each byte, if words are spelled in bytes.
+    /// The letter for each byte, if words are spelled in bytes.
     letters: Option<Vec<char>>,
 }
 
-/// Splits each part of the stage before.
+/// A step that splits each part of the previous step.
 #[derive(Debug)]
 struct Stage {
     finder: Finder,
     rule: Rule,
 }
 
-/// What is searched for in a text.
+/// The target of a search.
 #[derive(Debug)]
 enum Finder {
     Pattern(Regex),
-    /// A pattern that can take long to fail at a place, so each place is tried by itself.
+    /// A pattern that can take long to fail at a position, so each position is tried separately.
     SlowPattern(Regex),
     Letter(char),
     Number,
     Numbers,
 }
 
-/// What a match and the text between two matches become.
+/// The handling of matches and of the texts between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// A part of its own, each.
+    /// Each match and each text between matches is a separate part.
     Isolated,
-    /// Only matches stay.
+    /// Only matches are kept.
     KeepMatches,
-    /// Only the text between them stays.
+    /// Only the texts between matches are kept.
     KeepOthers,
-    /// A match joins the text before it.
+    /// A match is appended to the text before it.
     WithPrevious,
-    /// A match joins the text after it.
+    /// A match is prepended to the text after it.
     WithNext,
 }
 
 impl Words {
-    /// `None` if the pre-tokenizer has a part that is not known here.
+    /// Returns `None` if the pre-tokenizer has an unsupported step.
     pub(super) fn new(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Option<Self> {
         let mut words = Self::default();
         match pre_tokenizer {
@@ -92,13 +95,13 @@ impl Words {
         Some(words)
     }
 
-    /// Whether a word may depend on its place in the text.
+    /// Returns true if a word may depend on its position in the text.
     pub(super) fn looks_at_places(&self) -> bool {
         self.marks.is_some()
     }
 
     fn add(&mut self, pre_tokenizer: &PreTokenizerWrapper) -> Option<()> {
-        // Nothing here splits text that is spelled in bytes.
+        // No supported step can follow the conversion to bytes.
         if self.letters.is_some() {
             return None;
         }
@@ -133,7 +136,7 @@ impl Words {
         Some(())
     }
 
-    /// Gives the words of a text in their order. `is_start`: nothing stands before the text.
+    /// Passes the words of a text to `sink` in order. `is_start` is true if the text is the beginning of the input.
     pub(super) fn each(&self, text: &str, is_start: bool, sink: &mut impl Sink) -> Result<(), Stop> {
         match &self.marks {
             Some(marks) => self.split(&self.stages, &marked(marks, text, is_start), sink),
@@ -180,7 +183,7 @@ impl Words {
     }
 }
 
-/// The alphabet of byte-level words.
+/// Returns the alphabet of byte-level words.
 pub(super) fn letters() -> Vec<char> {
     let mut letters = vec!['\0'; 256];
     for letter in '\u{21}'..='\u{143}' {
@@ -191,7 +194,7 @@ pub(super) fn letters() -> Vec<char> {
     letters
 }
 
-/// The text with marks in place of spaces.
+/// Replaces spaces by marks.
 fn marked(marks: &Metaspace, text: &str, is_start: bool) -> String {
     let mark = marks.get_replacement();
     let marked = text.replace(' ', mark.encode_utf8(&mut [0; 4]));
@@ -219,7 +222,7 @@ impl Finder {
     }
 }
 
-/// The matches in a text, one after the other.
+/// An iterator over the matches in a text.
 struct Matches<'a> {
     finder: &'a Finder,
     text: &'a str,
@@ -259,7 +262,7 @@ impl<'a> Matches<'a> {
         Ok(found)
     }
 
-    /// The next match that `search` finds; an empty match right after another one is none.
+    /// Returns the next match of `search`. An empty match directly after another match is skipped.
     fn next_match(
         &mut self,
         mut search: impl FnMut(usize, &str, &mut Region) -> Result<bool, Stop>,
@@ -279,14 +282,14 @@ impl<'a> Matches<'a> {
     }
 }
 
-/// Searches for the next match at `from` or after it.
+/// Searches for the next match at or after `from`.
 fn search(regex: &Regex, text: &str, from: usize, region: &mut Region) -> Result<bool, Stop> {
     let options = SearchOptions::SEARCH_OPTION_NONE;
     let found = regex.search_with_param(text, from, text.len(), options, Some(region), limits());
     found.map(|start| start.is_some()).map_err(|error| gives_up(&error))
 }
 
-/// The same, place by place, with pauses.
+/// Like [`search`], but tries one position at a time, with pauses.
 fn search_slowly(
     regex: &Regex,
     text: &str,

@@ -1,4 +1,4 @@
-//! Templates in the style of several families, and those of models that cannot call tools.
+//! Templates in the style of several families, and templates of models that cannot call tools.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::*;
 const TOOLS: &str = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}";
 const CALLS: &str = "{% for c in m.tool_calls or [] %}{% set f = c.function %}";
 
-/// A template that writes calls so.
+/// Returns a template that writes calls in this form.
 fn template(call: &str) -> ChatTemplate {
     let source = format!(
         "{TOOLS}{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}{call}<|end_of_turn|>{{% endfor %}}\
@@ -85,7 +85,7 @@ fn a_model_that_cannot_call_tools_says_why() {
     }
 }
 
-/// Each message has a recipient, as in Muse Glimmer's template.
+/// A template in which each message has a recipient, as in Muse Glimmer's.
 const RECIPIENTS: &str = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}\
     {% if m.reasoning_content %}<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>{% endif %}\
     {% for c in m.tool_calls or [] %}{% set f = c.function %}<|start|>assistant to={{ f.name }}<|message|><atem:function_calls>\n\

@@ -1,4 +1,4 @@
-//! Families whose arguments are an object, in JSON or in another notation.
+//! Families whose arguments are one object, in JSON or another notation.
 
 use super::super::family::{Args, Envelope, Family, Ids, Part};
 use super::rows::{NAMED, OBJECT, each, on_lines, row, shared};
@@ -180,7 +180,7 @@ pub(super) const OBJECTS: [Family; 27] = [
             ],
         )
     },
-    // GigaChat 3, as its template writes it and as its documentation says
+    // GigaChat 3: one format from its template, and one from its documentation
     Family {
         section: Some(each("function call<|role_sep|>\n", "")),
         silent: &["<|message_sep|>"],
@@ -210,7 +210,7 @@ pub(super) const OBJECTS: [Family; 27] = [
             Text("<|call|>"),
         ],
     ),
-    // LongCat Flash, as its first template writes it
+    // LongCat Flash, with the format of its first template
     Family {
         thoughts: "<longcat_think>",
         ..on_lines("longcat-flash", ("<longcat_tool_call>\n", "\n</longcat_tool_call>"), OBJECT)

@@ -1,4 +1,4 @@
-//! The shared parts of families' rows: sections, plain calls, objects and tags.
+//! Helpers for the rows of families: sections, plain calls, objects and tags.
 
 use super::super::family::{Args, Envelope, Family, Ids, Part, Section, Tagged};
 
@@ -10,7 +10,7 @@ pub(super) const fn shared(open: &'static str, close: &'static str) -> Section {
     Section { open, close, is_shared: true }
 }
 
-/// A row whose calls have no section.
+/// Returns a row whose calls have no section.
 pub(super) const fn row(name: &'static str, call: &'static [Part]) -> Family {
     Family {
         name,
@@ -25,7 +25,7 @@ pub(super) const fn row(name: &'static str, call: &'static [Part]) -> Family {
     }
 }
 
-/// A row whose calls each have a section, with tags on separate lines.
+/// Returns a row with a section per call, and with tags on separate lines.
 pub(super) const fn on_lines(
     name: &'static str,
     (open, close): (&'static str, &'static str),

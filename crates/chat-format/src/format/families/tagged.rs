@@ -127,7 +127,7 @@ pub(super) const TAGGED: [Family; 14] = [
             ],
         )
     },
-    // Muse Glimmer: each call is a message to its tool, with a call in the format "atem" inside
+    // Muse Glimmer: each call is a message to its tool that contains a call in the format "atem"
     Family {
         between: "<|eom|><|start|>assistant",
         ..row(
