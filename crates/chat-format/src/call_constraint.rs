@@ -56,7 +56,8 @@ fn must_call(
     Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts })
 }
 
-/// Allows free text with calls, or either this answer or calls.
+/// Returns the constraint for optional calls. With a schema of the answer, the text is either such an answer or calls.
+/// Otherwise it is free text with calls.
 fn may_call(
     format: &CallFormat,
     tools: &[&Tool],

@@ -71,8 +71,8 @@ fn no_head(messages: &[Message]) -> Option<Vec<Message>> {
     if head.is_empty() {
         return None;
     }
-    // A greeting of the assistant may precede the first user message. Templates of this kind expect a user message
-    // first then, too.
+    // If a greeting of the assistant comes first, the instructions become a user message before it, since these
+    // templates require that a user message comes first.
     let with_user = usize::from(rest.first().is_some_and(|first| first.role == Role::User));
     let first = Message::user(paragraphs(&messages[..head.len() + with_user]));
     Some([&[first], &rest[with_user..]].concat())

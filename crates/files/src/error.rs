@@ -21,7 +21,7 @@ pub enum Error {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// The key in it and what is wrong with it.
+        /// The key and the problem with its value.
         message: String,
     },
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// The largest dimension, count or length in a config; shapes are `i32` on the device.
 const MAX_SIZE: u64 = 1 << 30;
-/// The maximum size of a JSON file of a model folder. tokenizer.json has a reader of its own.
+/// The maximum size of a JSON file of a model folder. tokenizer.json has a separate reader.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads a config file. Fails if it is larger than the limit.

@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 use super::backoff::{Backoff, FetchError};
 use super::{address, token};
 
-/// The maximum size of a file list or an index. Those of large models have a few megabytes.
+/// The maximum size of a file list or an index. For large models they have a few megabytes.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// Maximum redirects per request.
 const MAX_REDIRECTS: u32 = 10;

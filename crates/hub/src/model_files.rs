@@ -1,4 +1,4 @@
-//! The files of a model: those that a download fetches or a conversion copies, and those that the model requires.
+//! The files of a model that affect answers, which downloads and conversions copy, and the files that are required.
 
 use std::path::Path;
 

@@ -78,7 +78,7 @@ impl CacheArgs {
         options.share_prefixes = share_prefixes.unwrap_or(options.share_prefixes);
     }
 
-    /// Checks the values. An error holds the flag and what is wrong with its value.
+    /// Checks the values. An error contains the flag and the problem with its value.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let Self { prefix, kv, .. } = self;
         if !matches!(kv.kv_bits, None | Some(4 | 8)) {

@@ -172,7 +172,7 @@ impl QueueArgs {
         options.max_waiting = self.max_waiting.unwrap_or(options.max_waiting);
     }
 
-    /// Checks the values. An error holds the flag and what is wrong with its value.
+    /// Checks the values. An error contains the flag and the problem with its value.
     pub fn check(self) -> Result<(), (&'static str, &'static str)> {
         if self.max_running == Some(0) {
             return Err(("--max-running", "is 0; at least one request must run"));
