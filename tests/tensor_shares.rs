@@ -74,8 +74,8 @@ fn what_cannot_be_shared_out_is_refused_with_a_reason() {
         ("gemma-f32", 3, "num_attention_heads is 4"),
         ("qwen3_5-f32", 3, "num_key_value_heads is 2"),
         ("llama-q4-f16", 2, "o_proj.scales has 1 groups of packed numbers"),
-        ("deepseek_v3-f32", 2, "only layers of plain attention and of the gated delta rule are shared out"),
-        ("mamba2-f32", 2, "only layers of plain attention and of the gated delta rule are shared out"),
+        ("deepseek_v3-f32", 2, "only plain attention and gated delta layers can be sharded"),
+        ("mamba2-f32", 2, "only plain attention and gated delta layers can be sharded"),
     ] {
         let found = refusal(name, ranks);
         assert!(found.starts_with("parallel: cannot be tensor") && found.contains(why), "{name}: {found}");

@@ -1,4 +1,4 @@
-//! The functions between the projections of a feed-forward block.
+//! The activation functions of feed-forward blocks.
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -12,14 +12,14 @@ use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Which function.
+/// An activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
     Silu,
     /// `x * Phi(x)` with the normal distribution function (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
     Gelu,
-    /// The same approximated with a hyperbolic tangent.
+    /// GELU with a hyperbolic tangent as its approximation.
     GeluTanh,
     /// `x * sigmoid(1.702 x)`, a coarser approximation (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
     QuickGelu,
@@ -30,7 +30,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The function that config.json calls `name`, as transformers' `ACT2FN` does.
+    /// Returns the function that config.json calls `name`, by the names of transformers' `ACT2FN`.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "silu" | "swish" => Self::Silu,
@@ -46,14 +46,14 @@ impl Activation {
     }
 }
 
-/// A function with what it has learned.
+/// An activation function with its learned parameters.
 pub(super) enum Activated {
     Silu,
     Gelu,
     GeluTanh,
     QuickGelu,
     Relu2,
-    /// All of shape `[1]`.
+    /// All parameters have shape `[1]`.
     Xielu {
         above: Array,
         below: Array,
@@ -63,7 +63,7 @@ pub(super) enum Activated {
 }
 
 impl Activated {
-    /// Takes the factors of xielu from `{name}.act_fn`; the others have none.
+    /// Loads the parameters of xielu from `{name}.act_fn`. The other functions have none.
     pub(super) fn load(weights: &mut Weights, name: &str, activation: Activation) -> Result<Self> {
         Ok(match activation {
             Activation::Silu => Self::Silu,
@@ -75,7 +75,7 @@ impl Activated {
         })
     }
 
-    /// Any shape to the same shape.
+    /// Maps any shape to the same shape.
     pub(super) fn forward(&self, input: &Array) -> Result<Array> {
         let number = |value: f32| scalar_like(value, input);
         match self {
@@ -87,12 +87,12 @@ impl Activated {
             Self::GeluTanh => {
                 let slope = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
                 let inner = if input.dtype() == Dtype::Float32 {
-                    // sqrt(2 / pi) (x + 0.044715 x^3) = x (a + b x^2), which does without a power.
+                    // sqrt(2 / pi) (x + 0.044715 x^3) = x (a + b x^2), which avoids a power.
                     let square = multiply(input, input)?;
                     let factor = add(multiply(square, number(0.044_715 * slope)?)?, number(slope)?)?;
                     multiply(input, factor)?
                 } else {
-                    // A half is rounded by every operation, so these are mlx-lm's: any others give other tokens.
+                    // Every operation on halves rounds, so these are the operations of mlx-lm. Others would lead to different tokens.
                     let cube = power(input, number(3.0)?)?;
                     multiply(add(input, multiply(cube, number(0.044_715)?)?)?, number(slope)?)?
                 };
@@ -132,7 +132,7 @@ fn xielu(weights: &mut Weights, name: &str) -> Result<Activated> {
     Ok(Activated::Xielu { above, below, beta, epsilon })
 }
 
-/// Takes a tensor of one element, which some exports write with a shape of `[1]` and some with `[]`.
+/// Loads a tensor of one element. Some exports write it with shape `[1]`, others with `[]`.
 fn one_number(weights: &mut Weights, name: &str) -> Result<Array> {
     let shape: &[usize] = if weights.shape(name) == Some(&[]) { &[] } else { &[1] };
     Ok(weights.take(name, shape)?.reshape(&[1])?)
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::model::halves::{differing, round};
 
-    /// `mlx.nn.gelu_approx` of a bf16, which rounds after every operation.
+    /// Returns `mlx.nn.gelu_approx` of a bf16, which rounds after every operation.
     fn reference(x: f64) -> f64 {
         let number = |value: f32| f64::from(bf16::from_f32(value));
         let bent = round(x + round(number(0.044_715) * round(x.powi(3))));

@@ -1,4 +1,4 @@
-//! Attention and Mamba-2 side by side (Falcon-H1): both read the same rows, and what they give is added.
+//! Attention and Mamba-2 in parallel (Falcon-H1): both read the same rows, and their outputs are added.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
@@ -12,22 +12,22 @@ use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// The shape of the Mamba-2 half, and factors of what goes into both and comes out of them.
+/// The config of the Mamba-2 part, and factors of the inputs and outputs of both parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BesideMamba2Config {
-    /// The Mamba-2 half.
+    /// The Mamba-2 part.
     pub mamba: Mamba2Config,
-    /// A factor of what attention reads.
+    /// The factor of attention's input.
     pub attention_in_multiplier: f32,
-    /// A factor of what attention gives.
+    /// The factor of attention's output.
     pub attention_out_multiplier: f32,
-    /// A factor of what Mamba-2 reads.
+    /// The factor of Mamba-2's input.
     pub ssm_in_multiplier: f32,
-    /// A factor of what Mamba-2 gives.
+    /// The factor of Mamba-2's output.
     pub ssm_out_multiplier: f32,
 }
 
-/// Both with their weights. The state of attention is the first one of the layer.
+/// Attention and Mamba-2 with their weights. The state of attention is the first one of the layer.
 pub(super) struct AttentionBesideMamba2 {
     config: BesideMamba2Config,
     attention: Attention,
@@ -35,7 +35,7 @@ pub(super) struct AttentionBesideMamba2 {
 }
 
 impl AttentionBesideMamba2 {
-    /// Takes `{name}.self_attn` and `{name}.mamba`, for a residual stream of width `hidden`.
+    /// Loads `{name}.self_attn` and `{name}.mamba`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -51,7 +51,7 @@ impl AttentionBesideMamba2 {
         })
     }
 
-    /// `[T, hidden]` to the same shape.
+    /// Maps `[T, hidden]` to the same shape.
     pub(super) fn forward(
         &self,
         input: &Array,

@@ -17,9 +17,9 @@ use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// The part of a layer that computes each row alone.
+/// The feed-forward block of a layer, which computes each row independently.
 enum Inner {
-    /// None: a layer of a mixer alone.
+    /// A layer that has only a mixer.
     None,
     Dense(FeedForward),
     Sparse(Box<Experts>),
@@ -42,7 +42,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Takes the tensors under `{name}.`.
+    /// Loads the tensors under `{name}.`.
     pub(crate) fn load(
         weights: &mut Weights,
         name: &str,
@@ -81,8 +81,8 @@ impl Block {
         })
     }
 
-    /// `[T, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `tokens` what the layer gets from the tokens
-    /// themselves, `states` holds the states of each sequence that this layer extends or borrows.
+    /// Maps `[T, hidden]` to the same shape. Queries and keys rotate by `rotary`. `tokens` has the per-layer inputs of the tokens. `states`
+    /// has the states of each sequence that this layer extends or borrows.
     pub(crate) fn forward(
         &self,
         input: &Array,
@@ -106,7 +106,7 @@ impl Block {
         self.layer_scalar.as_ref().map_or(Ok(output.clone()), |scalar| Ok(multiply(&output, scalar)?))
     }
 
-    /// `middle` with what the feed-forward block makes of it, or of `normed`, which the mixer read.
+    /// Adds the output of the feed-forward block to `middle`. The block reads `middle`, or `normed`, the input of the mixer.
     fn fed(&self, normed: &Array, middle: &Array, batch: &Batch) -> Result<Array> {
         if matches!(self.feed_forward, Inner::None) {
             return Ok(middle.clone());
@@ -120,7 +120,7 @@ impl Block {
         self.added(middle, &fed, self.post_feedforward_norm.as_ref())
     }
 
-    /// `stream` with `part` added, after its norm and times `residual_multiplier`.
+    /// Adds `part` to `stream`, after its norm and times `residual_multiplier`.
     fn added(&self, stream: &Array, part: &Array, norm: Option<&Norm>) -> Result<Array> {
         let part = normalized(norm, part)?;
         Ok(match self.residual_multiplier {
@@ -133,7 +133,7 @@ impl Block {
 }
 
 impl Inner {
-    /// Takes the tensors of the layer `name` that such a block needs.
+    /// Loads the tensors of the feed-forward block of layer `name`.
     fn load(weights: &mut Weights, name: &str, config: &DecoderConfig, layer: &LayerConfig) -> Result<Self> {
         if !layer.feeds_forward {
             return Ok(Self::None);
@@ -151,7 +151,7 @@ impl Inner {
         })
     }
 
-    /// `[T, hidden]` to the same shape; `stream` is what `normed` is the norm of.
+    /// Maps `[T, hidden]` to the same shape. `normed` is the norm of `stream`.
     fn forward(&self, normed: &Array, stream: &Array, batch: &Batch) -> Result<Array> {
         match self {
             Self::None => Ok(stream.clone()),

@@ -1,5 +1,5 @@
-//! A depthwise convolution over a row and the few before it. Invariant: a row is the same products added in the same order, whatever
-//! rows are computed with it.
+//! A depthwise convolution over a row and the few rows before it. Invariant: a row is the sum of the same products in the same order,
+//! regardless of the rows that are computed with it.
 
 use mlx_rs::ops::{add, concatenate, multiply, zeros_dtype};
 use mlx_rs::{Array, Dtype};
@@ -8,18 +8,18 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// The taps of every channel.
+/// The taps of every channel, and a bias.
 pub(super) struct CausalConv {
-    /// `[taps, channels]` of f32: one for each row that is seen, the oldest first.
+    /// `[taps, channels]` of f32, for the oldest visible row first.
     all: Array,
-    /// One array per tap, `[1, channels]` each.
+    /// The taps as separate arrays, `[1, channels]` each.
     taps: Vec<Array>,
     /// `[channels]`
     bias: Option<Array>,
 }
 
 impl CausalConv {
-    /// Takes `{name}.weight`, which has `[channels, 1, taps]` or, as mlx-lm writes it, `[channels, taps, 1]`.
+    /// Loads `{name}.weight`, which has shape `[channels, 1, taps]`, or `[channels, taps, 1]` if mlx-lm wrote it.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -32,7 +32,7 @@ impl CausalConv {
         Ok(Self { bias, ..conv })
     }
 
-    /// Convolutions without biases, each of so many channels, side by side.
+    /// Loads convolutions without biases, each with `channels` channels, as one.
     pub(super) fn load_parts(
         weights: &mut Weights,
         names: &[&str],
@@ -52,13 +52,13 @@ impl CausalConv {
         Ok(Self { taps: taps.collect::<Result<_>>()?, all: by_tap, bias: None })
     }
 
-    /// Returns the inputs before the first row of a sequence, `[1, taps - 1, channels]` of 0, for rows like these.
+    /// Returns the inputs before the first row of a sequence, `[1, taps - 1, channels]` of 0, in the type of `rows`.
     pub(super) fn nothing(&self, rows: &Array) -> Result<Array> {
         Ok(zeros_dtype(&[1, self.taps.len() as i32 - 1, rows.dim(1)], rows.dtype())?)
     }
 
     /// Returns the output, `[n, channels]` of f32, and the last inputs of each sequence. `before`, `[S, taps - 1, channels]`, has the inputs
-    /// before the rows: of one sequence with all rows, or of `n` sequences with one row each.
+    /// before the rows. It is for one sequence with all rows, or for `n` sequences with one row each.
     pub(super) fn forward(&self, rows: &Array, before: &Array) -> Result<(Array, Array)> {
         let (sum, after) =
             if before.dim(0) == rows.dim(0) { self.step(rows, before)? } else { self.run(rows, before)? };
@@ -76,7 +76,7 @@ impl CausalConv {
     fn run(&self, rows: &Array, before: &Array) -> Result<(Array, Array)> {
         let (count, seen) = (rows.dim(0), self.taps.len() as i32 - 1);
         let all = concatenate(&[&before.squeeze_axes(&[0])?, rows], 0)?;
-        // Not a view, which would keep all rows in memory.
+        // A view would keep all rows in memory.
         let after = slice_axis(&all, 0, count, count + seen)?.contiguous()?.expand_dims(0)?;
         let all = all.as_dtype(Dtype::Float32)?;
         let mut sum: Option<Array> = None;

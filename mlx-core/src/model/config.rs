@@ -1,4 +1,4 @@
-//! What config.json says about a decoder: everything that differs between the checkpoints of all families.
+//! The config of a decoder: everything that differs between the checkpoints of all families.
 
 use super::attention::AttentionConfig;
 use super::feed_forward::{FeedForwardConfig, FeedForwardInput};
@@ -13,7 +13,7 @@ use super::tensors::TensorNames;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Everything that differs between checkpoints of the families that this decoder covers.
+/// Everything that differs between checkpoints of the families that this decoder supports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
     /// The number of token ids.
@@ -22,38 +22,38 @@ pub struct DecoderConfig {
     pub max_position_embeddings: usize,
     /// The width of the residual stream.
     pub hidden_size: usize,
-    /// What differs between layers.
+    /// The config of each layer.
     pub layers: Vec<LayerConfig>,
     /// Norms and residual connections of every layer.
     pub block: BlockConfig,
-    /// All norms but those of queries and keys.
+    /// All norms except those of queries and keys.
     pub norm: NormConfig,
     /// The attention of every layer.
     pub attention: AttentionConfig,
-    /// The feed-forward block of every layer that has no experts.
+    /// The feed-forward block of every layer without experts.
     pub feed_forward: FeedForwardConfig,
-    /// The experts of every layer that has some.
+    /// The experts of every layer that has them.
     pub experts: Option<MoeConfig>,
-    /// What each layer gets from the token itself, beside the residual stream.
+    /// The per-layer inputs, which each layer gets from the token itself in addition to the residual stream.
     pub per_layer_input: Option<PerLayerInputConfig>,
-    /// A factor of embeddings.
+    /// The factor of embeddings.
     pub embedding_scale: Option<f32>,
-    /// Layers of the checkpoint behind the last one, which only draft tokens and are not loaded.
+    /// The number of draft layers that follow the last one in the checkpoint. They are not loaded with the model.
     pub draft_layers: usize,
-    /// From the last norm to logits.
+    /// The head, which maps the output of the last norm to logits.
     pub head: HeadConfig,
     /// The names of the checkpoint's tensors.
     pub tensors: TensorNames,
 }
 
 impl DecoderConfig {
-    /// The attention of a layer, if that is its mixer.
+    /// Returns the attention of a layer; `None` if its mixer does not attend.
     pub fn attention_of<'a>(&'a self, layer: &'a LayerConfig) -> Option<&'a AttentionConfig> {
         layer.mixer.attends().then(|| layer.attention.as_deref().unwrap_or(&self.attention))
     }
 
-    /// Renames and drops tensors, so that `weights` has the decoder's names, and corrects what the tensors show to be wrong in
-    /// config.json: biases, and whether the head is tied.
+    /// Renames and skips tensors, so that `weights` has the decoder's names. Corrects fields of config.json that contradict the tensors, such
+    /// as biases and the tied head.
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.prepare_with_heads(weights)?;
         let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
@@ -65,13 +65,13 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// The same, but heads that draft tokens are left.
+    /// Like [`prepare`](Self::prepare), but keeps the tensors of draft heads.
     pub(super) fn prepare_with_heads(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         self.prepare_gated_delta(weights);
         self.prepare_mamba2(weights);
         self.skip_borrowed(weights);
-        // Old exports carry the rope table, which is computed here.
+        // Old exports include the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {
             let first = self.layers.iter().position(|layer| layer.mixer.attends()).unwrap_or(0);
@@ -79,10 +79,10 @@ impl DecoderConfig {
             self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
             self.attention.biases.output = has("o_proj");
         }
-        // ERNIE has one that config.json does not mention.
+        // ERNIE has a bias that config.json does not mention.
         self.head.bias |= weights.has("lm_head.bias");
         if self.head.tie_word_embeddings && weights.has("lm_head.weight") {
-            // Some exports write the shared matrix twice; in some, config.json is wrong about it.
+            // Some exports write the shared matrix twice. In others, config.json is wrong about it.
             self.head.tie_word_embeddings =
                 weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
         }
@@ -101,7 +101,7 @@ impl DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// Layers that borrow keys and values have projections for them in published files, which nothing reads.
+    /// Skips the key and value projections of layers that borrow keys and values. Published files have them, but nothing reads them.
     fn skip_borrowed(&self, weights: &mut Weights) {
         let borrowing = self.layers.iter().enumerate().filter(|(_, layer)| layer.kv_source.is_some());
         for (index, _) in borrowing {
@@ -113,8 +113,8 @@ impl DecoderConfig {
         }
     }
 
-    /// Layers of the gated delta rule come in two conventions: as published, norms multiply with `1 + weight`; as mlx-lm writes them,
-    /// with the weight. Nothing but the form of the convolution tells which.
+    /// Detects the convention of gated delta layers. Norms of published checkpoints multiply by `1 + weight`; those that mlx-lm wrote
+    /// multiply by `weight`. Only the shape of the convolution tells them apart.
     fn prepare_gated_delta(&mut self, weights: &mut Weights) {
         let is_delta = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::GatedDelta(_));
         let Some(layer) = self.layers.iter().position(is_delta) else { return };
@@ -129,7 +129,7 @@ impl DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// What the tensors of Mamba-2 layers show, and what is f32 in them.
+    /// Applies what the tensors of Mamba-2 layers show, and keeps their f32 tensors in f32.
     fn prepare_mamba2(&mut self, weights: &mut Weights) {
         let has = |kind: fn(&LayerConfig) -> bool| self.layers.iter().any(kind);
         let is_mamba = has(|layer| layer.mixer.mamba2().is_some());
@@ -137,7 +137,7 @@ impl DecoderConfig {
             for end in WIDE {
                 weights.keep_wide(end);
             }
-            // Heads that draft tokens.
+            // MTP heads are not supported here.
             weights.skip_all(|name| name.starts_with("mtp.") || name.starts_with("model.mtp"));
         }
         if !is_mamba {
@@ -153,8 +153,8 @@ impl DecoderConfig {
         }
     }
 
-    /// mlx-lm multiplies the weights of Falcon-H1 with the factors of config.json when it converts them, but those of keys not with
-    /// `key_multiplier`, and those of values with none, though what attention reads has a factor.
+    /// Adapts the multipliers of Falcon-H1 to checkpoints that mlx-lm converted. It multiplied their weights by the factors of config.json. The
+    /// exceptions are `key_multiplier` and the factor of values, `attention_in_multiplier`, which the output of attention gets here.
     fn prepare_multipliers(&mut self, weights: &Weights) {
         let is_both = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::BesideMamba2(_));
         let Some(layer) = self.layers.iter().position(is_both) else { return };
@@ -181,56 +181,55 @@ impl DecoderConfig {
     }
 }
 
-/// What may differ from layer to layer.
+/// The properties that may differ between layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
-    /// What lets its rows see each other.
+    /// The mixer, which combines the rows of a sequence.
     pub mixer: MixerKind,
-    /// The shape of its attention, where it differs from [`DecoderConfig::attention`].
+    /// The shape of its attention, if it differs from [`DecoderConfig::attention`].
     pub attention: Option<Box<AttentionConfig>>,
-    /// The layer whose keys and values it attends to, of the same shape and window, where it has none of its own. Such layers are the
-    /// last ones.
+    /// The layer that provides the keys and values, if this one has none. Its shape and window are the same. Layers with a source come last.
     pub kv_source: Option<usize>,
-    /// The width of its dense feed-forward block, where it differs from that of [`DecoderConfig::feed_forward`].
+    /// The width of its dense feed-forward block, if it differs from [`DecoderConfig::feed_forward`].
     pub intermediate_size: Option<usize>,
-    /// How many positions a row sees, itself included, at least 1; all of them if `None`.
+    /// The number of positions that a row sees, itself included, at least 1; all of them if `None`.
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer without positions.
     pub rope: Option<RopeConfig>,
-    /// Whether it has a feed-forward block, dense or of experts.
+    /// True if it has a feed-forward block, dense or with experts.
     pub feeds_forward: bool,
-    /// Whether it has experts, if the model has some.
+    /// True if it has experts, in a model with experts.
     pub is_moe: bool,
 }
 
 impl LayerConfig {
-    /// Whether it extends states of its own.
+    /// Returns true if it extends states that it does not borrow.
     pub(crate) fn extends(&self) -> bool {
         self.kv_source.is_none() && self.mixer != MixerKind::None
     }
 }
 
-/// Which norms a layer has, by the names of their tensors, and how its parts are added up.
+/// The norms of a layer, by the names of their tensors, and its residual connections.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockConfig {
-    /// Before attention.
+    /// The norm before attention.
     pub input_norm: Option<&'static str>,
-    /// After attention, before it is added.
+    /// The norm after attention, before the residual addition.
     pub post_attention_norm: Option<&'static str>,
-    /// Before the feed-forward block.
+    /// The norm before the feed-forward block.
     pub pre_feedforward_norm: Option<&'static str>,
-    /// After the feed-forward block, before it is added.
+    /// The norm after the feed-forward block, before the residual addition.
     pub post_feedforward_norm: Option<&'static str>,
-    /// Whether the feed-forward block reads what attention reads, instead of what attention made of it.
+    /// True if the feed-forward block reads the input of attention instead of its output.
     pub parallel_residual: bool,
-    /// What both are multiplied with before they are added.
+    /// The factor of both outputs before the residual addition.
     pub residual_multiplier: Option<f32>,
-    /// Whether the layer's output is multiplied with a number of its own, `layer_scalar`.
+    /// True if the layer's output is multiplied by a learned number, `layer_scalar`.
     pub layer_scalar: bool,
 }
 
 impl BlockConfig {
-    /// As llama has it: a norm before each part.
+    /// The norms of llama: one before attention and one before the feed-forward block.
     pub const LLAMA: Self = Self {
         input_norm: Some("input_layernorm"),
         post_attention_norm: None,

@@ -1,4 +1,4 @@
-//! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
+//! The decoder of all families. A family is a [`DecoderConfig`] and has no decoder of its own.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -25,32 +25,32 @@ pub(crate) struct Decoder {
     spec: ModelSpec,
     config: DecoderConfig,
     dtype: Dtype,
-    /// `None` where another machine has them.
+    /// `None` if another machine has the embedding and the head.
     ends: Option<Ends>,
     ropes: Ropes,
     blocks: Vec<Block>,
-    /// Where each layer's states are among those of a sequence; those that it borrows, if it does.
+    /// The indices of each layer's states among those of a sequence. For a layer that borrows states, the indices of the borrowed ones.
     states: Vec<Range<usize>>,
 }
 
-/// What a decoder takes of a checkpoint.
+/// The part of a checkpoint that a decoder loads.
 enum Parts<'a> {
-    /// All layers with what is around them.
+    /// All layers, the embedding and the head.
     Whole,
-    /// One of several machines' part. An error that is there before a layer ends loading.
+    /// The layers of one machine. Loading stops before a layer if there is an error in the cell.
     Some(&'a ModelPart, &'a RefCell<Option<Error>>),
-    /// The head that predicts the token after the next one.
+    /// The MTP head, which predicts the token after the next one.
     Head(&'a MtpNames),
 }
 
 impl Decoder {
-    /// Takes all tensors that `config` asks for.
+    /// Loads all tensors that `config` needs.
     pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
         config.prepare(&mut weights)?;
         Self::take(family, config, weights, &Parts::Whole)
     }
 
-    /// The same for one of several machines, until there is an error in `end`. Sharded weights are cut.
+    /// Loads the part of one machine, until there is an error in `end`. Sharded weights are cut.
     pub(crate) fn load_part(
         family: &str,
         mut config: DecoderConfig,
@@ -69,8 +69,7 @@ impl Decoder {
         Self::take(family, config.of_layers(&part.layers), weights, &Parts::Some(part, end))
     }
 
-    /// The head of the same weights that predicts the token after the next one, if they have one. It reads
-    /// [`Input::Mtp`].
+    /// Loads the MTP head of these weights; `None` if they have none. The head reads [`Input::Mtp`].
     pub(crate) fn load_mtp(
         family: &str,
         mut config: DecoderConfig,
@@ -117,18 +116,18 @@ impl Decoder {
         Ok(Self { spec, config, dtype, ends, ropes, blocks, states })
     }
 
-    /// What is around the layers.
+    /// Returns the embedding and the head.
     fn ends(&self) -> Result<&Ends> {
         self.ends.as_ref().ok_or_else(|| {
-            Error::Internal("the machine without the first layer was given the input of a pass".into())
+            Error::Internal("a pass began or ended on a rank without the embedding and the head".into())
         })
     }
 
-    /// A pass over hidden states that other layers computed. It goes on behind the first `layer` layers of this decoder.
+    /// Continues a pass from hidden states that other layers computed, after the first `layer` layers of this decoder.
     pub(crate) fn resume(&self, batch: Batch, layer: usize) -> Result<Pass> {
         let Input::Embeddings(rows) = batch.input() else {
             return Err(Error::Internal(
-                "a pass that goes on in the middle was given no hidden states".into(),
+                "a pass that continues after another rank has no hidden states as its input".into(),
             ));
         };
         let hidden = rows.as_dtype(self.dtype)?;
@@ -136,7 +135,7 @@ impl Decoder {
     }
 }
 
-/// Where the states of each layer are, if they stand in the order of layers.
+/// Returns the indices of each layer's states among those of a sequence, in the order of layers.
 fn places(layers: &[LayerConfig]) -> Vec<Range<usize>> {
     let mut places: Vec<Range<usize>> = Vec::with_capacity(layers.len());
     let mut end = 0;
@@ -172,7 +171,7 @@ impl Model for Decoder {
             pass.batch.promise(states.iter().map(|state| state.promised()).collect());
         }
         let mut end = pass.layer.saturating_add(layers);
-        // Layers without states of their own follow at once: a state whose layers are done looks like one whose pass is.
+        // Trailing layers without states are issued in the same call: a state with all layers issued looks like one with its pass finished.
         if end >= self.blocks.len() || !self.config.layers[end..].iter().any(LayerConfig::extends) {
             end = self.blocks.len();
         }

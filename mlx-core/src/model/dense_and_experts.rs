@@ -1,4 +1,4 @@
-//! A dense feed-forward block beside a mixture of experts (Gemma 4): each between norms of its own, then added.
+//! A dense feed-forward block in parallel with a mixture of experts (Gemma 4). Each has its own norms, and their outputs are added.
 
 use mlx_rs::Array;
 use mlx_rs::ops::add;
@@ -9,7 +9,7 @@ use super::norm::{Norm, NormConfig};
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Both with their weights.
+/// The dense block and the experts with their weights.
 pub(super) struct DenseAndExperts {
     dense: FeedForward,
     post_dense_norm: Norm,
@@ -19,7 +19,7 @@ pub(super) struct DenseAndExperts {
 }
 
 impl DenseAndExperts {
-    /// Takes `{name}.mlp`, `{name}.router`, `{name}.experts` and the norms between them, for a residual stream of width `hidden`.
+    /// Loads `{name}.mlp`, `{name}.router`, `{name}.experts` and their norms, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -38,8 +38,8 @@ impl DenseAndExperts {
         })
     }
 
-    /// The dense block reads `normed`, router and experts the residual `stream` itself: both `[T, hidden]`. `may_sort` is as in
-    /// [`Experts::forward`].
+    /// Returns the sum of both outputs. The dense block reads `normed`; the router and the experts read the residual `stream`. Both are
+    /// `[T, hidden]`. `may_sort` is as in [`Experts::forward`].
     pub(super) fn forward(&self, normed: &Array, stream: &Array, may_sort: bool) -> Result<Array> {
         let dense = self.post_dense_norm.forward(&self.dense.forward(normed)?)?;
         let input = self.pre_experts_norm.forward(stream)?;

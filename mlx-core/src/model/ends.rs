@@ -1,4 +1,4 @@
-//! What is before the first layer of a decoder and behind the last one.
+//! The ends of a decoder: the embedding before the first layer, the last norm and the head.
 
 use mlx_rs::ops::{concatenate, multiply, zeros_dtype};
 use mlx_rs::{Array, Dtype};
@@ -21,18 +21,18 @@ pub(super) struct Ends {
     embedding: Embedding,
     embedding_scale: Option<f32>,
     per_layer_inputs: Option<PerLayerInputs>,
-    /// What a head that predicts the token after the next one begins with.
+    /// The first operation of an MTP head.
     fusion: Option<Fusion>,
     norm: Norm,
     head: Linear,
     head_config: HeadConfig,
-    /// Of the residual stream.
+    /// The width of the residual stream.
     width: i32,
     dtype: Dtype,
 }
 
 impl Ends {
-    /// Takes their tensors.
+    /// Loads the embedding, the last norm and the head.
     pub(super) fn load(
         weights: &mut Weights,
         config: &DecoderConfig,
@@ -68,7 +68,7 @@ impl Ends {
         })
     }
 
-    /// A pass before its first layer.
+    /// Starts a pass: computes the input of the first layer.
     pub(super) fn begin(&self, batch: Batch, family: &str) -> Result<Pass> {
         let mut deep = Vec::new();
         let (hidden, reads_tokens) = match batch.input() {
@@ -84,15 +84,15 @@ impl Ends {
             }
             Input::Mtp { tokens, hidden } => match &self.fusion {
                 Some(fusion) => (fusion.forward(&self.embedded(tokens)?, hidden)?, None),
-                None => return Err(Error::Internal("hidden states are for heads that draft".into())),
+                None => return Err(Error::Internal("MTP input was given to the base model".into())),
             },
             Input::Embeddings(_) if self.per_layer_inputs.is_some() => {
                 let message = format!(
-                    "cannot be the input of {family}, whose layers have embeddings of their own for each token"
+                    "cannot be the input of {family}: its layers also need the embeddings of token ids"
                 );
                 return Err(Error::request("embeddings", message));
             }
-            // What an encoder gives is not scaled, and has no tokens.
+            // Rows from an encoder are not scaled, and have no tokens.
             Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),
         };
         let inputs = self.per_layer_inputs.as_ref().zip(reads_tokens).map(|(inputs, tokens)| {
@@ -106,7 +106,7 @@ impl Ends {
         Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deep, hidden, layer: 0 })
     }
 
-    /// `[T]` to `[T, hidden]`.
+    /// Maps tokens `[T]` to `[T, hidden]`.
     fn embedded(&self, tokens: &Array) -> Result<Array> {
         let rows = self.embedding.rows(tokens)?;
         Ok(match self.embedding_scale {
@@ -115,18 +115,18 @@ impl Ends {
         })
     }
 
-    /// `[R, hidden]` to the same shape.
+    /// Maps `[R, hidden]` to the same shape.
     pub(super) fn normalized(&self, hidden: &Array) -> Result<Array> {
         self.norm.forward(hidden)
     }
 
-    /// `[R, hidden]` to `[R, vocabulary]`.
+    /// Maps `[R, hidden]` to `[R, vocabulary]`.
     pub(super) fn logits(&self, hidden: &Array) -> Result<Array> {
         self.head_config.logits(self.head.forward(&self.normalized(hidden)?)?)
     }
 }
 
-/// Embeddings `[T, hidden]` with other rows `[R, hidden]` at `R` places, which rise.
+/// Replaces the rows of `embedded`, `[T, hidden]`, at `places` with `rows`, `[R, hidden]`. Places are in ascending order.
 fn with_rows(embedded: &Array, rows: &Array, places: &[usize]) -> Result<Array> {
     let width = embedded.dim(0);
     let mut sources: Vec<i32> = (0..width).collect();

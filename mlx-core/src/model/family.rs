@@ -1,5 +1,5 @@
-//! Families as data: each is one function that reads config.json into a [`DecoderConfig`]. transformers' configuration classes are
-//! the reference for names and defaults. docs/adding-a-family.md shows how to add one.
+//! Model families as data: one function per family reads config.json into a [`DecoderConfig`]. transformers' configuration classes are the
+//! reference for names and defaults. docs/adding-a-family.md shows how to add a family.
 
 mod base;
 mod cohere;
@@ -105,12 +105,12 @@ const FAMILIES: [(&[&str], Read); 73] = [
     (&["youtu", "youtu_llm"], latent::youtu),
 ];
 
-/// The names of all families that can be read.
+/// Returns the names of all supported families.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().flat_map(|(names, _)| names.iter().copied())
 }
 
-/// The decoder that `config.json` describes, and the name of its family.
+/// Reads the decoder config in config.json, and the name of its family.
 pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
     let family =
         fields.optional_text("model_type")?.ok_or_else(|| fields.error("model_type", "is missing"))?;
@@ -129,16 +129,15 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
     Ok((family.to_owned(), config))
 }
 
-/// Refuses a model with bidirectional attention. Some published embedding models are decoders that were changed so.
+/// Rejects a model with bidirectional attention. Some published embedding models are decoders with this change.
 fn expect_causal(fields: &Fields) -> Result<()> {
     if fields.is_false("is_causal") {
-        return Err(fields
-            .error("is_causal", "is false, which is not supported: every token would see the whole text"));
+        return Err(fields.error("is_causal", "is false; bidirectional attention is not supported"));
     }
     Ok(())
 }
 
-/// Relations between keys that no family may break.
+/// Checks relations between keys that hold for all families.
 fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
     check_heads(fields, &config.attention)?;
     config
@@ -156,14 +155,14 @@ fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
     Ok(())
 }
 
-/// The same of an attention block.
+/// Checks the heads of an attention block.
 fn check_heads(fields: &Fields, attention: &AttentionConfig) -> Result<()> {
     let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
     if !num_heads.is_multiple_of(num_kv_heads) {
         let message = format_args!("is {num_kv_heads}; it must divide num_attention_heads");
         return Err(fields.error("num_key_value_heads", message));
     }
-    // Widths are products of two keys; together they must still fit a device dimension.
+    // Widths are products of two keys. Together they must fit an i32, the type of array dimensions.
     let heads = num_heads.saturating_add(num_kv_heads.saturating_mul(2));
     if heads.saturating_mul(head_dim) > i32::MAX as usize {
         return Err(fields.error("head_dim", "times the number of heads is too large"));

@@ -9,14 +9,14 @@ use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Which projections lead into a feed-forward block.
+/// The input projections of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedForwardInput {
-    /// `gate_proj` and `up_proj`; the activated gate is multiplied with the other.
+    /// `gate_proj` and `up_proj`. The activated gate is multiplied by the output of `up_proj`.
     Gated,
-    /// The same, one above the other in `gate_up_proj`.
+    /// Gate and up, stacked in `gate_up_proj`.
     GatedInOne,
-    /// `up_proj` alone, activated.
+    /// Only `up_proj`, activated.
     Plain,
 }
 
@@ -25,17 +25,17 @@ pub enum FeedForwardInput {
 pub struct FeedForwardConfig {
     /// The number of values between the projections.
     pub intermediate_size: usize,
-    /// Whether the projections have biases.
+    /// True if the projections have biases.
     pub bias: bool,
-    /// The projections that lead into it.
+    /// The input projections.
     pub input: FeedForwardInput,
-    /// The function between the projections.
+    /// The activation function between the projections.
     pub activation: Activation,
-    /// Factors of the gate before the function, and of the block's output.
+    /// The factors of the gate before activation, and of the block's output.
     pub multipliers: Option<[f32; 2]>,
 }
 
-/// `down(activation(gate(x)) * up(x))`, with gate and up as one product; or `down(activation(up(x)))`.
+/// `down(activation(gate(x)) * up(x))`, with gate and up in one product; or `down(activation(up(x)))`.
 pub(crate) struct FeedForward {
     input: Linear,
     gated: bool,
@@ -45,7 +45,7 @@ pub(crate) struct FeedForward {
 }
 
 impl FeedForward {
-    /// Takes `{name}.gate_proj`, `up_proj` and `down_proj`, for a residual stream of width `hidden`.
+    /// Loads `{name}.gate_proj`, `up_proj` and `down_proj`, for a residual stream of width `hidden`.
     pub(crate) fn load(
         weights: &mut Weights,
         name: &str,
@@ -79,7 +79,7 @@ impl FeedForward {
         })
     }
 
-    /// `[R, hidden]` to the same shape.
+    /// Maps `[R, hidden]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         let wide = self.input.forward(input)?;
         if !self.gated {

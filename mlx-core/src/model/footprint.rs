@@ -1,4 +1,4 @@
-//! Bytes that sequences and passes take on the device, from the shape of the model alone.
+//! The bytes that sequences and passes take on the device, computed only from the shape of the model.
 
 use super::attention::AttentionConfig;
 use super::attention_work::AttentionWork;
@@ -8,39 +8,39 @@ use super::moe::MoeConfig;
 use crate::backend::AttentionKernels;
 use crate::cache;
 
-/// The most rows of a pass, of which a part may be kept.
+/// The most rows in a pass. A slice of hidden states can keep all of them in memory.
 const LONGEST_PASS: usize = 512;
 
-/// How memory grows with tokens, rows and positions.
+/// The memory of a model as a function of tokens, rows and positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes of a sequence's state at any length, as recurrent layers take; also those of a checkpoint of them.
+    /// Bytes of a sequence's state that do not depend on its length: recurrent layers. A checkpoint of these layers takes as much.
     pub fixed: u64,
-    /// Bytes that one more token takes in the state of a sequence, in a buffer of its own or in a slot of a pool.
+    /// Bytes that one more token takes in the state of a sequence, in a separate buffer or in a slot of a pool.
     pub per_token: u64,
-    /// Bytes of one row of a pass: the widest activations that are alive at once.
+    /// Bytes of one row of a pass: the widest activations that exist at the same time.
     pub bytes_per_row: u64,
     /// Bytes of one row of logits, on the device and as f32.
     pub logits_per_row: u64,
     /// The memory of attention in a pass.
     pub attention: AttentionWork,
-    /// The largest layer's part of `fixed`.
+    /// The share of the largest layer in `fixed`.
     largest_fixed: u64,
-    /// Of `per_token`, what layers with a sliding window take.
+    /// The share of layers with a sliding window in `per_token`.
     sliding_per_token: u64,
-    /// What one layer takes of it.
+    /// The share of the largest layer in `per_token`.
     layer_per_token: u64,
     window: Option<usize>,
     /// Bytes of a number in the model's type.
     size: u64,
-    /// Whether keys and values can be quantized: latents cannot.
+    /// True if keys and values can be quantized. Latents cannot.
     quantizable: bool,
-    /// Bytes that one token of one layer takes while quantized keys and values are read.
+    /// Bytes per token that one layer takes temporarily to dequantize keys and values.
     unpacked_per_token: u64,
 }
 
 impl Footprint {
-    /// For activations of `size` bytes on a device with these kernels.
+    /// Computes the footprint for activations of `size` bytes and for the attention kernels of a device.
     pub(crate) fn new(config: &DecoderConfig, size: u64, kernels: AttentionKernels) -> Self {
         let attending = || {
             let key_width =
@@ -49,13 +49,13 @@ impl Footprint {
                 config.layers.iter().filter_map(move |layer| Some((layer, config.attention_of(layer)?)));
             layers.map(move |(layer, attention)| (layer, attention, key_width(attention) * size))
         };
-        // Keys and values are made of it.
+        // Bytes of a latent, which keys and values are computed from.
         let latent = |layer: &LayerConfig| match layer.mixer {
             MixerKind::Latent(latent) => latent.latent_width() as u64 * size,
             _ => 0,
         };
         let latents: u64 = config.layers.iter().map(latent).sum();
-        // Keys and values that a layer borrows are counted where they are.
+        // Borrowed keys and values are counted only in the layer that owns them.
         let keeping = || attending().filter(|(layer, ..)| layer.kv_source.is_none());
         let sliding = keeping().filter(|(layer, ..)| layer.sliding_window.is_some());
         let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
@@ -79,35 +79,35 @@ impl Footprint {
         }
     }
 
-    /// Bytes of the state of a sequence of `tokens` tokens that come in passes of up to `run`, with the two layers that are being
-    /// copied when it grows.
+    /// Returns the bytes of the state of a sequence of `tokens` tokens, computed in passes of up to `run` tokens. They include the two layers
+    /// that are copied when the state grows.
     pub fn state(&self, tokens: usize, run: usize) -> u64 {
         let full_per_token = self.per_token - self.sliding_per_token;
         let all = cache::layer_capacity(None, tokens, run) as u64;
         let recent = cache::layer_capacity(self.window, tokens, run) as u64;
         let longest = if full_per_token > 0 { all } else { recent };
         let read = (2 * self.layer_per_token + self.unpacked_per_token) * longest;
-        // A recurrent layer's next state is computed beside the present one; a few layers are at work at once.
+        // A recurrent layer holds its present and its next state at the same time. A few layers are in progress at once.
         let replaced = self.fixed.min(4 * self.largest_fixed);
         self.fixed + replaced + full_per_token * all + self.sliding_per_token * recent + read
     }
 
-    /// Bytes of a checkpoint of a state at most: its recurrent layers, and what the next row sees of layers with a window.
+    /// Returns the maximum bytes of a checkpoint of a state: its recurrent layers, and the positions that the next row sees in layers with a
+    /// window.
     pub fn checkpoint(&self) -> u64 {
         let window = self.window.map_or(0, |window| cache::layer_capacity(Some(window), window, 1));
         self.fixed + self.sliding_per_token * window as u64
     }
 
-    /// The same model with caches that keep every position in so many bits; those of layers with a window stay as they are. None if there
-    /// are only such, or groups of numbers do not come out even.
+    /// Returns the footprint with KV caches of `bits` bits per number. Layers with a window are not quantized. `None` if all layers have a
+    /// window, or if the width of a layer is not a multiple of the group size.
     pub fn in_bits(self, bits: u8) -> Option<Self> {
         let full_per_token = self.per_token - self.sliding_per_token;
         let (numbers, group) = (full_per_token / self.size, cache::GROUP as u64);
         let even =
             self.quantizable && numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
         let packed = numbers * u64::from(bits) / 8 + numbers / group * 2 * self.size;
-        // As they come out of their packing, which MLX's CPU does in words of 32 bits whatever the type, and in the order that
-        // attention reads them.
+        // The dequantized numbers, which MLX's CPU backend writes as 32-bit words for any type, and their copy in the order that attention reads.
         let unpacked_per_token = 8 * self.layer_per_token / self.size;
         even.then_some(Self { per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
@@ -132,40 +132,40 @@ impl Footprint {
         }
     }
 
-    /// The same with changes of an adapter, up to f32, beside the output of every projection.
+    /// Adds the changes of an adapter, in up to f32, to the output of every projection.
     pub(super) fn adapted(self) -> Self {
         Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
     }
 
-    /// The same where hidden states of this width are sent to another machine and come back: those that were sent, what is read from the
-    /// connection, which grows to twice of it, and the message that is made of that.
+    /// Adds the memory to send hidden states of width `hidden` to another machine and back: the sent message, the receive buffer, which grows
+    /// to twice the size of its data, and the message made of it.
     pub(crate) fn sent_on(self, hidden: usize) -> Self {
         let crossing = 4 * hidden as u64 * self.size;
         Self { bytes_per_row: self.bytes_per_row + crossing, ..self }
     }
 
-    /// The same where hidden states of this width of so many machines are added up: those of the pass that were sent, the parts of all, and
-    /// their sum in f32 and in the model's type.
+    /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, and their sum in
+    /// f32 and in the model's type.
     pub(crate) fn adding_up(self, hidden: usize, ranks: usize) -> Self {
         let per_number = (ranks + 2) as u64 * self.size + 4;
         Self { bytes_per_row: self.bytes_per_row + hidden as u64 * per_number, ..self }
     }
 
-    /// The same for a head that reads the hidden states, of this width, of up to `rows` positions that another model computed: they lie in
-    /// the rows of its passes.
+    /// Adds the memory of an MTP head that reads the hidden states, of width `hidden`, of up to `rows` positions. They are slices of the passes of
+    /// another model.
     pub(super) fn with_mtp_history(self, hidden: usize, rows: usize) -> Self {
         let kept = (rows + LONGEST_PASS) as u64 * hidden as u64 * self.size;
         let row = 4 * hidden as u64 * self.size;
         Self { fixed: self.fixed + kept, bytes_per_row: self.bytes_per_row + row, ..self }
     }
 
-    /// Bytes that one pass over `rows` rows takes beside the caches and [`AttentionWork`].
+    /// Returns the bytes that a pass over `rows` rows takes in addition to the caches and to [`AttentionWork`].
     pub fn pass(&self, rows: usize) -> u64 {
         rows as u64 * self.bytes_per_row
     }
 }
 
-/// Bytes of the widest activations of a row that are alive at once.
+/// Returns the bytes of the widest activations of a row that exist at the same time.
 fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
     let attention = |attention: &AttentionConfig| {
         let keys = 2 * attention.num_kv_heads * attention.head_dim;

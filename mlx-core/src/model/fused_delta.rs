@@ -1,5 +1,5 @@
-//! A step of the gated delta rule as one operation of MLX. Invariant: a model uses it only after it gave the numbers of plain operations
-//! on this device, for heads of the model's shape.
+//! A step of the gated delta rule as one operation of MLX. Invariant: a model uses it only after it matched plain operations on this
+//! device, for heads of the model's shape.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,20 +15,20 @@ use crate::backend::Backend;
 use crate::error::Result;
 use crate::mlx_sys::{DeltaRows, gated_delta_update};
 
-/// The dimensions of keys and of values for which MLX 0.32.4 has kernels, and the numbers of key heads and value heads. The names of its
-/// kernels in mlx.metallib contain them. MLX writes out other shapes, as we do.
+/// The dimension of keys and of values for which MLX 0.32.4 has kernels, and the numbers of key heads and value heads. The names of its
+/// kernels in mlx.metallib contain them. For other shapes, MLX uses plain operations, as this crate does.
 const DIMENSIONS: usize = 128;
 const HEADS: [[usize; 2]; 6] = [[16, 16], [16, 32], [16, 48], [16, 64], [24, 24], [32, 32]];
 
-/// The largest difference from plain operations, as a fraction of the largest number. Sums of 128 products in another order differ by
+/// The largest allowed difference from plain operations, relative to the largest number. Sums of 128 products in another order differ by
 /// about 1e-6.
 const TOLERANCE: f32 = 1e-4;
 
-/// The sequences of the check.
+/// The number of sequences in the check.
 const SEQUENCES: i32 = 2;
 
-/// Returns true if [`step`] may be used for layers of this shape: the backend has a kernel, and it is right. The first call for each
-/// shape runs the check.
+/// Returns true if [`step`] may be used for layers of this shape: the backend has a kernel, and it passed the check. The first call for
+/// each shape runs the check.
 pub(super) fn is_usable(backend: Backend, config: &GatedDeltaConfig) -> bool {
     static CHECKED: Mutex<BTreeMap<[usize; 2], bool>> = Mutex::new(BTreeMap::new());
     let heads = [config.num_key_heads, config.num_value_heads];
@@ -47,8 +47,8 @@ pub(super) fn is_usable(backend: Backend, config: &GatedDeltaConfig) -> bool {
     })
 }
 
-/// One row of each of `n` sequences. Returns what the rows read, `[n, Hk, G, Dv]`, and the memories after them, in the shape of `memory`.
-/// The result is `None` if this build lacks the operation. The decay must be one number for each head.
+/// Runs one row of each of `n` sequences. Returns the outputs, `[n, Hk, G, Dv]`, and the memories after the rows, in the shape of `memory`.
+/// The result is `None` if this build lacks the operation. The decay must be one number per head.
 pub(super) fn step(rows: &Rows, memory: &Array) -> Result<Option<(Array, Array)>> {
     let [n, key_heads, group, value_size] = [0, 1, 2, 3].map(|axis| rows.value.dim(axis));
     let (heads, key_size) = (key_heads * group, rows.key.dim(3));
@@ -74,7 +74,7 @@ fn is_right(config: &GatedDeltaConfig) -> Result<bool> {
     Ok(is_close(&read, &expected)? && is_close(&after, &expected_after)?)
 }
 
-/// The rule by its definition: a product of a matrix and a vector for each head.
+/// Computes the rule by its definition: a product of a matrix and a vector for each head.
 fn plain_step(rows: &Rows, memory: &Array) -> Result<(Array, Array)> {
     let [query, key] = [&rows.query, &rows.key].map(|rows| rows.expand_dims(4));
     let (query, key) = (query?, key?);
@@ -85,7 +85,7 @@ fn plain_step(rows: &Rows, memory: &Array) -> Result<(Array, Array)> {
     Ok((matmul(&memory, query)?.squeeze_axes(&[4])?, memory))
 }
 
-/// A row of each of `n` sequences, and memories `[n, Hk, G, Dv, Dk]`, with numbers as layers have them.
+/// Returns a random row of each of `n` sequences and memories `[n, Hk, G, Dv, Dk]`, with numbers in the range of real layers.
 fn random_rows(config: &GatedDeltaConfig, n: i32) -> Result<(Rows, Array)> {
     let [keys, values, key_size, value_size] =
         [config.num_key_heads, config.num_value_heads, config.key_head_dim, config.value_head_dim]
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A build from sources has MLX 0.32.2 and no file of ours; every other build has the operation.
+    /// Returns true if this build has the operation. A build from MLX's sources has MLX 0.32.2 and lacks it.
     fn is_built() -> bool {
         mlx_sys::version().expect("a version") != "0.32.2"
     }

@@ -1,5 +1,5 @@
-//! The gated delta rule (Yang et al., 2024, arXiv:2412.06464) as Qwen 3.5 and Qwen 3 Next have it: a memory of constant size that
-//! decays, and that each row corrects. Invariant: memory and decay are f32.
+//! The gated delta rule (Yang et al., 2024, arXiv:2412.06464) of Qwen 3.5 and Qwen 3 Next: a memory of constant size that decays, and that
+//! each row corrects. Invariant: memory and decay are f32.
 
 mod config;
 pub(super) mod rule;
@@ -20,13 +20,13 @@ use crate::weights::Weights;
 pub use config::{GatedDeltaConfig, GatedDeltaProjections};
 use rule::Rows;
 
-/// Added to the squared length of queries and keys before its root.
+/// The epsilon that is added to the squared length of queries and keys before the root.
 const LENGTH_EPS: f32 = 1e-6;
 
 /// A gated delta layer with its weights.
 pub(super) struct GatedDelta {
     config: GatedDeltaConfig,
-    /// Queries, keys and values, then gates, then what corrections and decays come from.
+    /// The projection to queries, keys and values, then gates, then the inputs of corrections and decays.
     input: Linear,
     conv: CausalConv,
     /// `[Hv]` of f32, below 0: the fastest decay of each head.
@@ -42,7 +42,7 @@ pub(super) struct GatedDelta {
 }
 
 impl GatedDelta {
-    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -71,7 +71,7 @@ impl GatedDelta {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span sees only its own state.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -104,7 +104,7 @@ impl Recurrence for GatedDelta {
         Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
     }
 
-    /// From `[n, conv width]`, and log decays and corrections, `[n, Hv]`, to `[n, Hv, Dv]` of f32.
+    /// Maps `[n, conv width]`, and log decays and corrections, `[n, Hv]`, to `[n, Hv, Dv]` of f32.
     fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let config = &self.config;

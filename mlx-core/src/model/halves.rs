@@ -1,4 +1,4 @@
-//! For unit tests: whether an operation on halves rounds where its reference does.
+//! Helpers of unit tests that check if an operation on halves rounds as its reference does.
 
 use half::bf16;
 use mlx_rs::{Array, Dtype};
@@ -6,12 +6,13 @@ use mlx_rs::{Array, Dtype};
 use crate::array::Rows;
 use crate::error::Result;
 
-/// To the nearest bf16.
+/// Rounds to the nearest bf16.
 pub(super) fn round(value: f64) -> f64 {
     f64::from(bf16::from_f64(value))
 }
 
-/// How many of 400 values `pace` apart, around zero, `ours` takes elsewhere than `reference`, which is given one value and rounded at its end.
+/// Counts differences between `ours` and `reference` for 400 values around zero, `pace` apart. `reference` computes one value, and its
+/// result is rounded to bf16.
 pub(super) fn differing(
     pace: f32,
     ours: impl Fn(&Array) -> Result<Array>,

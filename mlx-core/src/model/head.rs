@@ -1,4 +1,4 @@
-//! What becomes of the products of the head before they are logits.
+//! The scale and the soft cap of logits.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{divide, multiply};
@@ -7,32 +7,32 @@ use super::softcap::softcap;
 use crate::array::scalar_like;
 use crate::error::Result;
 
-/// How logits are made.
+/// The head of a model, and the operations on its output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HeadConfig {
-    /// Whether the head is the embedding.
+    /// True if the head is the embedding.
     pub tie_word_embeddings: bool,
     /// True if the files have no head, as in many embedding models. The embedding replaces it, and the model generates no text.
     pub is_missing: bool,
-    /// Whether a head of its own has a bias.
+    /// True if the head has a bias.
     pub bias: bool,
-    /// The factor of logits.
+    /// The scale of logits.
     pub scale: Option<LogitScale>,
-    /// Logits are bent below this: `cap * tanh(logit / cap)`.
+    /// The bound of logits: `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
 }
 
-/// A factor as config.json has it: halves hold many a number exactly, but not its reciprocal.
+/// The scale as config.json has it. A half can often hold the number exactly, but not its reciprocal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LogitScale {
-    /// Logits are multiplied with it.
+    /// Logits are multiplied by it.
     Times(f32),
     /// Logits are divided by it.
     Over(f32),
 }
 
 impl HeadConfig {
-    /// Logits `[R, vocabulary]` from the head's products, of the same shape.
+    /// Returns the logits `[R, vocabulary]` of the head's products, which have the same shape.
     pub(super) fn logits(&self, products: Array) -> Result<Array> {
         let number = |value| scalar_like(value, &products);
         let scaled = match self.scale {

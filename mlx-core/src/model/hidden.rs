@@ -1,4 +1,4 @@
-//! Rows of hidden states: of a pass, for a head that drafts from them, or of a picture.
+//! Rows of hidden states: from a pass, for an MTP head, or from a picture.
 
 use std::ops::Range;
 
@@ -8,27 +8,27 @@ use mlx_rs::ops::concatenate;
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// Hidden states of some rows, `[rows, hidden]`: of a pass after the last norm, or what a vision tower gives.
+/// Hidden states of some rows, `[rows, hidden]`: from a pass after the last norm, or from a vision tower.
 #[derive(Clone)]
 pub(crate) struct Hidden(Array);
 
 impl Hidden {
-    /// As [`Model::normalized`](super::Model::normalized) gives them.
+    /// Wraps rows of [`Model::normalized`](super::Model::normalized) or of a tower.
     pub(crate) fn new(rows: Array) -> Self {
         Self(rows)
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.0.shape()[0] as usize
     }
 
-    /// Some of the rows.
+    /// Returns some of the rows.
     pub(crate) fn rows(&self, rows: Range<usize>) -> Result<Self> {
         slice_axis(&self.0, 0, rows.start as i32, rows.end as i32).map(Self)
     }
 
-    /// One after the other; at least one.
+    /// Concatenates one or more groups of rows.
     pub(crate) fn joined<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
         let parts: Vec<&Array> = parts.into_iter().map(|part| &part.0).collect();
         Ok(Self(match parts.as_slice() {
@@ -37,12 +37,12 @@ impl Hidden {
         }))
     }
 
-    /// Waits until they are computed.
+    /// Waits until the rows are computed.
     pub(crate) fn wait(&self) -> Result<()> {
         Ok(self.0.eval()?)
     }
 
-    /// The rows.
+    /// Returns the rows as an array.
     pub(crate) fn into_array(self) -> Array {
         self.0
     }
@@ -50,7 +50,7 @@ impl Hidden {
 
 #[cfg(test)]
 impl Hidden {
-    /// Rows of one number each.
+    /// Creates rows of one number each.
     pub(crate) fn of_numbers(numbers: &[f32]) -> Self {
         Self(Array::from_slice(numbers, &[numbers.len() as i32, 1]))
     }

@@ -1,4 +1,4 @@
-//! A model as it lies in its files, for those who write others.
+//! A model as its files contain it, for code that writes other files from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,20 +12,20 @@ use crate::weights::{Checkpoint, Entry, WeightPolicy, Weights};
 
 pub(crate) struct InFiles {
     pub(crate) family: String,
-    /// Corrected by the tensors.
+    /// The config, corrected by the tensors.
     pub(crate) config: DecoderConfig,
-    /// What the decoder takes. It reads the tower's tensors, too.
+    /// The tensors of the decoder. It can also read those of the tower.
     pub(crate) checkpoint: Checkpoint,
-    /// The tensors of the tower, by the names that mlx-vlm gives them; none if it has no tower that can be loaded here.
+    /// The tensors of the vision tower, by mlx-vlm's names. Empty if the model has no supported tower.
     pub(crate) tower: BTreeMap<String, Entry>,
-    /// The names of the embedding's and the head's modules in the files. The files may lack either.
+    /// The names of the embedding and the head in the files. The files may lack either.
     pub(crate) tables: [String; 2],
-    /// The other parts, which nothing here takes.
+    /// The other parts of the model, which are not loaded.
     pub(crate) unused: BTreeSet<&'static str>,
 }
 
 impl InFiles {
-    /// The model in `folder`; of its tensors the headers alone are read.
+    /// Reads config.json and the headers of the tensors in `folder`.
     pub(crate) fn read(folder: &Path, policy: WeightPolicy) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
         let (family, mut config) = family::read(&fields)?;

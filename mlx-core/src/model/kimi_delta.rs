@@ -15,17 +15,17 @@ use crate::cache::{LayerState, RecurrentArrays};
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Added to the squared length of queries and keys before its root.
+/// The epsilon that is added to the squared length of queries and keys before the root.
 const LENGTH_EPS: f32 = 1e-6;
 
 /// The shape of a layer of Kimi Delta Attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KimiDeltaConfig {
-    /// Heads, each with a memory.
+    /// The number of heads, each with a memory.
     pub num_heads: usize,
-    /// Dimensions of a query, a key and a value, and the width of what gates and decays are made of.
+    /// The dimensions of a query, a key and a value, and the inner width of the projections to gates and decays.
     pub head_dim: usize,
-    /// The rows that the convolution sees, the newest included; at least 2.
+    /// The number of rows that the convolution sees, the newest included; at least 2.
     pub short_conv_kernel_size: usize,
 }
 
@@ -35,12 +35,12 @@ impl KimiDeltaConfig {
         self.num_heads * self.head_dim
     }
 
-    /// Bytes of the state of a layer, with activations of `size` bytes.
+    /// Returns the bytes of the state of a layer, with activations of `size` bytes.
     pub(super) fn state_bytes(&self, size: usize) -> usize {
         (self.short_conv_kernel_size - 1) * 3 * self.width() * size + 4 * self.width() * self.head_dim
     }
 
-    /// Bytes of a row of a prompt on its way through the layer: copies of what is convolved, and its relations to the other rows of a
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, and the row's products with other rows of its
     /// block in each dimension.
     pub(super) fn bytes_per_row(&self) -> usize {
         4 * (30 * self.width() + 5 * self.width() * SMALL as usize)
@@ -50,7 +50,7 @@ impl KimiDeltaConfig {
 /// A layer of Kimi Delta Attention with its weights.
 pub(super) struct KimiDelta {
     config: KimiDeltaConfig,
-    /// Queries, keys, values, corrections, and what decays and gates are made of.
+    /// The projection to queries, keys, values, corrections, and the inputs of decays and gates.
     input: Linear,
     decay: Linear,
     gate: Linear,
@@ -66,7 +66,7 @@ pub(super) struct KimiDelta {
 }
 
 impl KimiDelta {
-    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -84,7 +84,7 @@ impl KimiDelta {
         let linear = |weights: &mut Weights, name: &str, inputs: usize, outputs: usize| {
             Linear::load(weights, &[Part { name, outputs }], inputs, false)
         };
-        // mlx-lm has them under names of their own.
+        // mlx-lm uses other names for the convolutions.
         let ours = weights.has(&format!("{name}.q_conv1d.weight"));
         let convs = ["q", "k", "v"].map(|part| {
             if ours { format!("{name}.{part}_conv1d") } else { format!("{name}.{part}_conv.conv") }
@@ -111,7 +111,7 @@ impl KimiDelta {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span sees only its own state.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -146,7 +146,7 @@ impl Recurrence for KimiDelta {
         Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
     }
 
-    /// From `[n, 3 H D]`, log decays, `[n, H, D]`, and corrections, `[n, H]`, to `[n, H, D]` of f32.
+    /// Maps `[n, 3 H D]`, log decays, `[n, H, D]`, and corrections, `[n, H]`, to `[n, H, D]` of f32.
     fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let (heads, size, count) = (self.config.num_heads as i32, self.config.head_dim as i32, qkv.dim(0));
@@ -177,7 +177,7 @@ impl Recurrence for KimiDelta {
     }
 }
 
-/// Takes a tensor of so many numbers in f32, which checkpoints write with axes of 1 or in rows.
+/// Loads a tensor of `count` numbers in f32. Checkpoints write it with axes of 1 or in rows.
 fn flat(weights: &mut Weights, name: &str, count: usize) -> Result<Array> {
     let shape = weights.shape(name).filter(|shape| shape.iter().product::<usize>() == count);
     let shape = shape.map_or(vec![count], <[usize]>::to_vec);

@@ -1,5 +1,5 @@
-//! Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one narrow latent of every position stands for the keys and values of
-//! all heads. Queries are taken into the space of latents, and what they attend to is taken out of it, for prompts and steps alike.
+//! Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one narrow latent per position replaces the keys and values of all heads.
+//! Queries are projected into the space of latents, and the output of attention out of it, for both prefill and decode.
 
 mod config;
 mod per_head;
@@ -19,21 +19,21 @@ use crate::weights::Weights;
 pub use config::LatentConfig;
 use per_head::PerHead;
 
-/// The epsilon of the norms of latents, whatever that of others is.
+/// The norms of latents, which have this epsilon regardless of the other norms.
 const NORM: NormConfig = NormConfig { kind: NormKind::Rms, eps: 1e-6 };
 
 /// Latent attention with its weights.
 pub(super) struct LatentAttention {
     config: LatentConfig,
-    /// From the residual stream to the latent of queries, and its norm.
+    /// The projection from the residual stream to the latent of queries, and its norm.
     query_latent: Option<(Linear, Norm)>,
     query: Linear,
-    /// To the latent of keys and values, and the part of keys that rotates.
+    /// The projection to the latent of keys and values, and to the rotated part of keys.
     latent: Linear,
     norm: Norm,
-    /// Of queries into the space of latents, `[H, nope, rank]`.
+    /// The projection of queries into the space of latents, `[H, nope, rank]`.
     embed: PerHead,
-    /// Out of it, `[H, rank, value]`.
+    /// The projection out of it, `[H, rank, value]`.
     unembed: PerHead,
     temperature: Option<AttentionTemperature>,
     output: Linear,
@@ -41,7 +41,7 @@ pub(super) struct LatentAttention {
 }
 
 impl LatentAttention {
-    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -77,7 +77,7 @@ impl LatentAttention {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span sees only its own state.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -95,7 +95,7 @@ impl LatentAttention {
         let compressed = self.latent.forward(input)?;
         let latent = self.norm.forward(&slice_axis(&compressed, 1, 0, rank)?)?;
         let key = slice_axis(&compressed, 1, rank, rank + rotated)?.reshape(&[rows, 1, 1, rotated])?;
-        // Queries and the key rotate together, in one call.
+        // Queries and the key are rotated in one call.
         let mut turning = concatenate(&[slice_axis(&query, 3, nope, nope + rotated)?, key], 1)?;
         if let Some(rotary) = rotary {
             turning = rotary.forward(&turning)?;
@@ -109,7 +109,7 @@ impl LatentAttention {
         self.output.forward(&values.reshape(&[rows, -1])?)
     }
 
-    /// `[T, H (nope + rotated)]`.
+    /// Returns the queries, `[T, H (nope + rotated)]`.
     fn queries(&self, input: &Array) -> Result<Array> {
         match &self.query_latent {
             None => self.query.forward(input),

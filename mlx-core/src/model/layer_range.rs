@@ -1,4 +1,4 @@
-//! What one of several machines has of a model: some of its layers, and perhaps what is around all of them.
+//! The part of a model that one machine has: some layers, and possibly the embedding, the last norm and the head.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use super::config::{DecoderConfig, LayerConfig};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 
-/// What one of several machines has of a model.
+/// The part of a model that one machine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelPart {
-    /// Its layers, or those of which it has a part.
+    /// Its layers, in full or as a shard of each.
     pub(crate) layers: Range<usize>,
-    /// Whether it has the embedding, the last norm and the head.
+    /// True if it has the embedding, the last norm and the head.
     pub(crate) has_ends: bool,
 }
 
 impl DecoderConfig {
-    /// The decoder of these layers alone. No layer in the range may borrow from one outside.
+    /// Returns the decoder that has only these layers. No layer in the range may borrow from one outside.
     pub(crate) fn of_layers(&self, range: &Range<usize>) -> Self {
         let mut layers = self.layers[range.clone()].to_vec();
         for layer in &mut layers {
@@ -25,40 +25,40 @@ impl DecoderConfig {
         Self { layers, ..self.clone() }
     }
 
-    /// Refuses a model whose layers cannot be on several machines.
+    /// Rejects a model that cannot be split across machines.
     pub(super) fn expect_divisible(&self, family: &str) -> Result<()> {
         if self.per_layer_input.is_some() {
             let message = format!(
-                "cannot be several for {family}: each of its layers reads the tokens themselves, and they are sent to no other machine"
+                "cannot be several for {family}: each of its layers reads the token ids, which are not sent to other ranks"
             );
             return Err(Error::option("ranks", message));
         }
         Ok(())
     }
 
-    /// Whether a machine's layers may begin with this one: none behind it borrows from one before it.
+    /// Returns true if the layers of a machine may begin with `first`: no layer from there on borrows from an earlier one.
     pub(crate) fn may_begin_at(&self, first: usize) -> bool {
         self.layers[first..].iter().all(|layer| layer.kv_source.is_none_or(|source| source >= first))
     }
 
-    /// Whether some of these layers have a state.
+    /// Returns true if some of these layers have a state.
     pub(crate) fn extend_states(&self, range: &Range<usize>) -> bool {
         self.layers[range.clone()].iter().any(LayerConfig::extends)
     }
 }
 
-/// Bytes on the device of the parts of a model.
+/// The bytes of a model on the device, by part.
 pub(crate) struct LayerBytes {
-    /// Of the embedding, the last norm and the head.
+    /// Bytes of the embedding, the last norm and the head.
     pub(crate) ends: u64,
-    /// Of each layer.
+    /// Bytes of each layer.
     pub(crate) layers: Vec<u64>,
-    /// Of a float.
+    /// Bytes of a float in the model's type.
     pub(crate) float: u64,
 }
 
 impl LayerBytes {
-    /// Of prepared weights of a model with so many layers.
+    /// Sums up the prepared weights of a model with `layers` layers.
     pub(super) fn of(weights: &Weights, layers: usize) -> Self {
         let float = weights.survey().0.float_bytes();
         let (layer_of, mut sum) =
@@ -70,7 +70,8 @@ impl LayerBytes {
     }
 }
 
-/// The layer that a tensor belongs to, by its name in the files; `None` for the embedding, the last norm and the head.
+/// Returns a function from the name of a tensor in the files to its layer. It returns `None` for the embedding, the last norm and the
+/// head.
 fn layers_by_name(weights: &Weights, layers: usize) -> impl Fn(&str) -> Option<usize> + use<> {
     let prefix = weights.in_files("model.layers.");
     move |name| {
@@ -79,7 +80,7 @@ fn layers_by_name(weights: &Weights, layers: usize) -> impl Fn(&str) -> Option<u
     }
 }
 
-/// Drops the tensors of everything else.
+/// Skips the tensors of all other parts.
 pub(super) fn keep_part(weights: &mut Weights, part: &ModelPart, layers: usize) {
     let layer_of = layers_by_name(weights, layers);
     weights.skip_all(|name| match layer_of(name) {

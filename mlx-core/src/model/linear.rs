@@ -1,4 +1,4 @@
-//! A projection `y = x W^T + b`. Invariant: dense or packed is decided here and nowhere else.
+//! A projection `y = x W^T + b`. Invariant: only this file distinguishes dense and packed weights.
 
 use mlx_rs::ops::{add, addmm, concatenate, matmul};
 use mlx_rs::{Array, Dtype};
@@ -9,22 +9,22 @@ use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
 use crate::weights::{Shard, Taken, Weights};
 
-/// Weights `[output, input]`, as the device holds them.
+/// Weights `[output, input]` on the device.
 #[derive(Clone)]
 pub(crate) enum Matrix {
-    /// `[input, output]`: a transposed view, which costs no copy.
+    /// Weights as a transposed view, `[input, output]`, which needs no copy.
     Dense(Array),
-    /// Some bits for each number.
+    /// Quantized weights.
     QuantizedMatrix(QuantizedMatrix),
 }
 
 impl Matrix {
-    /// Takes `{name}.weight` with what belongs to it.
+    /// Loads `{name}.weight` and the tensors that belong to it.
     pub(crate) fn load(weights: &mut Weights, name: &str, outputs: usize, inputs: usize) -> Result<Self> {
         Self::load_as_one(weights, &[(name, outputs)], inputs)
     }
 
-    /// Takes modules that are [alike](Weights::are_alike), each with its outputs, as one matrix.
+    /// Loads modules that are [alike](Weights::are_alike) as one matrix. Each has its number of outputs.
     fn load_as_one(weights: &mut Weights, modules: &[(&str, usize)], inputs: usize) -> Result<Self> {
         let shapes: Vec<_> = modules.iter().map(|(_, outputs)| [*outputs, inputs]).collect();
         let named: Vec<_> =
@@ -34,12 +34,12 @@ impl Matrix {
             Taken::Dense(weight) => weight,
         };
         let matrix = weight.swap_axes(0, 1)?;
-        // As a view that is known to be one, it is multiplied with where it lies.
+        // An evaluated view is multiplied without a copy.
         matrix.eval()?;
         Ok(Self::Dense(matrix))
     }
 
-    /// As floats, `[output, input]`.
+    /// Returns the weights as floats, `[output, input]`.
     fn floats(&self, dtype: Dtype) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.as_dtype(dtype)?),
@@ -47,7 +47,7 @@ impl Matrix {
         }
     }
 
-    /// The rows with these indices as `dtype`: `[R]` to `[R, input]`.
+    /// Returns the rows with these indices as `dtype`: `[R]` to `[R, input]`.
     pub(crate) fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.take_axis(indices, 0)?.as_dtype(dtype)?),
@@ -55,7 +55,7 @@ impl Matrix {
         }
     }
 
-    /// `[..., input]` to `[..., output]`.
+    /// Maps `[..., input]` to `[..., output]`.
     fn multiply(&self, input: &Array) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(matmul(input, weight)?),
@@ -63,7 +63,7 @@ impl Matrix {
         }
     }
 
-    /// The same outputs in another order.
+    /// Returns the matrix with its outputs in another order.
     fn reordered(&self, order: &Array) -> Result<Self> {
         Ok(match self {
             Self::Dense(weight) => {
@@ -83,7 +83,7 @@ impl Matrix {
         }
     }
 
-    /// Matrices that are alike, as one.
+    /// Stacks matrices of one scheme along the outputs.
     fn stack(parts: &[Self]) -> Result<Self> {
         let (mut dense, mut packed) = (Vec::new(), Vec::new());
         for part in parts {
@@ -105,17 +105,17 @@ impl Matrix {
 /// One or more projections of the same input, in as few matrix products as their weights allow.
 #[derive(Clone)]
 pub(crate) struct Linear {
-    /// Their outputs are concatenated. More than one only where parts are packed in different ways.
+    /// The outputs of the matrices are concatenated. There is more than one only if parts have different schemes.
     matrices: Vec<Matrix>,
     /// `[output]`
     bias: Option<Array>,
-    /// What an adapter adds.
+    /// The change of an adapter.
     low_rank: Option<Box<LowRank>>,
-    /// The machines that have the other inputs, whose products are added to this one's.
+    /// The machines that have the other inputs. Their products are added to this one's.
     shard: Option<Box<Shard>>,
 }
 
-/// One projection as a checkpoint names it.
+/// One projection by its name in the checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     /// The tensor names are `{name}.weight` and `{name}.bias`.
@@ -123,23 +123,23 @@ pub(crate) struct Part<'a> {
     pub(crate) outputs: usize,
 }
 
-/// The name of a part, its outputs, and the order that they get.
+/// The name of a part, its number of outputs, and the order of the outputs if it differs from the files.
 type InOrder<'a> = (&'a str, usize, Option<Array>);
 
 impl Linear {
-    /// Takes `parts` and stacks them along the output axis. With `bias`, each part has one.
+    /// Loads `parts` and stacks them along the output axis. With `bias`, each part has one.
     pub(crate) fn load(weights: &mut Weights, parts: &[Part], inputs: usize, bias: bool) -> Result<Self> {
         let parts = parts.iter().map(|part| (*part, None)).collect();
         Self::load_in_order(weights, parts, inputs, bias)
     }
 
-    /// The same for one projection, of whose inputs other machines have some if they have parts of this layer.
+    /// Loads one projection. If the layer is split across machines, each has some of the inputs, and the products are summed.
     pub(crate) fn load_summed(weights: &mut Weights, part: Part, inputs: usize, bias: bool) -> Result<Self> {
         let shard = weights.shard().cloned().map(Box::new);
         Ok(Self { shard, ..Self::load(weights, &[part], inputs, bias)? })
     }
 
-    /// The same where outputs of parts have another order in the checkpoint: here, the first is the one at `order[0]` there.
+    /// Like [`load`](Self::load), but reorders the outputs of parts: output `i` is output `order[i]` of the checkpoint.
     pub(crate) fn load_in_order(
         weights: &mut Weights,
         parts: Vec<(Part, Option<Vec<i32>>)>,
@@ -184,12 +184,12 @@ impl Linear {
         })
     }
 
-    /// A projection with a matrix that is there already, such as a tied embedding.
+    /// Creates a projection from a loaded matrix, such as a tied embedding.
     pub(crate) fn new(matrix: Matrix, bias: Option<Array>) -> Self {
         Self { matrices: vec![matrix], bias, low_rank: None, shard: None }
     }
 
-    /// The same with a change, for weights of this type.
+    /// Adds a change to weights of type `dtype`.
     pub(super) fn changed(self, change: LowRank, dtype: Dtype) -> Result<Self> {
         if !change.has_magnitudes() {
             return Ok(Self { low_rank: Some(Box::new(change)), ..self });
@@ -199,7 +199,7 @@ impl Linear {
         Ok(Self { low_rank: Some(Box::new(low_rank)), ..self })
     }
 
-    /// `[..., input]` to `[..., output]`.
+    /// Maps `[..., input]` to `[..., output]`.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         match &self.low_rank {
             None => self.with_bias(input),
@@ -221,7 +221,7 @@ impl Linear {
         }
     }
 
-    /// Without bias and changes.
+    /// Returns the product without bias and changes.
     fn product(&self, input: &Array) -> Result<Array> {
         let product = self.product_here(input)?;
         self.shard.as_ref().map_or(Ok(product.clone()), |shard| shard.sum(&product))

@@ -1,5 +1,5 @@
-//! What an adapter adds to a module: a product of two small matrices (LoRA, Hu et al., 2021, arXiv:2106.09685), and magnitudes of its own
-//! for each output (DoRA, Liu et al., 2024, arXiv:2402.09353). The numbers are those of mlx-lm, types included.
+//! The change that an adapter makes to a module: a product of two small matrices (LoRA, Hu et al., 2021, arXiv:2106.09685), and a learned
+//! magnitude for each output (DoRA, Liu et al., 2024, arXiv:2402.09353). Values and types match those of mlx-lm.
 
 use mlx_rs::ops::{
     add, concatenate, divide, gather_mm, matmul, multiply, sqrt, square, sum_axis, zeros_dtype,
@@ -11,7 +11,7 @@ use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
 use crate::weights::{Factors, Weights};
 
-/// A change of low rank: `scale * (x first) second`.
+/// A low-rank change: `scale * (x first) second`.
 #[derive(Clone)]
 pub(crate) struct LowRank {
     /// `[.., input, rank]`
@@ -19,18 +19,18 @@ pub(crate) struct LowRank {
     /// `[.., rank, output]`
     second: Array,
     scale: f32,
-    /// The outputs of each part, and their magnitudes, `[output]`, where they have some.
+    /// The number of outputs of each part, and their magnitudes, `[output]`, if it has them.
     magnitudes: Vec<(usize, Option<Array>)>,
-    /// `[output]`: magnitudes over the lengths of the changed rows, once they are measured; 1 for outputs without magnitudes.
+    /// `[output]`: magnitudes divided by the norms of the changed rows, once these are computed; 1 for outputs without magnitudes.
     ratio: Option<Array>,
 }
 
-/// The factors of a part and the part's outputs.
+/// The number of outputs of a part, and its factors.
 type Piece = (usize, Option<Factors>);
 
 impl LowRank {
-    /// Takes what changes the projections `parts`, whose outputs stand one above the other, if anything does: each with its name, its
-    /// number of outputs, and their order if it is not that of the files.
+    /// Loads the change of the projections `parts`, if there is one. Their outputs are stacked. Each part has a name, a number of outputs, and
+    /// the order of the outputs if it differs from the files.
     pub(super) fn take(
         weights: &mut Weights,
         parts: &[(&str, usize, Option<Array>)],
@@ -50,7 +50,7 @@ impl LowRank {
         Self::of(weights, pieces, 1)
     }
 
-    /// Takes what changes the projections of all experts with these names, one name for each place where tools put them, as `take` does.
+    /// Loads the change of the projections of all experts, as `take` does. Each part has one name for every convention of adapter tools.
     pub(super) fn take_experts(
         weights: &mut Weights,
         parts: &[(Vec<String>, usize)],
@@ -64,7 +64,7 @@ impl LowRank {
             let mut factors = weights.take_factors(&names, target)?;
             if let Some(factors) = &mut factors {
                 for factor in [&mut factors.first, &mut factors.second] {
-                    // As for the experts themselves.
+                    // In the type of the experts' weights.
                     let held = if weights.backend().half_experts { factor.dtype() } else { Dtype::Float32 };
                     *factor = factor.swap_axes(1, 2)?.as_dtype(held)?;
                 }
@@ -74,7 +74,7 @@ impl LowRank {
         Self::of(weights, pieces, 2)
     }
 
-    /// Takes what changes the table `name`, `[rows, width]`, if anything does.
+    /// Loads the change of the table `name`, `[rows, width]`, if there is one.
     pub(super) fn take_embedding(
         weights: &mut Weights,
         name: &str,
@@ -85,7 +85,7 @@ impl LowRank {
         Self::of(weights, vec![(width, factors)], 1)
     }
 
-    /// Side by side: the first factors next to each other, the second ones on a diagonal of blocks. `axis` is that of outputs.
+    /// Combines the pieces: the first factors side by side, the second ones as a block diagonal. `axis` is the axis of outputs.
     fn of(weights: &mut Weights, pieces: Vec<Piece>, axis: i32) -> Result<Option<Self>> {
         let all: usize = pieces.iter().map(|(outputs, _)| outputs).sum();
         let (mut firsts, mut seconds, mut magnitudes) = (Vec::new(), Vec::new(), Vec::new());
@@ -107,17 +107,17 @@ impl LowRank {
         Ok(Some(Self { first, second, scale, magnitudes, ratio: None }))
     }
 
-    /// Whether outputs have magnitudes, which [`LowRank::measured`] makes use of.
+    /// Returns true if outputs have magnitudes, which [`LowRank::measured`] needs.
     pub(super) fn has_magnitudes(&self) -> bool {
         self.magnitudes.iter().any(|(_, magnitudes)| magnitudes.is_some())
     }
 
-    /// Whether outputs are multiplied, before a bias is added.
+    /// Returns true if outputs are multiplied, before a bias is added.
     pub(super) fn has_ratio(&self) -> bool {
         self.ratio.is_some()
     }
 
-    /// The same with the ratio of magnitudes to the lengths of the rows of `weight`, `[output, input]`, as they are changed.
+    /// Computes the ratio of magnitudes to the norms of the rows of `weight`, `[output, input]`, after the change.
     pub(super) fn measured(self, weight: &Array) -> Result<Self> {
         let second = self.second.swap_axes(0, 1)?;
         let scaled = multiply(&second, scalar_like(self.scale, &second)?)?;
@@ -135,7 +135,7 @@ impl LowRank {
         Ok(Self { ratio: Some(joined(&ratios, 0)?), magnitudes: Vec::new(), ..self })
     }
 
-    /// `output` of the module for `input`, `[.., input]`, with the change; without the bias where there are magnitudes.
+    /// Adds the change to `output`, the module's output for `input`, `[.., input]`. If there are magnitudes, `output` must not include the bias.
     pub(super) fn added(&self, input: &Array, output: Array) -> Result<Array> {
         let change = matmul(matmul(input, &self.first)?, &self.second)?;
         let output = add(output, self.scaled(&change, input.dtype())?)?;
@@ -145,7 +145,7 @@ impl LowRank {
         }
     }
 
-    /// The same for rows `[.., 1, input]` through the experts `chosen`; `sorted` says that experts rise.
+    /// Adds the change to rows `[.., 1, input]` of the experts `chosen`. `sorted` is true if the experts are in ascending order.
     pub(super) fn added_by_expert(
         &self,
         input: &Array,
@@ -158,13 +158,13 @@ impl LowRank {
         Ok(add(output, self.scaled(&change, input.dtype())?)?)
     }
 
-    /// The rows of an embedding with these indices, `[R, width]`, with the change.
+    /// Adds the change to rows of an embedding with these indices, `[R, width]`.
     pub(super) fn added_to_rows(&self, indices: &Array, rows: &Array) -> Result<Array> {
         let change = matmul(self.first.take_axis(indices, 0)?, &self.second)?;
         Ok(add(rows, self.scaled(&change, rows.dtype())?)?)
     }
 
-    /// The change of a head that is this embedding.
+    /// Returns the change of a head that is tied to this embedding.
     pub(super) fn of_head(&self) -> Result<Self> {
         let (first, second) = (self.second.swap_axes(0, 1)?, self.first.swap_axes(0, 1)?);
         Ok(Self { first, second, ..self.clone() })
@@ -175,7 +175,7 @@ impl LowRank {
     }
 }
 
-/// A second factor with columns of zeros on both sides.
+/// Pads a second factor with zero columns on both sides.
 fn widened(second: &Array, before: usize, behind: usize, axis: i32) -> Result<Array> {
     let zeros = |width: usize| -> Result<Array> {
         let mut shape = second.shape().to_vec();
@@ -193,7 +193,7 @@ fn widened(second: &Array, before: usize, behind: usize, axis: i32) -> Result<Ar
     joined(&pieces, axis)
 }
 
-/// The parts in one along `axis`, computed.
+/// Concatenates the parts along `axis` and evaluates the result.
 fn joined(parts: &[Array], axis: i32) -> Result<Array> {
     let joined = if let [only] = parts { only.contiguous()? } else { concatenate(parts, axis)? };
     joined.eval()?;

@@ -1,5 +1,5 @@
-//! Mamba-2 (Dao and Gu, 2024, arXiv:2405.21060): heads with a memory of constant size each, which decays at a rate that the row
-//! itself sets. Invariant: memory and decay are f32.
+//! Mamba-2 (Dao and Gu, 2024, arXiv:2405.21060): each head has a memory of constant size, which decays at a rate that depends on the row.
+//! Invariant: memory and decay are f32.
 
 mod config;
 mod scan;
@@ -20,30 +20,30 @@ use crate::weights::Weights;
 pub use config::{GatedNorm, Mamba2Config};
 use scan::Rows;
 
-/// Ends of the names of tensors that are f32 whatever the others are.
+/// Name endings of tensors that are f32 regardless of the type of the others.
 pub(super) const WIDE: [&str; 3] = [".A_log", ".dt_bias", ".D"];
 
 /// A Mamba-2 layer with its weights.
 pub(super) struct Mamba2 {
     config: Mamba2Config,
-    /// Gates, inputs, what is written and read with, time steps.
+    /// The projection to gates, inputs, `B`, `C` and time steps.
     input: Linear,
-    /// `[width of the projection]`: factors of what is projected.
+    /// `[width of the projection]`: factors of the projection's outputs.
     multipliers: Option<Array>,
     conv: CausalConv,
     activation: Activated,
-    /// `[H]` of f32, below 0.
+    /// `[H]` of f32, below 0: the rate of decay.
     rate: Array,
     /// `[H]` of f32.
     dt_bias: Array,
-    /// `[H, 1]` of f32: how much of the input is added to what it reads.
+    /// `[H, 1]` of f32: the factor of the input that is added to the output.
     skip: Array,
     norm: Option<(Array, NormConfig)>,
     output: Linear,
 }
 
 impl Mamba2 {
-    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -85,7 +85,7 @@ impl Mamba2 {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span sees only its own state.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -105,7 +105,7 @@ impl Mamba2 {
         self.output.forward(&gated.as_dtype(input.dtype())?)
     }
 
-    /// Time steps `[T, H]` of f32 from what is projected for them, of the same shape.
+    /// Returns time steps `[T, H]` of f32 from their projection, which has the same shape.
     fn time_step(&self, projected: &Array) -> Result<Array> {
         let raw = add(projected.as_dtype(Dtype::Float32)?, &self.dt_bias)?;
         // ln(1 + e^x)
@@ -114,7 +114,7 @@ impl Mamba2 {
         Ok(clip(step, (&least, &most))?)
     }
 
-    /// `[T, H P]` of f32 with its gate and its norm, in the order of the family.
+    /// Applies gate and norm to `[T, H P]` of f32, in the order of the family.
     fn gated(&self, mixed: &Array, gate: &Array) -> Result<Array> {
         let gate = gate.as_dtype(Dtype::Float32)?;
         let open = multiply(&gate, sigmoid(&gate)?)?;
@@ -125,7 +125,7 @@ impl Mamba2 {
         }
     }
 
-    /// `[T, H P]`, each group normalized on its own.
+    /// Normalizes each group of `[T, H P]` separately.
     fn normalized(&self, mixed: &Array) -> Result<Array> {
         let Some((weight, norm)) = &self.norm else { return Ok(mixed.clone()) };
         let by_group = mixed.reshape(&[mixed.dim(0), self.config.n_groups as i32, -1])?;
@@ -142,7 +142,7 @@ impl Recurrence for Mamba2 {
         Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: Some(memory) })
     }
 
-    /// From `[n, conv width]`, and time steps, `[n, H]`, to `[n, H P]` of f32.
+    /// Maps `[n, conv width]`, and time steps, `[n, H]`, to `[n, H P]` of f32.
     fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let (rows, step) = (&inputs[0], &inputs[1]);
         let config = &self.config;
@@ -173,7 +173,7 @@ impl Recurrence for Mamba2 {
     }
 }
 
-/// The factors of everything that is projected, one for each output.
+/// Returns the factors of the projection, one for each output.
 fn multipliers(config: &Mamba2Config, factors: [f32; 5]) -> Array {
     let parts = config.widths().into_iter().zip(factors);
     let all: Vec<f32> = parts.flat_map(|(width, factor)| std::iter::repeat_n(factor, width)).collect();

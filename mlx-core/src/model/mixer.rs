@@ -1,7 +1,7 @@
-//! The part of a layer that lets the rows of a sequence see each other.
+//! Mixers: the part of a layer that combines the rows of a sequence.
 //!
-//! A layer kind is a variant of [`MixerKind`] that `LayerConfig` names, a variant of [`Mixer`] with a file of its own, and, where it
-//! keeps something else than keys and values, a kind of `LayerState`.
+//! To add a mixer, add a variant to [`MixerKind`], which `LayerConfig` names, and a variant to [`Mixer`] with a separate file. A state that
+//! does not consist of keys and values also needs a kind of `LayerState`.
 
 use mlx_rs::Array;
 
@@ -28,20 +28,20 @@ pub enum MixerKind {
     Latent(LatentConfig),
     /// A gated convolution over the last few rows.
     ShortConv(ShortConvConfig),
-    /// The gated delta rule: a state of constant size that forgets and is corrected row by row.
+    /// The gated delta rule: a state of constant size that decays and is corrected row by row.
     GatedDelta(GatedDeltaConfig),
-    /// The same with a decay for each dimension of keys.
+    /// The gated delta rule with a decay for each dimension of keys.
     KimiDelta(KimiDeltaConfig),
-    /// Mamba-2: a state of constant size that forgets as fast as each row says.
+    /// Mamba-2: a state of constant size with a decay that depends on each row.
     Mamba2(Mamba2Config),
-    /// Softmax attention and Mamba-2, added.
+    /// Softmax attention and Mamba-2 in parallel; their outputs are added.
     BesideMamba2(BesideMamba2Config),
-    /// None: a layer of a feed-forward block alone.
+    /// A layer that has only a feed-forward block.
     None,
 }
 
 impl MixerKind {
-    /// Empty states of a layer of this kind, whose rows see `sliding_window` positions if it attends.
+    /// Returns the empty states of a layer of this kind. If it attends, its rows see `sliding_window` positions.
     pub(crate) fn new_states(self, sliding_window: Option<usize>) -> Vec<LayerState> {
         match self {
             Self::Attention => vec![LayerState::new(sliding_window)],
@@ -54,12 +54,12 @@ impl MixerKind {
         }
     }
 
-    /// Whether it attends to keys and values.
+    /// Returns true if it attends to keys and values.
     pub(super) fn attends(self) -> bool {
         matches!(self, Self::Attention | Self::BesideMamba2(_))
     }
 
-    /// The Mamba-2 in it.
+    /// Returns the config of its Mamba-2 part, if it has one.
     pub(super) fn mamba2(self) -> Option<Mamba2Config> {
         match self {
             Self::Mamba2(mamba) => Some(mamba),
@@ -68,7 +68,7 @@ impl MixerKind {
         }
     }
 
-    /// Bytes of the state of such a layer at any length, with activations of `size` bytes.
+    /// Returns the bytes of the layer's state that do not depend on the length, with activations of `size` bytes.
     pub(super) fn fixed_bytes(self, hidden: usize, size: usize) -> usize {
         match self {
             Self::Attention | Self::Latent(_) | Self::None => 0,
@@ -81,15 +81,15 @@ impl MixerKind {
     }
 }
 
-/// What a mixer is loaded by.
+/// The config that a mixer is loaded with.
 pub(super) struct MixerConfig<'a> {
     /// The kind.
     pub(super) kind: MixerKind,
     /// The shape of attention, if that is the kind.
     pub(super) attention: &'a AttentionConfig,
-    /// How many positions a row sees, itself included; all of them if `None`.
+    /// The number of positions that a row sees, itself included; all of them if `None`.
     pub(super) sliding_window: Option<usize>,
-    /// Whether it attends to the keys and values of another layer.
+    /// True if it attends to the keys and values of another layer.
     pub(super) borrows: bool,
     /// The width of the residual stream.
     pub(super) hidden: usize,
@@ -109,7 +109,7 @@ pub(super) enum Mixer {
 }
 
 impl Mixer {
-    /// Takes the tensors under `{name}.` that such a mixer needs.
+    /// Loads the tensors under `{name}.` that such a mixer needs.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &MixerConfig) -> Result<Option<Self>> {
         let MixerConfig { kind, attention, sliding_window, borrows, hidden, eps } = *config;
         let mixer = match kind {
@@ -146,7 +146,7 @@ impl Mixer {
         mixer.map(Some)
     }
 
-    /// `[T, hidden]` to the same shape. Extends the layer's states of each sequence.
+    /// Maps `[T, hidden]` to the same shape. Extends the layer's states of each sequence.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -167,7 +167,7 @@ impl Mixer {
     }
 }
 
-/// The first state of the layer of each sequence, and the second one if the layer has two.
+/// Returns the first state of the layer for each sequence, and the second one if the layer has two.
 fn apart<'a>(states: &'a mut [&mut [LayerState]]) -> [Vec<&'a mut LayerState>; 2] {
     let mut apart = [Vec::with_capacity(states.len()), Vec::new()];
     for of_layer in states {

@@ -1,4 +1,4 @@
-//! Models: weights that turn tokens into logits. Invariant: nothing here knows of sampling, text or requests.
+//! Models: weights that turn tokens into logits. Invariant: no code here depends on sampling, text or requests.
 
 mod activation;
 mod attention;
@@ -97,56 +97,56 @@ use crate::weights::{Kinds, Progress, Shared, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
-    /// What the model is.
+    /// Returns the properties of the model.
     fn spec(&self) -> &ModelSpec;
 
-    /// An empty state for one sequence, computed in this [variant](ModelSpec::variant).
+    /// Returns an empty state for one sequence, to be computed in this [variant](ModelSpec::variant).
     fn new_state(&self, variant: Variant) -> SequenceState;
 
     /// Begins a pass over `batch`.
     fn begin(&self, batch: Batch) -> Result<Pass>;
 
-    /// Issues the next `layers` layers of a pass, or as many as are left, and extends the states of its sequences by the pass's
-    /// rows. Nothing is computed until it is evaluated. Row `i` depends on its own sequence alone.
+    /// Issues the next `layers` layers of a pass, or the remaining ones if there are fewer. Extends the states of its sequences by the rows
+    /// of the pass. Nothing is computed until it is evaluated. Row `i` depends only on its own sequence.
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()>;
 
-    /// Removes `dropped` positions of a state behind its first `kept`. Those behind them move up, and their keys are rotated to
-    /// their new positions.
+    /// Removes the `dropped` positions that follow the first `kept` positions of a state. Later positions move up, and their keys are rotated
+    /// to the new positions.
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()>;
 
-    /// A whole pass: the last hidden state of all rows, `[T, hidden]`.
+    /// Runs a whole pass and returns the last hidden state of all rows, `[T, hidden]`.
     fn forward(&self, batch: Batch, states: &mut [&mut SequenceState]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
         self.advance(&mut pass, self.spec().num_layers, states)?;
         Ok(pass.hidden)
     }
 
-    /// Some rows of [`Model::forward`] after the last norm, as the head and pooled embeddings need them.
+    /// Applies the last norm to some rows of [`Model::forward`]. The head and pooled embeddings read the result.
     fn normalized(&self, hidden: &Array) -> Result<Array>;
 
-    /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
+    /// Returns the logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
 
-    /// Whether other machines hold some of its layers.
+    /// Returns true if other machines hold some of its layers.
     fn is_divided(&self) -> bool {
         false
     }
 
-    /// Which of those machines was lost, if the last word with them said so.
+    /// Returns the message about a lost worker, if the last exchange with the workers failed.
     fn outage(&self) -> Option<String> {
         None
     }
 
-    /// Checks that those machines respond; with `ask`, after a message to each. To be called between steps, and every second.
+    /// Checks that the workers respond. With `ask`, it sends a message to each first. Call it between steps, and every second.
     ///
     /// # Errors
-    /// One is away. All states are lost, even when it is back, which later calls detect.
+    /// A worker is lost. All states are lost too, even after the worker is back. Later calls detect its return.
     fn check_workers(&self, _ask: bool) -> Result<()> {
         Ok(())
     }
 }
 
-/// What there is to know about a loaded model.
+/// The properties of a loaded model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSpec {
     /// `model_type` of config.json.
@@ -169,29 +169,28 @@ pub struct ModelSpec {
     pub weight_bytes: u64,
     /// Bytes of those parameters in the files.
     pub file_bytes: u64,
-    /// What sequences and passes take.
+    /// The memory of sequences and passes.
     pub footprint: Footprint,
-    /// Whether a sequence can outgrow the context by a context shift: all layers keep every position, and there is one variant.
+    /// True if a context shift can extend a sequence beyond the context: all layers cache every position, and there is one variant.
     pub supports_context_shift: bool,
-    /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
-    /// read.
+    /// A hash of all weights and of their fields in config.json. If the weights were not read, it covers only config.json.
     pub fingerprint: u128,
-    /// How many layers the first half of a decode step has; 0 if a step has no halves.
+    /// The number of layers in the first half of a decode step; 0 if a step is not split.
     pub(crate) first_half: usize,
-    /// Where other machines hold some layers: bytes that are left beside the weights of the one with the fewest, and its rank.
+    /// The smallest memory that a worker has free after its weights, in bytes, and the rank of that worker. `None` without workers.
     pub(crate) room_elsewhere: Option<(u64, usize)>,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
 }
 
 impl ModelSpec {
-    /// The variant that the state of a sequence of `length` tokens has to have. A sequence that grows into another variant is
-    /// computed again from its first token.
+    /// Returns the variant that the state of a sequence of `length` tokens needs. A sequence that grows into another variant is recomputed
+    /// from its first token.
     pub fn variant(&self, length: usize) -> Variant {
         if self.short_context.is_some_and(|longest| length > longest) { LONG } else { Variant::default() }
     }
 
-    /// The bytes that an adapter takes beside `base`, where this is the same model with an adapter.
+    /// Returns the bytes that an adapter adds to `base`, if `self` is the same model with that adapter.
     pub(crate) fn adapter_bytes(&self, base: &Self) -> u64 {
         self.weight_bytes.saturating_sub(base.weight_bytes)
     }
@@ -214,7 +213,7 @@ impl ModelSpec {
                     && layer.sliding_window.is_none()
                     && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
             }),
-            // A state looks finished when its last layer is.
+            // A state has its new length once its last layer is issued, so the first half ends before that layer.
             first_half: config
                 .layers
                 .iter()
@@ -234,7 +233,7 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
 
-/// The family and the config of the model in `folder`, and its weights, of which the headers are read.
+/// Returns the family and the config of the model in `folder`, and its weights after reading their headers.
 fn open<'a>(
     folder: &Path,
     policy: WeightPolicy,
@@ -249,17 +248,16 @@ fn open<'a>(
 
 /// The models of an engine.
 pub struct Loaded {
-    /// The model, and the same model as each adapter changes it, in this order. All share the weights that no adapter replaces.
+    /// The base model first, then the model with each adapter, in order. They share all weights that no adapter replaces.
     pub models: Vec<Box<dyn Model>>,
-    /// The model's head that predicts the token after the next one, or why it cannot be loaded; `None` if there is none, or it is not
-    /// loaded. It shares the embedding and the last matrix.
+    /// The MTP head, or the reason that it cannot be loaded. `None` if the model has none, or if it was not requested. It shares the
+    /// embedding and the output matrix with the model.
     pub mtp: Option<Result<Box<dyn Model>>>,
-    /// The model's vision tower, or why it cannot be loaded; `None` if there is none.
+    /// The vision tower, or the reason that it cannot be loaded. `None` if the model has none.
     pub vision: Option<Result<Vision>>,
 }
 
-/// Loads the model in `folder`, the same model as each of `adapters` changes it, and, `with_mtp`, its head that predicts the token after
-/// the next one.
+/// Loads the model in `folder`, the same model with each of `adapters`, and its MTP head if `with_mtp`.
 pub fn load_adapted(
     folder: &Path,
     adapters: &[PathBuf],
@@ -273,7 +271,7 @@ pub fn load_adapted(
     }
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
-    // Mistakes in an adapter are found before the model is read.
+    // Errors in an adapter are reported before the weights are read.
     let opened = adapters.iter().map(|adapter| {
         let adapter = Adapter::open(adapter)?;
         adapter.check_layers(config.layers.len()).map(|()| adapter)
@@ -300,7 +298,7 @@ pub fn load_adapted(
     Ok(Loaded { models, mtp, vision: vision::load_if_there(folder, policy) })
 }
 
-/// Refuses some types before anything is read.
+/// Rejects float types that experts do not support, before any weight is read.
 fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     if config.experts.is_none() || weights.has_packed() {
         return Ok(());
@@ -308,7 +306,7 @@ fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     moe::expect_type_of_floats(weights.label(), weights.backend())
 }
 
-/// What [`load_adapted`] would load, from the headers of the files alone: the model with what its adapters take, its weights by kind,
+/// Reads only the file headers. Returns what [`load_adapted`] would load: the model with the memory of its adapters, its weights by kind,
 /// and the adapters.
 pub fn survey_adapted(
     folder: &Path,
@@ -325,7 +323,7 @@ pub fn survey_adapted(
     Ok((spec, kinds, summaries))
 }
 
-/// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.
+/// Reads only the file headers. Returns what [`load`] would load: the model, and its weights by kind.
 pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
     let progress = &mut |_, _| {};
     let (family, mut config, mut weights) = open(folder, policy, progress)?;
@@ -334,24 +332,25 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     Ok((ModelSpec::new(&family, &config, &tally, policy.backend), kinds))
 }
 
-/// Reads config.json only. Fails for a folder that can never be loaded, such as one of an unsupported architecture.
+/// Reads only config.json. Fails for a folder that can never be loaded, such as one with an unsupported architecture.
 pub fn check_config(folder: &Path) -> Result<()> {
     let fields = Fields::read(&folder.join("config.json"))?;
     family::read(&fields)?;
     QuantizationConfig::read(&fields).map(drop)
 }
 
-/// The tower of [`Loaded::vision`].
+/// Loads the tower of [`Loaded::vision`].
 pub(crate) fn load_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
     vision::load_if_there(folder, policy)
 }
 
-/// What the tower of [`Loaded::vision`] would take, from the headers of the files alone; or why it cannot be loaded. `None` if there is none.
+/// Reads only the file headers. Returns the memory of the tower of [`Loaded::vision`], or the reason that it cannot be loaded. `None` if
+/// the model has none.
 pub fn survey_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
     vision::survey(folder, policy)
 }
 
-/// What the head of [`Loaded::mtp`] would be, from the headers of the files alone; `None` if there is none.
+/// Reads only the file headers. Returns the properties of the head of [`Loaded::mtp`]; `None` if the model has none.
 pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, mut config) = family::read(&fields)?;

@@ -1,6 +1,5 @@
-//! A mixture of experts (Shazeer et al., 2017, arXiv:1701.06538): each row goes through the few feed-forward blocks that a router
-//! chooses for it. Invariant: a row's products are products of that row alone, so that its bits do not depend on what the other
-//! rows chose.
+//! A mixture of experts (Shazeer et al., 2017, arXiv:1701.06538). A router chooses a few feed-forward blocks for each row. Invariant: the
+//! products of a row involve only that row, so its bits do not depend on the choices of other rows.
 
 mod config;
 mod expert_weights;
@@ -26,7 +25,7 @@ pub(super) use expert_weights::expect_type_of_floats;
 use router::Router;
 use shared::SharedExpert;
 
-/// From this many products on, rows are sorted by expert.
+/// The minimum number of products for which rows are sorted by expert.
 const WORTH_SORTING: usize = 64;
 
 /// The router and all experts of a layer.
@@ -36,10 +35,10 @@ pub(crate) struct Experts {
     down: ExpertLinear,
     activation: Between,
     num_experts_per_tok: i32,
-    /// To the width of the experts, and back.
+    /// The projections to the width of the experts and back.
     latent: Option<[Linear; 2]>,
     shared: Option<SharedExpert>,
-    /// The machines that have the other parts of all experts.
+    /// The machines that have the other shards of all experts.
     shard: Option<Shard>,
 }
 
@@ -50,7 +49,7 @@ enum Between {
 }
 
 impl Experts {
-    /// Takes the router and the experts under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the router and the experts under `{name}.`, for a residual stream of width `hidden`.
     pub(crate) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
         let shared = config.shared.map(|shared| SharedExpert::load(weights, name, hidden, config, shared));
         let width = config.latent.map_or(hidden, |latent| latent.moe_latent_size);
@@ -86,12 +85,12 @@ impl Experts {
         })
     }
 
-    /// `[T, hidden]` to the same shape. `may_sort` rows by expert: their bits then depend on how many there are.
+    /// Maps `[T, hidden]` to the same shape. With `may_sort`, rows may be sorted by expert; their bits then depend on the number of rows.
     pub(crate) fn forward(&self, input: &Array, may_sort: bool) -> Result<Array> {
         self.forward_routed_by(input, input, may_sort)
     }
 
-    /// The same where the router reads other rows than the experts.
+    /// Like [`forward`](Self::forward), but the router reads other rows than the experts.
     pub(crate) fn forward_routed_by(&self, read: &Array, input: &Array, may_sort: bool) -> Result<Array> {
         let (chosen, shares) = self.router.forward(read)?;
         let narrow = self.latent.as_ref().map(|[into, _]| into.forward(input)).transpose()?;
@@ -101,7 +100,7 @@ impl Experts {
         } else {
             self.through(&expand_dims_axes(rows, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
         };
-        // The weighted sum as one small product for each row.
+        // The weighted sum is one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
         let mut mixed = mixed.squeeze_axes(&[1])?;
         if let Some(shard) = &self.shard {
@@ -116,20 +115,20 @@ impl Experts {
         }
     }
 
-    /// `[.., 1, hidden]` through the experts `chosen` to the same shape.
+    /// Runs `[.., 1, hidden]` through the experts `chosen`. Returns the same shape.
     fn through(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         let wide = self.gate_up.forward(rows, chosen, sorted)?;
         self.down.forward(&self.activation.forward(&wide)?, chosen, sorted)
     }
 
-    /// `[T, hidden]` through the experts `[T, chosen]` to `[T, chosen, hidden]`, expert by expert, so that each one's weights are
-    /// read once and not once for each row.
+    /// Runs `[T, hidden]` through the experts `[T, chosen]`, expert by expert, so that the weights of each are read once instead of once per
+    /// row. Returns `[T, chosen, hidden]`.
     fn by_expert(&self, input: &Array, chosen: &Array) -> Result<Array> {
         let (rows, width) = (input.dim(0), input.dim(1));
         let chosen = chosen.reshape(&[-1])?;
         let order = argsort_axis(&chosen, 0)?;
         let of_rows = floor_divide(&order, Array::from_int(self.num_experts_per_tok))?;
-        // Not expand_dims, whose new axis has a stride of 1: MLX 0.32.2 for NVIDIA GPUs takes that for the distance of the rows.
+        // A new axis of expand_dims has a stride of 1, which MLX 0.32.2 for NVIDIA GPUs takes for the distance of the rows.
         let sorted_rows = input.take_axis(of_rows, 0)?.reshape(&[-1, 1, width])?;
         let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
         let back = argsort_axis(&order, 0)?;
@@ -138,7 +137,7 @@ impl Experts {
 }
 
 impl Between {
-    /// What is behind the first projections to what is before the last one: half as wide where there are gates.
+    /// Maps the output of the first projections to the input of the last one, which has half the width if there are gates.
     fn forward(&self, wide: &Array) -> Result<Array> {
         match self {
             Self::Plain(activation) => activation.forward(wide),

@@ -1,5 +1,5 @@
-//! Heads that predict the token after the next one from the last hidden states and the tokens behind them (DeepSeek-V3,
-//! arXiv:2412.19437, section 2.2): a layer of their own between the model's embedding and its head.
+//! MTP heads, which predict the token after the next one from the last hidden states and the tokens that follow them (DeepSeek-V3,
+//! arXiv:2412.19437, section 2.2). A head is one separate layer between the model's embedding and its head.
 
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
@@ -11,10 +11,10 @@ use super::norm::Norm;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// The most positions before a draft that a head reads.
+/// The maximum number of positions before a draft that a head reads.
 pub(crate) const MTP_HISTORY: usize = 128;
 
-/// The names in the files under which Qwen's checkpoints keep the head, the longest first, and what the decoder calls it.
+/// Pairs of the decoder's prefix of the head and its prefix in the files of Qwen's checkpoints, the longest first.
 const PLACES: [(&str, &str); 4] = [
     ("mtp.", "model.language_model.mtp."),
     ("mtp.", "language_model.mtp."),
@@ -22,11 +22,11 @@ const PLACES: [(&str, &str); 4] = [
     ("mtp.", "mtp."),
 ];
 
-/// Where a head's tensors are.
+/// The tensor names of an MTP head.
 pub(super) struct MtpNames {
-    /// Its layer.
+    /// The layer.
     pub(super) block: String,
-    /// The norm behind it.
+    /// The norm after the layer.
     pub(super) norm: String,
     embedding_norm: String,
     hidden_norm: String,
@@ -34,9 +34,9 @@ pub(super) struct MtpNames {
 }
 
 impl MtpNames {
-    /// The head of these weights, if they have one of a known form.
+    /// Finds the head of these weights, if they have one in a known layout.
     pub(super) fn find(weights: &mut Weights, config: &DecoderConfig) -> Option<Self> {
-        // As DeepSeek writes it: the layer behind the last one.
+        // DeepSeek stores it as the layer after the last one.
         let block = format!("model.layers.{}", config.layers.len());
         if config.draft_layers > 0 && weights.has(&format!("{block}.eh_proj.weight")) {
             return Some(Self {
@@ -59,18 +59,19 @@ impl MtpNames {
         })
     }
 
-    /// Whether the head needs a tensor of this name.
+    /// Returns true if the head needs a tensor of this name.
     pub(super) fn owns(&self, weights: &Weights, name: &str) -> bool {
         let parts = [&self.norm, &self.embedding_norm, &self.hidden_norm, &self.projection];
         let is_of = |part: &str| name.starts_with(&weights.in_files(&format!("{part}.")));
-        // Copies of the model's own.
+        // Copies of the model's own embedding and head.
         let others = ["embed_tokens", "shared_head.head"].map(|part| format!("{}.{part}", self.block));
         parts.into_iter().any(|part| is_of(part))
             || is_of(&self.block) && !others.iter().any(|other| is_of(other))
     }
 }
 
-/// The config of the head as a decoder of one layer, shaped as the last one that attends to all positions; `None` if there is none.
+/// Returns the config of the head as a decoder of one layer, with the shape of the last layer that attends to all positions. `None` if
+/// there is no such layer.
 pub(super) fn config_of_head(config: &DecoderConfig) -> Option<DecoderConfig> {
     let attends = |layer: &&LayerConfig| {
         matches!(layer.mixer, MixerKind::Attention | MixerKind::Latent(_)) && layer.sliding_window.is_none()
@@ -80,7 +81,7 @@ pub(super) fn config_of_head(config: &DecoderConfig) -> Option<DecoderConfig> {
     Some(DecoderConfig { layers: vec![layer], per_layer_input: None, ..config.clone() })
 }
 
-/// What makes the input of the layer from a token and the hidden state before it.
+/// The projection that combines a token with the hidden state before it into the input of the layer.
 pub(super) struct Fusion {
     embedding_norm: Norm,
     hidden_norm: Norm,
@@ -102,7 +103,7 @@ impl Fusion {
         })
     }
 
-    /// `[T, hidden]` of both to the same shape.
+    /// Maps `[T, hidden]` of both to the same shape.
     pub(super) fn forward(&self, embedded: &Array, hidden: &Array) -> Result<Array> {
         let parts = [self.embedding_norm.forward(embedded)?, self.hidden_norm.forward(hidden)?];
         self.projection.forward(&concatenate(&[&parts[0], &parts[1]], -1)?)

@@ -1,4 +1,4 @@
-//! Normalization of a vector: by its root mean square (Zhang and Sennrich, 2019, arXiv:1910.07467) or by its mean and deviation
+//! Normalization of a vector: by its root mean square (Zhang and Sennrich, 2019, arXiv:1910.07467), or by its mean and standard deviation
 //! (Ba et al., 2016, arXiv:1607.06450).
 
 use mlx_rs::Array;
@@ -8,37 +8,37 @@ use mlx_rs::ops::add;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// What a norm divides by, and what it multiplies with.
+/// The formula of a norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
     /// `x / sqrt(mean(x^2) + epsilon) * weight`.
     Rms,
-    /// The same with `1 + weight`.
+    /// `x / sqrt(mean(x^2) + epsilon) * (1 + weight)`.
     RmsPlusOne,
     /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * weight`.
     Layer,
-    /// The same, and a bias added.
+    /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias`.
     LayerWithBias,
 }
 
 impl NormKind {
-    /// Whether it divides by the root mean square.
+    /// Returns true if it divides by the root mean square.
     pub(super) fn is_rms(self) -> bool {
         matches!(self, Self::Rms | Self::RmsPlusOne)
     }
 }
 
-/// The norms of a decoder.
+/// The config of a decoder's norms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormConfig {
-    /// What they do.
+    /// The formula.
     pub kind: NormKind,
-    /// Added to the mean square, or the variance, before its root.
+    /// The epsilon that is added to the mean square or the variance before the root.
     pub eps: f32,
 }
 
 impl NormConfig {
-    /// Takes the weight `{name}.weight` of `shape` that the normalized vector is multiplied with.
+    /// Loads `{name}.weight` of `shape` as the factor of the normalized vector.
     pub(super) fn weight(self, weights: &mut Weights, name: &str, shape: &[usize]) -> Result<Array> {
         let weight = weights.take(&format!("{name}.weight"), shape)?;
         if self.kind != NormKind::RmsPlusOne {
@@ -49,7 +49,7 @@ impl NormConfig {
         Ok(weight)
     }
 
-    /// The vector along the last axis, normalized and not multiplied with anything.
+    /// Normalizes along the last axis, without a weight.
     pub(super) fn plain(self, input: &Array) -> Result<Array> {
         Ok(match self.kind {
             NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, None, self.eps)?,
@@ -68,7 +68,7 @@ pub(crate) struct Norm {
 }
 
 impl Norm {
-    /// Takes `{name}.weight` of shape `[width]`, and `{name}.bias` if the kind has one.
+    /// Loads `{name}.weight` of shape `[width]`, and `{name}.bias` if the kind has one.
     pub(crate) fn load(weights: &mut Weights, name: &str, width: usize, config: NormConfig) -> Result<Self> {
         let weight = config.weight(weights, name, &[width])?;
         let bias = match config.kind {
@@ -78,7 +78,7 @@ impl Norm {
         Ok(Self { config, weight, bias })
     }
 
-    /// `[..., width]` to the same shape.
+    /// Maps `[..., width]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         let NormConfig { kind, eps: epsilon } = self.config;
         Ok(match kind {

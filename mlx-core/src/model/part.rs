@@ -1,4 +1,4 @@
-//! Models that are divided among machines: what the parts take, and loading one.
+//! Models that are split across machines: the sizes of the parts, and loading one part.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::{ModelSpec, open};
 use crate::error::Result;
 use crate::weights::{Shard, WeightPolicy, Weights};
 
-/// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
-/// its layers and the rest take.
+/// Reads the file headers of a model that will be split across machines. Returns the properties of the whole model, its config, and the
+/// bytes of its layers and of its ends.
 pub(crate) fn survey_layers(
     folder: &Path,
     policy: WeightPolicy,
@@ -27,7 +27,7 @@ pub(crate) fn survey_layers(
 /// Called with the bytes read so far and the total. An error ends loading before the next layer.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
-/// Loads a part of the model in `folder`, with a `shard` that of every layer which that machine has.
+/// Loads a part of the model in `folder`. With `shard`, it loads that shard of each of its layers.
 pub(crate) fn load_part(
     folder: &Path,
     part: &ModelPart,
@@ -44,11 +44,11 @@ pub(crate) fn load_part(
     let (family, config, weights) = open(folder, policy, progress)?;
     let weights = shard.into_iter().fold(weights, Weights::sharded);
     let decoder = Decoder::load_part(&family, config, weights, part, &end)?;
-    // After the last layer, too.
+    // An error may also come after the last layer.
     end.into_inner().map_or(Ok(decoder), Err)
 }
 
-/// What [`load_part`] would load of every layer for `rank` of `ranks` machines, from the headers of the files: its config, and its bytes.
+/// Reads the file headers. Returns the config and the bytes of the shard that `rank` of `ranks` machines has of every layer.
 pub(crate) fn survey_shard(
     folder: &Path,
     policy: WeightPolicy,

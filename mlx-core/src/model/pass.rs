@@ -1,4 +1,4 @@
-//! A pass on its way through the layers.
+//! A pass that is in progress.
 
 use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
@@ -14,16 +14,16 @@ pub struct Pass {
     pub(super) batch: Batch,
     /// The rotation of queries and keys for each rope of the model; empty before the first layer.
     pub(super) rotary: Vec<Rotary>,
-    /// What layers get from the tokens themselves, `[T, layers, width]`.
+    /// The per-layer inputs of the tokens, `[T, layers, width]`.
     pub(super) per_layer_inputs: Option<Array>,
-    /// What is added behind the first layers, `[T, hidden]` each: features of pictures.
+    /// Features of pictures that are added to the output of the first layers, `[T, hidden]` for each layer.
     pub(super) deep: Vec<Array>,
     /// `[T, hidden]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,
 }
 
-/// What was issued of a pass up to some layer.
+/// The issued part of a pass, up to some layer.
 pub(crate) struct Issued(Array);
 
 impl Issued {
@@ -34,27 +34,27 @@ impl Issued {
 }
 
 impl Pass {
-    /// How many layers have been issued.
+    /// Returns the number of issued layers.
     pub fn layer(&self) -> usize {
         self.layer
     }
 
-    /// The hidden state of all rows after those layers, `[T, hidden]`.
+    /// Returns the hidden state of all rows after the issued layers, `[T, hidden]`.
     pub fn hidden(&self) -> &Array {
         &self.hidden
     }
 
-    /// Whether features of pictures are added behind the layer that comes next.
+    /// Returns true if features of pictures are added to the output of the next layer.
     pub(crate) fn is_before_features(&self) -> bool {
         self.layer < self.deep.len()
     }
 
-    /// What it runs.
+    /// Returns the batch of the pass.
     pub(crate) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Puts it behind `layer` layers that another machine computed, with their hidden state `[T, hidden]` if anything reads it.
+    /// Skips to the state after `layer` layers that another machine computed. `hidden` is their hidden state, `[T, hidden]`, if it is read.
     pub(crate) fn move_to(&mut self, layer: usize, hidden: Option<Array>) {
         self.layer = layer;
         if let Some(hidden) = hidden {
@@ -62,7 +62,7 @@ impl Pass {
         }
     }
 
-    /// The same of the rows whose logits are needed, in the order of the spans. Where every row's are, padding follows.
+    /// Returns the hidden state of the rows with needed logits, in the order of spans. If all rows need logits, padding is included.
     pub fn logit_hidden(&self) -> Result<Array> {
         match self.batch.logit_rows().as_deref() {
             None => Ok(self.hidden.clone()),
@@ -71,23 +71,23 @@ impl Pass {
         }
     }
 
-    /// Starts to compute what has been issued and returns at once.
+    /// Starts to compute the issued layers and returns at once.
     pub fn start(&self) -> Result<()> {
         Ok(async_eval([&self.hidden])?)
     }
 
-    /// The same, to be waited for when more has been issued.
+    /// Like [`start`](Self::start), but returns a handle that waits for these layers even after more layers have been issued.
     pub(crate) fn issue(&self) -> Result<Issued> {
         self.start()?;
         Ok(Issued(self.hidden.clone()))
     }
 
-    /// Waits for what has been issued.
+    /// Waits for the issued layers.
     pub fn wait(&self) -> Result<()> {
         Ok(self.hidden.eval()?)
     }
 
-    /// The rows that belong to `states` of the long variant.
+    /// Returns a mask of the rows that belong to `states` of the long variant.
     pub(super) fn long_rows(&self, states: &[&mut SequenceState]) -> LongRows {
         let is_long = |state: usize| states[state].variant() == LONG;
         let spans = self.batch.spans();

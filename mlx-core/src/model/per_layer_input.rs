@@ -1,5 +1,5 @@
-//! Per-layer embeddings (Gemma 3n and 4): every layer gets a short vector for each token, made of the token's own row in a second
-//! table and of its embedding, and adds what a gate lets through.
+//! Per-layer embeddings (Gemma 3n and 4). Every layer gets a short vector for each token, computed from the token's row in a second table
+//! and from its embedding. The layer adds a gated projection of the vector to the residual stream.
 
 use mlx_rs::ops::{add, concatenate, multiply};
 use mlx_rs::{Array, Dtype};
@@ -18,15 +18,15 @@ pub struct PerLayerInputConfig {
     pub hidden_size: usize,
     /// The number of token ids in the table.
     pub vocab_size: usize,
-    /// The function of a layer's gate.
+    /// The activation function of a layer's gate.
     pub activation: Activation,
-    /// All norms.
+    /// The config of all norms.
     pub norm: NormConfig,
-    /// The token whose row in the table is that of the rows of pictures.
+    /// The token with the table row that is used for the rows of pictures.
     pub pad_token_id: u32,
 }
 
-/// What makes the vectors of all layers.
+/// The weights that compute the vectors of all layers.
 pub(super) struct PerLayerInputs {
     config: PerLayerInputConfig,
     layers: usize,
@@ -37,8 +37,8 @@ pub(super) struct PerLayerInputs {
 }
 
 impl PerLayerInputs {
-    /// Takes `model.embed_tokens_per_layer`, `model.per_layer_model_projection` and `model.per_layer_projection_norm`, for so many
-    /// layers and embeddings of width `hidden`.
+    /// Loads `model.embed_tokens_per_layer`, `model.per_layer_model_projection` and `model.per_layer_projection_norm`, for `layers` layers and
+    /// embeddings of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         config: PerLayerInputConfig,
@@ -59,7 +59,7 @@ impl PerLayerInputs {
         })
     }
 
-    /// The vectors `[T, layers, width]` of tokens `[T]` with these scaled embeddings, `[T, hidden]`.
+    /// Returns the vectors `[T, layers, width]` of tokens `[T]` with scaled embeddings `hidden`, `[T, hidden]`.
     pub(super) fn forward(&self, tokens: &Array, hidden: &Array, dtype: Dtype) -> Result<Array> {
         let shape = [hidden.dim(0), self.layers as i32, self.config.hidden_size as i32];
         let scaled = |array: Array, factor: f64| -> Result<Array> {
@@ -72,7 +72,7 @@ impl PerLayerInputs {
         scaled(add(self.norm.forward(&projected)?, own)?, 0.5_f64.sqrt())
     }
 
-    /// Tokens `[T]`, and at these places the one that stands for pictures in the table.
+    /// Replaces the tokens `[T]` at `places`, the rows of pictures, with the pad token.
     pub(super) fn without_pictures(&self, tokens: &Array, places: &[usize]) -> Result<Array> {
         let width = tokens.dim(0);
         let mut sources: Vec<i32> = (0..width).collect();
@@ -83,14 +83,14 @@ impl PerLayerInputs {
         Ok(concatenate(&[tokens, &pad], 0)?.take_axis(Array::from_slice(&sources, &[width]), 0)?)
     }
 
-    /// A layer's part of them, `[T, width]`.
+    /// Returns the vectors of one layer, `[T, width]`.
     pub(super) fn of_layer(vectors: &Array, layer: usize) -> Result<Array> {
         let layer = layer as i32;
         Ok(slice_axis(vectors, 1, layer, layer + 1)?.squeeze_axes(&[1])?)
     }
 }
 
-/// What a layer does with its vector.
+/// The per-layer weights that apply a vector.
 pub(super) struct PerLayerInput {
     gate: Linear,
     activation: Activated,
@@ -99,7 +99,7 @@ pub(super) struct PerLayerInput {
 }
 
 impl PerLayerInput {
-    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -118,7 +118,7 @@ impl PerLayerInput {
         })
     }
 
-    /// `[T, hidden]` and the layer's vectors `[T, width]` to the shape of the former.
+    /// Adds the gated projection of the layer's vectors, `[T, width]`, to the residual stream, `[T, hidden]`.
     pub(super) fn forward(&self, stream: &Array, vectors: &Array) -> Result<Array> {
         let open = multiply(self.activation.forward(&self.gate.forward(stream)?)?, vectors)?;
         Ok(add(stream, self.norm.forward(&self.projection.forward(&open)?)?)?)

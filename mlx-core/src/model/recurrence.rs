@@ -1,4 +1,4 @@
-//! Runs the rows of a pass through a recurrent layer. A decode step runs one row of every sequence per call; longer spans and exact steps
+//! Runs the rows of a pass through a recurrent layer. A decode step runs one row of every sequence per call. Longer spans and exact steps
 //! run span by span.
 
 use mlx_rs::Array;
@@ -15,7 +15,7 @@ pub(super) trait Recurrence {
     fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays>;
 
     /// Returns the output of the rows `inputs`, `[n, ..]` each, and the state after them. If `before` has one sequence, all rows belong to
-    /// it. Otherwise it has `n`, and row `i` belongs to sequence `i`.
+    /// it. Otherwise it has `n` sequences, and row `i` belongs to sequence `i`.
     fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)>;
 }
 
@@ -89,8 +89,8 @@ fn side_by_side(
     take_rows(&joined(&mixed)?, &places)
 }
 
-/// Divides rows, given by their states, into waves: the first row of every state, then the second rows, and so on. A wave lists states and
-/// their rows, by rising state.
+/// Groups rows into waves: the first row of every state, then the second rows, and so on. Input `i` is the state of row `i`. A wave lists
+/// pairs of a state and a row, by ascending state.
 fn waves(states: impl Iterator<Item = usize>) -> Vec<Vec<(usize, usize)>> {
     let mut waves: Vec<Vec<(usize, usize)>> = Vec::new();
     for (row, state) in states.enumerate() {

@@ -1,13 +1,13 @@
-//! How much of one row is left at a later one, if every row lets what was before it decay.
+//! The decay between any two rows of a block.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{exp, select};
 
 use crate::error::Result;
 
-/// Products of the decays between any two rows of a block: from `[.., rows, D]`, the logarithms of each row's own decay, to
-/// `[.., rows, rows, D]`, where `[i, j]` is what row `i` still has of row `j`; 0 where `j` is later. Each is the exponential of a sum of
-/// the rows in between: a difference of two longer sums would lose the digits of slow decays behind fast ones.
+/// Returns the product of the decays between any two rows of a block. The input, `[.., rows, D]`, has the logarithm of each row's decay.
+/// In the result, `[.., rows, rows, D]`, element `[i, j]` is the share of row `j` that remains at row `i`; it is 0 if `j` is later. Each is
+/// the exponential of a sum over the rows between: a difference of two longer sums would lose the digits of slow decays after fast ones.
 pub(super) fn kept(log_decay: &Array) -> Result<Array> {
     let rows = log_decay.dim(-2);
     let own = log_decay.expand_dims(-2)?;
@@ -16,7 +16,7 @@ pub(super) fn kept(log_decay: &Array) -> Result<Array> {
     Ok(exp(select(before(rows, true), sums, Array::from_f32(f32::NEG_INFINITY))?)?)
 }
 
-/// `[rows, rows, 1]`: whether a column is before a row, or the same if `own`.
+/// Returns a mask `[rows, rows, 1]`: true if the column is before the row, or equal to it with `own`.
 fn before(rows: i32, own: bool) -> Array {
     let row = |row: i32| (0..rows).map(move |column| column < row || own && column == row);
     let mask: Vec<bool> = (0..rows).flat_map(row).collect();

@@ -1,4 +1,4 @@
-//! A gated short convolution (LFM2): `y = C * conv(B * x)`, a state of the last few rows.
+//! A gated short convolution (LFM2): `y = C * conv(B * x)`. Its state is the last few rows.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{multiply, split_equal};
@@ -14,9 +14,9 @@ use crate::weights::Weights;
 /// The shape of a short convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortConvConfig {
-    /// The rows that a row sees, itself included; at least 2.
+    /// The number of rows that a row sees, itself included; at least 2.
     pub taps: usize,
-    /// Whether the projections and the convolution have biases.
+    /// True if the projections and the convolution have biases.
     pub bias: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ShortConv {
 }
 
 impl ShortConv {
-    /// Takes `{name}.in_proj`, `conv` and `out_proj`, for a residual stream of width `hidden`.
+    /// Loads `{name}.in_proj`, `conv` and `out_proj`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -50,7 +50,7 @@ impl ShortConv {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span sees only its own state.
     pub(super) fn forward(
         &self,
         input: &Array,

@@ -1,4 +1,4 @@
-//! Soft caps: scores and logits that are bent below a bound instead of being cut.
+//! Soft caps, which bound scores and logits smoothly.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{divide, multiply, tanh};
@@ -6,9 +6,9 @@ use mlx_rs::ops::{divide, multiply, tanh};
 use crate::array::scalar_like;
 use crate::error::Result;
 
-/// `cap * tanh(values / cap)`; any shape to the same shape.
+/// Computes `cap * tanh(values / cap)`; any shape to the same shape.
 pub(super) fn softcap(values: &Array, cap: f32) -> Result<Array> {
-    // A cap is usually a whole number, which halves hold exactly; its reciprocal is not.
+    // A cap is usually a whole number, which halves represent exactly; its reciprocal is not.
     let bent = tanh(divide(values, scalar_like(cap, values)?)?)?;
     Ok(multiply(&bent, scalar_like(cap, &bent)?)?)
 }
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
     use crate::model::halves::{differing, round};
 
-    /// As mlx-lm rounds; with a reciprocal of the cap, which is no bf16, many values are others.
+    /// mlx-lm rounds this way. The reciprocal of the cap is no bf16, so multiplying by it changes many values.
     #[test]
     fn a_cap_is_what_config_says_in_halves_too() {
         let _turn = crate::device_lock::device();

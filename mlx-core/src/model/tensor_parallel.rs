@@ -1,5 +1,5 @@
-//! One of several equal parts of every layer (Shoeybi et al., 2019, arXiv:1909.08053): some heads of attention, some of the numbers between
-//! the projections of feed-forward blocks and experts. What the last projection of each gives is added up among the machines.
+//! Tensor parallelism (Shoeybi et al., 2019, arXiv:1909.08053). Each machine has a shard of every layer: some attention heads, and some of
+//! the values between the projections of feed-forward blocks and experts. The outputs of the last projections are summed over machines.
 
 mod rank;
 
@@ -13,17 +13,17 @@ use crate::error::{Error, Result};
 use crate::weights::{Places, Weights};
 use rank::Rank;
 
-/// Of a matrix `[..., output, input]`, counted from 1 for the last one.
+/// Axes of a matrix `[..., output, input]`, counted from the end; the last one is 1.
 const OUTPUTS: usize = 2;
 const INPUTS: usize = 1;
 
 impl DecoderConfig {
-    /// The decoder of one of `ranks` machines.
+    /// Returns the decoder of one of `ranks` machines.
     pub(crate) fn of_rank(&self, family: &str, ranks: usize) -> Result<Self> {
         let mut config = self.clone();
         let refusal = self.kept_whole().map(str::to_owned).or_else(|| {
             let (name, number) = config.share_out(ranks)?;
-            Some(format!("{name} is {number}, which they cannot share out evenly"))
+            Some(format!("{name} is {number}, which does not divide evenly"))
         });
         match refusal {
             None => Ok(config),
@@ -35,23 +35,23 @@ impl DecoderConfig {
         }
     }
 
-    /// What cannot be shared out, whatever the number of machines.
+    /// Returns the reason that the model cannot be sharded on any number of machines, if there is one.
     fn kept_whole(&self) -> Option<&'static str> {
         let is_known = |layer: &LayerConfig| {
             matches!(layer.mixer, MixerKind::Attention | MixerKind::GatedDelta(_) | MixerKind::None)
         };
         if !self.layers.iter().all(is_known) {
-            return Some("only layers of plain attention and of the gated delta rule are shared out");
+            return Some("only plain attention and gated delta layers can be sharded");
         }
         let mut norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
         if norms.any(|it| it.scope == QkNormScope::Width && !it.norm.kind.is_rms()) {
-            return Some("its norms of queries and keys take the mean of all heads");
+            return Some("its norms of queries and keys need the mean of all heads");
         }
         let has_gates = |experts: &MoeConfig| experts.tensors != ExpertTensors::Plain;
         (!self.experts.as_ref().is_none_or(has_gates)).then_some("its experts have no gates")
     }
 
-    /// Makes this one machine's of so many. The first number that is not even, and its name.
+    /// Changes this to the config of one of `ranks` machines. Returns the first number that does not divide evenly, and its name.
     fn share_out(&mut self, ranks: usize) -> Option<(&'static str, usize)> {
         let mut uneven = None;
         let mut note = |name: &'static str, number: &mut usize, share: Option<usize>| match share {
@@ -91,7 +91,7 @@ impl DecoderConfig {
         uneven
     }
 
-    /// How many sums of hidden states a pass needs.
+    /// Returns the number of sums of hidden states in a pass.
     pub(crate) fn sums(&self) -> usize {
         let of_experts = |experts: &MoeConfig| {
             1 + usize::from(experts.shared.is_some()) + usize::from(experts.beside_dense)
@@ -104,13 +104,13 @@ impl DecoderConfig {
         self.layers.iter().map(|layer| usize::from(layer.mixer != MixerKind::None) + inner(layer)).sum()
     }
 
-    /// How many sums of two numbers a row a pass needs, for norms over all heads.
+    /// Returns the number of sums of two numbers per row in a pass, for norms over all heads.
     pub(crate) fn norm_sums(&self) -> usize {
         let norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
         norms.filter(|it| it.scope == QkNormScope::Width).count()
     }
 
-    /// Leaves of the tensors of all layers what `rank` of `ranks` machines has. This is the config of the whole model.
+    /// Cuts the tensors of all layers to the shard of `rank` of `ranks` machines. `self` is the config of the whole model.
     pub(super) fn cut(&self, weights: &mut Weights, rank: usize, ranks: usize) -> Result<()> {
         let mut cutter = Cutter { weights, rank: Rank { rank, ranks } };
         for (index, layer) in self.layers.iter().enumerate() {
@@ -144,7 +144,7 @@ struct Cutter<'a, 'w> {
 }
 
 impl Cutter<'_, '_> {
-    /// Some outputs of a projection.
+    /// Cuts a projection to some of its outputs.
     fn outputs(&mut self, name: &str, places: &Places) -> Result<()> {
         for part in ["weight", "scales", "biases"] {
             self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
@@ -152,7 +152,8 @@ impl Cutter<'_, '_> {
         self.weights.cut(&format!("{name}.bias"), 1, places)
     }
 
-    /// Some inputs of a projection. Its bias is added to the sum. Scales come first: how many groups there are says more than how many words.
+    /// Cuts a projection to some of its inputs. Its bias is added to the sum. Scales come first: an uneven number of groups makes a better error
+    /// message than one of words.
     fn inputs(&mut self, name: &str) -> Result<()> {
         let places = self.rank.share(1);
         for part in ["scales", "biases", "weight"] {
@@ -164,7 +165,7 @@ impl Cutter<'_, '_> {
     fn attention(&mut self, name: &str, config: &AttentionConfig) -> Result<()> {
         let (rank, size) = (self.rank, config.head_dim);
         let (queries, keys) = ((config.num_heads, size), (config.num_kv_heads, size));
-        // Gates of the output, if they are in it, are beside their queries.
+        // The rows of an output gate, if `q_proj` has them, are next to those of their query head.
         self.outputs(&format!("{name}.q_proj"), &rank.heads(&[(config.num_heads, 1)]))?;
         self.outputs(&format!("{name}.k_proj"), &rank.heads(&[keys]))?;
         self.outputs(&format!("{name}.v_proj"), &rank.heads(&[keys]))?;
@@ -187,7 +188,7 @@ impl Cutter<'_, '_> {
         self.inputs(&format!("{name}.o_proj"))
     }
 
-    /// What weights of norms belong to its heads, of so many.
+    /// Cuts norms of `count` heads to the weights of this machine's heads.
     fn head_norms(&mut self, name: &str, scope: QkNormScope, count: usize) -> Result<()> {
         let places = self.rank.heads(&[(count, 1)]);
         match scope {
@@ -253,7 +254,7 @@ impl Cutter<'_, '_> {
         if let Some(shared) = config.shared {
             self.feed_forward(&format!("{name}.{}", shared.name), shared.input)?;
         }
-        // As mlx-lm writes them, all experts in one stack.
+        // mlx-lm's layout: all experts in one stack.
         for place in ["switch_mlp", "experts.switch_glu", "experts"] {
             self.outputs(&format!("{name}.{place}.gate_proj"), &self.rank.share(1))?;
             self.outputs(&format!("{name}.{place}.up_proj"), &self.rank.share(1))?;
@@ -290,13 +291,13 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// Stacks `[experts, output, input]`, gate above up.
+    /// Cuts stacks `[experts, output, input]`, gate above up.
     fn in_one(&mut self, first: &str, last: &str) -> Result<()> {
         self.weights.cut(first, OUTPUTS, &self.rank.share(2))?;
         self.weights.cut(last, INPUTS, &self.rank.share(1))
     }
 
-    /// gpt-oss, as it was published: outputs alternate between gate and up.
+    /// Cuts the published layout of gpt-oss, with alternating gate and up outputs.
     fn interleaved(&mut self, name: &str) -> Result<()> {
         let (first, last) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
         for (end, axis) in [("", 1), ("_bias", 1), ("_blocks", 3), ("_scales", 2)] {
@@ -308,7 +309,7 @@ impl Cutter<'_, '_> {
         self.last_of_experts(&last, "_bias")
     }
 
-    /// The last projection of experts, whose biases are a part of what is added up: rank 0 has them.
+    /// Cuts the last projection of experts. Only rank 0 has its biases, because they are part of the sum.
     fn last_of_experts(&mut self, name: &str, bias: &str) -> Result<()> {
         self.inputs(name)?;
         if self.rank.rank > 0 {

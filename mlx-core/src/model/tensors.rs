@@ -1,17 +1,17 @@
-//! The names of a checkpoint's tensors. The decoder uses llama's.
+//! The names of a checkpoint's tensors. The decoder uses those of llama.
 
 use crate::weights::Weights;
 
-/// How to find the decoder's tensors in a checkpoint.
+/// Rules that map llama's tensor names to those of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorNames {
-    /// Texts in llama's names, and what stands for them in the checkpoint's.
+    /// Pairs of a text in llama's names and its replacement in the checkpoint's.
     pub renamed: &'static [(&'static str, &'static str)],
-    /// Whether the decoder is a part of a larger model, of which the rest is left alone.
+    /// True if the decoder is a part of a larger model. The other parts are skipped.
     pub nested: bool,
 }
 
-/// Where a larger model keeps its decoder: a name that tells, and what llama's names become.
+/// The location of the decoder in a larger model: the name of a tensor that identifies it, and the renaming of llama's names.
 type Place = (&'static str, &'static [(&'static str, &'static str)]);
 
 const PLACES: [Place; 2] = [
@@ -22,7 +22,7 @@ const PLACES: [Place; 2] = [
     ),
 ];
 
-/// The parts of a larger model that see pictures and hear sounds.
+/// The vision and audio parts of a larger model.
 const OTHERS: [&str; 18] = [
     "vision_tower.",
     "vision_model.",
@@ -44,17 +44,17 @@ const OTHERS: [&str; 18] = [
     "model.vision_embedder.",
 ];
 
-/// The part of a larger model that a tensor belongs to, if it sees or hears.
+/// Returns the vision or audio part that a tensor belongs to, if any.
 pub(super) fn part_beside(name: &str) -> Option<&'static str> {
     let prefix = OTHERS.iter().find(|prefix| name.starts_with(**prefix))?;
     Some(prefix.trim_start_matches("model.").trim_end_matches('.'))
 }
 
 impl TensorNames {
-    /// As llama has them.
+    /// The names of llama.
     pub const LLAMA: Self = Self { renamed: &[], nested: false };
 
-    /// Lets `weights` be asked by llama's names.
+    /// Makes `weights` accept llama's names.
     pub(super) fn prepare(self, weights: &mut Weights) {
         if self.nested {
             weights.skip_under(&OTHERS);
@@ -63,7 +63,7 @@ impl TensorNames {
             }
         }
         weights.rename(self.renamed);
-        // mlx-lm writes some feed-forward blocks under llama's names where the published checkpoints have others.
+        // mlx-lm writes some feed-forward blocks under llama's names, where the published checkpoints have others.
         if weights.has_under(".feed_forward.gate_proj.") {
             weights.rename(&[
                 ("feed_forward.w1", "feed_forward.gate_proj"),
@@ -71,20 +71,20 @@ impl TensorNames {
                 ("feed_forward.w2", "feed_forward.down_proj"),
             ]);
         }
-        // Others it writes under longer names.
+        // It writes others under longer names.
         if weights.has_under(".mlp.gate.gate_proj.") {
             weights.rename(&[("mlp.gate.weight", "mlp.gate.gate_proj.weight")]);
         }
-        // transformers calls the layers of Kimi's text as those of its tower.
+        // transformers gives the text layers of Kimi the name that its tower has.
         if weights.has_under("language_model.model.blocks.") {
             weights.rename(&[("language_model.model.layers.", "language_model.model.blocks.")]);
         }
-        // Granite 4 without experts.
+        // Granite 4 without experts names the dense block so.
         if weights.has_under(".mlp.gate_proj.") {
             weights.rename(&[(".shared_mlp.output_linear", ".mlp.down_proj")]);
         }
-        // Kimi Linear has experts under one name as published and under another as mlx-lm writes them; as transformers writes it, its dense
-        // blocks have the former, too.
+        // Published checkpoints of Kimi Linear and those of mlx-lm name the experts differently. Those of transformers also use the published
+        // name for dense blocks.
         if weights.has_under(".block_sparse_moe.gate_proj.") {
             weights.rename(&[(".mlp.", ".block_sparse_moe.")]);
         } else if weights.has_under(".block_sparse_moe.experts.") {
@@ -94,7 +94,7 @@ impl TensorNames {
                 (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
             ]);
         }
-        // K-EXAONE was published with a shorter one.
+        // K-EXAONE was published with a shorter name.
         if weights.has_under(".mlp.e_score_correction_bias") {
             weights.rename(&[("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias")]);
         }

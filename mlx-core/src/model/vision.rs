@@ -1,5 +1,5 @@
-//! Vision towers: pictures become rows that stand in for the embeddings of tokens. A tower sees one picture at a time, so that the bits of
-//! its rows do not depend on others.
+//! Vision towers, which turn pictures into rows that replace the embeddings of tokens. A tower computes one picture at a time, so the bits
+//! of its rows do not depend on other pictures.
 
 mod attention;
 mod axial_rope;
@@ -37,13 +37,13 @@ use crate::processor::VisionFamily;
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Entry, Progress, WeightPolicy, Weights};
 
-/// The tower of the model in `folder`, or why it cannot be loaded; `None` if the model has none.
+/// Loads the tower of the model in `folder`, or returns why it cannot be loaded; `None` if the model has none.
 pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
     is_there(folder).then(|| Vision::load(folder, policy, &mut |_, _| {}))
 }
 
-/// What the tower of the model in `folder` would take, from the headers of the files alone; or why it cannot be loaded. `None` if the model
-/// has none.
+/// Reads only the file headers. Returns the memory of the tower of the model in `folder`, or the reason that it cannot be loaded. `None` if
+/// the model has none.
 pub(super) fn survey(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
     let footprint = || {
         let fields = Fields::read(&folder.join("config.json"))?;
@@ -59,8 +59,8 @@ fn is_there(folder: &Path) -> bool {
     Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("vision_config"))
 }
 
-/// Takes the tensors of the tower of a model with this config, without reading them, by the names that mlx-vlm gives them. There are none if
-/// the tower is not supported.
+/// Removes the tower's tensors of a model with this config from `weights`, without reading them. Returns them by mlx-vlm's names. Returns
+/// none if the tower is not supported.
 pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> Result<BTreeMap<String, Entry>> {
     let Some(vision) = fields.section("vision_config")? else { return Ok(BTreeMap::new()) };
     let Some(places) = known(fields, &vision)?.map(Places::of) else { return Ok(BTreeMap::new()) };
@@ -71,7 +71,7 @@ pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> Result<BTr
     Ok(tensors)
 }
 
-/// The family of the tower that this section of config.json describes, if it is supported.
+/// Returns the family of the tower that this section of config.json describes, if it is supported.
 fn known(fields: &Fields, vision: &Fields) -> Result<Option<VisionFamily>> {
     let family = fields.optional_text("model_type")?.unwrap_or_default();
     Ok(VisionFamily::of(family, vision.optional_text("model_type")?.unwrap_or_default()))
@@ -81,9 +81,9 @@ fn known(fields: &Fields, vision: &Fields) -> Result<Option<VisionFamily>> {
 pub struct Vision {
     tower: Tower,
     normalization: Normalization,
-    /// Pixels of a side.
+    /// The side of a patch, in pixels.
     patch_size: usize,
-    /// Pixels of a side of what becomes one row.
+    /// The side of a merged patch, which becomes one row, in pixels.
     merged_patch: usize,
     footprint: VisionFootprint,
 }
@@ -96,7 +96,7 @@ enum Tower {
     Qwen2(Qwen2Tower),
 }
 
-/// What config.json says about a tower.
+/// The config of a tower.
 enum Config {
     Gemma4(Gemma4Config),
     Gemma4Unified(UnifiedConfig),
@@ -121,7 +121,7 @@ impl Config {
             None => {
                 let kind = vision.optional_text("model_type")?.unwrap_or_default();
                 let message =
-                    format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
+                    format_args!("{family:?} with a tower of type {kind:?} does not support images yet");
                 Err(fields.error("model_type", message))
             }
         }
@@ -149,7 +149,7 @@ impl Config {
 }
 
 impl Vision {
-    /// Loads the tower of the model in `folder`; an error names the family if its tower is not supported.
+    /// Loads the tower of the model in `folder`. An error names the family if its tower is not supported.
     pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
         let config = Config::read(&fields)?;
@@ -158,7 +158,7 @@ impl Vision {
             Config::Gemma4(config) => {
                 let (tower, projector) = ("model.vision_tower", "model.embed_vision");
                 let tower = Gemma4Tower::load(&mut weights, tower, projector, config)?;
-                // Whatever the image processor says of a mean.
+                // Gemma 4 ignores the mean of the image processor.
                 (Tower::Gemma4(tower), Normalization::HALVES)
             }
             Config::Gemma4Unified(config) => {
@@ -190,13 +190,13 @@ impl Vision {
         })
     }
 
-    /// What it takes on the device.
+    /// Returns the memory of the tower on the device.
     pub fn footprint(&self) -> VisionFootprint {
         self.footprint
     }
 
-    /// What a picture is to the text: `[rows, width]`, a row for each merged patch, from the top left in reading order. The first numbers of
-    /// a row, as many as the text's embeddings have, stand in for one; others are added behind the first layers of the text, layer by layer.
+    /// Returns the features of a picture: `[rows, width]`, one row per merged patch in reading order. The first numbers of a row, as many as the
+    /// width of the text's embeddings, replace an embedding. The others are added to the output of the first layers of the text, layer by layer.
     /// The sides of the picture must be multiples of a merged patch.
     pub fn features(&self, image: &Pixels) -> Result<Array> {
         let (columns, rows) = (image.width() as usize, image.height() as usize);
@@ -219,7 +219,7 @@ impl Vision {
     }
 }
 
-/// The weights of a tower that is at one of these places.
+/// Opens the weights of a tower that is at one of these places.
 fn open<'a>(
     folder: &Path,
     fields: &Fields,

@@ -1,4 +1,4 @@
-//! What most families say in the same words: a decoder like llama, from which a family changes what it does otherwise.
+//! The common part of most families: a decoder like llama, which each family changes where it differs.
 
 use serde_json::Value;
 
@@ -16,37 +16,37 @@ use crate::model::norm::{NormConfig, NormKind};
 use crate::model::rope::{MropeSection, RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
-/// A config that claims more layers than this is damaged.
+/// The maximum number of layers; a config with more is damaged.
 const MOST_LAYERS: usize = 10_000;
 
-/// What holds where config.json says nothing. Where a count is `null` there, it follows from others.
+/// The defaults of a family for keys that config.json lacks. A count that is `null` is derived from other keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
-    /// Key and value heads; `None` for as many as query heads.
+    /// The number of key and value heads; `None` for the number of query heads.
     pub(super) num_kv_heads: Option<usize>,
-    /// Dimensions of a head; `None` for the width divided by the query heads.
+    /// The dimensions of a head; `None` for the width divided by the number of query heads.
     pub(super) head_dim: Option<usize>,
-    /// The longest sequence.
+    /// The longest sequence, in tokens.
     pub(super) max_position_embeddings: usize,
-    /// The key of the norms' epsilon, and its value.
+    /// The key of the norms' epsilon, and its default.
     pub(super) eps: (&'static str, f64),
-    /// What norms do.
+    /// The formula of norms.
     pub(super) norm: NormKind,
-    /// The base of rope.
+    /// The theta of rope.
     pub(super) rope_theta: f64,
-    /// The default of `partial_rotary_factor`; `None` where the whole head is rotated whatever config.json says.
+    /// The default of `partial_rotary_factor`; `None` if the whole head is rotated regardless of config.json.
     pub(super) partial_rotary_factor: Option<f64>,
-    /// Whether rope pairs neighboring dims.
+    /// True if rope pairs adjacent dimensions.
     pub(super) interleaved: bool,
     /// See [`RopeDefaults::has_dynamic_alpha`].
     pub(super) has_dynamic_alpha: bool,
     /// See [`RopeDefaults::mrope_section`].
     pub(super) mrope_section: Option<MropeSection>,
-    /// The key of the activation, and its value.
+    /// The key of the activation, and its default.
     pub(super) activation: (&'static str, &'static str),
 }
 
-/// Llama's.
+/// The defaults of llama.
 pub(super) const LLAMA: Defaults = Defaults {
     num_kv_heads: None,
     head_dim: None,
@@ -61,12 +61,12 @@ pub(super) const LLAMA: Defaults = Defaults {
     activation: ("hidden_act", "silu"),
 };
 
-/// The same fields, with a family's usual section about rope where config.json has none under either of its names.
+/// Adds a family's default section about rope to the fields, if config.json has none under either of its names.
 pub(super) fn with_usual_rope(fields: &Fields, usual: Value) -> Fields {
     if fields.has("rope_scaling") { fields.clone() } else { fields.with_default("rope_parameters", usual) }
 }
 
-/// A decoder like llama without biases, all of whose layers are alike.
+/// Reads a decoder like llama, without biases and with equal layers.
 pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let hidden = fields.size("hidden_size")?;
     let num_heads = fields.size("num_attention_heads")?;
@@ -124,7 +124,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         embedding_scale: None,
         draft_layers: 0,
         head: HeadConfig {
-            // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
+            // If config.json has no flag, the checkpoint decides: a separate head is found among its tensors.
             tie_word_embeddings: flag(fields, "tie_word_embeddings", true)?,
             is_missing: false,
             bias: false,
@@ -135,7 +135,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
     })
 }
 
-/// The same, with `attention_bias` for all four projections of attention and `mlp_bias` for the others.
+/// Like [`read`], but with `attention_bias` for all four projections of attention and `mlp_bias` for the others.
 pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = read(fields, defaults)?;
     let bias = flag(fields, "attention_bias", false)?;
@@ -144,12 +144,12 @@ pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<Decode
     Ok(config)
 }
 
-/// Norms of each query and key head before rope, like the other norms.
+/// Adds norms of each query and key head before rope, with the config of the other norms.
 pub(super) fn normalize_heads(config: &mut DecoderConfig, scope: QkNormScope) {
     config.attention.norm = Some(QkNormConfig { scope, after_rope: false, norm: config.norm });
 }
 
-/// Dimensions of a head.
+/// Returns the dimensions of a head.
 pub(super) fn head_dim(fields: &Fields, defaults: &Defaults) -> Result<usize> {
     let (hidden, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
     match derived(fields, "head_dim", defaults.head_dim, hidden / heads)? {
@@ -158,7 +158,7 @@ pub(super) fn head_dim(fields: &Fields, defaults: &Defaults) -> Result<usize> {
     }
 }
 
-/// What holds for rope where config.json says nothing.
+/// Returns the defaults of rope for keys that config.json lacks.
 pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<RopeDefaults> {
     Ok(RopeDefaults {
         theta: defaults.rope_theta,
@@ -175,7 +175,7 @@ fn context(fields: &Fields, defaults: &Defaults) -> Result<usize> {
     Ok(fields.optional_size("max_position_embeddings")?.unwrap_or(defaults.max_position_embeddings))
 }
 
-/// The activation by its name, which must be one that is known.
+/// Reads the activation by its name, which must be known.
 fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
     let (key, usual) = defaults.activation;
     let name = fields.optional_text(key)?.unwrap_or(usual);
@@ -185,29 +185,29 @@ fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
     })
 }
 
-/// `true` or `false`.
+/// Reads a flag, which is `usual` if it is absent.
 pub(super) fn flag(fields: &Fields, key: &str, usual: bool) -> Result<bool> {
     Ok(fields.optional_flag(key)?.unwrap_or(usual))
 }
 
-/// A size that `usual` stands in for if it is absent, and `otherwise` if it is `null` or there is nothing usual.
+/// Reads a size. It is `usual` if it is absent, and `otherwise` if it is `null` or there is no usual value.
 fn derived(fields: &Fields, key: &str, usual: Option<usize>, otherwise: usize) -> Result<usize> {
     let usual = if fields.is_null(key) { None } else { usual };
     Ok(fields.optional_size(key)?.or(usual).unwrap_or(otherwise))
 }
 
-/// A number that `usual` stands in for if it is absent; `None` if it is `null`.
+/// Reads a number. It is `usual` if it is absent, and `None` if it is `null`.
 pub(super) fn nullable(fields: &Fields, key: &str, usual: Option<f64>) -> Result<Option<f32>> {
     let usual = if fields.is_null(key) { None } else { usual };
     Ok(fields.optional_positive(key)?.or(usual).map(|number| number as f32))
 }
 
-/// A number above 0.
+/// Reads a number above 0, which is `usual` if it is absent.
 pub(super) fn positive(fields: &Fields, key: &str, usual: f64) -> Result<f64> {
     Ok(fields.optional_positive(key)?.unwrap_or(usual))
 }
 
-/// Refuses a flag that asks for what no decoder here does.
+/// Rejects a flag that enables an unsupported feature.
 pub(super) fn refuse(fields: &Fields, key: &str) -> Result<()> {
     if flag(fields, key, false)? {
         return Err(fields.error(key, "is true, which is not supported"));
@@ -215,8 +215,8 @@ pub(super) fn refuse(fields: &Fields, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The section about text in the config of a model that also sees. What the whole says about the head holds where the section is
-/// silent.
+/// Returns the text section of the config of a multimodal model. If the section has no `tie_word_embeddings`, the value of the whole config
+/// applies.
 pub(super) fn text_section(fields: &Fields) -> Result<Fields> {
     let text = fields.section("text_config")?.ok_or_else(|| fields.error("text_config", "is missing"))?;
     match fields.optional_flag("tie_word_embeddings")? {
@@ -225,7 +225,7 @@ pub(super) fn text_section(fields: &Fields) -> Result<Fields> {
     }
 }
 
-/// The same of a model whose older configs have the keys about text beside the others.
+/// Like [`text_section`], for a model whose older configs have the text keys at the top level.
 pub(super) fn text_section_or_all(fields: &Fields) -> Result<Fields> {
     if fields.has("text_config") { text_section(fields) } else { Ok(fields.clone()) }
 }

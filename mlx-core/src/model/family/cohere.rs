@@ -1,4 +1,4 @@
-//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; rope is interleaved.
+//! Cohere's Command: attention and feed-forward read the same norm and run in parallel; rope is interleaved.
 
 use super::base::{self, Defaults, LLAMA, flag, nullable};
 use super::layers;
@@ -39,9 +39,9 @@ pub(super) fn cohere(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Command R7B and A: of four layers three see a window; the fourth sees everything and does not know positions.
+/// Command R7B and A: three of four layers have a window. The fourth attends to everything and has no rope.
 pub(super) fn cohere2(fields: &Fields) -> Result<DecoderConfig> {
-    // `head_dim` is always the width divided by the heads.
+    // `head_dim` is always the width divided by the number of heads.
     let mut config = read(&fields.without("head_dim"), &Defaults { rope_theta: 10_000.0, ..COHERE })?;
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(4);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;

@@ -1,4 +1,4 @@
-//! Mixtures of experts with gates on the output of attention.
+//! Mixtures of experts with a gate on the output of attention.
 
 use super::base::{self, Defaults, LLAMA, flag, positive, refuse};
 use super::{layers, mixtures, routed};
@@ -8,7 +8,7 @@ use crate::model::attention::{OutputGate, QkNormScope};
 use crate::model::config::{BlockConfig, DecoderConfig};
 use crate::model::moe::{CorrectionBias, MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig};
 
-/// AFMoE (Trinity): of four layers three see a window; the fourth sees everything and does not know positions.
+/// AFMoE (Trinity): three of four layers have a window. The fourth attends to everything and has no rope.
 pub(super) fn afmoe(fields: &Fields) -> Result<DecoderConfig> {
     refuse(fields, "attention_bias")?;
     routed::expect(fields, "score_func", "sigmoid")?;

@@ -1,4 +1,4 @@
-//! Gemma 1, 2 and 3: norms multiply with `1 + weight`, embeddings are scaled by the root of their width.
+//! Gemma 1, 2 and 3: norms multiply by `1 + weight`, and embeddings are scaled by the root of their width.
 
 use super::base::{self, Defaults, LLAMA, nullable, positive, refuse};
 use super::layers::{self, FULL, SLIDING};
@@ -20,7 +20,7 @@ const GEMMA: Defaults = Defaults {
     ..LLAMA
 };
 
-/// What newer Gemmas share: four norms a layer.
+/// The block of newer Gemmas, with four norms per layer.
 pub(super) const BLOCK: BlockConfig = BlockConfig {
     post_attention_norm: Some("post_attention_layernorm"),
     pre_feedforward_norm: Some("pre_feedforward_layernorm"),
@@ -37,7 +37,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Gemma 1. Its `gelu` was always meant to be the approximated one.
+/// Gemma 1. Its `gelu` always meant the tanh approximation.
 pub(super) fn gemma(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = read(fields, &GEMMA)?;
     if fields.optional_text("hidden_act")? == Some("gelu") {
@@ -46,7 +46,7 @@ pub(super) fn gemma(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// What Gemma 2 and 3 share, but for the pattern of layers.
+/// Reads the common part of Gemma 2 and 3, without the pattern of layers.
 fn newer(fields: &Fields, context: usize) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(4),
@@ -60,7 +60,7 @@ fn newer(fields: &Fields, context: usize) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Gemma 2: every other layer sees a window; scores and logits are bent.
+/// Gemma 2: every other layer has a window. Scores and logits have soft caps.
 pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = newer(fields, 8192)?;
     config.attention.softcap = nullable(fields, "attn_logit_softcapping", Some(50.0))?;
@@ -70,12 +70,12 @@ pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Gemma 3: most layers see a window, and have a rope base of their own; heads are normalized.
+/// Gemma 3: most layers have a window and a separate theta of rope. Heads are normalized.
 pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     let fields =
         &fields.with_default("vocab_size", 262_208.into()).with_default("num_attention_heads", 8.into());
     let mut config = newer(fields, 131_072)?;
-    // Gemma 3 itself reads a cap of scores and does not use it.
+    // Gemma 3 reads a soft cap of scores, but does not use it.
     config.head.softcap = nullable(fields, "final_logit_softcapping", None)?;
     base::normalize_heads(&mut config, QkNormScope::Head);
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(6);
@@ -88,7 +88,7 @@ pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Of layers that see everything, and of those that see a window.
+/// Returns the ropes of layers without a window and of layers with one.
 fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
     let defaults = RopeDefaults {
         theta: 1e6,
@@ -101,7 +101,7 @@ fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig
     };
     let global = RopeConfig::read_for(fields, FULL, head_dim, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;
-    // `rope_theta` is about the others.
+    // `rope_theta` is for the other layers.
     let fields = fields.without("rope_theta");
     let local = RopeConfig::of_kind(&fields, SLIDING, head_dim, RopeDefaults { theta: base, ..defaults })?;
     Ok((global, local))

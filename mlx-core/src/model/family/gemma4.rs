@@ -1,5 +1,5 @@
-//! Gemma 4: layers that see everything have heads of another shape; the last layers borrow keys and values; the small models have
-//! per-layer embeddings, one of the large ones has experts beside its dense blocks.
+//! Gemma 4. Layers without a window have heads of another shape. The last layers borrow keys and values. The small models have per-layer
+//! embeddings, and one of the large models has experts in parallel with its dense blocks.
 
 use serde_json::json;
 
@@ -39,7 +39,7 @@ pub(super) fn gemma4_unified(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("max_position_embeddings", 262_144.into())
         .with_default("sliding_window", 1024.into());
     let key = "use_bidirectional_attention";
-    // `null` says that pictures are read as text is.
+    // `null` means that pictures are read causally, like text.
     gemma4_text(&if text.names(key) { text } else { text.with_default(key, "vision".into()) })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     if let Some(seen) = two_way
         && seen != "vision"
     {
-        let message = format_args!("is {seen:?}; text that sees what follows it is not supported");
+        let message = format_args!("is {seen:?}; bidirectional attention over text is not supported");
         return Err(fields.error("use_bidirectional_attention", message));
     }
     let mut config = base::with_biases(fields, &GEMMA4)?;
@@ -64,7 +64,7 @@ pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     base::normalize_heads(&mut config, QkNormScope::Head);
     config.attention.value_norm = Some(config.norm);
     let mut sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(6))?;
-    // Whatever config.json says.
+    // The last layer has no window, regardless of config.json.
     if let Some(last) = sliding.last_mut() {
         *last = false;
     }
@@ -90,7 +90,7 @@ fn with_defaults(fields: &Fields) -> Fields {
         .with_default("rope_parameters", rope)
 }
 
-/// Heads and rope of each layer.
+/// Sets the heads and the rope of each layer.
 fn shape_layers(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Result<()> {
     let full = full_attention(fields, &config.attention)?;
     let single = fields.section("per_layer_config")?;
@@ -111,7 +111,7 @@ fn shape_layers(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -
     Ok(())
 }
 
-/// The attention of layers that see everything.
+/// Returns the attention of layers without a window.
 fn full_attention(fields: &Fields, usual: &AttentionConfig) -> Result<AttentionConfig> {
     let null = fields.is_null("global_head_dim");
     let head_dim =
@@ -122,7 +122,7 @@ fn full_attention(fields: &Fields, usual: &AttentionConfig) -> Result<AttentionC
     Ok(AttentionConfig { num_kv_heads, head_dim, attention_k_eq_v, ..usual.clone() })
 }
 
-/// What `per_layer_config` says about one layer.
+/// Applies the section of one layer in `per_layer_config`.
 fn override_shape(own: &Fields, attention: &mut AttentionConfig) -> Result<()> {
     for key in own.keys() {
         match key {
@@ -134,7 +134,7 @@ fn override_shape(own: &Fields, attention: &mut AttentionConfig) -> Result<()> {
     Ok(())
 }
 
-/// The last `num_kv_shared_layers` layers attend to the keys and values of the last layer of their kind before them.
+/// Makes the last `num_kv_shared_layers` layers use the keys and values of the last earlier layer of their type.
 fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Result<()> {
     let (count, key) = (config.layers.len(), "num_kv_shared_layers");
     let first = count.saturating_sub(fields.optional_count(key)?.unwrap_or(0));
@@ -145,7 +145,7 @@ fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Resu
             source.is_some_and(|source| config.layers[source].attention == config.layers[index].attention);
         if !fits {
             let message =
-                format_args!("leaves layer {index} of {count} without a layer of its kind to borrow from");
+                format_args!("leaves layer {index} of {count} without a layer of its type to borrow from");
             return Err(fields.error(key, message));
         }
         config.layers[index].kv_source = source;

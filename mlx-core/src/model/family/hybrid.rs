@@ -1,4 +1,4 @@
-//! Families most of whose layers keep a state of constant size.
+//! Families with a state of constant size in most layers.
 
 use super::base::{self, Defaults, LLAMA, flag};
 use super::{layers, mixtures};
@@ -14,9 +14,9 @@ use crate::model::rope::MropeSection;
 use crate::model::short_conv::ShortConvConfig;
 use crate::model::tensors::TensorNames;
 
-/// How config.json calls a layer with a short convolution.
+/// The name of a layer with a short convolution in config.json.
 const CONV: &str = "conv";
-/// How it calls one of the gated delta rule.
+/// The name of a gated delta layer in config.json.
 const LINEAR: &str = "linear_attention";
 
 const QWEN3_NEXT: Defaults = Defaults {
@@ -34,7 +34,7 @@ const QWEN3_5: Defaults = Defaults {
     ..QWEN3_NEXT
 };
 
-/// LFM2: short convolutions, and attention in a few layers.
+/// LFM2: short convolutions, with attention in a few layers.
 pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
     let given = fields.optional_size("block_ff_dim")?.or(fields.optional_size("intermediate_size")?);
     let mut width = given.unwrap_or(12_288);
@@ -47,7 +47,7 @@ pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
     short_convs(&fields.without("intermediate_size").with_default("intermediate_size", width.into()))
 }
 
-/// LFM2 with experts, chosen by corrected sigmoids, in all layers but the first.
+/// LFM2 with experts in all layers except the first ones. The experts are chosen by sigmoids with a correction bias.
 pub(super) fn lfm2_moe(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 7168.into());
     let config = short_convs(fields)?;
@@ -68,7 +68,7 @@ pub(super) fn lfm2_moe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(mixtures::sparse(config, experts, |layer| layer as f64 >= dense))
 }
 
-/// What both share.
+/// Reads the common part of both.
 fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &match fields.optional_flag("tie_embedding")? {
         Some(tied) => fields.without("tie_word_embeddings").with_default("tie_word_embeddings", tied.into()),
@@ -88,7 +88,7 @@ fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
     let kinds = layers::of_kind(fields, config.layers.len(), CONV, is_conv)?;
     let taps = fields.optional_size("conv_L_cache")?.unwrap_or(3);
     if taps < 2 {
-        return Err(fields.error("conv_L_cache", "is 1; a convolution sees at least 2 rows"));
+        return Err(fields.error("conv_L_cache", "is 1; it must be at least 2"));
     }
     let conv = ShortConvConfig { taps, bias: flag(fields, "conv_bias", false)? };
     mix(&mut config, &kinds, MixerKind::ShortConv(conv));
@@ -110,7 +110,7 @@ fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Qwen 3.5, and the text of those that see: three of four layers are of the gated delta rule.
+/// Qwen 3.5, and the text of its multimodal models: three of four layers use the gated delta rule.
 pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?;
     let mut config = gated_delta(&text, &QWEN3_5, GatedDeltaProjections::Apart)?;
@@ -118,7 +118,7 @@ pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The same with experts, and one that every row goes through, as far as its gate lets it.
+/// Qwen 3.5 with experts, and with a gated expert that every row goes through.
 pub(super) fn qwen3_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?.with_default("intermediate_size", 5632.into());
     let defaults = Defaults { num_kv_heads: Some(2), ..QWEN3_5 };
@@ -145,7 +145,7 @@ pub(super) fn qwen3_next(fields: &Fields) -> Result<DecoderConfig> {
     mixtures::sparse_by_step(fields, config, experts)
 }
 
-/// What Qwen 3.5 and Qwen 3 Next share: the gated delta rule in most layers, and gates on the output of attention in the others.
+/// Reads the common part of Qwen 3.5 and Qwen 3 Next: gated delta layers, and attention with output gates in the other layers.
 fn gated_delta(
     fields: &Fields,
     defaults: &Defaults,
@@ -172,16 +172,16 @@ fn gated_delta(
     Ok(config)
 }
 
-/// Relations between keys that a gated delta layer relies on.
+/// Checks relations between keys that a gated delta layer needs.
 fn check(fields: &Fields, delta: &GatedDeltaConfig) -> Result<()> {
     if !delta.num_value_heads.is_multiple_of(delta.num_key_heads) {
         let message = format_args!("is {}; it must divide linear_num_value_heads", delta.num_key_heads);
         return Err(fields.error("linear_num_key_heads", message));
     }
     if delta.taps < 2 {
-        return Err(fields.error("linear_conv_kernel_dim", "is 1; a convolution sees at least 2 rows"));
+        return Err(fields.error("linear_conv_kernel_dim", "is 1; it must be at least 2"));
     }
-    // Widths are products of two keys; together they must still fit a device dimension.
+    // Widths are products of two keys. Together they must fit an i32, the type of array dimensions.
     let keys = delta.num_key_heads.saturating_mul(delta.key_head_dim);
     let values =
         delta.num_value_heads.saturating_mul(delta.value_head_dim.saturating_mul(delta.key_head_dim));
@@ -191,7 +191,7 @@ fn check(fields: &Fields, delta: &GatedDeltaConfig) -> Result<()> {
     Ok(())
 }
 
-/// Gives the layers that `kinds` tells this mixer. It needs no rope: the order of rows is in its state.
+/// Sets the mixer of the layers that are true in `kinds`. They get no rope, because the state reflects the order of rows.
 pub(super) fn mix(config: &mut DecoderConfig, kinds: &[bool], mixer: MixerKind) {
     for (layer, _) in config.layers.iter_mut().zip(kinds).filter(|(_, mixes)| **mixes) {
         (layer.mixer, layer.rope) = (mixer, None);

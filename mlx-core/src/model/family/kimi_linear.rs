@@ -1,4 +1,4 @@
-//! Kimi Linear: Kimi Delta Attention in most layers, attention over latents that knows no positions in the others, and experts.
+//! Kimi Linear: Kimi Delta Attention in most layers, latent attention without rope in the others, and experts.
 
 use super::hybrid::mix;
 use super::latent::{self, DEEPSEEK};
@@ -10,10 +10,10 @@ use crate::model::kimi_delta::KimiDeltaConfig;
 use crate::model::mixer::MixerKind;
 use crate::model::moe::{ExpertTensors, ScoringFunc};
 
-/// How config.json calls a layer of Kimi Delta Attention.
+/// The name of a Kimi Delta Attention layer in config.json.
 const LINEAR: &str = "linear_attention";
 
-/// Names of keys that other families call otherwise.
+/// Pairs of a key's name here and its name in other families.
 const RENAMED: [(&str, &str); 6] = [
     ("model_max_length", "max_position_embeddings"),
     ("moe_renormalize", "norm_topk_prob"),
@@ -34,7 +34,7 @@ pub(super) fn kimi_linear(fields: &Fields) -> Result<DecoderConfig> {
         .without("rope_parameters")
         .with_default("routed_scaling_factor", 2.446.into())
         .with_default("intermediate_size", 9216.into());
-    // `q_lora_rank` has no usual width here.
+    // This family has no default of `q_lora_rank`.
     let inner = if fields.has("q_lora_rank") {
         fields.clone()
     } else {
@@ -51,7 +51,7 @@ pub(super) fn kimi_linear(fields: &Fields) -> Result<DecoderConfig> {
     sparse(fields, config)
 }
 
-/// The shape of the layers of Kimi Delta Attention.
+/// Reads the config of the Kimi Delta Attention layers.
 fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
     let size = |own: &str, key: &str, usual: usize| -> Result<usize> {
         let own = section.map(|section| section.optional_size(own)).transpose()?.flatten();
@@ -63,9 +63,9 @@ fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
         short_conv_kernel_size: size("short_conv_kernel_size", "linear_conv_kernel_dim", 4)?,
     };
     if delta.short_conv_kernel_size < 2 {
-        return Err(fields.error("linear_conv_kernel_dim", "is 1; a convolution sees at least 2 rows"));
+        return Err(fields.error("linear_conv_kernel_dim", "is 1; it must be at least 2"));
     }
-    // Widths are products of keys; together they must still fit a device dimension.
+    // Widths are products of keys. Together they must fit an i32, the type of array dimensions.
     let memory = delta.num_heads.saturating_mul(delta.head_dim.saturating_mul(delta.head_dim));
     if memory.saturating_mul(4) > i32::MAX as usize {
         return Err(fields.error("linear_num_heads", "times the sizes of a head is too large"));
@@ -73,7 +73,7 @@ fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
     Ok(delta)
 }
 
-/// Which layers are of Kimi Delta Attention: what `layer_types` says, or the lists of `linear_attn_config`, which count from 1.
+/// Returns true for the layers of Kimi Delta Attention: by `layer_types`, or by the lists of `linear_attn_config`, which count from 1.
 fn linear_layers(fields: &Fields, section: Option<&Fields>, count: usize) -> Result<Vec<bool>> {
     let Some(section) = section.filter(|it| it.has("kda_layers") && !fields.has("layer_types")) else {
         return layers::of_kind(fields, count, LINEAR, |layer| layer == 0 || !layer.is_multiple_of(4));
@@ -93,7 +93,7 @@ fn linear_layers(fields: &Fields, section: Option<&Fields>, count: usize) -> Res
     }
 }
 
-/// The experts, which the first layers do without.
+/// Adds the experts, which the first layers do not have.
 fn sparse(fields: &Fields, config: DecoderConfig) -> Result<DecoderConfig> {
     let usual = routed::Usual {
         num_experts: 256,

@@ -1,4 +1,4 @@
-//! Families whose attention keeps latents: DeepSeek's, and those that took it over.
+//! Families with latent attention: DeepSeek, and families that adopted it.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::model::latent_attention::LatentConfig;
 use crate::model::mixer::MixerKind;
 use crate::model::moe::{ExpertGroups, GroupScore, MoeConfig, RoutingConfig, SharedExpertConfig};
 
-/// What holds for latent attention where config.json says nothing.
+/// The defaults of latent attention for keys that config.json lacks.
 #[derive(Clone, Copy)]
 pub(super) struct Usual {
     pub(super) q_lora_rank: usize,
@@ -82,7 +82,7 @@ pub(super) fn glm4_moe_lite(fields: &Fields) -> Result<DecoderConfig> {
     routed::corrected(fields, decoder(fields, &latent)?, &usual)
 }
 
-/// DeepSeek-V2: experts by softmax, from the groups with the best expert if `topk_method` says so.
+/// DeepSeek-V2: a softmax chooses the experts. `topk_method` may limit them to the groups with the best experts.
 pub(super) fn deepseek_v2(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 11_008.into());
     let config = decoder(fields, &Usual { max_position_embeddings: 2048, ..DEEPSEEK })?;
@@ -106,7 +106,7 @@ pub(super) fn deepseek_v2(fields: &Fields) -> Result<DecoderConfig> {
     by_softmax(fields, config, &usual, score, false)
 }
 
-/// Mistral 4: queries grow with their position.
+/// Mistral 4: queries are scaled by a factor that grows with their position.
 pub(super) fn mistral4(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0, "original_max_position_embeddings": 8192, "beta_fast": 32.0,
@@ -131,7 +131,7 @@ pub(super) fn mistral4(fields: &Fields) -> Result<DecoderConfig> {
     by_softmax(fields, decoder(fields, &latent)?, &usual, Some(GroupScore::BestTwo), true)
 }
 
-/// MiniCPM 3: a dense decoder with latents and MiniCPM's factors.
+/// MiniCPM 3: a dense decoder with latent attention and MiniCPM's factors.
 pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
     let value = fields.size("hidden_size")? / fields.size("num_attention_heads")?.max(1);
     let usual = Usual {
@@ -148,7 +148,7 @@ pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     let layers = (config.layers.len() as f64).sqrt();
     let width = config.hidden_size as f64;
-    // Where the last two are `null`, they have no effect.
+    // `scale_depth` and `dim_model_base` have no effect if they are `null`.
     let depth = if fields.is_null("scale_depth") { layers } else { positive(fields, "scale_depth", 1.4)? };
     let base =
         if fields.is_null("dim_model_base") { width } else { positive(fields, "dim_model_base", 256.0)? };
@@ -158,12 +158,12 @@ pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Youtu: a dense decoder with latents.
+/// Youtu: a dense decoder with latent attention.
 pub(super) fn youtu(fields: &Fields) -> Result<DecoderConfig> {
     decoder(fields, &Usual { max_position_embeddings: 131_072, ..DEEPSEEK })
 }
 
-/// A decoder like llama whose attention keeps latents.
+/// Reads a decoder like llama with latent attention.
 pub(super) fn decoder(fields: &Fields, usual: &Usual) -> Result<DecoderConfig> {
     let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
     let q_lora_rank =
@@ -201,7 +201,7 @@ pub(super) fn decoder(fields: &Fields, usual: &Usual) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Widths are products of two keys; they must still fit a device dimension.
+/// Checks that widths, which are products of two keys, fit an i32, the type of array dimensions.
 fn check(fields: &Fields, latent: &LatentConfig) -> Result<()> {
     let widest = [latent.qk_nope_head_dim, latent.v_head_dim, latent.kv_lora_rank, latent.qk_rope_head_dim]
         .into_iter()
@@ -212,7 +212,7 @@ fn check(fields: &Fields, latent: &LatentConfig) -> Result<()> {
     Ok(())
 }
 
-/// The factors of queries: of their product with keys, which yarn sharpens, and of their position.
+/// Sets the factors of queries: the scale of scores, which depends on yarn, and the factor that grows with the position.
 fn scale_queries(fields: &Fields, latent: &mut LatentConfig, context: usize) -> Result<()> {
     let width = (latent.qk_nope_head_dim + latent.qk_rope_head_dim) as f64;
     let mut scale = width.sqrt().recip();
@@ -235,7 +235,7 @@ fn scale_queries(fields: &Fields, latent: &mut LatentConfig, context: usize) -> 
     Ok(())
 }
 
-/// Experts scored by a softmax, from groups that `score` ranks; the first layers have none.
+/// Adds experts that are scored by a softmax and limited to groups that `score` ranks. The first layers have none.
 fn by_softmax(
     fields: &Fields,
     config: DecoderConfig,

@@ -1,26 +1,26 @@
-//! Patterns of layers: which see a sliding window, and which know positions.
+//! Patterns of layers: layers with a sliding window, and layers with experts.
 
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::config::DecoderConfig;
 
-/// How config.json calls a layer that sees a window.
+/// The name of a layer with a window in config.json.
 pub(super) const SLIDING: &str = "sliding_attention";
-/// How it calls one that sees everything.
+/// The name of a layer without a window in config.json.
 pub(super) const FULL: &str = "full_attention";
 
-/// `sliding_window`; `usual` stands in for it if it is absent, and `null` means none.
+/// Reads `sliding_window`. It is `usual` if it is absent, and `None` if it is `null`.
 pub(super) fn window(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
     let usual = if fields.is_null("sliding_window") { None } else { usual };
     Ok(fields.optional_size("sliding_window")?.or(usual))
 }
 
-/// Which of `count` layers see a window: what `layer_types` says, or else what is `usual` for a layer with this index.
+/// Returns true for the layers with a window: by `layer_types`, or else by `usual`, which takes the index of a layer.
 pub(super) fn kinds(fields: &Fields, count: usize, usual: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
     of_kind(fields, count, SLIDING, usual)
 }
 
-/// Which of `count` layers are what config.json calls `kind`, where all others see everything.
+/// Returns true for the layers that config.json calls `kind`. All others must attend to everything.
 pub(super) fn of_kind(
     fields: &Fields,
     count: usize,
@@ -46,7 +46,7 @@ pub(super) fn of_kind(
     kinds.iter().enumerate().map(is_kind).collect()
 }
 
-/// Lets the layers that are `sliding` see `window` positions.
+/// Sets the window of the layers that are `sliding`.
 pub(super) fn slide(
     fields: &Fields,
     config: &mut DecoderConfig,
@@ -62,7 +62,7 @@ pub(super) fn slide(
     Ok(())
 }
 
-/// All layers are of one kind, whatever `layer_types` says; it must not say anything else.
+/// Sets the same window for all layers. Rejects `layer_types` if it contradicts.
 pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Option<usize>) -> Result<()> {
     let count = config.layers.len();
     let sliding = kinds(fields, count, |_| window.is_some())?;
@@ -74,7 +74,7 @@ pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Opt
     slide(fields, config, &sliding, window)
 }
 
-/// The layers that `layer_types` says see the window, or all of them.
+/// Sets the window of the layers that `layer_types` names, or of all layers without that key.
 pub(super) fn slide_usually(
     fields: &Fields,
     config: &mut DecoderConfig,
@@ -84,7 +84,7 @@ pub(super) fn slide_usually(
     slide(fields, config, &sliding, window)
 }
 
-/// Which of `count` layers have experts: what `mlp_layer_types` says, or else what is `usual` for a layer with this index.
+/// Returns true for the layers with experts: by `mlp_layer_types`, or else by `usual`, which takes the index of a layer.
 pub(super) fn sparse_kinds(
     fields: &Fields,
     count: usize,
@@ -109,14 +109,14 @@ pub(super) fn sparse_kinds(
     kinds.iter().enumerate().map(is_sparse).collect()
 }
 
-/// `sliding_window` if `use_sliding_window` says so.
+/// Reads `sliding_window` if `use_sliding_window` is true.
 pub(super) fn window_if_used(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
-    // Where it is not used, transformers writes a window of 0.
+    // transformers writes a window of 0 if it is not used.
     if super::base::flag(fields, "use_sliding_window", false)? { window(fields, usual) } else { Ok(None) }
 }
 
-/// From layer `max_window_layers` on, layers see a window, if windows are used at all. `usual` and `first` are the defaults of the
-/// window and of that layer.
+/// Sets the window of the layers from `max_window_layers` on, if windows are used. `usual` and `first` are the defaults of the window and
+/// of that key.
 pub(super) fn slide_upper(
     fields: &Fields,
     config: &mut DecoderConfig,
@@ -126,7 +126,7 @@ pub(super) fn slide_upper(
     let window = window_if_used(fields, usual)?;
     let first = fields.optional_number("max_window_layers")?.unwrap_or(first as f64);
     let kinds = kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
-    // Without a window a list of kinds says nothing.
+    // Without a window, the list of types has no effect.
     let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
     slide(fields, config, &sliding, window)
 }

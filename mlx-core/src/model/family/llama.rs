@@ -1,4 +1,4 @@
-//! Llama, and families that differ from it in a number or two.
+//! Llama, and families that differ from it only slightly.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::model::attention::AttentionTemperatureConfig;
 use crate::model::config::DecoderConfig;
 use crate::model::head::LogitScale;
 
-/// Llama 1, 2 and 3. Layers see a window where `layer_types` says so.
+/// Llama 1, 2 and 3. Layers have a window if `layer_types` says so.
 pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &LLAMA)?;
     let sliding = layers::kinds(fields, config.layers.len(), |_| false)?;
@@ -18,7 +18,7 @@ pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// IQuest Coder (its own `configuration_iquestcoder.py` is the reference): llama with other defaults, and windows as Qwen 2 has them.
+/// IQuest Coder: llama with other defaults and the windows of Qwen 2. The reference is its `configuration_iquestcoder.py`.
 pub(super) fn iquestcoder(fields: &Fields) -> Result<DecoderConfig> {
     if fields.has("clip_qkv") {
         return Err(fields.error("clip_qkv", "is set; clipping is not supported"));
@@ -38,14 +38,14 @@ pub(super) fn iquestcoder(fields: &Fields) -> Result<DecoderConfig> {
 
 const MISTRAL: Defaults = Defaults { num_kv_heads: Some(8), max_position_embeddings: 131_072, ..LLAMA };
 
-/// Mistral and Ministral: layers see a window of 4096 positions unless config.json says otherwise.
+/// Mistral and Ministral: layers have a window of 4096 positions by default.
 pub(super) fn mistral(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &MISTRAL)?;
     layers::slide_usually(fields, &mut config, layers::window(fields, Some(4096))?)?;
     Ok(config)
 }
 
-/// Ministral 3: queries grow with their position.
+/// Ministral 3: queries are scaled by a factor that grows with their position.
 pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
@@ -82,7 +82,7 @@ pub(super) fn granite(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// MiniCPM (its own `configuration_minicpm.py` is the reference).
+/// MiniCPM. The reference is its `configuration_minicpm.py`.
 pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
     if fields.has("sparse_config") {
         return Err(fields.error("sparse_config", "is set; sparse attention is not supported"));
@@ -99,7 +99,7 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// SmolLM 3: every fourth layer does not know positions.
+/// SmolLM 3: every fourth layer has no rope.
 pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults =
         Defaults { num_kv_heads: Some(4), max_position_embeddings: 32_768, rope_theta: 2e6, ..LLAMA };
@@ -117,7 +117,7 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
     }
     let used = layers::window_if_used(fields, None)?;
     let sliding = layers::kinds(fields, count, |layer| used.is_some() && !knows[layer])?;
-    // A list of kinds holds whatever else is said.
+    // `layer_types` takes precedence over the other keys.
     let window = if fields.has("layer_types") { layers::window(fields, None)? } else { used };
     layers::slide(fields, &mut config, &sliding, window)?;
     for (layer, knows) in config.layers.iter_mut().zip(knows) {
@@ -126,7 +126,7 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Seed-OSS: biases in and out of attention are said apart.
+/// Seed-OSS: separate flags for the input and output biases of attention.
 pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
     let defaults =
         Defaults { num_kv_heads: Some(8), head_dim: Some(128), max_position_embeddings: 524_288, ..LLAMA };
@@ -172,7 +172,7 @@ pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// InternLM 3: biases under names of its own.
+/// InternLM 3: separate names for the flags of biases.
 pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(2),
@@ -185,7 +185,7 @@ pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.qkv = flag(fields, "qkv_bias", config.attention.biases.qkv)?;
     config.feed_forward.bias = flag(fields, "bias", config.feed_forward.bias)?;
     config.attention.biases.output = config.feed_forward.bias;
-    // The references disagree about which of the two flags the output follows.
+    // The references disagree about the flag that applies to the output projection.
     config.attention.biases.as_found = config.attention.biases.qkv != config.feed_forward.bias;
     Ok(config)
 }

@@ -1,4 +1,4 @@
-//! Families whose layers are of Mamba-2, most of them beside layers that attend.
+//! Families with Mamba-2 layers, most of which also have layers with attention.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::model::head::LogitScale;
 use crate::model::mamba2::{GatedNorm, Mamba2Config};
 use crate::model::mixer::MixerKind;
 
-/// How config.json calls a layer of Mamba-2, and how older files call both kinds.
+/// The name of a Mamba-2 layer in config.json, and the older names of both types of layers.
 const LINEAR: &str = "linear_attention";
 const MAMBA: &str = "mamba";
 const ATTENTION: &str = "attention";
@@ -49,7 +49,7 @@ pub(super) fn granitemoehybrid(fields: &Fields) -> Result<DecoderConfig> {
     Ok(mixtures::sparse(config, experts, |_| true))
 }
 
-/// The present name of a kind of layer.
+/// Returns the current name of a type of layer.
 fn modern(kind: &str) -> &str {
     match kind {
         MAMBA => LINEAR,
@@ -58,7 +58,7 @@ fn modern(kind: &str) -> &str {
     }
 }
 
-/// Falcon-H1: attention and Mamba-2 side by side in every layer, and factors of nearly everything.
+/// Falcon-H1: attention and Mamba-2 in parallel in every layer, and factors of nearly all inputs and outputs.
 pub(super) fn falcon_h1(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(8),
@@ -71,7 +71,7 @@ pub(super) fn falcon_h1(fields: &Fields) -> Result<DecoderConfig> {
     config.embedding_scale = Some(factor("embedding_multiplier")?);
     config.head.scale = Some(LogitScale::Times(factor("lm_head_multiplier")?));
     config.feed_forward.multipliers = factors(fields, "mlp_multipliers")?;
-    // A factor of keys is one of their products with queries.
+    // The factor of keys is part of the scale of scores.
     config.attention.scale *= factor("key_multiplier")?;
     let mut mamba = expanded(fields, fields.optional_size("mamba_d_ssm")?.or(usual_width(fields)))?;
     mamba.biases = Some([flag(fields, "mamba_proj_bias", false)?, flag(fields, "projectors_bias", false)?]);
@@ -95,12 +95,12 @@ pub(super) fn falcon_h1(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The width of Falcon-H1's Mamba-2 where config.json is silent; `null` means that it follows from the residual stream.
+/// Returns the default width of Falcon-H1's Mamba-2. `None` for `null`, where it depends on the residual stream.
 fn usual_width(fields: &Fields) -> Option<usize> {
     (!fields.is_null("mamba_d_ssm")).then_some(1024)
 }
 
-/// As many numbers above 0 as there are factors; `None` where config.json has none.
+/// Reads a list of `COUNT` factors; `None` if config.json has none.
 fn factors<const COUNT: usize>(fields: &Fields, key: &str) -> Result<Option<[f32; COUNT]>> {
     if !fields.has(key) {
         return Ok(None);
@@ -112,8 +112,7 @@ fn factors<const COUNT: usize>(fields: &Fields, key: &str) -> Result<Option<[f32
     }
 }
 
-/// Mamba-2 of this width, or else as many times as wide as the residual stream as `mamba_expand` says, in the words of Granite and
-/// Falcon-H1.
+/// Reads Mamba-2 with the keys of Granite and Falcon-H1. Without a width, `mamba_expand` is its ratio to the residual stream.
 fn expanded(fields: &Fields, width: Option<usize>) -> Result<Mamba2Config> {
     let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
     let width = match width {
@@ -146,7 +145,7 @@ fn expanded(fields: &Fields, width: Option<usize>) -> Result<Mamba2Config> {
     Ok(mamba)
 }
 
-/// Mamba-2 alone, with no feed-forward blocks.
+/// Mamba-2 without attention and without feed-forward blocks.
 pub(super) fn mamba2(fields: &Fields) -> Result<DecoderConfig> {
     let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
     let bias = flag(fields, "use_bias", false)?;
@@ -166,11 +165,10 @@ pub(super) fn mamba2(fields: &Fields) -> Result<DecoderConfig> {
     check(fields, &mamba, ["n_groups", "conv_kernel", "num_heads"])?;
     let width = size("expand", 2)?.saturating_mul(fields.size("hidden_size")?);
     if width != mamba.intermediate_size() {
-        let message =
-            format_args!("times hidden_size is {width}; num_heads times head_dim is another number");
+        let message = format_args!("times hidden_size is {width}; it must equal num_heads times head_dim");
         return Err(fields.error("expand", message));
     }
-    // Nothing attends, and there are no feed-forward blocks: their sizes are of no account.
+    // There is no attention and no feed-forward block, so their sizes have no effect.
     let fields = &fields
         .without("head_dim")
         .without("num_attention_heads")
@@ -189,14 +187,14 @@ pub(super) fn mamba2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The context of a model that says nothing of one: a memory of constant size has no end.
+/// The context length of a model without one in config.json: a state of constant size has no limit.
 const UNLIMITED: usize = 1 << 20;
 
-/// Layers of a mixer or a feed-forward block alone, each behind one norm.
+/// Layers that have either a mixer or a feed-forward block, after one norm.
 pub(super) const ALONE: BlockConfig =
     BlockConfig { input_norm: Some("norm"), pre_feedforward_norm: Some("norm"), ..BlockConfig::LLAMA };
 
-/// The names of a decoder whose layers have one part each.
+/// The tensor names of a decoder whose layers have one part each.
 pub(super) const BACKBONE: &[(&str, &str)] = &[
     (".self_attn.", ".mixer."),
     (".mamba.", ".mixer."),
@@ -206,34 +204,34 @@ pub(super) const BACKBONE: &[(&str, &str)] = &[
     ("model.layers", "backbone.layers"),
 ];
 
-/// The function behind the convolution.
+/// Reads the activation function after the convolution.
 pub(super) fn activation(fields: &Fields, key: &str) -> Result<Activation> {
     let name = fields.optional_text(key)?.unwrap_or("silu");
     let known = Activation::named(name).filter(|it| *it != Activation::Xielu);
     known.ok_or_else(|| {
         fields.error(
             key,
-            format_args!("{name:?} is not supported; Mamba-2 takes silu, swish, relu2 and the kinds of gelu"),
+            format_args!("{name:?} is not supported; supported are silu, swish, relu2 and the gelu variants"),
         )
     })
 }
 
-/// The least and the largest time step.
+/// Reads the minimum and the maximum time step.
 pub(super) fn time_step_limit(fields: &Fields) -> Result<[f32; 2]> {
     let limits = fields.optional_limits("time_step_limit")?.unwrap_or([0.0, f64::INFINITY]);
     Ok(limits.map(|limit| limit as f32))
 }
 
-/// Relations between keys that a Mamba-2 layer relies on, by the family's names of groups, taps and heads.
+/// Checks relations between keys that a Mamba-2 layer needs. The names are the family's keys of groups, taps and heads.
 pub(super) fn check(fields: &Fields, mamba: &Mamba2Config, [groups, taps, heads]: [&str; 3]) -> Result<()> {
     if !mamba.num_heads.is_multiple_of(mamba.n_groups) {
         let message = format_args!("is {}; it must divide {heads}", mamba.n_groups);
         return Err(fields.error(groups, message));
     }
     if mamba.conv_kernel < 2 {
-        return Err(fields.error(taps, "is 1; a convolution sees at least 2 rows"));
+        return Err(fields.error(taps, "is 1; it must be at least 2"));
     }
-    // Widths are products of keys; together they must still fit a device dimension.
+    // Widths are products of keys. Together they must fit an i32, the type of array dimensions.
     let memory = mamba.num_heads.saturating_mul(mamba.head_dim.saturating_mul(mamba.state_size));
     let shared = mamba.n_groups.saturating_mul(mamba.state_size);
     if memory.saturating_add(shared).saturating_mul(4) > i32::MAX as usize {

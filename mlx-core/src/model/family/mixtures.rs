@@ -1,4 +1,4 @@
-//! Families whose layers are mixtures of experts.
+//! Families with mixtures of experts.
 
 use serde_json::json;
 
@@ -36,12 +36,12 @@ pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// Qwen 3 with experts in some of its layers.
+/// Qwen 3 with experts in some layers.
 pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
     read_qwen3_moe(fields, None)
 }
 
-/// The same, where rows may have positions in time, height and width.
+/// Reads Qwen 3 with experts. With `mrope_section`, rows may have positions in time, height and width.
 fn read_qwen3_moe(fields: &Fields, mrope_section: Option<MropeSection>) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 6144.into());
     let defaults =
@@ -56,7 +56,7 @@ fn read_qwen3_moe(fields: &Fields, mrope_section: Option<MropeSection>) -> Resul
     sparse_by_step(fields, config, experts)
 }
 
-/// Qwen 2 with experts, and one that every row goes through, as far as its gate lets it.
+/// Qwen 2 with experts, and with a gated expert that every row goes through.
 pub(super) fn qwen2_moe(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 5632.into());
     let defaults = Defaults { num_kv_heads: Some(16), max_position_embeddings: 32_768, ..LLAMA };
@@ -76,7 +76,7 @@ pub(super) fn qwen2_moe(fields: &Fields) -> Result<DecoderConfig> {
     sparse_by_step(fields, config, experts)
 }
 
-/// The shared expert of Qwen's mixtures.
+/// Reads the shared expert of Qwen's mixtures.
 pub(super) fn gated_shared(fields: &Fields, usual: usize) -> Result<SharedExpertConfig> {
     Ok(SharedExpertConfig {
         gate: Some("shared_expert_gate"),
@@ -117,7 +117,7 @@ pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// gpt-oss: every other layer sees a window; heads have sinks; experts have biases and are clamped.
+/// gpt-oss: every other layer has a window. Heads have sinks. Experts have biases and clamped activations.
 pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
         "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
@@ -152,7 +152,7 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// Phi's mixture: two experts, whose weights do not add up to 1.
+/// Phi's mixture: two experts, with weights that do not sum to 1.
 pub(super) fn phimoe(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(8),
@@ -178,7 +178,7 @@ pub(super) fn phimoe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// Granite's mixture, with an expert for all rows in some of its models.
+/// Granite's mixture, with a shared expert in some models.
 pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = super::llama::granite(fields)?;
     config.tensors = GRANITE_TENSORS;
@@ -187,7 +187,7 @@ pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// The names of Granite's mixtures.
+/// The tensor names of Granite's mixtures.
 pub(super) const GRANITE_TENSORS: TensorNames = TensorNames {
     renamed: &[
         (".mlp.shared_mlp.gate_up_proj", ".shared_mlp.input_linear"),
@@ -197,7 +197,7 @@ pub(super) const GRANITE_TENSORS: TensorNames = TensorNames {
     nested: false,
 };
 
-/// Granite's experts, beside one of width `shared` for all rows.
+/// Reads Granite's experts. With `shared`, there is also a shared expert of this width.
 pub(super) fn granite_experts(
     fields: &Fields,
     config: &DecoderConfig,
@@ -215,7 +215,7 @@ pub(super) fn granite_experts(
     })
 }
 
-/// Hunyuan's mixture: an expert for all rows beside those of a softmax.
+/// Hunyuan's mixture: experts by a softmax, and a shared expert.
 pub(super) fn hunyuan_v1_moe(fields: &Fields) -> Result<DecoderConfig> {
     refuse(fields, "use_cla")?;
     let config = super::qwen::hunyuan_v1_dense(fields)?;
@@ -236,7 +236,7 @@ pub(super) fn hunyuan_v1_moe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// A count that may be given layer by layer, but must be the same in all of them.
+/// Reads a count that may be a list over layers, but must be the same in all of them.
 fn same_everywhere(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
     let Ok(list) = fields.numbers(key) else { return Ok(fields.optional_size(key)?.unwrap_or(usual)) };
     match list.as_slice() {
@@ -248,7 +248,7 @@ fn same_everywhere(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
     }
 }
 
-/// Experts as most families have them, of this width, with the usual numbers of all and of those that a row goes through.
+/// Reads the usual kind of experts, of this width. `usual` and `per_token` are the default numbers of all experts and of those per row.
 pub(super) fn read(fields: &Fields, usual: usize, per_token: usize, width: usize) -> Result<MoeConfig> {
     let mut count = None;
     for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
@@ -262,7 +262,7 @@ pub(super) fn read(fields: &Fields, usual: usize, per_token: usize, width: usize
     })
 }
 
-/// Every `decoder_sparse_step`-th layer has the experts, but not those in `mlp_only_layers`.
+/// Adds experts to every `decoder_sparse_step`-th layer that is not in `mlp_only_layers`.
 pub(super) fn sparse_by_step(
     fields: &Fields,
     config: DecoderConfig,
@@ -273,7 +273,7 @@ pub(super) fn sparse_by_step(
     Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
 }
 
-/// Gives `experts` to the layers that `is_sparse` names.
+/// Adds `experts` to the layers for which `is_sparse` returns true.
 pub(super) fn sparse(
     mut config: DecoderConfig,
     experts: MoeConfig,

@@ -1,4 +1,4 @@
-//! Nemotron-H: layers of one part each, which are of Mamba-2, attend, or are feed-forward blocks, dense or of experts.
+//! Nemotron-H: each layer is either Mamba-2, attention, or a feed-forward block, which is dense or has experts.
 
 use super::base::{self, Defaults, LLAMA, flag};
 use super::mamba::{ALONE, BACKBONE, activation, check, time_step_limit};
@@ -13,10 +13,10 @@ use crate::model::moe::{
     ExpertActivation, ExpertTensors, LatentExpertsConfig, MoeConfig, SharedExpertConfig,
 };
 
-/// A config that claims more layers than this is damaged.
+/// The maximum number of layers; a config with more is damaged.
 const MOST_LAYERS: usize = 10_000;
 
-/// What a layer is.
+/// The only part of a layer.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Mamba,
@@ -25,7 +25,7 @@ enum Part {
     Experts,
 }
 
-/// Older names of keys, which hold where they are given.
+/// Pairs of an older and a newer key. The older key takes precedence.
 const RENAMED: [(&str, &str); 5] = [
     ("mamba_n_groups", "n_groups"),
     ("mamba_d_conv", "conv_kernel"),
@@ -71,7 +71,7 @@ pub(super) fn nemotron_h(fields: &Fields) -> Result<DecoderConfig> {
     Ok(mixtures::sparse(config, experts, |layer| parts[layer] == Part::Experts))
 }
 
-/// Makes a layer that has both a mixer and a feed-forward block one of this part alone. Nothing knows positions but through Mamba-2.
+/// Reduces a layer with a mixer and a feed-forward block to one part. No layer has rope: positions come only from Mamba-2.
 fn shape(layer: &mut LayerConfig, part: Part, mamba: MixerKind) {
     layer.rope = None;
     layer.feeds_forward = matches!(part, Part::Dense | Part::Experts);
@@ -82,7 +82,7 @@ fn shape(layer: &mut LayerConfig, part: Part, mamba: MixerKind) {
     };
 }
 
-/// What each layer is: a list of names, or a text of one sign each.
+/// Reads the part of each layer, from a list of names or a text of one character per layer.
 fn parts(fields: &Fields) -> Result<Vec<Part>> {
     let key = ["layers_block_type", "layer_types", "hybrid_override_pattern"]
         .into_iter()
@@ -129,7 +129,7 @@ fn mamba(fields: &Fields) -> Result<Mamba2Config> {
         // The references read different keys.
         biases: None,
         activation: activation(fields, "mamba_hidden_act")?,
-        // transformers knows only the floor, mlx-lm only the limits.
+        // transformers reads only the minimum, mlx-lm only the limits.
         time_step_limit: [least.max(floor), most],
         norm: GatedNorm::AfterGate,
         multipliers: None,
@@ -138,7 +138,7 @@ fn mamba(fields: &Fields) -> Result<Mamba2Config> {
     Ok(mamba)
 }
 
-/// Experts without gates, in a narrower space in some models, beside one for all rows.
+/// Reads experts without gates, in a narrower space in some models, and a shared expert.
 fn experts(fields: &Fields, config: &DecoderConfig) -> Result<MoeConfig> {
     let size = |key: &str| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(7688));
     let usual = routed::Usual {

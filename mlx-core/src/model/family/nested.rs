@@ -1,11 +1,11 @@
-//! Models that see, whose text is one of the other families.
+//! Multimodal models with a text part of another family.
 
 use super::{base, latent, llama};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::config::DecoderConfig;
 
-/// The text part of Mistral 3, which is one of the others.
+/// The text part of Mistral 3, which is of another family.
 pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section(fields)?;
     let mut config = match text.optional_text("model_type")? {

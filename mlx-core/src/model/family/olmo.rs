@@ -31,7 +31,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// OLMo 3: of four layers three see a window, and their rope is never scaled.
+/// OLMo 3: three of four layers have a window, and their rope is never scaled.
 pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { rope_theta: 500_000.0, ..OLMO2 };
     let mut config = read(fields, &defaults)?;
@@ -46,7 +46,7 @@ pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// EXAONE 4: each head is normalized; where some layers see a window, the others do not know positions.
+/// EXAONE 4: each head is normalized. If some layers have a window, the others have no rope.
 pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { num_kv_heads: Some(32), ..OLMO2 };
     let mut config = base::read(fields, &defaults)?;
@@ -55,7 +55,7 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     let key = "sliding_window_pattern";
     let everywhere = fields.is_null(key) && !fields.has("layer_types");
     let window = layers::window(fields, Some(4096))?.filter(|_| !everywhere);
-    // transformers writes the pattern 0 beside a window that is null.
+    // transformers writes the pattern 0 if the window is null.
     let usual: Box<dyn Fn(usize) -> bool> = match window {
         Some(_) => pattern(fields, key)?,
         None => Box::new(|_| false),
@@ -70,13 +70,13 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Which layers see a window: all but every n-th, or as a text of L (local) and G (global) says, again and again.
+/// Returns the pattern of layers with a window: all except every n-th one, or a repeated text of L (local) and G (global).
 fn pattern(fields: &Fields, key: &str) -> Result<Box<dyn Fn(usize) -> bool>> {
     if let Ok(Some(text)) = fields.optional_text(key) {
         let kinds: Vec<char> = text.chars().collect();
         if kinds.is_empty() || kinds.iter().any(|kind| !"LG".contains(*kind)) {
             return Err(
-                fields.error(key, format_args!("is {text:?}; it must be made of L and G, or be a number"))
+                fields.error(key, format_args!("is {text:?}; it must consist of L and G, or be a number"))
             );
         }
         return Ok(Box::new(move |layer| kinds[layer % kinds.len()] == 'L'));

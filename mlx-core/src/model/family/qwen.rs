@@ -1,4 +1,4 @@
-//! Qwen 2 and 3, the text of those that see, and Hunyuan, which normalizes heads as well.
+//! Qwen 2 and 3, the text of their multimodal models, and Hunyuan, which also normalizes heads.
 
 use super::base::{self, Defaults, LLAMA, flag, refuse};
 use super::layers;
@@ -11,7 +11,7 @@ use crate::model::tensors::TensorNames;
 
 const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };
 
-/// Qwen 3 VL's pairs that turn with time, height and width.
+/// The numbers of pairs for time, height and width in Qwen 3 VL.
 pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection::InTurns([24, 20, 20]);
 
 /// Qwen 2: queries, keys and values have biases.
@@ -31,7 +31,7 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// MiMo 7B (its own `configuration_mimo.py` is the reference): Qwen 2 without windows.
+/// MiMo 7B: Qwen 2 without windows. The reference is its `configuration_mimo.py`.
 pub(super) fn mimo(fields: &Fields) -> Result<DecoderConfig> {
     refuse(fields, "use_sliding_window")?;
     let mut config = base::read(fields, &QWEN)?;
@@ -39,7 +39,7 @@ pub(super) fn mimo(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Qwen 2 VL's pairs that turn with time, height and width.
+/// The numbers of pairs for time, height and width in Qwen 2 VL.
 const QWEN2_VL_SECTION: MropeSection = MropeSection::InOrder([16, 24, 24]);
 
 /// The text of Qwen 2 and 2.5 VL.

@@ -1,4 +1,4 @@
-//! Families whose routers score experts by a sigmoid or correct their choice, as DeepSeek-V3 does.
+//! Families with routers like DeepSeek-V3's, which score experts by a sigmoid or correct the choice.
 
 use super::base::{self, Defaults, LLAMA, flag, positive};
 use super::layers;
@@ -13,7 +13,7 @@ use crate::model::moe::{
 };
 use crate::model::tensors::TensorNames;
 
-/// What holds for DeepSeek-V3's kind of routing where config.json says nothing.
+/// The defaults of DeepSeek-V3's routing for keys that config.json lacks.
 pub(super) struct Usual {
     pub(super) num_experts: usize,
     pub(super) num_experts_per_tok: usize,
@@ -80,7 +80,7 @@ pub(super) fn solar_open(fields: &Fields) -> Result<DecoderConfig> {
     corrected(fields, config, &usual)
 }
 
-/// K-EXAONE: EXAONE 4's attention between ordinary norms.
+/// K-EXAONE: the attention of EXAONE 4 with llama's norms.
 pub(super) fn exaone_moe(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields
         .with_default("intermediate_size", 16_384.into())
@@ -99,7 +99,7 @@ pub(super) fn exaone_moe(fields: &Fields) -> Result<DecoderConfig> {
     corrected(fields, config, &usual)
 }
 
-/// Hy 3: heads are normalized, and all layers but the first have experts.
+/// Hy 3: heads are normalized, and all layers except the first have experts.
 pub(super) fn hy_v3(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields
         .with_default("intermediate_size", 13_312.into())
@@ -197,7 +197,7 @@ pub(super) fn minimax_m2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |_| true))
 }
 
-/// ERNIE 4.5 with experts: a softmax, whose choice is corrected.
+/// ERNIE 4.5 with experts: a softmax with a correction bias for the choice.
 pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     expect(fields, "moe_gate_act", "softmax")?;
     let fields = &fields
@@ -211,7 +211,7 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     let bias = config.feed_forward.bias;
     let experts = MoeConfig {
         routing: RoutingConfig {
-            // mlx-lm drops it when it converts.
+            // mlx-lm drops this tensor when it converts.
             correction_bias: Some(CorrectionBias {
                 name: "moe_statics.e_score_correction_bias",
                 as_found: true,
@@ -232,13 +232,13 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     }))
 }
 
-/// Experts scored by a sigmoid and chosen with a correction from the best groups; the first layers have none.
+/// Adds experts that are scored by a sigmoid and chosen from the best groups with a correction bias. The first layers have none.
 pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
     let experts = corrected_experts(fields, usual)?;
     behind_dense(fields, config, experts, usual.first_k_dense_replace)
 }
 
-/// Such experts.
+/// Reads experts that are scored by a sigmoid and chosen from the best groups with a correction bias.
 pub(super) fn corrected_experts(fields: &Fields, usual: &Usual) -> Result<MoeConfig> {
     expect(fields, "scoring_func", "sigmoid")?;
     expect(fields, "topk_method", "noaux_tc")?;
@@ -265,7 +265,7 @@ pub(super) fn corrected_experts(fields: &Fields, usual: &Usual) -> Result<MoeCon
     Ok(experts)
 }
 
-/// Gives `experts` to the layers that `mlp_layer_types` names, or else to every `moe_layer_freq`-th one from `first_k_dense_replace` on.
+/// Adds `experts` to the layers that `mlp_layer_types` names, or else to every `moe_layer_freq`-th layer from `first_k_dense_replace` on.
 pub(super) fn behind_dense(
     fields: &Fields,
     config: DecoderConfig,
@@ -279,7 +279,7 @@ pub(super) fn behind_dense(
     Ok(sparse(config, experts, |layer| kinds[layer]))
 }
 
-/// Refuses another way of routing than the one that a family is known by.
+/// Rejects any value of a routing key except the known one.
 pub(super) fn expect(fields: &Fields, key: &str, known: &str) -> Result<()> {
     match fields.optional_text(key)? {
         Some(other) if other != known => {
@@ -289,7 +289,7 @@ pub(super) fn expect(fields: &Fields, key: &str, known: &str) -> Result<()> {
     }
 }
 
-/// How many layers behind the last one only draft tokens; some checkpoints have them.
+/// Returns the number of draft layers after the last layer, which some checkpoints have.
 pub(super) fn draft_layers(fields: &Fields) -> Result<usize> {
     match fields.optional_count("num_nextn_predict_layers")? {
         Some(count) => Ok(count),
@@ -297,7 +297,7 @@ pub(super) fn draft_layers(fields: &Fields) -> Result<usize> {
     }
 }
 
-/// Groups must be equal, large enough to be ranked, and together hold as many experts as are chosen.
+/// Checks that groups are equal, large enough to be ranked, and together have as many experts as are chosen.
 pub(super) fn check_groups(fields: &Fields, experts: &MoeConfig, groups: ExpertGroups) -> Result<()> {
     let ExpertGroups { n_group, topk_group, .. } = groups;
     if !experts.num_experts.is_multiple_of(n_group) || n_group > 1 && experts.num_experts < 2 * n_group {

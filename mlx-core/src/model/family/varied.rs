@@ -1,4 +1,4 @@
-//! Families that lay out their tensors in their own ways.
+//! Families with separate layouts of their tensors.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::model::norm::NormKind;
 use crate::model::rope::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
-/// Phi 3 and 4: projections in one; a rope factor for each pair.
+/// Phi 3 and 4: fused projections, and a rope factor for each pair.
 pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         max_position_embeddings: 4096,
@@ -67,7 +67,7 @@ pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// GLM 4 of 2025: the same, with norms after attention and feed-forward, too.
+/// GLM 4 of 2025: like [`glm`], with additional norms after attention and feed-forward.
 pub(super) fn glm4(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = glm(fields)?;
     config.block = BlockConfig {
@@ -78,7 +78,7 @@ pub(super) fn glm4(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// InternLM 2 (its own `configuration_internlm2.py` is the reference): llama under other names, heads grouped in one projection.
+/// InternLM 2: llama with other names and one projection grouped by key head. The reference is its `configuration_internlm2.py`.
 pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &LLAMA)?;
     config.attention.biases.qkv = flag(fields, "bias", true)?;
@@ -156,7 +156,7 @@ pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Apertus: heads are normalized, and a feed-forward block without a gate learns how it bends.
+/// Apertus: heads are normalized, and the feed-forward block has no gate and a learned activation.
 pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
         "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
@@ -181,7 +181,7 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// EXAONE 3 and 3.5 (its own `configuration_exaone.py` is the reference): llama under other names.
+/// EXAONE 3 and 3.5: llama with other names. The reference is its `configuration_exaone.py`.
 pub(super) fn exaone(fields: &Fields) -> Result<DecoderConfig> {
     let layers = fields.optional_size("num_layers")?.or(fields.optional_size("num_hidden_layers")?);
     let fields =
@@ -207,7 +207,7 @@ pub(super) fn exaone(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Ling and Ring (their own `configuration_bailing_moe_v2.py` is the reference): experts by a softmax or by corrected sigmoids.
+/// Ling and Ring: experts by a softmax, or by sigmoids with a correction bias. The reference is `configuration_bailing_moe_v2.py`.
 pub(super) fn bailing_moe(fields: &Fields) -> Result<DecoderConfig> {
     for key in ["norm_head", "use_sliding_window", "use_bias"] {
         refuse(fields, key)?;
@@ -260,7 +260,7 @@ fn bailing_experts(fields: &Fields) -> Result<MoeConfig> {
     let is_shared = count > 0 && flag(fields, "moe_router_enable_shared_expert", true)?;
     let shared = fields.optional_size("moe_shared_expert_intermediate_size")?.unwrap_or(width);
     let experts = mixtures::read(fields, 16, 2, width)?;
-    // The score of a single expert stays what it is.
+    // The score of a single expert is not normalized.
     let normalizes = flag(fields, "norm_topk_prob", true)? && experts.num_experts_per_tok > 1;
     let experts = MoeConfig {
         routing: RoutingConfig {

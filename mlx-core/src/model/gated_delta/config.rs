@@ -1,37 +1,37 @@
-//! The shape of a gated delta layer, as config.json gives it, and how checkpoints lay out its projections.
+//! The config of a gated delta layer, and the layouts of its projections in checkpoints.
 
 use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
-/// How a checkpoint lays out the projections into a gated delta layer.
+/// The layout of the input projections of a gated delta layer in a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatedDeltaProjections {
     /// `in_proj_qkv`, `in_proj_z`, `in_proj_b` and `in_proj_a`.
     Apart,
-    /// `in_proj_qkvz` and `in_proj_ba`, each by key head: what belongs to the first one, then to the next.
+    /// `in_proj_qkvz` and `in_proj_ba`. Each has all outputs of the first key head, then those of the next.
     ByKeyHead,
 }
 
 /// The shape of a gated delta layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatedDeltaConfig {
-    /// Heads of queries and keys; divides the value heads.
+    /// The number of heads of queries and keys. It divides the number of value heads.
     pub num_key_heads: usize,
-    /// Heads of values, each with a memory.
+    /// The number of heads of values, each with a memory.
     pub num_value_heads: usize,
-    /// Dimensions of a query or key.
+    /// The dimensions of a query or key.
     pub key_head_dim: usize,
-    /// Dimensions of a value.
+    /// The dimensions of a value.
     pub value_head_dim: usize,
-    /// The rows that the convolution sees, the newest included; at least 2.
+    /// The number of rows that the convolution sees, the newest included; at least 2.
     pub taps: usize,
-    /// How the projections are laid out.
+    /// The layout of the projections.
     pub projections: GatedDeltaProjections,
 }
 
 impl GatedDeltaConfig {
-    /// The width of queries, keys and values, which are convolved.
+    /// The width of queries, keys and values, which are the input of the convolution.
     pub(in crate::model) fn conv_width(&self) -> usize {
         2 * self.num_key_heads * self.key_head_dim + self.value_width()
     }
@@ -41,19 +41,19 @@ impl GatedDeltaConfig {
         self.num_value_heads * self.value_head_dim
     }
 
-    /// Bytes of the state of a layer, with activations of `size` bytes.
+    /// Returns the bytes of the state of a layer, with activations of `size` bytes.
     pub(in crate::model) fn state_bytes(&self, size: usize) -> usize {
         (self.taps - 1) * self.conv_width() * size + 4 * self.value_width() * self.key_head_dim
     }
 
-    /// Bytes of a row of a prompt on its way through the layer: copies of what is convolved, of queries, keys and values for each
-    /// value head, and of its relations to the other rows of a block.
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, of queries, keys and values for each value
+    /// head, and the row's products with other rows of its block.
     pub(in crate::model) fn bytes_per_row(&self) -> usize {
         let for_value_heads = self.num_value_heads * (self.key_head_dim + self.value_head_dim);
         4 * (5 * self.conv_width() + 6 * for_value_heads + 8 * self.num_value_heads * super::rule::BLOCK)
     }
 
-    /// One projection to queries, keys, values, gates, corrections and decays, in this order.
+    /// Loads one projection to queries, keys, values, gates, corrections and decays, in this order.
     pub(super) fn load_input(&self, weights: &mut Weights, name: &str, hidden: usize) -> Result<Linear> {
         let (values, heads) = (self.value_width(), self.num_value_heads);
         if self.projections == GatedDeltaProjections::Apart {
@@ -75,7 +75,7 @@ impl GatedDeltaConfig {
         Linear::load_in_order(weights, parts.into(), hidden, false)
     }
 
-    /// Where the rows of one part after the other are, if a checkpoint has parts of these widths for each key head.
+    /// Returns the order that groups rows by part, for a checkpoint that has parts of these widths for each key head.
     fn by_part(&self, widths: &[usize]) -> Vec<i32> {
         let all: usize = widths.iter().sum();
         let mut order = Vec::with_capacity(all * self.num_key_heads);

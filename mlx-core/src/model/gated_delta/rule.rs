@@ -1,5 +1,5 @@
-//! The gated delta rule itself. With decay `g`, correction `b`, memory `S` `[Dv, Dk]` and the rows `q`, `k`, `v`:
-//! `S = g S; S = S + b (v - S k) k'; y = S q`. A prompt takes it in blocks of rows, whose corrections of each other are one triangular
+//! The formula of the gated delta rule. With decay `g`, correction `b`, memory `S` `[Dv, Dk]` and the rows `q`, `k`, `v`:
+//! `S = g S; S = S + b (v - S k) k'; y = S q`. A prompt is computed in blocks of rows. The corrections within a block are one triangular
 //! system (Yang et al., 2024, arXiv:2406.06484).
 
 use mlx_rs::ops::{
@@ -11,22 +11,22 @@ use crate::array::slice_axis;
 use crate::error::{Error, Result};
 use crate::model::segments;
 
-/// The most rows of a block.
+/// The maximum number of rows in a block.
 pub(in crate::model) const BLOCK: usize = 64;
 
-/// Systems of this size are solved row by row, larger ones in halves. Also the most rows of a block whose dimensions decay apart: their
-/// relations have as many numbers for each dimension.
+/// The size up to which systems are solved row by row; larger ones are solved in halves. It is also the maximum number of rows in a block
+/// with separate decays per dimension, where the products of rows have as many numbers for each dimension.
 pub(in crate::model) const SMALL: i32 = 16;
 
 /// Rows of one sequence, all of f32. `G` value heads share each of `Hk` key heads.
 pub(in crate::model) struct Rows {
-    /// `[n, Hk, 1, Dk]`, of length 1 but for the scale.
+    /// `[n, Hk, 1, Dk]`, of length 1 times the scale.
     pub(in crate::model) query: Array,
     /// `[n, Hk, 1, Dk]`, of length 1.
     pub(in crate::model) key: Array,
     /// `[n, Hk, G, Dv]`
     pub(in crate::model) value: Array,
-    /// `[n, Hk, G, 1]`, or `[n, Hk, G, Dk]` where each dimension of keys decays on its own; at most 0.
+    /// `[n, Hk, G, 1]`, or `[n, Hk, G, Dk]` if each dimension of keys has a separate decay; at most 0.
     pub(in crate::model) log_decay: Array,
     /// `[n, Hk, G]`, from 0 to 1.
     pub(in crate::model) correction: Array,
@@ -37,7 +37,7 @@ impl Rows {
     /// one sequence, or `n` for a row of each of `n` sequences.
     pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
-            return Err(Error::Internal("a delta rule was given no memory".into()));
+            return Err(Error::Internal("a delta rule layer has no recurrent state".into()));
         };
         if memory.dim(0) == self.key.dim(0) {
             return self.step(memory);
@@ -46,7 +46,7 @@ impl Rows {
         Ok((read, memory.expand_dims(0)?))
     }
 
-    /// One row of each sequence. Products and sums of each head alone, so that they are the same in any company.
+    /// Computes one row of each sequence. Products and sums are separate for each head, so results do not depend on the other rows.
     fn step(&self, memory: &Array) -> Result<(Array, Array)> {
         let [query, key] = [&self.query, &self.key].map(|rows| rows.expand_dims(2));
         let key = key?;
@@ -57,7 +57,7 @@ impl Rows {
         Ok((multiply(&memory, query?)?.sum_axis(-1, false)?, memory))
     }
 
-    /// Several rows, block after block, counted from the first of them.
+    /// Computes several rows in blocks, which start at the first row.
     fn blocks(&self, memory: &Array) -> Result<(Array, Array)> {
         let rows = self.key.dim(0);
         let most = if self.log_decay.dim(3) == 1 { BLOCK } else { SMALL as usize };
@@ -77,7 +77,7 @@ impl Rows {
     }
 }
 
-/// `[n, Hk, G, D]` as `[Hk, G, count, block, D]`; rows of zeros, which neither change nor read anything, fill the last block.
+/// Reshapes `[n, Hk, G, D]` to `[Hk, G, count, block, D]`. Rows of zeros, which neither change nor read the memory, fill the last block.
 fn in_blocks(rows: &Array, count: i32, block: i32) -> Result<Array> {
     let [length, heads, group, size] = [0, 1, 2, 3].map(|axis| rows.dim(axis));
     let missing = count * block - length;
@@ -90,7 +90,7 @@ fn in_blocks(rows: &Array, count: i32, block: i32) -> Result<Array> {
     Ok(whole.reshape(&[heads, group, count, block, size])?)
 }
 
-/// The same rows, `[Hk, 1 or G, count, block, ..]`.
+/// Rows in blocks, `[Hk, 1 or G, count, block, ..]`.
 struct Blocks {
     query: Array,
     key: Array,
@@ -100,7 +100,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// What all rows read, `[Hk, G, count * block, Dv]`, and the memory after them.
+    /// Returns the output of all rows, `[Hk, G, count * block, Dv]`, and the memory after them.
     fn through(&self, memory: &Array, count: i32, block: i32) -> Result<(Array, Array)> {
         let since_start = self.log_decay.cumsum(3, false, true)?;
         let last = slice_axis(&since_start, 3, block - 1, block)?;
@@ -135,8 +135,8 @@ impl Blocks {
 }
 
 impl Blocks {
-    /// The products of every row's key with those of earlier rows, and of its query with those of rows that are not later, as far as these
-    /// have not decayed, each `[Hk, G, count, block, block]`.
+    /// Returns the products of every row's key with the keys of earlier rows, and of its query with the keys up to its own row. Both include
+    /// the decay between the rows and are `[Hk, G, count, block, block]`.
     fn related(&self, since_start: &Array, block: i32) -> Result<(Array, Array)> {
         let decay = exp(select(
             not_later(block, true),
@@ -149,8 +149,8 @@ impl Blocks {
         Ok((related, multiply(matmul(&self.query, &key_columns)?, decay)?))
     }
 
-    /// The same where each dimension of keys decays on its own, and what is left of each row's key at the end of its block,
-    /// `[Hk, G, count, block, Dk]`. The products are written out: a decay split in two factors would be one that overflows.
+    /// Like [`related`](Self::related), for separate decays per dimension of keys. Also returns the decay of each row until the end of its
+    /// block, `[Hk, G, count, block, Dk]`. The decays are not split into two factors, because one of these would overflow.
     fn related_by_dimension(&self, block: i32) -> Result<(Array, Array, Array)> {
         let kept = segments::kept(&self.log_decay)?;
         let keys = multiply(&kept, expand_dims_axes(&self.key, &[3])?)?;
@@ -163,15 +163,15 @@ impl Blocks {
     }
 }
 
-/// `[block, block]`: whether a column is before a row, or the same if `own`.
+/// Returns a mask `[block, block]`: true if the column is before the row, or equal to it with `own`.
 fn not_later(block: i32, own: bool) -> Array {
     let row = |row: i32| (0..block).map(move |column| column < row || own && column == row);
     let mask: Vec<bool> = (0..block).flat_map(row).collect();
     Array::from_slice(&mask, &[block, block])
 }
 
-/// The inverse of `1 - system`, where `[.., size, size]` is 0 on the diagonal and above. By substitution: keys that are alike make the
-/// powers of the system too large for a product of them.
+/// Returns the inverse of `1 - system`, where `[.., size, size]` is 0 on and above the diagonal. It uses substitution: for similar keys, the
+/// powers of the system become too large for a product of them.
 fn solve(system: &Array, size: i32) -> Result<Array> {
     if size <= SMALL {
         return substitute(system, size);
@@ -185,7 +185,7 @@ fn solve(system: &Array, size: i32) -> Result<Array> {
             (column + 1) * half,
         )
     };
-    // Both halves at once, as further blocks.
+    // Both halves are solved in one call, as additional blocks.
     let halves = solve(&concatenate(&[part(0, 0)?, part(1, 1)?], 2)?, half)?;
     let halves = split_equal(halves, 2, 2)?;
     let below = matmul(matmul(&halves[1], part(1, 0)?)?, &halves[0])?;
@@ -194,7 +194,7 @@ fn solve(system: &Array, size: i32) -> Result<Array> {
     Ok(concatenate(&[upper, concatenate(&[&below, &halves[1]], 4)?], 3)?)
 }
 
-/// The same for small systems, column by column: once a row is final, those after it get their share of it.
+/// Solves a small system column by column: once a row is final, its contribution is added to later rows.
 fn substitute(system: &Array, size: i32) -> Result<Array> {
     let identity: Vec<f32> =
         (0..size * size).map(|place| if place / size == place % size { 1.0 } else { 0.0 }).collect();

@@ -1,23 +1,23 @@
-//! The shape of latent attention, as config.json gives it.
+//! The config of latent attention.
 
 use crate::model::attention::{AttentionBiases, AttentionConfig, AttentionTemperatureConfig, Projections};
 
 /// The shape of a latent attention block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatentConfig {
-    /// Query heads.
+    /// The number of query heads.
     pub num_heads: usize,
-    /// The width of the latent of queries; `None` where queries have none.
+    /// The width of the latent of queries; `None` if queries have no latent.
     pub q_lora_rank: Option<usize>,
     /// The width of the latent of keys and values.
     pub kv_lora_rank: usize,
-    /// Dimensions of a query that do not rotate.
+    /// The dimensions of a query that are not rotated.
     pub qk_nope_head_dim: usize,
-    /// Dimensions of a query that rotate, and of the key that all heads share.
+    /// The dimensions of a query that are rotated. The key that all heads share has the same number.
     pub qk_rope_head_dim: usize,
-    /// Dimensions of a head's value.
+    /// The dimensions of a head's value.
     pub v_head_dim: usize,
-    /// Whether the projections from the residual stream and the output have biases.
+    /// True if the output and the projections that read the residual stream have biases.
     pub bias: bool,
     /// The factor of the product of a query and a key.
     pub scale: f32,
@@ -26,17 +26,17 @@ pub struct LatentConfig {
 }
 
 impl LatentConfig {
-    /// Dimensions of a query as it is projected.
+    /// The dimensions of a projected query.
     pub(super) fn query_width(&self) -> usize {
         self.qk_nope_head_dim + self.qk_rope_head_dim
     }
 
-    /// Numbers that a state keeps of a position.
+    /// The numbers that a state stores per position.
     pub(in crate::model) fn latent_width(&self) -> usize {
         self.kv_lora_rank + self.qk_rope_head_dim
     }
 
-    /// Attention in the space of latents: all query heads share one key.
+    /// Returns the config of attention in the space of latents: all query heads share one key.
     pub(in crate::model) fn attention(&self) -> AttentionConfig {
         AttentionConfig {
             num_heads: self.num_heads,
@@ -56,7 +56,7 @@ impl LatentConfig {
         }
     }
 
-    /// Numbers of a row that are alive at once: queries in both spaces, what they attend to, values.
+    /// The numbers of a row that exist at the same time: queries in both spaces, the output of attention, and values.
     pub(in crate::model) fn numbers_per_row(&self) -> usize {
         self.num_heads * (3 * self.query_width() + 4 * self.latent_width() + self.v_head_dim)
             + self.q_lora_rank.unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A matrix for each head: into the space of latents and out of it.
+//! The per-head matrices into the space of latents and out of it.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, matmul};
@@ -9,18 +9,18 @@ use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
 
-/// Matrices of all heads.
+/// The matrices of all heads.
 #[derive(Clone)]
 pub(super) enum PerHead {
-    /// `[H, input, output]`, perhaps a transposed view.
+    /// `[H, input, output]`, possibly a transposed view.
     Dense(Array),
-    /// `[H, output, input]`; whether several steps at once may be multiplied by it is the backend's `broadcast_stacks`.
+    /// `[H, output, input]`. `broadcast` is the backend's `broadcast_stacks`: true if several steps may share one product.
     Quantized { matrix: QuantizedMatrix, broadcast: bool },
 }
 
 impl PerHead {
-    /// `[T, H, 1, input]` to `[T, H, 1, output]`. In a decode pass each row has products of its own, so that its bits do not depend on
-    /// how many rows there are.
+    /// Maps `[T, H, 1, input]` to `[T, H, 1, output]`. In a decode pass the product of each row is separate, so that its bits do not depend on
+    /// the number of rows.
     pub(super) fn forward(&self, input: &Array, is_decode: bool) -> Result<Array> {
         if is_decode {
             return self.multiply_steps(input);
@@ -28,7 +28,7 @@ impl PerHead {
         Ok(self.multiply(&input.transpose_axes(&[2, 1, 0, 3])?)?.transpose_axes(&[2, 1, 0, 3])?)
     }
 
-    /// `[T, H, 1, input]` to `[T, H, 1, output]`, one step after the other where products of several go wrong.
+    /// Maps `[T, H, 1, input]` to `[T, H, 1, output]`, one step at a time if the backend computes joint products wrongly.
     fn multiply_steps(&self, input: &Array) -> Result<Array> {
         let steps = input.dim(0);
         if steps == 1 || !matches!(self, Self::Quantized { broadcast: false, .. }) {
@@ -39,7 +39,7 @@ impl PerHead {
         Ok(concatenate(&products, 0)?)
     }
 
-    /// `[.., H, rows, input]` to `[.., H, rows, output]`.
+    /// Maps `[.., H, rows, input]` to `[.., H, rows, output]`.
     fn multiply(&self, input: &Array) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(matmul(input, weight)?),
@@ -47,7 +47,7 @@ impl PerHead {
         }
     }
 
-    /// `{name}.weight`, `[H, output, input]`, packed if it is to stay so.
+    /// Loads `{name}.weight`, `[H, output, input]`. It stays packed if the policy says so.
     fn take(weights: &mut Weights, name: &str, shape: [usize; 3]) -> Result<Self> {
         if let Some(matrix) = weights.take_quantized(&[(name, &shape)])? {
             return Ok(Self::Quantized { matrix, broadcast: weights.backend().broadcast_stacks });
@@ -56,7 +56,7 @@ impl PerHead {
     }
 }
 
-/// The matrices into the space of latents and out of it: apart, as mlx-lm writes them, or as one that expands latents, as published.
+/// Loads the matrices into the space of latents and out of it. mlx-lm stores two; published checkpoints have one that expands latents.
 pub(super) fn load(weights: &mut Weights, name: &str, config: LatentConfig) -> Result<(PerHead, PerHead)> {
     let names = ["kv_b_proj", "embed_q", "unembed_out"].map(|part| format!("{name}.{part}"));
     weights.shared(&names.each_ref().map(String::as_str), |weights| take(weights, name, config))

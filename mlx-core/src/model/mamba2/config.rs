@@ -1,42 +1,42 @@
-//! The shape of a Mamba-2 layer, as config.json gives it.
+//! The config of a Mamba-2 layer.
 
 use crate::model::activation::Activation;
 
-/// When the output of a Mamba-2 layer is normalized.
+/// The position of the norm relative to the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatedNorm {
-    /// After it is multiplied with its gate.
+    /// After the gate.
     AfterGate,
-    /// Before that.
+    /// Before the gate.
     BeforeGate,
-    /// Never.
+    /// No norm.
     None,
 }
 
 /// The shape of a Mamba-2 layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mamba2Config {
-    /// Heads, each with a memory and a decay.
+    /// The number of heads, each with a memory and a decay.
     pub num_heads: usize,
-    /// Dimensions of a head's input.
+    /// The dimensions of a head's input.
     pub head_dim: usize,
-    /// Dimensions of what is written with and read with.
+    /// The dimensions of `B` and `C`.
     pub state_size: usize,
-    /// How many of those there are for all heads; divides the heads. The norm has as many groups.
+    /// The number of different `B` and `C`. It divides the number of heads. The norm has as many groups.
     pub n_groups: usize,
-    /// The rows that the convolution sees, the newest included; at least 2.
+    /// The number of rows that the convolution sees, the newest included; at least 2.
     pub conv_kernel: usize,
-    /// Whether the convolution has a bias.
+    /// True if the convolution has a bias.
     pub conv_bias: bool,
-    /// Whether the projections into the layer and out of it have biases; where config.json does not say, those that the checkpoint has.
+    /// True for the input and the output projection if they have biases. `None` if config.json does not define it; the tensors then decide.
     pub biases: Option<[bool; 2]>,
-    /// The function behind the convolution.
+    /// The activation function after the convolution.
     pub activation: Activation,
-    /// The least and the largest time step.
+    /// The minimum and the maximum time step.
     pub time_step_limit: [f32; 2],
-    /// When the output is normalized.
+    /// The position of the norm.
     pub norm: GatedNorm,
-    /// Factors of the gate, the input, what is written with, what is read with and the time step, as they are projected.
+    /// Factors of the projected gate, input, `B`, `C` and time step.
     pub multipliers: Option<[f32; 5]>,
 }
 
@@ -46,24 +46,24 @@ impl Mamba2Config {
         self.num_heads * self.head_dim
     }
 
-    /// The width of what is convolved.
+    /// The width of the convolution's input.
     pub(in crate::model) fn conv_width(&self) -> usize {
         self.intermediate_size() + 2 * self.n_groups * self.state_size
     }
 
-    /// The widths of gate, input, what is written with, what is read with and time steps, in this order.
+    /// The widths of gate, input, `B`, `C` and time steps, in this order.
     pub(crate) fn widths(&self) -> [usize; 5] {
         let (inner, group) = (self.intermediate_size(), self.n_groups * self.state_size);
         [inner, inner, group, group, self.num_heads]
     }
 
-    /// Bytes of the state of a layer, with activations of `size` bytes.
+    /// Returns the bytes of the state of a layer, with activations of `size` bytes.
     pub(in crate::model) fn state_bytes(&self, size: usize) -> usize {
         (self.conv_kernel - 1) * self.conv_width() * size + 4 * self.intermediate_size() * self.state_size
     }
 
-    /// Bytes of a row of a prompt on its way through the layer: copies of what is convolved and of inputs and outputs, its share of the
-    /// memories at the ends of blocks, and its relations to the other rows of a block.
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input and of inputs and outputs, its share of the
+    /// memories at the ends of blocks, and its products with other rows of its block.
     pub(in crate::model) fn bytes_per_row(&self) -> usize {
         let memories = 3 * self.intermediate_size() * self.state_size / super::scan::BLOCK;
         let inner = 8 * self.intermediate_size() + 2 * self.num_heads * self.state_size;

@@ -1,5 +1,5 @@
 //! The recurrence of Mamba-2. With decay `g`, time step `d`, memory `S` `[P, N]` and the rows `x`, `B`, `C`:
-//! `S = g S + d x B'; y = S C`. A prompt takes it in blocks of rows (Dao and Gu, 2024, arXiv:2405.21060).
+//! `S = g S + d x B'; y = S C`. A prompt is computed in blocks of rows (Dao and Gu, 2024, arXiv:2405.21060).
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, exp, expand_dims_axes, matmul, multiply, split_equal, zeros_dtype};
@@ -8,10 +8,10 @@ use crate::array::slice_axis;
 use crate::error::{Error, Result};
 use crate::model::segments;
 
-/// The most rows of a block.
+/// The maximum number of rows in a block.
 pub(super) const BLOCK: usize = 64;
 
-/// Fewer rows than this are a block of this size all the same.
+/// The minimum block size. Fewer rows are padded to it.
 const SMALL: usize = 16;
 
 /// Rows of one sequence, all of f32. `R` heads share each of `G` groups.
@@ -31,7 +31,7 @@ impl Rows {
     /// sequence, or `n` for a row of each of `n` sequences.
     pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
-            return Err(Error::Internal("a layer of Mamba-2 was given no memory".into()));
+            return Err(Error::Internal("a Mamba-2 layer has no recurrent state".into()));
         };
         if memory.dim(0) == self.input.dim(0) {
             return self.step(memory);
@@ -40,7 +40,7 @@ impl Rows {
         Ok((output, memory.expand_dims(0)?))
     }
 
-    /// One row of each sequence. Products and sums of each head alone, so that they are the same in any company.
+    /// Computes one row of each sequence. Products and sums are separate for each head, so results do not depend on the other rows.
     fn step(&self, memory: &Array) -> Result<(Array, Array)> {
         let decay = exp(&self.log_decay)?.expand_dims(4)?;
         let [write, read] = [&self.write, &self.read].map(|rows| rows.expand_dims(2));
@@ -48,7 +48,7 @@ impl Rows {
         Ok((multiply(&memory, read?)?.sum_axis(-1, false)?, memory))
     }
 
-    /// Several rows, block after block, counted from the first of them.
+    /// Computes several rows in blocks, which start at the first row.
     fn blocks(&self, memory: &Array) -> Result<(Array, Array)> {
         let rows = self.input.dim(0);
         let block = (rows as usize).next_power_of_two().clamp(SMALL, BLOCK) as i32;
@@ -59,7 +59,7 @@ impl Rows {
         let kept = segments::kept(&log_decay)?.squeeze_axes(&[-1])?;
         let related = multiply(matmul(&read, write.swap_axes(3, 4)?)?, &kept)?;
         let within = matmul(related, &input)?;
-        // What is left of each row at the end of its block: the last row of relations as a column.
+        // The decay of each row until the end of its block: the last row of `kept` as a column.
         let left = slice_axis(&kept, 3, block - 1, block)?.swap_axes(3, 4)?;
         let added = matmul(multiply(&input, left)?.swap_axes(3, 4)?, &write)?;
         let since_start = log_decay.cumsum(3, false, true)?;
@@ -72,8 +72,8 @@ impl Rows {
     }
 }
 
-/// The memory at the start of each block, `[G, R, count, P, N]`, and after the last one, `[G, R, P, N]`; from what each block adds, of the
-/// shape of the former, and what it leaves of the memory before it, `[G, R, count, 1, 1]`.
+/// Returns the memory at the start of each block, `[G, R, count, P, N]`, and after the last one, `[G, R, P, N]`. `added`, of the former
+/// shape, has the contribution of each block. `whole`, `[G, R, count, 1, 1]`, has the decay of the memory over each block.
 fn through_blocks(memory: &Array, added: &Array, whole: &Array, count: i32) -> Result<(Array, Array)> {
     let (added, whole) = (split_equal(added, count, 2)?, split_equal(whole, count, 2)?);
     let mut memory = expand_dims_axes(memory, &[2])?;
@@ -85,7 +85,7 @@ fn through_blocks(memory: &Array, added: &Array, whole: &Array, count: i32) -> R
     Ok((concatenate(&starts, 2)?, memory.squeeze_axes(&[2])?))
 }
 
-/// `[n, G, R, D]` as `[G, R, count, block, D]`; rows of zeros, which neither decay nor add anything, fill the last block.
+/// Reshapes `[n, G, R, D]` to `[G, R, count, block, D]`. Rows of zeros, which neither decay nor add anything, fill the last block.
 fn in_blocks(rows: &Array, count: i32, block: i32) -> Result<Array> {
     let [length, groups, heads, size] = [0, 1, 2, 3].map(|axis| rows.dim(axis));
     let missing = count * block - length;

@@ -1,19 +1,19 @@
-//! The shape of a mixture of experts, as config.json gives it.
+//! The config of a mixture of experts.
 
 use crate::model::activation::Activation;
 use crate::model::feed_forward::FeedForwardInput;
 use crate::model::norm::NormConfig;
 
-/// The function between an expert's projections.
+/// The function between the projections of an expert.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExpertActivation {
     /// `activation(gate) * up`.
     Gated(Activation),
-    /// `activation(up)`: experts without gates, whose layout is [`ExpertTensors::Plain`].
+    /// `activation(up)`: experts without gates, with the layout [`ExpertTensors::Plain`].
     Plain(Activation),
-    /// gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
+    /// gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, with `gate` at most `limit` and `up` between `-limit` and `limit`.
     Clamped {
-        /// How steep the sigmoid is.
+        /// The steepness of the sigmoid.
         alpha: f32,
         /// The largest value.
         limit: f32,
@@ -27,18 +27,18 @@ pub struct MoeConfig {
     pub num_experts: usize,
     /// The number of experts that a row goes through.
     pub num_experts_per_tok: usize,
-    /// The width between the projections of an expert.
+    /// The number of values between the projections of an expert.
     pub intermediate_size: usize,
-    /// The narrower space that experts read and write, if there is one.
+    /// The narrower space of the experts' inputs and outputs, if there is one.
     pub latent: Option<LatentExpertsConfig>,
-    /// How experts are chosen and weighted.
+    /// The choice and the weights of experts.
     pub routing: RoutingConfig,
     /// The expert that every row goes through.
     pub shared: Option<SharedExpertConfig>,
-    /// Whether the layer's dense feed-forward block runs beside them, each between norms of its own; router and experts then have their
-    /// names in the layer.
+    /// True if the layer's dense feed-forward block runs in parallel, and both have separate norms. Router and experts are then named in the
+    /// layer instead of the block.
     pub beside_dense: bool,
-    /// Whether router and experts have biases.
+    /// True if router and experts have biases.
     pub bias: bool,
     /// The function between the projections.
     pub activation: ExpertActivation,
@@ -49,7 +49,7 @@ pub struct MoeConfig {
 }
 
 impl MoeConfig {
-    /// Experts with llama's names, without biases, chosen by a softmax and weighted by their share of the chosen scores.
+    /// Experts with llama's names and without biases. A softmax chooses them, and the weights of the chosen experts sum to 1.
     pub const fn gated(num_experts: usize, num_experts_per_tok: usize, intermediate_size: usize) -> Self {
         Self {
             num_experts,
@@ -67,35 +67,35 @@ impl MoeConfig {
     }
 }
 
-/// A space between the residual stream and the experts, `fc1_latent_proj` into it and `fc2_latent_proj` out of it.
+/// A space between the residual stream and the experts: `fc1_latent_proj` projects into it, `fc2_latent_proj` out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatentExpertsConfig {
-    /// Its width.
+    /// The width of the space.
     pub moe_latent_size: usize,
-    /// Whether the projections have biases.
+    /// True if the projections have biases.
     pub bias: bool,
 }
 
-/// How the experts of a row are chosen and weighted.
+/// The choice and the weights of the experts of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoutingConfig {
-    /// What makes scores of the router's logits.
+    /// The function from the router's logits to scores.
     pub scoring_func: ScoringFunc,
-    /// A tensor that is added to the scores for the choice, not to the weights.
+    /// A tensor that is added to the scores for the choice, but not to the weights.
     pub correction_bias: Option<CorrectionBias>,
-    /// Groups of experts of which some are chosen first.
+    /// Groups of experts; some groups are chosen before the experts.
     pub groups: Option<ExpertGroups>,
-    /// Whether the weights of the chosen experts are divided by their sum.
+    /// True if the weights of the chosen experts are divided by their sum.
     pub norm_topk_prob: bool,
-    /// A factor of the weights.
+    /// The factor of the weights.
     pub routed_scaling_factor: f32,
-    /// Gemma 4: the router reads its input after this norm, times `router.scale` and over the root of its width; weights are multiplied
-    /// with `router.per_expert_scale`.
+    /// Gemma 4: the router's input is normalized, multiplied by `router.scale`, and divided by the root of its width. The weights are
+    /// multiplied by `router.per_expert_scale`.
     pub scaled: Option<NormConfig>,
 }
 
 impl RoutingConfig {
-    /// A softmax over all experts, whose chosen weights are divided by their sum if `norm_topk_prob` is set.
+    /// A softmax over all experts. The weights of the chosen experts are divided by their sum if `norm_topk_prob` is set.
     pub const fn softmax(norm_topk_prob: bool) -> Self {
         Self {
             scoring_func: ScoringFunc::Softmax,
@@ -108,14 +108,14 @@ impl RoutingConfig {
     }
 }
 
-/// What makes scores of a router's logits.
+/// The function from a router's logits to scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ScoringFunc {
     /// A softmax over all experts.
     Softmax,
     /// The sigmoid of each logit.
     Sigmoid,
-    /// phimoe: two experts, each weighted by a softmax over the scores that are within `2 * jitter` of it, relatively.
+    /// phimoe: two experts. Each is weighted by a softmax over the scores within a relative distance of `2 * jitter`.
     SparseMixer {
         /// `router_jitter_noise`.
         jitter: f32,
@@ -127,27 +127,27 @@ pub enum ScoringFunc {
 pub struct CorrectionBias {
     /// Its name among the tensors of the block.
     pub name: &'static str,
-    /// Whether some checkpoints do without.
+    /// True if some checkpoints lack it.
     pub as_found: bool,
 }
 
-/// Groups of experts (DeepSeek-V3, arXiv:2412.19437): experts are chosen from the best groups alone.
+/// Groups of experts (DeepSeek-V3, arXiv:2412.19437). Experts are chosen only from the best groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// The number of groups.
     pub n_group: usize,
-    /// How many of them are chosen from.
+    /// The number of groups that experts are chosen from.
     pub topk_group: usize,
-    /// What ranks groups.
+    /// The score of a group.
     pub score: GroupScore,
 }
 
-/// What ranks a group of experts.
+/// The score that ranks groups of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupScore {
-    /// The sum of its two best scores.
+    /// The sum of its two highest scores.
     BestTwo,
-    /// Its best score.
+    /// Its highest score.
     Best,
 }
 
@@ -156,18 +156,18 @@ pub enum GroupScore {
 pub struct SharedExpertConfig {
     /// Its name among the tensors of the block.
     pub name: &'static str,
-    /// The width between its projections.
+    /// The number of values between its projections.
     pub intermediate_size: usize,
-    /// The name of a projection to one number whose sigmoid scales its output.
+    /// The name of a projection to one number. The sigmoid of this number scales the expert's output.
     pub gate: Option<&'static str>,
-    /// The projections that lead into it.
+    /// The input projections.
     pub input: FeedForwardInput,
-    /// Whether its projections have biases.
+    /// True if its projections have biases.
     pub bias: bool,
 }
 
 impl SharedExpertConfig {
-    /// One with llama's names, which is always open.
+    /// A shared expert with llama's names and without a gate on its output.
     pub const fn gated(name: &'static str, intermediate_size: usize) -> Self {
         Self { name, intermediate_size, gate: None, input: FeedForwardInput::Gated, bias: false }
     }
@@ -176,16 +176,16 @@ impl SharedExpertConfig {
 /// The names of the experts' tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpertTensors {
-    /// One by one in `experts.{index}`, with these names of gate, up and down; or as mlx-lm writes them, all in one in `switch_mlp`.
+    /// One tensor per expert in `experts.{index}`, with these names of gate, up and down; or mlx-lm's layout, stacked in `switch_mlp`.
     Each([&'static str; 3]),
-    /// All in two tensors with these names, each `[experts, output, input]`, gate above up; or as mlx-lm writes them, in `switch_mlp` or
+    /// All experts in two tensors with these names, each `[experts, output, input]`, gate above up; or mlx-lm's layout, in `switch_mlp` or
     /// `experts.switch_glu`.
     InOne([&'static str; 2]),
-    /// `up_proj` and `down_proj`, one by one in `experts.{index}`, or all in one in `experts`; or as mlx-lm writes them, in `switch_mlp`.
+    /// `up_proj` and `down_proj`, per expert in `experts.{index}`, or stacked in `experts`; or mlx-lm's layout, in `switch_mlp`.
     Plain,
-    /// All in `experts`, transposed, gate before up; or as mlx-lm writes them, in `switch_mlp`.
+    /// All experts in `experts`, transposed, gate before up; or mlx-lm's layout, in `switch_mlp`.
     Transposed,
-    /// gpt-oss: all in `experts`, transposed, gate and up alternating; packed in blocks, as it was published; or as mlx-lm writes them,
-    /// apart.
+    /// gpt-oss: all experts in `experts`, transposed, with alternating gate and up outputs. They are packed in blocks in the published files,
+    /// and separate in mlx-lm's layout.
     Interleaved,
 }

@@ -1,5 +1,5 @@
-//! The weights of all experts of a layer, side by side, and the product of a row with those that were chosen for it. Invariant:
-//! how checkpoints lay experts out is known here and nowhere else.
+//! The stacked weights of all experts of a layer, and the product of a row with its chosen experts. Invariant: only this file handles the
+//! layouts of experts in checkpoints.
 
 use mlx_rs::ops::{add, concatenate, gather_mm};
 use mlx_rs::{Array, Dtype};
@@ -15,19 +15,19 @@ use crate::weights::{Taken, Weights};
 /// A projection of every expert.
 #[derive(Clone)]
 pub(super) struct ExpertLinear {
-    /// Their outputs are concatenated. More than one only where parts are packed in different ways.
+    /// The outputs of the stacks are concatenated. There is more than one only if parts have different schemes.
     stacks: Vec<Stack>,
     /// `[experts, output]`
     bias: Option<Array>,
-    /// What an adapter adds.
+    /// The change of an adapter.
     low_rank: Option<LowRank>,
 }
 
 /// The matrices of all experts.
 #[derive(Clone)]
 enum Stack {
-    /// `[experts, input, output]`, perhaps a transposed view. Halves beside activations in f32 are one: only so are they multiplied with
-    /// where they lie.
+    /// `[experts, input, output]`, possibly a transposed view. Halves with activations in f32 are always such a view, because MLX multiplies
+    /// them without a copy only then.
     Dense(Array),
     /// `[experts, output, input]`
     QuantizedMatrix(QuantizedMatrix),
@@ -41,14 +41,14 @@ impl Stack {
         }
     }
 
-    /// From `[experts, output, input]`.
+    /// Transposes `[experts, output, input]`.
     fn dense(weight: &Array) -> Result<Self> {
         let transposed = weight.swap_axes(1, 2)?;
         transposed.eval()?;
         Ok(Self::Dense(transposed))
     }
 
-    /// From `[experts, input, output]`, for activations of type `dtype`.
+    /// Takes `[experts, input, output]`, for activations of type `dtype`.
     fn transposed(weight: Array, dtype: Dtype) -> Result<Self> {
         if weight.dtype() == dtype {
             return Ok(Self::Dense(weight));
@@ -63,7 +63,7 @@ impl Stack {
         }
     }
 
-    /// Outputs of the same experts in as few stacks as their packing allows.
+    /// Combines outputs of the same experts into as few stacks as their schemes allow.
     fn joined(parts: Vec<Self>) -> Result<Vec<Self>> {
         Ok(match parts.as_slice() {
             [Self::Dense(one), Self::Dense(other)] => {
@@ -82,8 +82,8 @@ impl ExpertLinear {
         Self { stacks, bias, low_rank: None }
     }
 
-    /// `[.., 1, input]` through the experts `chosen`, with whose shape that of the rows must agree but for axes of 1:
-    /// `[.., 1, output]`. One product for each row and expert; `sorted` says that experts rise.
+    /// Maps `[.., 1, input]` to `[.., 1, output]` through the experts `chosen`. The shapes of rows and `chosen` must be equal except for axes
+    /// of 1. There is one product for each row and expert. `sorted` is true if the experts are in ascending order.
     pub(super) fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         let products = self.stacks.iter().map(|stack| stack.forward(input, chosen, sorted));
         let mut products = products.collect::<Result<Vec<_>>>()?;
@@ -100,7 +100,7 @@ impl ExpertLinear {
 }
 
 impl ExpertTensors {
-    /// Takes the experts under `{name}.`: gate above up, and down.
+    /// Loads the experts under `{name}.`: gate above up, and down.
     pub(super) fn load(
         self,
         weights: &mut Weights,
@@ -172,15 +172,14 @@ impl Taker<'_, '_> {
         self.weights.take_matrix(&[(&format!("{}.{part}", self.name), shape)])
     }
 
-    /// `{part}.weight` of parts that are each `[experts, output, input]`, packed if they are to stay so: their outputs in as few stacks as
-    /// their packing allows.
+    /// Loads `{part}.weight` of parts, each `[experts, output, input]`. Combines their outputs into as few stacks as their schemes allow.
     fn stacks(&mut self, parts: &[&str], shape: [usize; 3]) -> Result<Vec<Stack>> {
         let modules: Vec<_> = parts.iter().map(|part| format!("{}.{part}", self.name)).collect();
         let taken = self.take_alike(&modules, &shape)?;
         Stack::joined(taken.into_iter().map(Stack::of).collect::<Result<_>>()?)
     }
 
-    /// The same of one part under its whole name, which ends with `.weight` if it can be packed.
+    /// Like [`stacks`](Self::stacks), for one part by its full name. Only names that end with `.weight` can be packed.
     fn whole(&mut self, name: &str, shape: [usize; 3]) -> Result<Vec<Stack>> {
         match name.strip_suffix(".weight") {
             Some(part) => self.stacks(&[part], shape),
@@ -188,7 +187,7 @@ impl Taker<'_, '_> {
         }
     }
 
-    /// The same of `experts.{index}.{name}` of all experts, each `shape`.
+    /// Like [`stacks`](Self::stacks), for `experts.{index}.{name}` of all experts, each `shape`.
     fn each(&mut self, names: &[&str], shape: [usize; 2]) -> Result<Vec<Stack>> {
         let (prefix, count) = (self.name, self.config.num_experts);
         let of_all = |names: &[&str]| -> Vec<String> {
@@ -203,7 +202,7 @@ impl Taker<'_, '_> {
         Stack::joined(stacks.collect::<Result<_>>()?)
     }
 
-    /// As many matrices of each expert as a stack, those of an expert as one.
+    /// Stacks the matrices of all experts. If each has several, they are combined into one.
     fn side_by_side(&mut self, modules: &[String], shape: [usize; 2]) -> Result<Stack> {
         let (mut packed, mut floats) = (Vec::new(), Vec::new());
         for taken in self.take_alike(modules, &shape)? {
@@ -223,12 +222,12 @@ impl Taker<'_, '_> {
                 Ok(Stack::QuantizedMatrix(rows.in_stack(count)?))
             }
             Some(_) => {
-                Err(self.weights.error(&format!("{} and others differ in their quantization", modules[0])))
+                Err(self.weights.error(&format!("{} and other experts have different schemes", modules[0])))
             }
         }
     }
 
-    /// Takes modules that each have a matrix or stack of this shape, neighbors that are alike as one.
+    /// Loads modules with a matrix or a stack of this shape. Neighbors that are alike are loaded as one.
     fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Vec<Taken>> {
         let alike: Vec<_> = modules.chunk_by(|one, other| self.weights.are_alike(one, other)).collect();
         let take = |modules: &[String]| {
@@ -238,14 +237,14 @@ impl Taker<'_, '_> {
         alike.into_iter().map(take).collect()
     }
 
-    /// `experts.{index}.{name}.weight` for each expert.
+    /// Loads `experts.{index}.{name}.weight` of each expert.
     fn one_by_one(&mut self, [gate, up, down]: [&str; 3]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (inner, hidden) = (self.config.intermediate_size, self.hidden);
         let gate_up = self.each(&[gate, up], [inner, hidden])?;
         Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(self.each(&[down], [hidden, inner])?, None)))
     }
 
-    /// `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
+    /// Loads `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
     fn stacked(&mut self, place: &str) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map(|part| format!("{place}.{part}"));
@@ -261,7 +260,7 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::of(gate_up, both), ExpertLinear::of(last, after)))
     }
 
-    /// Up and down without gates.
+    /// Loads up and down of experts without gates.
     fn plain(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let mut part = |stacked: &str, name: &str, [outputs, inputs]: [usize; 2]| {
@@ -282,7 +281,7 @@ impl Taker<'_, '_> {
         ))
     }
 
-    /// Gate above up, and down, each `[experts, output, input]`.
+    /// Loads gate above up, and down, each `[experts, output, input]`.
     fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.whole(gate_up, [count, 2 * inner, hidden])?;
@@ -290,8 +289,8 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(down, None)))
     }
 
-    /// Whether `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes what others wrote
-    /// transposed. One of them alone may have equal sides.
+    /// Returns true if `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes tensors that were
+    /// published transposed. Both are checked, because one of them may be square.
     fn has_outputs_first(&self) -> bool {
         let (count, inner) = (self.config.num_experts, self.config.intermediate_size);
         let has = |part: &str, shape: [usize; 3]| {
@@ -300,7 +299,7 @@ impl Taker<'_, '_> {
         has("gate_up_proj", [count, 2 * inner, self.hidden]) && has("down_proj", [count, self.hidden, inner])
     }
 
-    /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, input, output]`.
+    /// Loads `experts.gate_up_proj` and `experts.down_proj`, each `[experts, input, output]`.
     fn transposed(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
@@ -310,10 +309,10 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::of(vec![gate_up], None), ExpertLinear::of(vec![down], None)))
     }
 
-    /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs alternate between gate and up.
+    /// Loads `experts.gate_up_proj`, `[experts, input, output]` with alternating gate and up outputs, and `experts.down_proj`.
     fn interleaved(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        // Each is dropped as soon as there is what is made of it: they take gigabytes.
+        // Each tensor takes gigabytes, so it is dropped as soon as it has been converted.
         let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let dtype = self.weights.dtype();
         let gate_up = Stack::transposed(apart(gate_up)?, dtype)?;
@@ -323,7 +322,7 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::of(vec![gate_up], both), ExpertLinear::of(vec![down], after)))
     }
 
-    /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs alternate between gate and up.
+    /// Loads `experts.gate_up_proj_blocks`, `[experts, output, input]` in mxfp4 with alternating gate and up outputs, and `down_proj_blocks`.
     fn in_blocks(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
@@ -350,7 +349,7 @@ impl Taker<'_, '_> {
         Ok((Some(both), self.last_bias("experts.down_proj_bias")?))
     }
 
-    /// The biases of the last projection, which rank 0 has where what several machines computed is added up.
+    /// Loads the biases of the last projection. Only rank 0 has them if the outputs of several machines are summed.
     fn last_bias(&mut self, part: &str) -> Result<Option<Array>> {
         if self.weights.shard().is_some_and(|shard| shard.rank > 0) {
             return Ok(None);
@@ -359,28 +358,28 @@ impl Taker<'_, '_> {
     }
 }
 
-/// The names that mlx-lm has for a projection of all experts under `name`.
+/// Returns mlx-lm's names of a projection of all experts under `name`.
 fn places(name: &str, part: &str) -> Vec<String> {
     ["switch_mlp", "experts.switch_glu", "experts"].map(|place| format!("{name}.{place}.{part}")).to_vec()
 }
 
-/// Whether experts that are not packed can be computed with in this type.
+/// Rejects unquantized experts in a type that the backend does not support.
 pub(in crate::model) fn expect_type_of_floats(dtype: &str, backend: Backend) -> Result<()> {
     if dtype == "f32" || backend.half_experts {
         return Ok(());
     }
-    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and stay packed";
+    let why = "on a CPU, MLX multiplies by experts in f32 only, unless they are quantized and stay packed";
     Err(Error::option("dtype", format!("cannot be {dtype} for this model: {why}")))
 }
 
-/// The parts in one along `axis`, computed.
+/// Concatenates the parts along `axis` and evaluates the result.
 fn joined(parts: &[Array], axis: i32) -> Result<Array> {
     let joined = concatenate(parts, axis)?;
     joined.eval()?;
     Ok(joined)
 }
 
-/// Elements that alternate along the last axis, as one half after the other.
+/// Separates alternating elements along the last axis into two halves.
 fn apart(alternating: Array) -> Result<Array> {
     let apart = alternating.take_axis(deinterleaved(alternating.dim(-1)), -1)?;
     apart.eval()?;
@@ -388,7 +387,7 @@ fn apart(alternating: Array) -> Result<Array> {
     Ok(apart)
 }
 
-/// The indices of alternating elements: of one kind, then of the other.
+/// Returns the indices of the even elements, then those of the odd ones.
 fn deinterleaved(width: i32) -> Array {
     let order: Vec<i32> = (0..width).step_by(2).chain((1..width).step_by(2)).collect();
     Array::from_slice(&order, &[width])

@@ -1,4 +1,4 @@
-//! Chooses the experts of each row and weights them. Invariant: a row's choice depends on that row alone.
+//! Chooses the experts of each row and their weights. Invariant: the choice of a row depends only on that row.
 
 use mlx_rs::fast::rms_norm;
 use mlx_rs::ops::indexing::{TryIndexOp, argmax_axis, put_along_axis, take_along_axis, topk_axis};
@@ -15,7 +15,7 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::NormConfig;
 use crate::weights::Weights;
 
-/// Keeps the sum of the chosen scores away from 0.
+/// Added to the sum of the chosen scores, which must not be 0.
 const LEAST_SUM: f32 = 1e-20;
 
 /// A router with its weights.
@@ -28,7 +28,7 @@ pub(super) struct Router {
     num_experts_per_tok: i32,
 }
 
-/// Factors of what the router reads and of what it gives.
+/// The factors of the router's input and output.
 struct Scaled {
     eps: f32,
     /// `[hidden]`
@@ -38,7 +38,7 @@ struct Scaled {
 }
 
 impl Router {
-    /// Takes the router's tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads the router's tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
         let (gate, count) = (format!("{name}.{}", config.router), config.num_experts);
         let mut correction_bias = None;
@@ -64,7 +64,7 @@ impl Router {
         })
     }
 
-    /// The experts of each row of `[T, hidden]`, `[T, chosen]`, and their weights, of the same shape.
+    /// Returns the experts of each row of `[T, hidden]`, `[T, chosen]`, and their weights, of the same shape.
     pub(super) fn forward(&self, input: &Array) -> Result<(Array, Array)> {
         let logits = match &self.scaled {
             Some(scaled) => self.gate.forward(&rms_norm(input, Some(&scaled.input), scaled.eps)?)?,
@@ -104,13 +104,13 @@ impl Router {
         Ok((chosen, shares.as_dtype(input.dtype())?))
     }
 
-    /// The indices of the largest scores of each row.
+    /// Returns the indices of the highest scores of each row.
     fn best(&self, scores: &Array) -> Result<Array> {
         let order = argpartition_axis(negative(scores)?, self.num_experts_per_tok - 1, -1)?;
         Ok(order.try_index((.., 0..self.num_experts_per_tok))?)
     }
 
-    /// Scores as the choice sees them: corrected, and minus infinity outside the chosen groups.
+    /// Returns the scores for the choice: with the correction bias, and minus infinity outside the chosen groups.
     fn for_choice(&self, scores: &Array) -> Result<Array> {
         let corrected = match &self.correction_bias {
             Some(bias) => add(scores, bias)?,
@@ -122,7 +122,7 @@ impl Router {
         }
     }
 
-    /// Weights by softmax. Where they are divided by their sum, they are a softmax of the chosen scores alone.
+    /// Returns weights by softmax. If they are divided by their sum, they are a softmax over only the chosen scores.
     fn softmax_shares(&self, logits: &Array, chosen: &Array) -> Result<Array> {
         Ok(if self.config.norm_topk_prob {
             softmax_axis(take_along_axis(logits, chosen, -1)?, -1, true)?
@@ -141,7 +141,7 @@ impl Router {
 }
 
 impl Scaled {
-    /// Takes `{name}.router.scale` and `{name}.router.per_expert_scale`.
+    /// Loads `{name}.router.scale` and `{name}.router.per_expert_scale`.
     fn load(
         weights: &mut Weights,
         name: &str,
@@ -158,7 +158,7 @@ impl Scaled {
     }
 }
 
-/// Scores `[T, experts]` with minus infinity in all but the best groups of each row.
+/// Sets the scores `[T, experts]` to minus infinity outside the best groups of each row.
 fn limit(scores: &Array, groups: ExpertGroups) -> Result<Array> {
     let (rows, experts, count) = (scores.dim(0), scores.dim(1), groups.n_group as i32);
     let grouped = scores.reshape(&[rows, count, experts / count])?;
@@ -173,7 +173,7 @@ fn limit(scores: &Array, groups: ExpertGroups) -> Result<Array> {
     Ok(kept.reshape(&[rows, experts])?)
 }
 
-/// Phi's choice of two (SparseMixer, arXiv:2409.12136): each is weighted by a softmax over the scores that come near it.
+/// Chooses two experts as Phi does (SparseMixer, arXiv:2409.12136). Each is weighted by a softmax over the scores close to it.
 fn sparse_mixer(logits: &Array, jitter: f32) -> Result<(Array, Array)> {
     let scores = logits.as_dtype(Dtype::Float32)?;
     let lowest = Array::from_f32(f32::NEG_INFINITY);

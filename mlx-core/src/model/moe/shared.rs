@@ -1,4 +1,4 @@
-//! The expert that every row goes through, beside those that the router chooses.
+//! The shared expert, which every row goes through in addition to the chosen experts.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{multiply, sigmoid};
@@ -13,12 +13,12 @@ use crate::weights::Weights;
 /// A shared expert with its weights.
 pub(super) struct SharedExpert {
     block: FeedForward,
-    /// Of one output.
+    /// A projection to one output.
     gate: Option<Linear>,
 }
 
 impl SharedExpert {
-    /// Takes its tensors under `{name}.`, for a residual stream of width `hidden`.
+    /// Loads its tensors under `{name}.`, for a residual stream of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -40,7 +40,7 @@ impl SharedExpert {
         })
     }
 
-    /// `[T, hidden]` to the same shape.
+    /// Maps `[R, hidden]` to the same shape.
     pub(super) fn forward(&self, input: &Array) -> Result<Array> {
         let output = self.block.forward(input)?;
         match &self.gate {

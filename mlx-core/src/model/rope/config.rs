@@ -1,110 +1,111 @@
-//! What config.json says about rotary embedding: theta, the rotated share of a head, and how frequencies are scaled
-//! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
+//! The config of rotary embedding: theta, the rotated share of a head, and the scaling of frequencies for contexts beyond the original
+//! training length. transformers' `modeling_rope_utils` is the reference.
 
 use super::mrope_section::MropeSection;
 use crate::cache::Variant;
 use crate::config::Fields;
 use crate::error::Result;
 
-/// The states of sequences that are longer than the short context of LongRoPE.
+/// The variant of sequences that are longer than the short context of LongRoPE.
 pub(in crate::model) const LONG: Variant = Variant::new(1);
 
-/// How frequencies are scaled.
+/// The scaling of frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All by the factor (Chen et al., 2023, arXiv:2306.15595).
+    /// All frequencies divided by the factor (Chen et al., 2023, arXiv:2306.15595).
     Linear(f64),
-    /// Llama 3.1: long wavelengths are slowed by the factor, short ones kept, those between blended.
+    /// Llama 3.1: low frequencies are divided by the factor, high ones stay unchanged, and those between are blended.
     Llama3 {
         /// The divisor of the lowest frequencies.
         factor: f64,
-        /// Wavelengths above `original_max_position_embeddings / low_freq_factor` get the whole factor.
+        /// Wavelengths above `original_max_position_embeddings / low_freq_factor` get the full factor.
         low_freq_factor: f64,
-        /// Wavelengths below `original_max_position_embeddings / high_freq_factor` are kept.
+        /// Wavelengths below `original_max_position_embeddings / high_freq_factor` stay unchanged.
         high_freq_factor: f64,
         /// The context length before scaling, in tokens.
         original_max_position_embeddings: f64,
     },
-    /// YaRN (Peng et al., 2023, arXiv:2309.00071): the same idea, blended along the pairs of dims.
+    /// YaRN (Peng et al., 2023, arXiv:2309.00071): like Llama 3.1, but blended by the index of pairs.
     Yarn {
         /// The divisor of the lowest frequencies.
         factor: f64,
-        /// Pairs with more rotations than this in the original context are kept.
+        /// Pairs with more rotations than this in the original context stay unchanged.
         fast: f64,
-        /// Pairs with fewer rotations than this get the whole factor.
+        /// Pairs with fewer rotations than this get the full factor.
         slow: f64,
-        /// Whether the borders between them are rounded to whole pairs.
+        /// True if the bounds between them are rounded to whole pairs.
         truncate: bool,
         /// The context length before scaling, in tokens.
         original_max_position_embeddings: f64,
     },
-    /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dims.
+    /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dimensions.
     Long {
-        /// The factors in sequences of up to `original_max_position_embeddings` tokens.
+        /// The factors for sequences of up to `original_max_position_embeddings` tokens.
         short: Vec<f64>,
-        /// The factors in longer sequences, for all of their tokens.
+        /// The factors for all tokens of longer sequences.
         long: Vec<f64>,
         /// The longest sequence before scaling, in tokens.
         original_max_position_embeddings: usize,
     },
-    /// Frequencies as if the whole head were rotated, divided by the factor; pairs beyond the rotated dims have frequency 0.
+    /// The frequencies of a fully rotated head, divided by the factor. Pairs beyond the rotated dimensions have frequency 0.
     Proportional {
         /// The divisor of all frequencies.
         factor: f64,
-        /// The head's size, of which the share is taken.
+        /// The size of the full head.
         head_dim: usize,
     },
 }
 
-/// What a checkpoint says about rope.
+/// The rotary embedding of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeConfig {
-    /// The number of rotated dims of a head; even.
+    /// The number of rotated dimensions of a head; even.
     pub dims: usize,
-    /// The theta of the wavelengths, `rope_theta`.
+    /// The base of the wavelengths, `rope_theta`.
     pub theta: f64,
-    /// Whether a pair is two neighbors, instead of one dimension of the first half and one of the second.
+    /// True if a pair is two adjacent dimensions. Otherwise it is one dimension of the first half and one of the second.
     pub interleaved: bool,
-    /// How frequencies are scaled.
+    /// The scaling of frequencies.
     pub scaling: RopeScaling,
-    /// A factor of rotated queries and keys.
+    /// The factor of rotated queries and keys.
     pub attention_factor: Option<f64>,
-    /// How many pairs turn with time, height and width, where rows have such positions.
+    /// The numbers of pairs for time, height and width, if rows have such positions.
     pub mrope_section: Option<MropeSection>,
 }
 
-/// What holds for a family where config.json says nothing.
+/// The defaults of a family for keys that config.json lacks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeDefaults {
     /// The base of the frequencies.
     pub theta: f64,
-    /// The default of `partial_rotary_factor`; `None` where the whole head is rotated whatever config.json says.
+    /// The default of `partial_rotary_factor`; `None` if the whole head is rotated regardless of config.json.
     pub partial_rotary_factor: Option<f64>,
-    /// See [`RopeConfig::interleaved`], if config.json does not say `rope_traditional`.
+    /// The default of [`RopeConfig::interleaved`], if config.json has no `rope_traditional`.
     pub interleaved: bool,
     /// The longest sequence, in tokens.
     pub max_position_embeddings: usize,
-    /// The longest sequence before scaling; `None` for `max_position_embeddings`.
+    /// The longest sequence before scaling, in tokens; `None` for `max_position_embeddings`.
     pub original_max_position_embeddings: Option<usize>,
-    /// Whether `alpha` scales theta where the kind is `dynamic`; other families ignore it.
+    /// True if `alpha` scales theta for the type `dynamic`. Other families ignore it.
     pub has_dynamic_alpha: bool,
-    /// The default of `mrope_section`; `None` for families whose rows have one position, whatever config.json says.
+    /// The default of `mrope_section`; `None` for families with one position per row, regardless of config.json.
     pub mrope_section: Option<MropeSection>,
 }
 
-/// A section about rope, and the fields outside of it that complete it.
+/// A section of config.json about rope, and the fields around it.
 struct Section<'a> {
     fields: &'a Fields,
     inner: Option<Fields>,
-    /// Whether the section is about one kind of layer.
+    /// True if the section is for one kind of layer.
     is_of_kind: bool,
     defaults: RopeDefaults,
 }
 
 impl RopeConfig {
-    /// The length beyond which all positions of a sequence take the long factors, if there are such factors (LongRoPE).
+    /// Returns the length up to which sequences use the short factors of LongRoPE. All positions of longer ones use the long factors. `None`
+    /// for other scalings.
     pub fn short_context(&self) -> Option<usize> {
         match &self.scaling {
             RopeScaling::Long { original_max_position_embeddings, .. } => {
@@ -114,14 +115,14 @@ impl RopeConfig {
         }
     }
 
-    /// Reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or the newer `rope_parameters` that holds them all.
+    /// Reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or the newer `rope_parameters`, which contains all of them.
     pub fn read(fields: &Fields, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let scaling = fields.section("rope_scaling")?.filter(|section| section.keys().next().is_some());
         let inner = if scaling.is_some() { scaling } else { fields.section("rope_parameters")? };
         Section { fields, inner, is_of_kind: false, defaults }.read(head_dim)
     }
 
-    /// Reads what holds for layers of `kind`: `rope_parameters` may have a section for each kind.
+    /// Reads the rope of layers of `kind`: `rope_parameters` may have a section for each kind.
     pub fn read_for(fields: &Fields, kind: &str, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let of_kind = match fields.section("rope_parameters")? {
             Some(section) if section.has(kind) => section.section(kind)?,
@@ -133,8 +134,8 @@ impl RopeConfig {
         }
     }
 
-    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they use theta alone,
-    /// whatever config.json says about other layers.
+    /// Reads the section of `rope_parameters` for layers of `kind`. Without such a section, they use only theta, regardless of the values for
+    /// other layers.
     pub fn of_kind(fields: &Fields, kind: &str, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let own = fields.section("rope_parameters")?.filter(|section| section.has(kind));
         match own {
@@ -145,7 +146,7 @@ impl RopeConfig {
 }
 
 impl Section<'_> {
-    /// A positive number from the section, or else from the fields outside of it.
+    /// Reads a positive number from the section, or else from the fields around it.
     fn number(&self, key: &str) -> Result<Option<f64>> {
         if let Some(inner) = self.inner.as_ref().filter(|inner| inner.has(key)) {
             return inner.optional_positive(key);
@@ -154,7 +155,7 @@ impl Section<'_> {
         newer.as_ref().unwrap_or(self.fields).optional_positive(key)
     }
 
-    /// The rotated share of a head.
+    /// Returns the rotated share of a head.
     fn share(&self) -> Result<f64> {
         let kind = self.inner.as_ref().map(|inner| inner.optional_text(kind_key(inner))).transpose()?;
         let usual = match (self.defaults.partial_rotary_factor, kind.flatten()) {
@@ -170,12 +171,12 @@ impl Section<'_> {
         if share > 1.0 {
             return Err(self
                 .fields
-                .error("partial_rotary_factor", format_args!("is {share}; it is a share of a head")));
+                .error("partial_rotary_factor", format_args!("is {share}; it must be at most 1")));
         }
         let dims = (head_dim as f64 * share) as usize;
         if dims == 0 || !dims.is_multiple_of(2) {
             let message =
-                format_args!("makes {dims} of {head_dim} dimensions turn; rope needs an even number above 0");
+                format_args!("rotates {dims} of {head_dim} dimensions; rope needs an even number above 0");
             let key = if share < 1.0 { "partial_rotary_factor" } else { "head_dim" };
             return Err(self.fields.error(key, message));
         }
@@ -193,7 +194,7 @@ impl Section<'_> {
         Ok(config)
     }
 
-    /// transformers does not read `mrope_interleaved`: a family has its own order.
+    /// Reads `mrope_section`. Like transformers, it ignores `mrope_interleaved`: the family defines the order.
     fn mrope_section(&self) -> Result<Option<MropeSection>> {
         let Some(usual) = self.defaults.mrope_section else { return Ok(None) };
         let Some(inner) = self.inner.as_ref().filter(|inner| inner.has("mrope_section")) else {
@@ -212,8 +213,8 @@ impl Section<'_> {
     fn read_scaling(&self, config: &mut RopeConfig, inner: &Fields, head_dim: usize) -> Result<()> {
         let key = kind_key(inner);
         match inner.optional_text(key)? {
-            // Dynamic scaling starts beyond the context, which no sequence exceeds.
-            // Parts for pictures ("mrope") say nothing about text.
+            // Dynamic scaling applies only beyond the context length, which no sequence exceeds.
+            // "mrope" concerns only pictures, not text.
             Some("dynamic") if self.defaults.has_dynamic_alpha => scale_theta(config, inner)?,
             None | Some("default" | "dynamic" | "mrope") => {}
             Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
@@ -236,8 +237,8 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// The context before scaling. The key outside of the section wins, but for sections about one kind of layer. Families with a
-    /// default of their own do not look inside.
+    /// Returns the context before scaling. The key outside the section takes precedence, except for sections about one kind of layer. Families
+    /// with a separate default ignore the key in the section.
     fn original_max_position_embeddings(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
         let (around, inside) = (self.fields.optional_positive(key)?, inner.optional_positive(key)?);
@@ -275,7 +276,7 @@ impl Section<'_> {
             truncate: inner.optional_flag("truncate")?.unwrap_or(true),
             original_max_position_embeddings,
         };
-        // The attention factor, for queries and keys each.
+        // This attention factor applies to both queries and keys.
         let sharpened = |by: f64| if factor > 1.0 { 0.1 * by * factor.ln() + 1.0 } else { 1.0 };
         let given = inner.optional_positive("attention_factor")?;
         let both = (inner.optional_number("mscale")?, inner.optional_number("mscale_all_dim")?);
@@ -294,7 +295,7 @@ impl Section<'_> {
             let factors = inner.numbers(key)?;
             if factors.len() != pairs || factors.iter().any(|&factor| factor <= 0.0) {
                 let message =
-                    format_args!("must be a list of {pairs} numbers above 0, one for each pair that turns");
+                    format_args!("must be a list of {pairs} numbers above 0, one for each rotated pair");
                 return Err(inner.error(key, message));
             }
             Ok(factors)
@@ -308,12 +309,12 @@ impl Section<'_> {
     }
 }
 
-/// The key of the kind of scaling, which has two names.
+/// Returns the key of the scaling type, which has two names.
 fn kind_key(inner: &Fields) -> &'static str {
     if inner.has("rope_type") { "rope_type" } else { "type" }
 }
 
-/// A fixed `alpha` scales theta (Hunyuan's form of "dynamic").
+/// Scales theta by a fixed `alpha`, as Hunyuan does for "dynamic".
 fn scale_theta(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
     let Some(alpha) = inner.optional_positive("alpha")? else { return Ok(()) };
     let width = config.dims as f64;
@@ -332,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// The axes of 8 pairs, for a family whose default is `usual`.
+    /// Returns the axes of 8 pairs, for a family with the default `usual`.
     fn axes(config: &serde_json::Value, usual: Option<MropeSection>) -> Result<Option<Vec<usize>>> {
         let fields = Fields::of(Path::new("config.json"), config.as_object().expect("an object").clone());
         let defaults = RopeDefaults {

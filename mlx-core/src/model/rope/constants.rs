@@ -7,22 +7,22 @@ use super::config::{RopeConfig, RopeScaling};
 use super::frequencies::inverse_frequencies;
 use crate::error::Result;
 
-/// Pairs of a head's dims rotate by an angle that grows with the position.
+/// One rope: pairs of a head's dimensions rotate by an angle that grows with the position.
 #[derive(Clone)]
 pub(in crate::model) struct Rope {
     pub(super) dims: i32,
     pub(super) interleaved: bool,
     pub(super) theta: Option<f32>,
     pub(super) scale: f32,
-    /// Inverse frequencies `[dims / 2]` in place of `theta`.
+    /// The inverse frequencies `[dims / 2]`, instead of `theta`.
     pub(super) inverse: Option<Array>,
-    /// The same for sequences of the long variant, if there is one.
+    /// The inverse frequencies for sequences of the long variant, if there is one.
     pub(super) long: Option<Array>,
-    /// A factor of the rotated dims.
+    /// The factor of the rotated dimensions.
     pub(super) attention_factor: Option<f32>,
-    /// The axis of each pair, `[dims / 2]`, where rows have positions in time, height and width.
+    /// The axis of each pair, `[dims / 2]`, if rows have positions in time, height and width.
     pub(super) axes: Option<Array>,
-    /// Whether the rotation is one operation.
+    /// True if the rotation is one operation.
     pub(super) fused: bool,
 }
 
@@ -56,7 +56,7 @@ impl Rope {
         }
     }
 
-    /// Frequencies `[dims / 2]`, the angle from one position to the next, rounded as MLX's own function rounds them.
+    /// Returns the frequencies `[dims / 2]`: the angle between adjacent positions, rounded as MLX's function rounds it.
     pub(super) fn frequencies(&self, inverse: Option<&Array>) -> Result<Array> {
         let Some(inverse) = inverse else {
             let pairs = self.dims / 2;

@@ -4,8 +4,8 @@ use std::f64::consts::TAU;
 
 use super::config::{RopeConfig, RopeScaling};
 
-/// The inverse frequency of each pair of dims, its wavelength over 2 pi; `None` where `theta` alone gives it. That of a pair that
-/// does not rotate is infinite. `use_long` is for sequences of the long variant of LongRoPE.
+/// Returns the inverse frequency of each pair of dimensions: its wavelength divided by 2 pi. It is infinite for a pair that does not rotate.
+/// Returns `None` if `theta` defines all of them. `use_long` is for sequences of the long variant of LongRoPE.
 pub(super) fn inverse_frequencies(config: &RopeConfig, use_long: bool) -> Option<Vec<f64>> {
     let plain = |pair: usize, width: usize| config.theta.powf(2.0 * pair as f64 / width as f64);
     let pairs = 0..config.dims / 2;
@@ -27,7 +27,7 @@ pub(super) fn inverse_frequencies(config: &RopeConfig, use_long: bool) -> Option
     })
 }
 
-/// transformers' `_compute_llama3_parameters` is the reference.
+/// Scales one inverse frequency. The reference is transformers' `_compute_llama3_parameters`.
 fn llama3(length: f64, scaling: &RopeScaling) -> f64 {
     let RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } =
         scaling
@@ -46,7 +46,7 @@ fn llama3(length: f64, scaling: &RopeScaling) -> f64 {
     length / ((1.0 - share) / factor + share)
 }
 
-/// transformers' `_compute_yarn_parameters` is the reference.
+/// Scales one inverse frequency. The reference is transformers' `_compute_yarn_parameters`.
 fn yarn(config: &RopeConfig, pair: usize, length: f64) -> f64 {
     let RopeScaling::Yarn { factor, fast, slow, truncate, original_max_position_embeddings } =
         &config.scaling
@@ -54,7 +54,7 @@ fn yarn(config: &RopeConfig, pair: usize, length: f64) -> f64 {
         return length;
     };
     let width = config.dims as f64;
-    // The pair with this many rotations in the original context.
+    // Returns the pair with this many rotations in the original context.
     let pair_of = |turns: f64| {
         width * (original_max_position_embeddings / (turns * TAU)).ln() / (2.0 * config.theta.ln())
     };

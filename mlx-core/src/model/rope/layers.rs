@@ -8,10 +8,10 @@ use super::rotary::{LongRows, Rotary};
 use crate::backend::Backend;
 use crate::error::Result;
 
-/// Ropes of fewer numbers are narrow; see [`Backend::fused_narrow_rope`].
+/// The dimensions below which a rope is narrow; see [`Backend::fused_narrow_rope`].
 const NARROW: i32 = 32;
 
-/// The ropes of all layers, each once.
+/// The ropes of all layers, without duplicates.
 pub(in crate::model) struct Ropes {
     distinct: Vec<Rope>,
     /// The index of each layer's rope, if it has one.
@@ -19,7 +19,7 @@ pub(in crate::model) struct Ropes {
 }
 
 impl Ropes {
-    /// For layers with these ropes, of which the backend says whether each is one operation.
+    /// Creates the ropes of these layers. The backend determines if each is one operation.
     pub(in crate::model) fn new<'a>(
         layers: impl Iterator<Item = Option<&'a RopeConfig>>,
         backend: Backend,
@@ -41,19 +41,19 @@ impl Ropes {
         Self { distinct, of_layers }
     }
 
-    /// The rotation of a pass's rows by each rope; positions are `[T]`.
+    /// Returns the rotation of a pass's rows by each rope. Positions are `[T]`, or `[3, T]`.
     pub(in crate::model) fn rotary(&self, positions: &Array, long: &LongRows) -> Result<Vec<Rotary>> {
         self.distinct.iter().map(|rope| Rotary::new(rope, positions, long)).collect()
     }
 
-    /// The one of these that a layer rotates by.
+    /// Returns the rotation of a layer, from the result of [`rotary`](Self::rotary).
     pub(in crate::model) fn of_layer<'a>(&self, rotary: &'a [Rotary], layer: usize) -> Option<&'a Rotary> {
         self.of_layers[layer].map(|index| &rotary[index])
     }
 
-    /// A layer's keys `[1, H, T, D]` as they are `positions` earlier.
+    /// Rotates a layer's keys `[1, H, T, D]` to positions that are `positions` earlier.
     pub(in crate::model) fn rerotate(&self, layer: usize, keys: &Array, positions: usize) -> Result<Array> {
-        // Without rope, keys are the same at every position.
+        // Without rope, keys do not depend on the position.
         let rope = self.of_layers[layer].map(|index| &self.distinct[index]);
         rope.map_or(Ok(keys.clone()), |rope| rope.rotate_by(keys, -(positions as i32)))
     }

@@ -1,16 +1,16 @@
-//! Which axis the pairs of a head turn with, where rows of pictures have positions in time, height and width.
+//! The axes of a head's pairs, for rows of pictures with positions in time, height and width.
 
-/// How many pairs turn with time, height and width.
+/// The numbers of pairs that rotate by time, height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MropeSection {
-    /// The axes take turns, as far as there are pairs for height and width (Bai et al., 2025, arXiv:2511.21631).
+    /// The axes alternate, until the pairs of height and width are used up (Bai et al., 2025, arXiv:2511.21631).
     InTurns([usize; 3]),
-    /// Those of time come first, those of width last (Wang et al., 2024, arXiv:2409.12191).
+    /// The pairs of time come first, those of width last (Wang et al., 2024, arXiv:2409.12191).
     InOrder([usize; 3]),
 }
 
 impl MropeSection {
-    /// The same with other counts.
+    /// Returns the order with other counts.
     pub(super) fn with(self, counts: [usize; 3]) -> Self {
         match self {
             Self::InTurns(_) => Self::InTurns(counts),
@@ -18,7 +18,7 @@ impl MropeSection {
         }
     }
 
-    /// The axis of each of so many pairs.
+    /// Returns the axis of each of `pairs` pairs.
     pub(super) fn axes(self, pairs: usize) -> Vec<usize> {
         let axis = |pair: usize| match self {
             Self::InTurns([_, height, _]) if pair % 3 == 1 && pair < 3 * height => 1,

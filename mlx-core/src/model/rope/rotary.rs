@@ -1,4 +1,4 @@
-//! The rotation of the rows of one pass, the same in every layer that has the same rope.
+//! The rotation of the rows of one pass, which all layers with one rope share.
 
 use mlx_rs::fast::rope_dynamic;
 use mlx_rs::ops::{add, concatenate, cos, multiply, negative, select, sin};
@@ -17,23 +17,23 @@ pub(in crate::model) enum LongRows {
     Some(Array),
 }
 
-/// How the rows of a pass are rotated.
+/// The rotation of the rows of a pass.
 pub(in crate::model) enum Rotary {
-    /// By one operation that computes the angles itself; positions are `[T]`.
+    /// One operation, which also computes the angles. Positions are `[T]`.
     Fused { rope: Rope, positions: Array, long: LongRows },
     /// Cosines and sines of the rows' angles in the shape of a head's pairs, `[T, 1, 2, dims / 2]` or, interleaved,
-    /// `[T, 1, dims / 2, 2]`. The sine of the first of a pair is negated.
+    /// `[T, 1, dims / 2, 2]`. The sine of the first element of a pair is negated.
     Angles { dims: i32, axis: i32, cosines: Array, sines: Array },
 }
 
 impl Rotary {
-    /// For rows at `positions`, `[T]` of i32, or `[3, T]` in time, height and width.
+    /// Creates the rotation of rows at `positions`, `[T]` of i32, or `[3, T]` in time, height and width.
     pub(super) fn new(rope: &Rope, positions: &Array, long: &LongRows) -> Result<Self> {
         let has_axes = positions.ndim() > 1;
         if rope.fused && !has_axes {
             return Ok(Self::Fused { rope: rope.clone(), positions: positions.clone(), long: long.clone() });
         }
-        // Once a pass; the fused operation of MLX's CPU backend would compute them in every layer.
+        // The angles are computed once per pass. The fused operation of MLX's CPU backend would compute them in every layer.
         let column = match &rope.axes {
             Some(axes) if has_axes => positions.take_axis(axes, 0)?.swap_axes(0, 1)?.expand_dims(1)?,
             _ if has_axes => slice_axis(positions, 0, 0, 1)?.reshape(&[-1, 1, 1])?,
@@ -85,7 +85,7 @@ impl Rotary {
 }
 
 impl Rope {
-    /// Rotates `[T, H, 1, D]` at `positions`, `[T]`, by MLX's own operation.
+    /// Rotates `[T, H, 1, D]` at `positions`, `[T]`, with MLX's operation.
     fn rotate(&self, heads: &Array, positions: &Array, long: &LongRows) -> Result<Array> {
         let scaled = self.attention_factor.map(|factor| self.scale_dims(heads, factor)).transpose()?;
         let heads = scaled.as_ref().unwrap_or(heads);
@@ -101,19 +101,19 @@ impl Rope {
         })
     }
 
-    /// The dims that will be rotated, times `factor`.
+    /// Multiplies the dimensions that will be rotated by `factor`.
     fn scale_dims(&self, heads: &Array, factor: f32) -> Result<Array> {
         let size = heads.dim(3);
         let factors: Vec<f32> = (0..size).map(|dim| if dim < self.dims { factor } else { 1.0 }).collect();
         Ok(multiply(heads, Array::from_slice(&factors, &[size]).as_dtype(heads.dtype())?)?)
     }
 
-    /// Rotates every row of `[1, H, T, D]`, which were rotated before, by `positions` more; it may be negative.
+    /// Rotates every row of `[1, H, T, D]`, which is already rotated, by `positions` more; it may be negative.
     pub(super) fn rotate_by(&self, heads: &Array, positions: i32) -> Result<Array> {
         let by_row = heads.swap_axes(0, 2)?;
         let rows = by_row.dim(0);
         let positions = Array::from_slice(&vec![positions; rows as usize], &[rows]);
-        // The factor was applied before.
+        // The factor is already applied.
         let unscaled = Self { attention_factor: None, ..self.clone() };
         let rotary = Rotary::new(&unscaled, &positions, &LongRows::None)?;
         Ok(rotary.forward(&by_row)?.swap_axes(0, 2)?)
@@ -126,7 +126,7 @@ mod tests {
     use crate::error::Error;
     use crate::model::rope::config::{RopeConfig, RopeScaling};
 
-    /// Rotations add up: a key that moves by some positions is the key of its new position.
+    /// Rotations add up: a key that moves by some positions equals the key of its new position.
     #[test]
     fn a_key_that_moves_is_the_key_of_its_new_position() {
         let _turn = crate::device_lock::device();

@@ -1,36 +1,36 @@
-//! Which heads and numbers of a layer one of several machines has.
+//! The heads and numbers of a layer that one of several machines has.
 
 use std::ops::Range;
 
 use crate::weights::Places;
 
-/// How many of so many each of `ranks` machines has, if that is even.
+/// Returns the share of each of `ranks` machines, if `count` divides evenly.
 pub(super) fn even(count: usize, ranks: usize) -> Option<usize> {
     count.is_multiple_of(ranks).then_some(count / ranks)
 }
 
-/// The same of key heads, which query or value heads share. Where there are fewer than machines, each is on all machines that have some of its
-/// group (as in Megatron and vLLM).
+/// Returns the number of key heads per machine, if they divide evenly. Query or value heads share key heads. If there are fewer key heads than
+/// machines, each is on all machines with a part of its group, as in Megatron and vLLM.
 pub(super) fn key_heads(count: usize, ranks: usize) -> Option<usize> {
     even(count, ranks).or_else(|| even(ranks, count).map(|_| 1))
 }
 
-/// One machine's place among several.
+/// The rank of one machine among several.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rank {
     pub(super) rank: usize,
-    /// How many machines there are.
+    /// The number of machines.
     pub(super) ranks: usize,
 }
 
 impl Rank {
-    /// An equal share of each of so many equal blocks.
+    /// Returns an equal share of each of `blocks` equal blocks.
     pub(super) fn share(self, blocks: usize) -> Places {
         let start = |block: usize| block * self.ranks + self.rank;
         Places { of: blocks * self.ranks, ranges: (0..blocks).map(|it| start(it)..start(it) + 1).collect() }
     }
 
-    /// Its heads of each of some blocks of heads, given as how many there are and how long one is.
+    /// Returns this machine's heads of each block of heads. A block is a pair: the number of heads and the size of one.
     pub(super) fn heads(self, blocks: &[(usize, usize)]) -> Places {
         let (mut ranges, mut of) = (Vec::with_capacity(blocks.len()), 0);
         for &(count, size) in blocks {
@@ -41,8 +41,8 @@ impl Rank {
         Places { of, ranges }
     }
 
-    /// The same where each of so many key heads has blocks of its own: of one, which all machines with a part of its group have, or of its
-    /// group.
+    /// Like [`heads`](Self::heads), for `keys` key heads with separate blocks. A block has one head, which all machines with a part of its group
+    /// share, or the heads of the group.
     pub(super) fn by_key_head(self, keys: usize, blocks: &[(usize, usize)]) -> Places {
         let copies = (self.ranks / keys.max(1)).max(1);
         let inside = Self { rank: self.rank % copies, ranks: copies }.heads(blocks);
@@ -54,7 +54,7 @@ impl Rank {
         Places { of: keys * inside.of, ranges: ranges.collect() }
     }
 
-    /// Which of so many heads.
+    /// Returns the range of this machine's heads.
     pub(super) fn own(self, count: usize) -> Range<usize> {
         let first = self.rank * count / self.ranks;
         first..first + (count / self.ranks).max(1)
@@ -94,7 +94,7 @@ mod tests {
                 let read = |query: usize| keys * group + query / group;
                 assert!(own.clone().all(|query| shared.contains(&read(query))), "{rank:?}: {places:?}");
                 assert_eq!(shared.len(), own.len().div_ceil(group), "{rank:?}: {places:?}");
-                // In the layout by key head they are the same ones.
+                // The layout by key head has the same heads.
                 let by_head = rank.by_key_head(keys, &[(group, 1), (1, 1)]);
                 let query = |query: usize| query / group * (group + 1) + query % group;
                 let mut expected: Vec<usize> = own.clone().map(query).collect();

@@ -1,4 +1,4 @@
-//! Attention inside a picture: every patch attends to all of them, or to those of its window.
+//! Attention in a picture: every patch attends to all patches, or to those of its window.
 
 use mlx_rs::Array;
 use mlx_rs::fast::scaled_dot_product_attention;
@@ -9,17 +9,17 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::model::linear::Linear;
 
-/// The most scores that are there at once, of all heads: 256 MB of f32.
+/// The maximum number of scores that exist at the same time, over all heads: 256 MB of f32.
 const SCORES: usize = 64 << 20;
 
-/// How many of so many patches attend at once, which bounds the memory of their scores.
+/// Returns the number of patches that attend at the same time, which limits the memory of their scores.
 pub(super) fn queries_at_once(patches: usize, heads: usize) -> usize {
     (SCORES / (patches * heads).max(1)).clamp(32, 512)
 }
 
 /// Attention with its matrices.
 pub(super) struct Attention {
-    /// Queries, keys and values.
+    /// The projection to queries, keys and values.
     pub(super) projection: Linear,
     pub(super) output: Linear,
     pub(super) heads: i32,
@@ -27,12 +27,12 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// `[patches, width]` to the same shape.
+    /// Maps `[patches, width]` to the same shape.
     pub(super) fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
         self.within(&[input.dim(0)], input, rope)
     }
 
-    /// The same where patches attend to those of their own window. These follow each other, and end here.
+    /// Like [`forward`](Self::forward), but patches attend only to their window. Windows are consecutive, and `ends` has their ends.
     pub(super) fn within(&self, ends: &[i32], input: &Array, rope: &AxialRope) -> Result<Array> {
         let (patches, width) = (input.dim(0), self.heads * self.head_dim);
         let all = self.projection.forward(input)?;
@@ -56,7 +56,8 @@ impl Attention {
     }
 }
 
-/// The queries of all patches, `[1, heads, patches, head_dim]`, over their keys and values, as `[patches, heads * head_dim]`.
+/// Computes attention of all patches with queries, keys and values of shape `[1, heads, patches, head_dim]`. Returns
+/// `[patches, heads * head_dim]`.
 pub(super) fn attend(queries: &Array, keys: &Array, values: &Array, scale: f32) -> Result<Array> {
     let (heads, patches) = (queries.dim(1), queries.dim(2));
     let mut mixed = Vec::new();
@@ -65,7 +66,7 @@ pub(super) fn attend(queries: &Array, keys: &Array, values: &Array, scale: f32) 
         let some = slice_axis(queries, 2, start, patches.min(start + at_once as i32))?;
         let some = scaled_dot_product_attention(&some, keys, values, scale, None, None)?;
         if at_once < patches as usize {
-            // Or the scores of all of them would be there at once.
+            // Without this, the scores of all chunks would exist at the same time.
             some.eval()?;
         }
         mixed.push(some);

@@ -1,4 +1,4 @@
-//! Rope in two dimensions: some numbers of a head turn with the row of a patch, the others with its column.
+//! Rope in two dimensions: some numbers of a head rotate by the row of a patch, the others by its column.
 
 use mlx_rs::ops::{add, concatenate, multiply, negative};
 use mlx_rs::{Array, Dtype};
@@ -6,18 +6,19 @@ use mlx_rs::{Array, Dtype};
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// The turns of all patches of a picture.
+/// The rotations of all patches of a picture.
 pub(super) struct AxialRope {
     /// `[patches, head_dim]`
     cos: Array,
     sin: Array,
-    /// The parts of a head, in each of which the first half is turned with the second.
+    /// The number of separately rotated parts of a head. In each, the first half forms pairs with the second.
     parts: i32,
 }
 
 impl AxialRope {
-    /// Of a grid of rows and columns, for heads of this width, which is a multiple of 4. In each half of a head, the first half turns with the
-    /// row. Rows take the frequencies of even index; columns the same, or those of odd index, which lie between.
+    /// Creates the rotations of a grid of rows and columns. `head_dim` must be a multiple of 4. In each half of a head, the first half rotates by
+    /// the row, the second by the column. Rows use the frequencies with even index. With `columns_between`, columns use those with odd index,
+    /// which lie between; otherwise the same ones.
     pub(super) fn new(
         grid: (usize, usize),
         head_dim: usize,
@@ -34,7 +35,7 @@ impl AxialRope {
         })
     }
 
-    /// The same where the first half of a head turns with the column, and the second with the row, each for itself.
+    /// Creates rotations in which the two halves of a head are separate: the first rotates by the column, the second by the row.
     pub(super) fn by_axis(grid: (usize, usize), head_dim: usize, theta: f32, dtype: Dtype) -> Result<Self> {
         let of = |place: usize| -> Vec<f32> {
             (0..head_dim / 4).map(|index| place as f32 * frequency(index, head_dim / 2, theta)).collect()
@@ -61,13 +62,13 @@ impl AxialRope {
         Ok(Self { cos: array(f32::cos)?, sin: array(f32::sin)?, parts })
     }
 
-    /// The same for patches in this order.
+    /// Returns the rotations of the patches in another order.
     pub(super) fn in_order(&self, order: &Array) -> Result<Self> {
         let moved = |turns: &Array| turns.take_axis(order, 0);
         Ok(Self { cos: moved(&self.cos)?, sin: moved(&self.sin)?, parts: self.parts })
     }
 
-    /// Turns `[1, heads, patches, head_dim]`.
+    /// Rotates `[1, heads, patches, head_dim]`.
     pub(super) fn rotate(&self, input: &Array) -> Result<Array> {
         let half = input.dim(-1) / (2 * self.parts);
         let mut turned = Vec::new();
@@ -81,7 +82,7 @@ impl AxialRope {
     }
 }
 
-/// The frequency of a pair of so many numbers that turn.
+/// Returns the frequency of the pair `index` of `width` rotated numbers.
 fn frequency(index: usize, width: usize, theta: f32) -> f32 {
     theta.powf((2 * index) as f32 / width as f32).recip()
 }

@@ -1,4 +1,4 @@
-//! The settings of Pixtral's tower and the projector of Mistral 3, from config.json and the image processor's settings.
+//! The config of Pixtral's tower and of Mistral 3's projector, from config.json and the config of the image processor.
 
 use std::path::Path;
 
@@ -8,29 +8,29 @@ use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::processor::image_processor;
 
-/// The most layers, heads, pixels of a side of a patch or patches of a side of a row that a config may claim.
+/// The maximum of layers, heads, pixels per side of a patch, and patches per side of a row in a config.
 const MOST: usize = 4096;
 
-/// The tower and its projector.
+/// The config of the tower and its projector.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PixtralConfig {
-    /// Its rows are as wide as the text's embeddings.
+    /// The sizes. Rows have the width of the text's embeddings.
     pub(super) shape: Shape,
     pub(super) head_dim: usize,
     pub(super) hidden_act: Activation,
     pub(super) rope_theta: f32,
-    /// Of all layers, those whose output the projector reads or that come before it.
+    /// The number of layers up to the one that the projector reads.
     pub(super) layers: usize,
-    /// All of them.
+    /// The number of all layers.
     pub(super) num_hidden_layers: usize,
     pub(super) projector_hidden_act: Activation,
     pub(super) multimodal_projector_bias: bool,
-    /// Of the text's norms, and of the projector's.
+    /// The epsilon of the norms of the text and of the projector.
     pub(super) rms_norm_eps: f32,
 }
 
 impl PixtralConfig {
-    /// Reads `vision_config`, `text_config`, and what stands beside them.
+    /// Reads `vision_config`, `text_config` and the keys next to them.
     pub(super) fn read(fields: &Fields, vision: &Fields, text: &Fields) -> Result<Self> {
         let size =
             |key: &str, usual: usize| Ok::<_, crate::Error>(vision.optional_size(key)?.unwrap_or(usual));
@@ -76,7 +76,7 @@ pub(super) fn activation(fields: &Fields, key: &str) -> Result<Activation> {
     known.ok_or_else(|| fields.error(key, format_args!("{name:?} is not supported")))
 }
 
-/// Newer configs have it in a section.
+/// Reads theta, which newer configs have in a section.
 fn rope_theta(vision: &Fields) -> Result<f32> {
     let section = vision.section("rope_parameters")?;
     let inner = section.map(|section| section.optional_positive("rope_theta")).transpose()?.flatten();
@@ -84,7 +84,8 @@ fn rope_theta(vision: &Fields) -> Result<f32> {
     Ok(theta.unwrap_or(10_000.0) as f32)
 }
 
-/// How many layers come before the rows that are read: `vision_feature_layer` counts the input of the first layer as 0, or from the end.
+/// Returns the number of layers before the rows that are read. `vision_feature_layer` counts the input of the first layer as 0, or counts
+/// from the end.
 fn layers(fields: &Fields, all: usize) -> Result<usize> {
     let layer = fields.optional_number("vision_feature_layer")?.unwrap_or(-1.0);
     let count = if layer < 0.0 { all as f64 + 1.0 + layer } else { layer };
@@ -94,7 +95,7 @@ fn layers(fields: &Fields, all: usize) -> Result<usize> {
     Ok(count as usize)
 }
 
-/// What is subtracted from the colors of a pixel, from 0 to 1, and what they are divided by.
+/// The normalization of colors from 0 to 1: a mean is subtracted, and the result is divided by a standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Normalization {
     pub(super) image_mean: [f64; 3],
@@ -102,19 +103,19 @@ pub(super) struct Normalization {
 }
 
 impl Normalization {
-    /// CLIP's (Radford et al., 2021, arXiv:2103.00020).
+    /// The values of CLIP (Radford et al., 2021, arXiv:2103.00020).
     pub(super) const CLIP: Self = Self {
         image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
         image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
     };
 
-    /// From 0 to 1.
+    /// Colors stay in the range from 0 to 1.
     pub(super) const NONE: Self = Self { image_mean: [0.0; 3], image_std: [1.0; 3] };
 
-    /// From -1 to 1.
+    /// Colors are mapped to the range from -1 to 1.
     pub(super) const HALVES: Self = Self { image_mean: [0.5; 3], image_std: [0.5; 3] };
 
-    /// Reads the settings of the image processor. Without any, returns the `usual` normalization.
+    /// Reads the config of the image processor. Without any, returns the `usual` normalization.
     pub(super) fn read(folder: &Path, usual: Self) -> Result<Self> {
         let Some(fields) = image_processor(folder)? else { return Ok(usual) };
         let three = |key: &str, usual: [f64; 3]| match fields.numbers(key)?.as_slice() {
@@ -124,7 +125,7 @@ impl Normalization {
         };
         let image_std = three("image_std", usual.image_std)?;
         if image_std.contains(&0.0) {
-            return Err(fields.error("image_std", "holds 0; pixels are divided by it"));
+            return Err(fields.error("image_std", "contains 0; pixels are divided by it"));
         }
         Ok(Self { image_mean: three("image_mean", usual.image_mean)?, image_std })
     }

@@ -1,4 +1,4 @@
-//! Bytes that pictures take on the device, from the shape of the tower alone.
+//! The bytes that pictures take on the device, computed only from the shape of the tower.
 
 use chat_format::Pixels;
 
@@ -7,50 +7,50 @@ use super::attention::queries_at_once;
 /// The sizes of a tower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Pixels of a side.
+    /// The side of a patch, in pixels.
     pub(super) patch_size: usize,
-    /// Patches of a side that become one row.
+    /// The side of a merged patch, which becomes one row, in patches.
     pub(super) spatial_merge_size: usize,
     pub(super) hidden_size: usize,
     pub(super) intermediate_size: usize,
-    /// 0 where patches do not attend to each other.
+    /// The number of heads; 0 if patches do not attend to each other.
     pub(super) num_heads: usize,
-    /// Numbers of a row of features.
+    /// The numbers in a row of features.
     pub(super) row_width: usize,
 }
 
-/// What a tower takes.
+/// The memory of a tower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VisionFootprint {
-    /// Bytes of its weights and of the projector's.
+    /// Bytes of the weights of the tower and the projector.
     pub weight_bytes: u64,
-    /// Pixels of a patch.
+    /// Pixels per patch.
     patch: u64,
-    /// Patches of a row.
+    /// Patches per row.
     merged: u64,
-    /// Bytes of a patch on its way through the tower.
+    /// Temporary bytes per patch in the tower.
     bytes_per_patch: u64,
-    /// Bytes of the scores of a patch for each patch that attends to it at once.
+    /// Bytes of scores per pair of patches that attend at the same time.
     bytes_per_score: u64,
-    /// Bytes of a row of features.
+    /// Bytes per row of features.
     bytes_per_row: u64,
     row_width: usize,
     heads: usize,
 }
 
 impl VisionFootprint {
-    /// Numbers of a row of features: the width of the text's hidden states, once and for each layer that more is added behind.
+    /// Returns the numbers in a row of features: the width of the text's hidden states, once and for each layer that more features are added to.
     pub(crate) fn row_width(&self) -> usize {
         self.row_width
     }
 
-    /// For activations of `size` bytes.
+    /// Computes the footprint for activations of `size` bytes.
     pub(super) fn new(config: &Shape, weight_bytes: u64, size: u64) -> Self {
         let patch = (config.patch_size * config.patch_size) as u64;
         let merged = (config.spatial_merge_size * config.spatial_merge_size) as u64;
         let (hidden, inner) = (config.hidden_size as u64, config.intermediate_size as u64);
-        // Pixels as f32, in the type of the weights and once more; the stream and its norms, queries, keys and values as they are
-        // computed and turned, the answers; the gate, what it multiplies and both together; turns as f32 and in the type of the weights.
+        // Pixels as f32, in the type of the weights, and one more copy; the stream and its norms; projected and rotated queries, keys and values;
+        // the output of attention; the gate, its factor and their product; rotations as f32 and in the type of the weights.
         let pixels = 3 * patch * (8 + size);
         let layer = (18 * hidden + 5 * inner) * size;
         let turns = 6 * config.hidden_size.checked_div(config.num_heads).unwrap_or(0) as u64 * size.max(4);
@@ -70,19 +70,20 @@ impl VisionFootprint {
         }
     }
 
-    /// Bytes of the features of a picture.
+    /// Returns the bytes of the features of a picture.
     pub fn features(&self, image: &Pixels) -> u64 {
         self.patches(image) / self.merged * self.bytes_per_row
     }
 
-    /// Bytes that the tower takes beside its weights while it sees a picture, with the features.
+    /// Returns the bytes that the tower takes for a picture in addition to its weights, including the features.
     pub fn pass(&self, image: &Pixels) -> u64 {
         let patches = self.patches(image);
         let at_once = queries_at_once(patches as usize, self.heads).min(patches as usize);
         patches * (self.bytes_per_patch + self.bytes_per_score * at_once as u64)
     }
 
-    /// Bytes of the pictures of a request: their features, and the tower's work on the largest. It sees one at a time.
+    /// Returns the bytes of the pictures of a request: all features, and the tower's memory for the largest picture. The tower computes one
+    /// picture at a time.
     pub fn request(&self, images: &[Pixels]) -> u64 {
         let features: u64 = images.iter().map(|image| self.features(image)).sum();
         features + images.iter().map(|image| self.pass(image)).max().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Gemma 4's tower: a table of positions for each axis, norms before and behind each part of a block, matrices whose input and output are
-//! clipped, and squares of patches whose mean becomes one row.
+//! Gemma 4's tower. It has a position table for each axis, norms before and after each part of a block, and matrices with clipped inputs and
+//! outputs. Squares of patches are averaged into one row.
 
 mod clipped_linear;
 mod config;
@@ -22,17 +22,17 @@ use crate::weights::Weights;
 pub(super) struct Gemma4Tower {
     config: Gemma4Config,
     input_proj: Linear,
-    /// Of columns, then of rows: `[2, positions, hidden]`
+    /// The tables of columns and of rows: `[2, positions, hidden]`
     position_embedding_table: Array,
     layers: Vec<Layer>,
-    /// What is subtracted from the rows, and what they are multiplied with, `[hidden]` each in f32.
+    /// The bias that is subtracted from the rows and the factor that follows, `[hidden]` each in f32.
     standard: Option<(Array, Array)>,
     projection: Linear,
     dtype: Dtype,
 }
 
 impl Gemma4Tower {
-    /// Takes `{tower}.patch_embedder` and its like, and `{projector}.embedding_projection`.
+    /// Loads the tower's tensors under `{tower}.`, such as `patch_embedder`, and `{projector}.embedding_projection`.
     pub(super) fn load(
         weights: &mut Weights,
         tower: &str,
@@ -64,7 +64,7 @@ impl Gemma4Tower {
         })
     }
 
-    /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, text]`.
+    /// Maps the patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, text]`.
     pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
         let Gemma4Config { head_dim, rope_theta, norm, .. } = self.config;
         let rope = AxialRope::by_axis(grid, head_dim, rope_theta, self.dtype)?;
@@ -72,18 +72,18 @@ impl Gemma4Tower {
         hidden = add(hidden, self.positions(grid)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden, &rope, &self.config)?;
-            // What is in flight is one layer, whose memory is known.
+            // Evaluating here limits the memory to that of one layer.
             hidden.eval()?;
         }
         self.projection.forward(&norm.plain(&self.pooled(&hidden, grid)?)?)
     }
 
-    /// The learned positions of all patches, `[patches, hidden]`.
+    /// Returns the learned positions of all patches, `[patches, hidden]`.
     fn positions(&self, (rows, columns): (usize, usize)) -> Result<Array> {
         let (most, hidden) = (self.config.position_embedding_size, self.config.hidden_size as i32);
         if rows.max(columns) > most {
             let message =
-                format!("has {columns} x {rows} patches; the tower has positions for {most} a side");
+                format!("has {columns} x {rows} patches; the tower has positions for {most} per side");
             return Err(Error::request("image", message));
         }
         let (rows, columns) = (rows as i32, columns as i32);
@@ -95,7 +95,7 @@ impl Gemma4Tower {
         Ok(add(across, down)?.reshape(&[rows * columns, hidden])?)
     }
 
-    /// `[patches, hidden]` of a grid of rows and columns to the mean of each square, `[squares, hidden]`, which is scaled.
+    /// Maps `[patches, hidden]` of a grid of rows and columns to the scaled mean of each square, `[squares, hidden]`.
     fn pooled(&self, input: &Array, (rows, columns): (usize, usize)) -> Result<Array> {
         let (side, width) = (self.config.shape.spatial_merge_size as i32, input.dim(1));
         let (rows, columns) = (rows as i32 / side, columns as i32 / side);
@@ -117,7 +117,7 @@ impl Gemma4Tower {
 
 struct Layer {
     input_layernorm: Norm,
-    /// Of queries, keys and values.
+    /// The projections to queries, keys and values.
     projections: [ClippedLinear; 3],
     q_norm: Norm,
     k_norm: Norm,
@@ -173,7 +173,7 @@ impl Layer {
         })
     }
 
-    /// `[patches, hidden]` to the same shape.
+    /// Maps `[patches, hidden]` to the same shape.
     fn forward(&self, input: &Array, rope: &AxialRope, config: &Gemma4Config) -> Result<Array> {
         let mixed = self.attention(&self.input_layernorm.forward(input)?, rope, config)?;
         let hidden = add(input, self.post_attention_layernorm.forward(&mixed)?)?;

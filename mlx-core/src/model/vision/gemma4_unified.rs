@@ -1,4 +1,4 @@
-//! The eyes of Gemma 4's model without a tower: each square of pixels becomes one row by one matrix, and gets a learned position for each axis.
+//! The vision embedder of the Gemma 4 model without a tower. One matrix maps each square of pixels to a row, and each axis has learned positions.
 
 use mlx_rs::ops::add;
 use mlx_rs::{Array, Dtype};
@@ -12,25 +12,25 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// Of its three norms, whatever config.json says.
+/// The config of its three norms, regardless of config.json.
 const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-5 };
 
-/// The most numbers of a row or positions of a side that a config may claim.
+/// The maximum of numbers per row and positions per side in a config.
 const WIDEST: usize = 1 << 20;
 
-/// What config.json says about it.
+/// The config of the embedder.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UnifiedConfig {
-    /// Its patches are the squares that become rows, which are as wide as the text's embeddings.
+    /// The sizes. Patches are the squares that become rows. Rows have the width of the text's embeddings.
     pub(super) shape: Shape,
     mm_embed_dim: usize,
     mm_posemb_size: usize,
-    /// Before the projection.
+    /// The norm before the projection.
     norm: NormConfig,
 }
 
 impl UnifiedConfig {
-    /// Reads `vision_config`, whose rows must fit the text.
+    /// Reads `vision_config`. Its rows must have the width of the text.
     pub(super) fn read(vision: &Fields, text: &Fields) -> Result<Self> {
         let width = |key: &str, usual: usize| match vision.optional_size(key)?.unwrap_or(usual) {
             size if size <= WIDEST => Ok(size),
@@ -69,13 +69,13 @@ impl UnifiedConfig {
     }
 }
 
-/// What makes rows of squares, with its projector.
+/// The embedder with its projector.
 pub(super) struct UnifiedEmbedder {
     config: UnifiedConfig,
     patch_ln1: Norm,
     patch_dense: Linear,
     patch_ln2: Norm,
-    /// Of columns, then of rows: `[positions, 2, width]`
+    /// The tables of columns and of rows: `[positions, 2, width]`
     pos_embedding: Array,
     pos_norm: Norm,
     projection: Linear,
@@ -83,7 +83,7 @@ pub(super) struct UnifiedEmbedder {
 }
 
 impl UnifiedEmbedder {
-    /// Takes `{name}.patch_dense` and its like, and `{projector}.embedding_projection`.
+    /// Loads the tensors under `{name}.`, such as `patch_dense`, and `{projector}.embedding_projection`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -110,7 +110,7 @@ impl UnifiedEmbedder {
         })
     }
 
-    /// The squares of one picture, `[squares, 3 * side^2]`, in a grid of rows and columns, to `[squares, text]`.
+    /// Maps the squares of one picture, `[squares, 3 * side^2]`, in a grid of rows and columns, to `[squares, text]`.
     pub(super) fn forward(&self, squares: &Array, grid: (usize, usize)) -> Result<Array> {
         let normed = self.patch_ln1.forward(&squares.as_dtype(self.dtype)?)?;
         let hidden = self.patch_ln2.forward(&self.patch_dense.forward(&normed)?)?;
@@ -118,12 +118,12 @@ impl UnifiedEmbedder {
         self.projection.forward(&self.config.norm.plain(&hidden)?)
     }
 
-    /// The learned positions of all squares, `[squares, width]`.
+    /// Returns the learned positions of all squares, `[squares, width]`.
     fn positions(&self, (rows, columns): (usize, usize)) -> Result<Array> {
         let (most, width) = (self.config.mm_posemb_size, self.config.mm_embed_dim as i32);
         if rows.max(columns) > most {
             let message =
-                format!("has {columns} x {rows} squares; the model has positions for {most} a side");
+                format!("has {columns} x {rows} squares; the model has positions for {most} per side");
             return Err(Error::request("image", message));
         }
         let (rows, columns) = (rows as i32, columns as i32);

@@ -1,4 +1,4 @@
-//! Mistral 3's way from patches to the text: squares of patches become one row each, and two matrices.
+//! The projector of Mistral 3: it merges squares of patches into one row each, and applies two matrices.
 
 use mlx_rs::Array;
 
@@ -10,11 +10,11 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// The projector.
+/// The projector with its weights.
 pub(super) struct Projector {
     norm: Norm,
     merging_layer: Linear,
-    /// Patches of a side of a square.
+    /// The side of a square, in patches.
     side: i32,
     linear_1: Linear,
     activation: Activated,
@@ -22,7 +22,7 @@ pub(super) struct Projector {
 }
 
 impl Projector {
-    /// Takes `{name}.norm` and its like.
+    /// Loads the tensors under `{name}.`, such as `norm`.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
         let Shape { hidden_size: seen, row_width: text, spatial_merge_size: side, .. } = config.shape;
         let norm = NormConfig { kind: NormKind::Rms, eps: config.rms_norm_eps };
@@ -40,11 +40,11 @@ impl Projector {
         })
     }
 
-    /// `[patches, seen]` of a grid of rows and columns to `[squares, text]`.
+    /// Maps `[patches, seen]` of a grid of rows and columns to `[squares, text]`.
     pub(super) fn forward(&self, input: &Array, (rows, columns): (usize, usize)) -> Result<Array> {
         let (side, width) = (self.side, input.dim(1));
         let (rows, columns) = (rows as i32 / side, columns as i32 / side);
-        // A row of a square: for each number of a patch, those of all its patches.
+        // The numbers of a square are ordered by the index in a patch first, then by patch.
         let squares = self
             .norm
             .forward(input)?

@@ -1,4 +1,4 @@
-//! A picture as patches, and patches as squares.
+//! The patches of a picture, and squares of patches.
 
 use chat_format::Pixels;
 use mlx_rs::Array;
@@ -11,13 +11,13 @@ use crate::weights::Weights;
 /// The order of a patch's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The rows of red, then green, then blue.
+    /// All reds, then all greens, then all blues.
     ByColor,
     /// The three colors of each pixel.
     ByPixel,
 }
 
-/// The patches of a picture in reading order, `[patches, 3 * size * size]` of f32. The sides of the picture are multiples of `size`.
+/// Returns the patches of a picture in reading order, `[patches, 3 * size * size]` of f32. Its sides must be multiples of `size`.
 pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization, order: Order) -> Array {
     let Normalization { image_mean, image_std } = normalization;
     let tables: Vec<Vec<f32>> = image_mean
@@ -55,8 +55,8 @@ pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization, ord
     Array::from_slice(&values, &[patches as i32, (3 * size * size) as i32])
 }
 
-/// The matrix of Qwen's patches, `[3 * patch_size^2, hidden]`. The frame of a picture is seen as often as there are frames, so the kernels of
-/// these are added. PyTorch has the colors before frames, rows and columns, MLX behind them.
+/// Loads the matrix of Qwen's patches, `[3 * patch_size^2, hidden]`. A picture is treated as equal frames, so the kernels of all frames are
+/// summed. PyTorch puts colors before frames, rows and columns; MLX puts them last.
 pub(super) fn frame_kernel(weights: &mut Weights, name: &str, shape: &Shape, frames: usize) -> Result<Array> {
     let Shape { hidden_size: hidden, patch_size: size, .. } = *shape;
     let first = [hidden, 3, frames, size, size];
@@ -70,7 +70,7 @@ pub(super) fn frame_kernel(weights: &mut Weights, name: &str, shape: &Shape, fra
     Ok(kernel)
 }
 
-/// `[patches, width]` of a grid of rows and columns to `[squares, side * side * width]`.
+/// Maps `[patches, width]` of a grid of rows and columns to `[squares, side * side * width]`.
 pub(super) fn squares(patches: &Array, (rows, columns): (usize, usize), side: i32) -> Result<Array> {
     let width = patches.dim(1);
     let (rows, columns) = (rows as i32 / side, columns as i32 / side);

@@ -1,4 +1,4 @@
-//! Pixtral's tower (Agrawal et al., 2024, arXiv:2410.07073): blocks like llama's over the patches of a picture of any shape.
+//! Pixtral's tower (Agrawal et al., 2024, arXiv:2410.07073): blocks like those of llama over the patches of a picture of any shape.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, matmul, multiply};
@@ -12,10 +12,10 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// Of all norms of the tower, whatever config.json says.
+/// The config of all norms of the tower, regardless of config.json.
 const NORM: NormConfig = NormConfig { kind: NormKind::Rms, eps: 1e-5 };
 
-/// The tower.
+/// The tower with its weights.
 pub(super) struct PixtralTower {
     /// `[3 * patch_size^2, hidden]`
     patch_conv: Array,
@@ -29,14 +29,14 @@ struct Layer {
     attention_norm: Norm,
     attention: Attention,
     ffn_norm: Norm,
-    /// The gate and what it multiplies, side by side.
+    /// Gate and up, stacked.
     gate_up: Linear,
     activation: Activated,
     down: Linear,
 }
 
 impl PixtralTower {
-    /// Takes `{name}.patch_conv` and its like.
+    /// Loads the tensors under `{name}.`, such as `patch_conv`.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for index in 0..config.num_hidden_layers {
@@ -52,21 +52,21 @@ impl PixtralTower {
         })
     }
 
-    /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[patches, hidden]`.
+    /// Maps the patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[patches, hidden]`.
     pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
         let dtype = self.patch_conv.dtype();
         let rope = AxialRope::new(grid, self.head_dim, self.rope_theta, true, dtype)?;
         let mut hidden = self.ln_pre.forward(&matmul(patches.as_dtype(dtype)?, &self.patch_conv)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden, &rope)?;
-            // What is in flight is one layer, whose memory is known.
+            // Evaluating here limits the memory to that of one layer.
             hidden.eval()?;
         }
         Ok(hidden)
     }
 }
 
-/// Without biases.
+/// Loads attention, which has no biases.
 fn attention(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Attention> {
     let width = config.shape.hidden_size;
     let names = ["q_proj", "k_proj", "v_proj"].map(|part| format!("{name}.{part}"));
@@ -80,7 +80,7 @@ fn attention(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Resul
     })
 }
 
-/// PyTorch has the colors before rows and columns, MLX behind them.
+/// Loads the kernel of patches. PyTorch puts colors before rows and columns; MLX puts them last.
 fn patch_conv(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Array> {
     let (hidden, size) = (config.shape.hidden_size, config.shape.patch_size);
     let first = [hidden, 3, size, size];

@@ -1,26 +1,26 @@
-//! What the tensors of a tower are called: as published, and as MLX's tools write them. Invariant: pure.
+//! The names of a tower's tensors in published files and in files of MLX's tools. Invariant: pure.
 
 use std::collections::BTreeMap;
 
 use crate::processor::VisionFamily;
 use crate::weights::Entry;
 
-/// Names here, and what stands for them in the files: the beginnings of both.
+/// Pairs of prefixes: the name here, and its replacement in the files.
 type Names = &'static [(&'static str, &'static str)];
 
-/// Where a tower may be.
+/// A possible location of a tower in the files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The beginning of names that tells.
+    /// The prefix that identifies it.
     tells: &'static str,
     pub(super) names: Names,
 }
 
-/// All places of a family's tower. The first has the names here.
+/// All locations of a family's tower. The first one has the names that are used here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     all: &'static [Place],
-    /// Those of mlx-vlm.
+    /// The names of mlx-vlm.
     mlx_vlm: Names,
 }
 
@@ -44,7 +44,7 @@ const UNIFIED: Places = Places {
     mlx_vlm: UNIFIED_MLX,
 };
 
-/// mlx-vlm leaves out the first part of the names, and has another one behind it.
+/// mlx-vlm omits the first part of the names and adds another part after the second.
 const PIXTRAL_MLX: Names =
     &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi_modal", "multi_modal")];
 const PIXTRAL: Places = Places {
@@ -79,12 +79,12 @@ impl Places {
         }
     }
 
-    /// The place where these tensors have their tower; `None` if they have none.
+    /// Returns the location of the tower in these tensors; `None` if they have none.
     pub(super) fn find(self, tensors: &BTreeMap<String, Entry>) -> Option<&'static Place> {
         self.all.iter().find(|place| tensors.keys().any(|name| name.starts_with(place.tells)))
     }
 
-    /// What mlx-vlm calls a tensor of a tower that is at `place`.
+    /// Returns mlx-vlm's name of a tensor of a tower that is at `place`.
     pub(super) fn in_mlx_vlm(self, place: &Place, name: &str) -> String {
         let here = place.names.iter().find_map(|(ours, there)| moved(name, there, ours));
         let here = here.unwrap_or_else(|| name.to_owned());
@@ -94,14 +94,14 @@ impl Places {
 }
 
 impl Place {
-    /// Whether a tensor belongs to the tower or to its projector.
+    /// Returns true if a tensor belongs to the tower or to its projector.
     pub(super) fn has(&self, name: &str) -> bool {
         let projects = ["multi_modal_projector.", "embed_vision."];
         name.starts_with(self.tells) || projects.iter().any(|part| name.contains(part))
     }
 }
 
-/// A name with another beginning, if it has this one.
+/// Replaces the prefix `from` of a name by `to`; `None` if the name lacks it.
 fn moved(name: &str, from: &str, to: &str) -> Option<String> {
     name.strip_prefix(from).map(|rest| format!("{to}{rest}"))
 }

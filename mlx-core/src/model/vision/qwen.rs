@@ -1,5 +1,5 @@
 //! Qwen's tower (Bai et al., 2025, arXiv:2511.21631), of Qwen3-VL and Qwen 3.5: learned positions, rope over rows and columns, and squares
-//! of patches that become one row. In Qwen3-VL features of middle layers follow the first layers of the text.
+//! of patches that become one row. In Qwen3-VL, features of middle layers are added to the output of the first layers of the text.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, matmul, multiply};
@@ -17,30 +17,30 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// Of all norms of the tower, whatever config.json says.
+/// The config of all norms of the tower, regardless of config.json.
 const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-6 };
 
-/// Of the rope, whatever config.json says.
+/// The theta of rope, regardless of config.json.
 const THETA: f32 = 10_000.0;
 
-/// What config.json says about the tower.
+/// The config of the tower.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct QwenConfig {
-    /// Its rows are as wide as the text's embeddings and what is added behind the first layers.
+    /// The sizes. A row has an embedding of the text and the features for its first layers.
     pub(super) shape: Shape,
     depth: usize,
     temporal_patch_size: usize,
-    /// Learned positions of a side of their square.
+    /// The number of learned positions per side of their square.
     positions: usize,
     hidden_act: Activation,
     /// The width of the text's embeddings.
     out_hidden_size: usize,
-    /// The layers whose features are added behind the first layers of the text.
+    /// The layers with features that are added to the output of the first layers of the text.
     deepstack_visual_indexes: Vec<usize>,
 }
 
 impl QwenConfig {
-    /// Reads the `vision_config` of a family, which must fit the text.
+    /// Reads the `vision_config` of a family. It must fit the text.
     pub(super) fn read(family: &str, vision: &Fields, text: &Fields) -> Result<Self> {
         let (hidden_size, num_heads) =
             (bounded(vision, "hidden_size", 1152)?, bounded(vision, "num_heads", 16)?);
@@ -52,7 +52,7 @@ impl QwenConfig {
         let positions = learned.isqrt();
         if positions * positions != learned {
             return Err(
-                vision.error("num_position_embeddings", format_args!("is {learned}, which is no square"))
+                vision.error("num_position_embeddings", format_args!("is {learned}, which is not square"))
             );
         }
         let depth = bounded(vision, "depth", 27)?;
@@ -85,7 +85,7 @@ impl QwenConfig {
     }
 }
 
-/// The layers whose features are added behind the first layers of a text that has so many.
+/// Returns the layers with features that are added to the output of the first of `text_layers` layers.
 fn deepstack(family: &str, vision: &Fields, depth: usize, text_layers: usize) -> Result<Vec<usize>> {
     let key = "deepstack_visual_indexes";
     let mut layers = vision.numbers(key)?;
@@ -94,31 +94,31 @@ fn deepstack(family: &str, vision: &Fields, depth: usize, text_layers: usize) ->
     }
     let is_layer = |layer: &f64| layer.fract() == 0.0 && (0.0..depth as f64).contains(layer);
     if let Some(layer) = layers.iter().find(|layer| !is_layer(layer)) {
-        return Err(vision.error(key, format_args!("names layer {layer}; there are {depth}")));
+        return Err(vision.error(key, format_args!("has layer {layer}; depth is {depth}")));
     }
     if layers.len() > text_layers {
-        let message = format_args!("names {} layers; the text has {text_layers}", layers.len());
+        let message = format_args!("has {} layers; the text has only {text_layers}", layers.len());
         return Err(vision.error(key, message));
     }
     Ok(layers.into_iter().map(|layer| layer as usize).collect())
 }
 
-/// The tower.
+/// The tower with its weights.
 pub(super) struct QwenTower {
-    /// `[3 * patch_size^2, hidden]`, and a bias.
+    /// The matrix `[3 * patch_size^2, hidden]` and a bias.
     patch_embed: (Array, Array),
     /// `[positions^2, hidden]`
     pos_embed: Embedding,
     positions: usize,
     blocks: Vec<Block>,
     merger: Merger,
-    /// Behind these layers.
+    /// The mergers of features of middle layers, by layer.
     deepstack: Vec<(usize, Merger)>,
     head_dim: usize,
 }
 
 impl QwenTower {
-    /// Takes `{name}.patch_embed` and its like.
+    /// Loads the tensors under `{name}.`, such as `patch_embed`.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<Self> {
         let hidden = config.shape.hidden_size;
         let block = |weights: &mut Weights, index: usize| {
@@ -154,7 +154,7 @@ impl QwenTower {
         })
     }
 
-    /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, width]`.
+    /// Maps the patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, width]`.
     pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
         let (kernel, bias) = &self.patch_embed;
         let dtype = kernel.dtype();
@@ -164,7 +164,7 @@ impl QwenTower {
         let mut deep = Vec::new();
         for (index, block) in self.blocks.iter().enumerate() {
             hidden = block.forward(&hidden, &rope)?;
-            // What is in flight is one layer, whose memory is known.
+            // Evaluating here limits the memory to that of one layer.
             hidden.eval()?;
             for (_, merger) in self.deepstack.iter().filter(|(layer, _)| *layer == index) {
                 let features = merger.forward(&hidden, grid)?;
@@ -177,10 +177,11 @@ impl QwenTower {
         Ok(if let [only] = all[..] { only.clone() } else { concatenate(&all, 1)? })
     }
 
-    /// The learned positions between which each patch lies, `[patches, hidden]`: the corners of the picture are those of the square.
+    /// Interpolates the learned positions of each patch, `[patches, hidden]`. The corners of the picture have the positions of the square's
+    /// corners.
     fn positions(&self, (rows, columns): (usize, usize)) -> Result<Array> {
         let side = self.positions;
-        // The two that are next to a place, and the share of the second.
+        // Returns the two positions next to `place`, and the weight of the second.
         let between = |place: usize, count: usize| {
             let at = if count > 1 { place as f32 * ((side - 1) as f32 / (count - 1) as f32) } else { 0.0 };
             let first = (at.floor() as usize).min(side - 1);
@@ -241,7 +242,7 @@ impl Block {
         })
     }
 
-    /// `[patches, hidden]` to the same shape.
+    /// Maps `[patches, hidden]` to the same shape.
     fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
         let hidden = add(input, self.attention.forward(&self.norm1.forward(input)?, rope)?)?;
         let inner = self.activation.forward(&self.linear_fc1.forward(&self.norm2.forward(&hidden)?)?)?;
@@ -249,15 +250,15 @@ impl Block {
     }
 }
 
-/// Squares of patches to rows of the text's width.
+/// Maps squares of patches to rows of the text's width.
 struct Merger {
     norm: Norm,
-    /// Whether whole squares are normalized, and not each patch.
+    /// True if whole squares are normalized instead of each patch.
     norm_squares: bool,
     linear_fc1: Linear,
     activation: Activated,
     linear_fc2: Linear,
-    /// Patches of a side of a square.
+    /// The side of a square, in patches.
     side: i32,
 }
 
@@ -283,7 +284,7 @@ impl Merger {
         })
     }
 
-    /// `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
+    /// Maps `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
     fn forward(&self, input: &Array, grid: (usize, usize)) -> Result<Array> {
         let squares = |patches: &Array| patches::squares(patches, grid, self.side);
         let squares = if self.norm_squares {

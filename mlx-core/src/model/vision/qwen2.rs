@@ -1,5 +1,5 @@
 //! The towers of Qwen 2 VL (Wang et al., 2024, arXiv:2409.12191) and 2.5 VL (Bai et al., 2025, arXiv:2502.13923): rope over rows and columns.
-//! The latter has gated blocks, and windows in all layers but a few.
+//! Qwen 2.5 VL has gated blocks, and windows in most layers.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, matmul};
@@ -17,34 +17,34 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// Of the rope, whatever config.json says.
+/// The theta of rope, regardless of config.json.
 const THETA: f32 = 10_000.0;
 
-/// What config.json says about the tower.
+/// The config of the tower.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Qwen2Config {
-    /// Its rows are as wide as the text's embeddings.
+    /// The sizes. Rows have the width of the text's embeddings.
     pub(super) shape: Shape,
     depth: usize,
     temporal_patch_size: usize,
     hidden_act: Activation,
     norm: NormKind,
     is_gated: bool,
-    /// `None` where all patches attend to each other.
+    /// `None` if all patches attend to each other.
     windows: Option<Windows>,
 }
 
-/// In most layers patches attend to those of their own window.
+/// The windows of attention. In most layers, patches attend only to those of their window.
 #[derive(Debug, Clone, PartialEq)]
 struct Windows {
-    /// Patches of a side.
+    /// The side of a window, in patches.
     side: usize,
     /// The layers without windows.
     whole: Vec<usize>,
 }
 
 impl Qwen2Config {
-    /// Reads the `vision_config` of Qwen 2 VL, which must fit the text.
+    /// Reads the `vision_config` of Qwen 2 VL. It must fit the text.
     pub(super) fn read_2(vision: &Fields, text: &Fields) -> Result<Self> {
         let width = bounded(vision, "embed_dim", 1280)?;
         let inner = width * bounded(vision, "mlp_ratio", 4)?;
@@ -56,7 +56,7 @@ impl Qwen2Config {
         })
     }
 
-    /// Reads that of Qwen 2.5 VL.
+    /// Reads the `vision_config` of Qwen 2.5 VL.
     pub(super) fn read_2_5(vision: &Fields, text: &Fields) -> Result<Self> {
         let width = bounded(vision, "hidden_size", 3584)?;
         let inner = vision.optional_size("intermediate_size")?.unwrap_or(3420);
@@ -66,14 +66,14 @@ impl Qwen2Config {
         let window_size = bounded(vision, "window_size", 112)?;
         let side = window_size / merge / patch_size * merge;
         if side == 0 {
-            let message = format_args!("is {window_size}, which is less than what becomes one row");
+            let message = format_args!("is {window_size}, which is less than the side of a merged patch");
             return Err(vision.error("window_size", message));
         }
         config.windows = Some(Windows { side, whole: whole_layers(vision, config.depth)? });
         Ok(config)
     }
 
-    /// What both have: the widths of patches and of their blocks, with the key of the width of rows.
+    /// Reads what both have in common. The tuple has the widths of patches and of blocks, and the key of the width of rows.
     fn common(
         vision: &Fields,
         text: &Fields,
@@ -109,13 +109,13 @@ impl Qwen2Config {
         })
     }
 
-    /// Of all norms of the tower, whatever config.json says.
+    /// Returns the config of all norms of the tower, which does not depend on config.json.
     fn norm(&self) -> NormConfig {
         NormConfig { kind: self.norm, eps: 1e-6 }
     }
 }
 
-/// The layers in which all patches attend to each other.
+/// Returns the layers in which all patches attend to each other.
 fn whole_layers(vision: &Fields, depth: usize) -> Result<Vec<usize>> {
     let key = "fullatt_block_indexes";
     if !vision.has(key) {
@@ -124,12 +124,12 @@ fn whole_layers(vision: &Fields, depth: usize) -> Result<Vec<usize>> {
     let layers = vision.numbers(key)?;
     let is_layer = |layer: &f64| layer.fract() == 0.0 && (0.0..depth as f64).contains(layer);
     match layers.iter().find(|layer| !is_layer(layer)) {
-        Some(layer) => Err(vision.error(key, format_args!("names layer {layer}; there are {depth}"))),
+        Some(layer) => Err(vision.error(key, format_args!("has layer {layer}; depth is {depth}"))),
         None => Ok(layers.into_iter().map(|layer| layer as usize).collect()),
     }
 }
 
-/// The tower.
+/// The tower with its weights.
 pub(super) struct Qwen2Tower {
     /// `[3 * patch_size^2, hidden]`
     patch_embed: Array,
@@ -140,7 +140,7 @@ pub(super) struct Qwen2Tower {
 }
 
 impl Qwen2Tower {
-    /// Takes `{name}.patch_embed` and its like.
+    /// Loads the tensors under `{name}.`, such as `patch_embed`.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &Qwen2Config) -> Result<Self> {
         let kernel = format!("{name}.patch_embed.proj.weight");
         let block = |weights: &mut Weights, index: usize| {
@@ -155,7 +155,7 @@ impl Qwen2Tower {
         })
     }
 
-    /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, width]`.
+    /// Maps the patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, width]`.
     pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
         let dtype = self.patch_embed.dtype();
         let rope = AxialRope::new(grid, self.head_dim, THETA, false, dtype)?;
@@ -169,7 +169,7 @@ impl Qwen2Tower {
         self.merger.forward(&hidden.take_axis(&back, 0)?, grid)
     }
 
-    /// All blocks, `[patches, hidden]` to the same shape; `ends` are those of a layer's windows, if it has any.
+    /// Runs all blocks on `[patches, hidden]`. `ends` returns the ends of a layer's windows, if it has windows.
     fn blocks<'a>(
         &self,
         patches: &Array,
@@ -179,15 +179,15 @@ impl Qwen2Tower {
         let (mut hidden, all) = (patches.clone(), [patches.dim(0)]);
         for (layer, block) in self.blocks.iter().enumerate() {
             hidden = block.forward(ends(layer).unwrap_or(&all), &hidden, rope)?;
-            // What is in flight is one layer, whose memory is known.
+            // Evaluating here limits the memory to that of one layer.
             hidden.eval()?;
         }
         Ok(hidden)
     }
 }
 
-/// The patches of a grid window by window, each in reading order; where each of them is then; and where the windows end. Those at the right
-/// and at the bottom are smaller where the grid is no multiple of them.
+/// Returns the patches of a grid in the order of windows, the inverse of this order, and the ends of the windows. Patches of a window are in
+/// reading order. Windows at the right and the bottom edge are smaller if the sides of the grid are not multiples of `side`.
 fn windows((rows, columns): (usize, usize), side: usize) -> (Array, Array, Vec<i32>) {
     let (mut order, mut back, mut ends) = (Vec::new(), vec![0; rows * columns], Vec::new());
     for top in (0..rows).step_by(side) {
@@ -231,7 +231,7 @@ impl Block {
         })
     }
 
-    /// `[patches, hidden]` to the same shape, in windows that end here.
+    /// Maps `[patches, hidden]` to the same shape. `ends` has the ends of the windows.
     fn forward(&self, ends: &[i32], input: &Array, rope: &AxialRope) -> Result<Array> {
         let hidden = add(input, self.attention.within(ends, &self.norm1.forward(input)?, rope)?)?;
         Ok(add(&hidden, self.mlp.forward(&self.norm2.forward(&hidden)?)?)?)
@@ -274,7 +274,7 @@ impl Mlp {
     }
 }
 
-/// Refuses counts of pairs that leave some pairs of the text's heads without an axis; only rows of pictures read them.
+/// Rejects counts that do not give every pair of the text's heads an axis. Only rows of pictures use them.
 fn expect_axis_of_each_pair(text: &Fields) -> Result<()> {
     let parameters = text.section("rope_parameters")?;
     let Some(rope) = parameters.or(text.section("rope_scaling")?).filter(|it| it.has("mrope_section")) else {
@@ -285,23 +285,23 @@ fn expect_axis_of_each_pair(text: &Fields) -> Result<()> {
         None => text.size("hidden_size")? / text.size("num_attention_heads")?,
     };
     let pairs = width / 2;
-    // Each is a whole number, or the text would not load.
+    // Each count is a whole number, or the text would not load.
     let sum = rope.numbers("mrope_section")?.iter().sum::<f64>() as usize;
     if sum != pairs {
         return Err(
-            rope.error("mrope_section", format_args!("must be three counts of {pairs} pairs together"))
+            rope.error("mrope_section", format_args!("must be three counts that sum to {pairs} pairs"))
         );
     }
     Ok(())
 }
 
-/// Squares of patches to rows of the text's width.
+/// Maps squares of patches to rows of the text's width.
 struct Merger {
     ln_q: Norm,
     first: Linear,
     activation: Activated,
     second: Linear,
-    /// Patches of a side of a square.
+    /// The side of a square, in patches.
     side: i32,
 }
 
@@ -321,7 +321,7 @@ impl Merger {
         })
     }
 
-    /// `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
+    /// Maps `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
     fn forward(&self, input: &Array, grid: (usize, usize)) -> Result<Array> {
         let squares = patches::squares(&self.ln_q.forward(input)?, grid, self.side)?;
         self.second.forward(&self.activation.forward(&self.first.forward(&squares)?)?)

@@ -1,4 +1,4 @@
-//! A matrix whose input and output are kept within bounds that the checkpoint has beside it.
+//! A matrix with bounds of its input and output, which the checkpoint stores next to it.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{maximum, minimum};
@@ -9,12 +9,12 @@ use crate::weights::Weights;
 
 pub(super) struct ClippedLinear {
     linear: Linear,
-    /// Of the input, then of the output: the least and the greatest number.
+    /// The minimum and the maximum of the input and of the output.
     bounds: Option<[[Array; 2]; 2]>,
 }
 
 impl ClippedLinear {
-    /// Takes `{name}.linear`, and with `clipped` the bounds `{name}.input_min` and its like.
+    /// Loads `{name}.linear`. With `clipped`, it also loads the bounds, such as `{name}.input_min`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -34,7 +34,7 @@ impl ClippedLinear {
         Ok(Self { linear, bounds: bounds.transpose()? })
     }
 
-    /// `[rows, input]` to `[rows, output]`.
+    /// Maps `[rows, input]` to `[rows, output]`.
     pub(super) fn forward(&self, input: &Array) -> Result<Array> {
         let Some([before, behind]) = &self.bounds else { return self.linear.forward(input) };
         clip(&self.linear.forward(&clip(input, before)?)?, behind)

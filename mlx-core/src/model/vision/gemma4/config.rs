@@ -1,4 +1,4 @@
-//! What config.json says about Gemma 4's tower.
+//! The config of Gemma 4's tower.
 
 use super::super::config::{activation, bounded};
 use super::super::footprint::Shape;
@@ -7,12 +7,12 @@ use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::model::norm::{NormConfig, NormKind};
 
-/// The most numbers of a patch or positions of a side that a config may claim.
+/// The maximum of numbers per patch and positions per side in a config.
 const WIDEST: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::model::vision) struct Gemma4Config {
-    /// Its rows are as wide as the text's embeddings.
+    /// The sizes. Rows have the width of the text's embeddings.
     pub(in crate::model::vision) shape: Shape,
     pub(super) hidden_size: usize,
     pub(super) num_hidden_layers: usize,
@@ -27,7 +27,7 @@ pub(in crate::model::vision) struct Gemma4Config {
 }
 
 impl Gemma4Config {
-    /// Reads `vision_config`, whose rows must fit the text.
+    /// Reads `vision_config`. Its rows must have the width of the text.
     pub(in crate::model::vision) fn read(vision: &Fields, text: &Fields) -> Result<Self> {
         let width = |key: &str, usual: usize| match vision.optional_size(key)?.unwrap_or(usual) {
             size if size <= WIDEST => Ok(size),
@@ -41,7 +41,7 @@ impl Gemma4Config {
         }
         let (hidden_size, head_dim) = (width("hidden_size", 768)?, bounded(vision, "head_dim", 64)?);
         if !head_dim.is_multiple_of(4) {
-            let message = format_args!("is {head_dim}; each axis needs an even half of it");
+            let message = format_args!("is {head_dim}; it must be a multiple of 4");
             return Err(vision.error("head_dim", message));
         }
         if vision.optional_flag("attention_bias")? == Some(true) {
@@ -80,7 +80,7 @@ impl Gemma4Config {
 fn rope_theta(vision: &Fields) -> Result<f32> {
     let Some(rope) = vision.section("rope_parameters")? else { return Ok(100.0) };
     match rope.optional_text("rope_type")?.unwrap_or("axial") {
-        // Older files call it so.
+        // Older files use the name "default".
         "axial" | "default" => Ok(rope.optional_positive("rope_theta")?.unwrap_or(100.0) as f32),
         other => {
             Err(rope.error("rope_type", format_args!("{other:?} is not supported in a tower; \"axial\" is")))
