@@ -70,9 +70,10 @@ fn the_last_message_of_the_assistant_is_continued() {
 fn tools_are_refused_where_the_template_cannot_show_them() {
     let words = ["a"];
     let no_calls = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}:";
-    for (template, word) in
-        [("{% for m in messages %}{{ m.content }}{% endfor %}:", "no place for tools"), (no_calls, "formats")]
-    {
+    for (template, word) in [
+        ("{% for m in messages %}{{ m.content }}{% endfor %}:", "does not support tools"),
+        (no_calls, "unknown format"),
+    ] {
         let model = chain(template, ":", &words);
         let server = Server::start_on(&SERVER, model.path(), &[]);
         let reply = server.post(CHAT, &request(&json!({})));

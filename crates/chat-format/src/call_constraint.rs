@@ -67,10 +67,7 @@ fn may_call(
 ) -> Result<ConstraintSpec> {
     if let Some(schema) = answer {
         if format.is_on_channels() {
-            return Err(Error::request(
-                "tools",
-                "cannot be offered beside a schema of the answer on this model",
-            ));
+            return Err(Error::request("tools", "cannot be combined with an answer schema on this model"));
         }
         let calls = format.grammar(tools, is_single, tokenizer).map_err(|why| refused(&why))?;
         let calls = calls.replacen("start:", "calls_alone:", 1);
@@ -79,8 +76,8 @@ fn may_call(
     }
     let Some((trigger, text)) = format.triggered(tools, is_single, tokenizer).map_err(|why| refused(&why))?
     else {
-        let message = "cannot be enforced while calls are optional: this model's calls have no marker; let tool_choice be required, \
-                       or strict false";
+        let message = "cannot be enforced while calls are optional: this model's calls have no marker; set tool_choice to required, \
+                       or strict to false";
         return Err(Error::request("tools", message));
     };
     let scope = Scope::Triggered(vec![in_constraint(&trigger)]);
@@ -88,7 +85,7 @@ fn may_call(
 }
 
 fn refused(why: &str) -> Error {
-    Error::request("tools", format!("hold a tool that cannot be enforced: {why}"))
+    Error::request("tools", format!("contain a tool whose schema cannot be enforced: {why}"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn check_calls(messages: &[Message]) -> Result<(), CallMistake> {
             Role::Tool => {
                 let Some(id) = message.tool_call_id.as_deref() else { continue };
                 let Some(place) = open.iter().position(|(_, other)| *other == id) else {
-                    let why = format!("is {id:?}, but no call before it has this id and no result yet");
+                    let why = format!("is {id:?}, but no earlier call without a result has this id");
                     return Err(CallMistake { message: index, field: "tool_call_id", why });
                 };
                 open.remove(place);

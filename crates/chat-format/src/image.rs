@@ -128,8 +128,7 @@ impl Pixels {
     pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
         let bytes = rgb.len();
         let picture = Picture::new(width, height, rgb).ok_or_else(|| {
-            let message =
-                format!("has {bytes} bytes; {width} x {height} pixels of red, green and blue are needed");
+            let message = format!("has {bytes} bytes; {width} x {height} RGB pixels need 3 bytes each");
             Error::request("image", message)
         })?;
         Ok(picture.into())

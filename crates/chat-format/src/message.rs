@@ -156,20 +156,20 @@ impl Message {
         if self.images().next().is_some() && !matches!(self.role, Role::User | Role::Tool) {
             return Err(Error::request(
                 "content",
-                "holds an image; images belong to messages of role user or tool",
+                "holds an image; images are only valid in messages of role user or tool",
             ));
         }
         if self.reasoning.is_some() && !is_assistant {
-            return Err(Error::request("reasoning_content", "belongs to messages of the assistant"));
+            return Err(Error::request("reasoning_content", "is only valid in assistant messages"));
         }
         if !self.tool_calls.is_empty() && !is_assistant {
-            return Err(Error::request("tool_calls", "belongs to messages of the assistant"));
+            return Err(Error::request("tool_calls", "is only valid in assistant messages"));
         }
         if self.tool_call_id.is_some() && self.role != Role::Tool {
-            return Err(Error::request("tool_call_id", "belongs to messages of role tool"));
+            return Err(Error::request("tool_call_id", "is only valid in messages of role tool"));
         }
         if self.name.is_some() && self.role != Role::Tool {
-            let message = "belongs to messages of role tool; write other names into the content";
+            let message = "is only valid in messages of role tool; put other names into the content";
             return Err(Error::request("name", message));
         }
         Ok(())

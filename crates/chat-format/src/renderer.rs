@@ -63,7 +63,7 @@ impl Renderer<'_> {
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
-        Ok(Err(refused.unwrap_or_else(|| Error::Template("it takes the messages in no layout".into()))))
+        Ok(Err(refused.unwrap_or_else(|| Error::Template("it accepts no layout of the messages".into()))))
     }
 
     /// Returns the layout changes without which the template would reject, drop or move instructions. Some templates
@@ -113,7 +113,7 @@ impl Renderer<'_> {
         let rendered = render(&TemplateInput { add_generation_prompt: false, ..with(input, messages) })?;
         Ok(rendered.and_then(|text| match text.rfind(CONTINUED) {
             Some(end) => Ok(text[..end].to_owned()),
-            None => Err(Error::Template("it does not write the message that is to be continued".into())),
+            None => Err(Error::Template("it does not write the message to continue".into())),
         }))
     }
 }

@@ -128,7 +128,7 @@ impl ChatTemplate {
         let name =
             if input.tools.is_some() && self.templates.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };
         let template = self.templates.get(name).ok_or_else(|| {
-            Error::Template(format!("the model has several chat templates, but none is called \"{DEFAULT}\""))
+            Error::Template(format!("the model has several chat templates, but none is named \"{DEFAULT}\""))
         })?;
         let render = |form| {
             let variables = self.variables(input, form);

@@ -31,16 +31,16 @@ impl Tool {
         let json: Value = json.into();
         let wrong = |message: &str| Error::request("tools", message);
         if json["type"].as_str().is_some_and(|kind| kind != "function") {
-            return Err(wrong("holds a tool whose type is not function"));
+            return Err(wrong("contain a tool whose type is not function"));
         }
         let function = json.get("function").filter(|function| function.as_object().is_some());
-        let function = function.ok_or_else(|| wrong("holds a tool without a function"))?;
+        let function = function.ok_or_else(|| wrong("contain a tool without a function"))?;
         let name = function["name"].as_str().filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| wrong("holds a function without a name"))?.to_owned();
+        let name = name.ok_or_else(|| wrong("contain a function without a name"))?.to_owned();
         let parameters = match function.get("parameters") {
             None | Some(Value::Null) => serde_json::Map::new().into(),
             Some(parameters @ Value::Object(_)) => parameters.clone().into(),
-            Some(_) => return Err(wrong("holds a function whose parameters are no JSON schema")),
+            Some(_) => return Err(wrong("contain a function whose parameters are not a JSON schema")),
         };
         let is_strict = function["strict"].as_bool().unwrap_or(false);
         Ok(Self { name, parameters, is_strict, is_deferred: false, json })
@@ -63,7 +63,7 @@ impl Tools {
         let is_repeated =
             |(index, tool): &(usize, &Tool)| tools[..*index].iter().any(|other| other.name == tool.name);
         if let Some((_, tool)) = tools.iter().enumerate().find(is_repeated) {
-            return Err(Error::request("tools", format!("holds two tools that are called {:?}", tool.name)));
+            return Err(Error::request("tools", format!("contain two tools named {:?}", tool.name)));
         }
         Ok(Self(tools.into()))
     }

@@ -39,7 +39,7 @@ impl ToolSupport {
         let template = template.ok_or("the model has no chat template")?;
         let probe = Probe::new(template)?;
         if !probe.prompt.contains(TOOL) {
-            return Err("the model's chat template has no place for tools".to_owned());
+            return Err("the model's chat template does not support tools".to_owned());
         }
         if let Some(found) = probe.written_by_template(&formats) {
             return Ok(Self { calls: found.calls.for_vocabulary(tokenizer), ..found });
@@ -47,7 +47,7 @@ impl ToolSupport {
         let is_known =
             |text: &str| named.is_some() || template.mentions(text) || tokenizer.id(text).is_some();
         let calls = formats.iter().find(|format| knows(format, is_known) && probe.keeps_in_content(format));
-        let calls = calls.ok_or("the model's chat template writes calls in none of the known formats")?;
+        let calls = calls.ok_or("the model's chat template writes tool calls in an unknown format")?;
         Ok(Self { calls: calls.for_vocabulary(tokenizer), writes_calls: false, is_parallel: true })
     }
 
@@ -105,7 +105,7 @@ fn knows(format: &CallFormat, is_known: impl Fn(&str) -> bool) -> bool {
 
 fn unknown(name: &str) -> String {
     let names: Vec<&str> = CallFormat::names().collect();
-    format!("{name:?} is not a format of calls; there are {}", names.join(", "))
+    format!("{name:?} is not a tool call format; use one of {}", names.join(", "))
 }
 
 /// A template and the inputs of its test renderings.

@@ -110,7 +110,7 @@ impl CallReader {
             (PartReader::Envelope(reader), Step::Envelope(envelope)) => {
                 reader.step(envelope, input, context, call, events)
             }
-            _ => Flow::Fail("a call has another form"),
+            _ => Flow::Fail("unexpected text in the call"),
         }
     }
 
@@ -131,7 +131,7 @@ impl CallReader {
             Step::Bare { quote } => match input.skip_space() {
                 None => return Some(Flow::Wait),
                 Some(b'{') => PartReader::Value(Box::new(ValueReader::quoted(quote.clone()))),
-                Some(_) => return Some(Flow::Fail("a call has no arguments")),
+                Some(_) => return Some(Flow::Fail("missing arguments")),
             },
         };
         None
@@ -145,7 +145,7 @@ impl CallReader {
         let rest = input.rest();
         let length = rest.iter().take_while(|byte| is_name(**byte)).count();
         if length == 0 || length > LONGEST_NAME {
-            return Flow::Fail("a call has no name");
+            return Flow::Fail("missing tool name");
         }
         if length == rest.len() && !input.is_ended {
             return Flow::Wait;
@@ -173,7 +173,7 @@ impl CallReader {
             match input.sees(close) {
                 Seen::Yes => {}
                 Seen::Maybe => return Flow::Wait,
-                Seen::No => return Flow::Fail("a call has no arguments"),
+                Seen::No => return Flow::Fail("missing arguments"),
             }
         }
         self.call.start_whole(input, events);

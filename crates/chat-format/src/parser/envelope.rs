@@ -64,7 +64,7 @@ impl EnvelopeReader {
             Stage::Open => match input.skip_space() {
                 None => Flow::Wait,
                 Some(b'{') => self.open(input),
-                Some(_) => Flow::Fail("a call is no object"),
+                Some(_) => Flow::Fail("the call is not an object"),
             },
             Stage::Next => self.next(input, call, events),
             Stage::Key { reader, text } => match reader.read(input, text) {
@@ -85,10 +85,10 @@ impl EnvelopeReader {
                     };
                     Flow::Go
                 }
-                Some(_) => Flow::Fail("a key has no value"),
+                Some(_) => Flow::Fail("missing value after a key"),
             },
             Stage::Arguments(reader) => match reader.step(input, call, events) {
-                Flow::Done if reader.is_new() => Flow::Fail("a call has no arguments"),
+                Flow::Done if reader.is_new() => Flow::Fail("missing arguments"),
                 Flow::Done => {
                     self.has_arguments = true;
                     self.go(Stage::Next)
@@ -125,7 +125,7 @@ impl EnvelopeReader {
             }
             Some(b'}') => {
                 if call.name.is_none() && self.depth == 1 {
-                    return Flow::Fail("a call has no name");
+                    return Flow::Fail("missing tool name");
                 }
                 input.advance(1);
                 self.depth -= 1;
@@ -140,7 +140,7 @@ impl EnvelopeReader {
             Some(b'"' | b'\'') => self.go(Stage::Key { reader: ValueReader::new(), text: Vec::new() }),
             // The arguments are complete, and only the last brace is missing.
             Some(_) if self.has_arguments && call.is_started => Flow::Done,
-            Some(_) => Flow::Fail("a call is no object"),
+            Some(_) => Flow::Fail("the call is not an object"),
         }
     }
 
@@ -155,7 +155,7 @@ impl EnvelopeReader {
             key if IDS.contains(&key) => Kind::Id,
             // An answer without a marker may be any object.
             key if context.syntax.family.only_first && key != "type" => {
-                return Flow::Fail("an object is no call");
+                return Flow::Fail("the object is not a call");
             }
             _ => Kind::Other,
         };
@@ -174,14 +174,14 @@ impl EnvelopeReader {
         match (kind, value) {
             (Kind::Name, Value::String(name)) => {
                 if context.syntax.family.only_first && context.tools.get(&name).is_none() {
-                    return Flow::Fail("no tool has this name");
+                    return Flow::Fail("unknown tool name");
                 }
                 call.name = Some(name);
                 if self.has_arguments {
                     call.start(input, events);
                 }
             }
-            (Kind::Name, _) => return Flow::Fail("the name of a call is no text"),
+            (Kind::Name, _) => return Flow::Fail("the tool name is not a string"),
             (Kind::Id, Value::String(id)) => call.id = Some(id),
             (Kind::Id, Value::Number(id)) => call.id = Some(id.to_string()),
             _ => {}

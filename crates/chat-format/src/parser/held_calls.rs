@@ -74,7 +74,7 @@ impl HeldCalls {
             match section.step(&mut self.input, context, &mut self.events) {
                 Flow::Go => {}
                 Flow::Done => self.section = None,
-                Flow::Wait if self.input.is_ended => return Flow::Fail("a call has no end"),
+                Flow::Wait if self.input.is_ended => return Flow::Fail("the call is not closed"),
                 flow => return flow,
             }
         }
@@ -97,7 +97,7 @@ impl HeldCalls {
                 Flow::Go
             }
             (Seen::Maybe, _) => Flow::Wait,
-            (Seen::No, _) => Flow::Fail("text follows a call"),
+            (Seen::No, _) => Flow::Fail("text follows the call"),
         }
     }
 

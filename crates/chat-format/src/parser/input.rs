@@ -228,7 +228,7 @@ impl LiteralReader {
                 if self.read == literal.len() { Flow::Done } else { Flow::Go }
             }
             Seen::Maybe => Flow::Wait,
-            Seen::No => Flow::Fail("a marker is missing"),
+            Seen::No => Flow::Fail("missing marker"),
         }
     }
 }

@@ -42,7 +42,7 @@ impl JsonArgs {
                 Some(b'"' | b'\'' | b'n' | b'N') => self.begin(Stage::Held(Vec::new())),
                 // There are no arguments. The following text decides if the call ends here.
                 Some(b'<' | SPECIAL) => Flow::Done,
-                Some(_) => Flow::Fail("the arguments of a call are no JSON object"),
+                Some(_) => Flow::Fail("arguments are not a JSON object"),
             },
             Stage::Object => {
                 let mut out = Vec::new();
@@ -56,7 +56,7 @@ impl JsonArgs {
                         call.args(text.as_bytes(), input, events);
                         Flow::Done
                     }
-                    None => Flow::Fail("the arguments of a call are no JSON object"),
+                    None => Flow::Fail("arguments are not a JSON object"),
                 },
                 flow => flow,
             },

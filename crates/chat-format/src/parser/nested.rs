@@ -32,7 +32,7 @@ impl NestedReader {
         call: &mut Call,
         events: &mut Events,
     ) -> Flow {
-        let Some(end) = end else { return Flow::Fail("a call has another form") };
+        let Some(end) = end else { return Flow::Fail("unexpected text in the call") };
         let (length, hit) = input.find(&[end]);
         self.held.extend_from_slice(&input.rest()[..length]);
         input.advance(length);
@@ -47,7 +47,7 @@ impl NestedReader {
                 call.args(json.as_bytes(), input, events);
                 Flow::Done
             }
-            None => Flow::Fail("the arguments of a call have another form"),
+            None => Flow::Fail("invalid argument elements"),
         }
     }
 }

@@ -88,12 +88,12 @@ impl SectionReader {
         let Some(next) = next else {
             return match (input.is_ended, self.calls) {
                 (false, _) => Flow::Wait,
-                (true, 0) => Flow::Fail("a section of calls has none"),
+                (true, 0) => Flow::Fail("the section has no calls"),
                 (true, _) => Flow::Done,
             };
         };
         match close.first().map_or(Seen::No, |close| input.sees(close)) {
-            Seen::Yes if self.calls == 0 => return Flow::Fail("a section of calls has none"),
+            Seen::Yes if self.calls == 0 => return Flow::Fail("the section has no calls"),
             Seen::Yes => return self.go(Stage::Close(LiteralReader::default())),
             Seen::Maybe => return Flow::Wait,
             Seen::No => {}

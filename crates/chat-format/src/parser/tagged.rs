@@ -82,7 +82,7 @@ impl TaggedReader {
                 None => self.go(Stage::ValueStart(LiteralReader::default())),
             },
             Stage::KindEnd(reader) => {
-                let Some((kind, after)) = &syntax.kind else { return Flow::Fail("a call has another form") };
+                let Some((kind, after)) = &syntax.kind else { return Flow::Fail("unexpected text") };
                 reader.step(input, after).then(|| self.kind(*kind))
             }
             Stage::ValueStart(reader) => {
@@ -169,7 +169,7 @@ impl TaggedReader {
         let cdata_end: Pattern = (*b"]]>").into();
         let Some(close) = (if self.value.in_cdata { Some(&cdata_end) } else { syntax.value.1.first() })
         else {
-            return Flow::Fail("a call has another form");
+            return Flow::Fail("unexpected text in the call");
         };
         let (length, hit) = input.find(&[close]);
         self.value.held.extend_from_slice(&input.rest()[..length]);
@@ -253,7 +253,7 @@ fn until(held: &mut Vec<u8>, literal: &Literal, input: &mut Input) -> Flow {
     input.advance(length);
     // This also applies if the end has arrived, so that results do not depend on chunk boundaries.
     if held.len() > LONGEST_KEY {
-        return Flow::Fail("the name of an argument has no end");
+        return Flow::Fail("argument name too long");
     }
     if hit.is_some() { Flow::Done } else { Flow::Wait }
 }

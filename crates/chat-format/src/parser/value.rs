@@ -146,7 +146,7 @@ impl ValueReader {
     fn sign(&mut self, byte: u8, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         let sign = self.open.last().and_then(|bracket| bracket.sign);
         if Some(byte) != sign {
-            return Flow::Fail("a key has no value");
+            return Flow::Fail("missing value after a key");
         }
         input.advance(1);
         out.push(b':');
@@ -162,7 +162,7 @@ impl ValueReader {
             _ => return self.begin(byte, false, input, out),
         };
         if self.open.len() == DEEPEST {
-            return Flow::Fail("the arguments are nested too deeply");
+            return Flow::Fail("arguments nested too deeply");
         }
         input.advance(1);
         out.push(if bracket.sign.is_some() { b'{' } else { b'[' });
@@ -194,7 +194,7 @@ impl ValueReader {
                 self.stage = Stage::Text { quote, is_key, escape };
             }
             _ if is_word(byte) => self.stage = Stage::Word { text: Vec::new(), is_key },
-            _ => return Flow::Fail("the arguments hold what is no value"),
+            _ => return Flow::Fail("invalid value in the arguments"),
         }
         Flow::Go
     }
@@ -270,7 +270,7 @@ impl ValueReader {
         if let Stage::Word { text, .. } = &self.stage {
             input.put_back(text.len());
         }
-        Flow::Fail("the arguments hold what is no value")
+        Flow::Fail("invalid value in the arguments")
     }
 
     fn after(&mut self, byte: u8, input: &mut Input, out: &mut Vec<u8>) -> Flow {
@@ -279,7 +279,7 @@ impl ValueReader {
             return self.close(bracket, input, out);
         }
         if byte != b',' {
-            return Flow::Fail("the arguments lack a comma or a bracket");
+            return Flow::Fail("missing comma or bracket in the arguments");
         }
         input.advance(1);
         self.between = vec![b','];

@@ -139,9 +139,7 @@ impl Bound {
 }
 
 fn too_long() -> Stop {
-    let message = format!(
-        "more than {LONGEST_PART} bytes stand together that may belong to one token; put spaces between them"
-    );
+    let message = format!("more than {LONGEST_PART} bytes without a possible token boundary; insert spaces");
     Stop::Failed(Error::Tokenizer(message))
 }
 

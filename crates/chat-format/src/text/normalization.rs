@@ -78,7 +78,7 @@ impl Normalization {
         let end = text[start..].char_indices().find(|(_, letter)| never_composes_with_the_last(*letter));
         let end = end.map_or(text.len(), |(place, _)| start + place);
         if end > LONGEST_BLOCK {
-            let message = format!("cannot be normalized: {end} bytes of it may compose with each other");
+            let message = format!("cannot be normalized: {end} bytes in a row may compose with each other");
             return Err(Stop::Failed(Error::Tokenizer(message)));
         }
         Ok(end)

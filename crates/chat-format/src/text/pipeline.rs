@@ -98,10 +98,8 @@ impl Tokens<'_> {
     /// Encodes a part of a word.
     fn part(&mut self, part: &str) -> Result<(), Stop> {
         if part.len() > LONGEST_PART {
-            let message = format!(
-                "a word of {} bytes cannot be divided; the longest that is tokenized has {LONGEST_PART}",
-                part.len()
-            );
+            let message =
+                format!("a word of {} bytes cannot be split; the limit is {LONGEST_PART}", part.len());
             return Err(Error::Tokenizer(message).into());
         }
         let tokens = self.model.tokenize(part).map_err(|error| Error::Tokenizer(error.to_string()))?;

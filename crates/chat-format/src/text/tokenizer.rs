@@ -242,7 +242,7 @@ impl Tokenizer {
 fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
     if text.len() > LONGEST_WHOLE {
         let message = format!(
-            "this model's tokenizer takes at most {LONGEST_WHOLE} bytes at once, and the text has {}",
+            "the text has {} bytes; the limit of this model's tokenizer is {LONGEST_WHOLE}",
             text.len()
         );
         return Err(Error::Tokenizer(message));

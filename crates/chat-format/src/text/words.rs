@@ -317,6 +317,6 @@ fn limits() -> MatchParam {
 }
 
 fn gives_up(error: &onig::Error) -> Stop {
-    let message = format!("the pattern that splits texts into words gives up: {}", error.description());
+    let message = format!("the pre-tokenizer pattern failed: {}", error.description());
     Stop::Failed(Error::Tokenizer(message))
 }

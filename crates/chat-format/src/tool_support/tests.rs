@@ -75,8 +75,8 @@ fn a_model_that_cannot_call_tools_says_why() {
         ChatTemplate::from_source("{{ raise_exception('no tools') if tools }}", serde_json::Map::new())
             .expect("it compiles");
     for (template, named, word) in [
-        (&no_tools, None, "no place for tools"),
-        (&unknown, None, "none of the known formats"),
+        (&no_tools, None, "does not support tools"),
+        (&unknown, None, "in an unknown format"),
         (&raises, None, "no tools"),
         (&unknown, Some("morse"), "hermes"),
     ] {
