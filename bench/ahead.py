@@ -1,9 +1,9 @@
-"""A decode step on a device that works beside the host, over what the device itself needs:
+"""Compares the time of a decode step, on a device that runs concurrently with the host, with the time of the device itself:
 
     ahead.py PROGRAM PRELOAD MILLISECONDS ROWS POSITION SAMPLING PIPELINE MODEL
 
-PRELOAD is bench/slow_device.cpp, compiled. Two runs without a delay count the operations of a step, and the delay is chosen so that they
-take MILLISECONDS. Prints what `mlx-bench ahead` prints, and the ratio to MILLISECONDS.
+PRELOAD is the compiled bench/slow_device.cpp. Two runs without a delay count the operations of a step. The delay is then set so that they
+take MILLISECONDS. Prints the output of `mlx-bench ahead`, and the ratio to MILLISECONDS.
 """
 
 import json
@@ -24,7 +24,7 @@ def run(tokens, nanoseconds):
 
 def main():
     wanted = float(sys.argv[3])
-    # Streams begin one after the other; all must decode before the first ends.
+    # Streams start one after the other. All must decode before the first one ends.
     tokens = 120 + 40 * int(sys.argv[4])
     operations = (run(2 * tokens, 0)[1] - run(tokens, 0)[1]) / tokens
     figures, _ = run(tokens, round(wanted * 1e6 / operations))

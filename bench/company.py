@@ -1,9 +1,9 @@
-"""What a constrained row costs the streams beside it: the gaps of seven streams beside an eighth, which is free or constrained.
+"""Measures the cost of a constrained row for the other streams of its batch: the gaps of seven streams, with a free or a constrained eighth.
 
     python bench/company.py [--turns 15] -- SERVER COMMAND WITH {port}
 
-Three arms by turns, in random order: an eighth row that is free, one that a schema constrains, and one that is free again. Prints
-the ratios of the last two to the first: median, and from the least to the largest turn. Nothing but Python is needed.
+Each turn runs three arms in random order: an eighth row that is free, one constrained by a schema, and a free one again. Prints the
+ratios of the last two to the first: the median, minimum and maximum over turns. Needs only Python.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def stream(port, body, barrier, gaps):
 
 
 def arm(port, turn, constrained):
-    """The median and the 99th percentile of the gaps of the seven."""
+    """Returns the median and the 99th percentile of the gaps of the seven streams."""
     barrier, gaps, threads = threading.Barrier(8), [], []
     for number in range(8):
         body = {"prompt": f"Tell {turn} {number} about it", "max_tokens": TOKENS, "stream": True, "seed": number, "temperature": 1.0}

@@ -1,9 +1,9 @@
-"""How long small requests wait while one client sends the largest of everything that is allowed.
+"""Measures the latency of small requests while another client sends the largest allowed requests.
 
     python bench/greedy.py [--requests 200] [--clients 2] -- SERVER COMMAND WITH {port}
 
-A small client sends short chats, texts to tokenize and embeddings, one after the other; first alone, then beside each greedy client.
-The figures come as one line of JSON. Nothing but Python is needed.
+A small client sends short chats, texts to tokenize and embeddings, one after the other. It runs first without greedy clients, then with
+each kind of them. Prints the figures as one line of JSON. Needs only Python.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def body(value):
 
 
 def greedy():
-    """Each kind of request at its largest: a name, a path and a body."""
+    """Yields the largest request of each kind: a name, a path and a body."""
     most = LARGEST - 1000
     user = lambda content: [{"role": "user", "content": content}]
     yield "words to tokenize", "/tokenize", body({"content": text(most), "with_pieces": True})
@@ -52,7 +52,7 @@ def small(number):
 
 
 def measure(port, requests):
-    """Seconds of each small request."""
+    """Returns the seconds of each small request."""
     connection, waits = http.client.HTTPConnection("127.0.0.1", port, timeout=300), []
     for number in range(requests):
         path, value = small(number)
@@ -67,7 +67,7 @@ def measure(port, requests):
 
 
 def send(port, path, body, ending, told):
-    """Sends the same large request again and again; then tells how many answers came and with which statuses."""
+    """Sends the same large request repeatedly, then reports the number of answers and their statuses."""
     answers, statuses = 0, set()
     while not ending.is_set():
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
@@ -86,7 +86,7 @@ def send(port, path, body, ending, told):
 
 
 class Greedy:
-    """Clients that send large requests, each a process: threads of this one would delay the small client by its lock."""
+    """Runs clients that send large requests. Each is a process, because threads would delay the small client by the interpreter lock."""
 
     def __init__(self, port, path, body, clients):
         self.ending, self.told, self.answers, self.statuses = multiprocessing.Event(), multiprocessing.Queue(), 0, set()
@@ -109,10 +109,10 @@ class Greedy:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=200, help="small requests beside each greedy client")
-    parser.add_argument("--clients", type=int, default=2, help="greedy clients at a time")
-    parser.add_argument("--only", default="", help="greedy clients whose names begin with this")
-    parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
+    parser.add_argument("--requests", type=int, default=200, help="small requests per greedy client")
+    parser.add_argument("--clients", type=int, default=2, help="concurrent greedy clients")
+    parser.add_argument("--only", default="", help="run only greedy clients with this name prefix")
+    parser.add_argument("server", nargs="+", help="the server's command, with {port} as a placeholder for its port")
     arguments = parser.parse_args()
     port, figures = free_port(), {}
     with server(arguments.server, port) as process:

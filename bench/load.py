@@ -3,7 +3,7 @@
     python bench/load.py [--clients 1,4,8,16] [--requests 6] -- SERVER COMMAND WITH {port}
 
 Each connection sends its chats one after the other: a system line and 40 random words, temperature 0. The first token is the
-first piece of text. The figures come as one line of JSON. Nothing but Python is needed.
+first delta with text. Prints the figures as one line of JSON. Needs only Python.
 """
 
 import argparse
@@ -23,7 +23,7 @@ WORDS = "river stone window garden letter engine morning paper silver number ans
 
 
 def chat(connection, text, tokens, model):
-    """One streamed chat: the moments at which text came, and how many tokens the server counted."""
+    """Runs one streamed chat. Returns the arrival times of text, and the number of tokens that the server counted."""
     messages = [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": text}]
     body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "max_tokens": tokens}
     if model:
@@ -51,7 +51,7 @@ def chat(connection, text, tokens, model):
 
 
 def again_if_closed(connection, text, arguments):
-    """A chat on a connection that some servers close behind each stream."""
+    """Runs a chat. Reconnects if needed, because some servers close the connection after each stream."""
     try:
         return chat(connection, text, arguments.tokens, arguments.model)
     except ConnectionError:
@@ -77,7 +77,7 @@ def share(values, part):
 
 
 def resident(process):
-    """Megabytes of memory that a process holds."""
+    """Returns the resident memory of a process in megabytes."""
     return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(process.pid)])) / 1024
 
 
@@ -89,7 +89,7 @@ def free_port():
 
 @contextlib.contextmanager
 def server(command, port):
-    """The server, once it answers."""
+    """Starts the server and waits until it answers."""
     command = [part.replace("{port}", str(port)) for part in command]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
@@ -100,7 +100,7 @@ def server(command, port):
 
 
 def wait_for(process, port, path="/v1/models"):
-    """Waits until the server answers there; at most five minutes."""
+    """Waits until the server answers at this address, for at most five minutes."""
     end = time.monotonic() + 300
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -141,16 +141,16 @@ def level(clients, process, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", default="1,4,8,16")
-    parser.add_argument("--requests", type=int, default=6, help="chats of each client")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of each answer")
+    parser.add_argument("--requests", type=int, default=6, help="chats per client")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per answer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--model", help="the name to ask for")
-    parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
+    parser.add_argument("--model", help="the model name in requests")
+    parser.add_argument("server", nargs="+", help="the server's command, with {port} as a placeholder for its port")
     arguments = parser.parse_args()
     arguments.port = free_port()
     figures = {}
     with server(arguments.server, arguments.port) as process:
-        # The first request of a server pays for what is made once.
+        # The first request of a server includes one-time work.
         level(1, process, argparse.Namespace(**vars(arguments) | {"requests": 1}))
         for clients in arguments.clients.split(","):
             figures |= level(int(clients), process, arguments)

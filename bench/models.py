@@ -1,11 +1,11 @@
-"""Writes the checkpoints that are measured: llamas and a qwen2 with random weights, always the same ones.
+"""Writes the measured checkpoints: llamas and a qwen2 with random but reproducible weights.
 
     python bench/models.py FOLDER [NAME...]
 
-toy and deep: 2 and 28 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
-chat template, so that servers can be asked with text. The answers of a chain are known: behind each token of the chain comes the next
-one, and behind other tokens one of the chain. All know the same chain. Two are written only where they are named: 1b has the shape of Llama 3.2 1B,
-8b-4bit that of Llama 3.1 8B, and is packed in 4 bits.
+toy and deep have 2 and 28 layers of width 64, for measurements that do not depend on the weights. 25m and 150m are named for their parameters.
+Each has a tokenizer and a chat template, so that servers accept text. The answers of a chain model are known: a token of the chain is
+followed by the next one, and any other token by one of the chain. All chain models share one chain. Two models are written only if named: 1b
+has the shape of Llama 3.2 1B; 8b-4bit has that of Llama 3.1 8B, packed in 4 bits.
 """
 
 import json
@@ -22,10 +22,10 @@ SIZES = {
     "25m": dict(hidden_size=512, num_hidden_layers=6, intermediate_size=1408, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192),
     "150m": dict(hidden_size=768, num_hidden_layers=12, intermediate_size=3072, num_attention_heads=12, num_key_value_heads=4, head_dim=64, vocab_size=32000),
 }
-# Many layers with little in them: all of a step is the host's work.
+# Many tiny layers: a step is almost only host work.
 SIZES |= {"deep": dict(SIZES["toy"], num_hidden_layers=28)}
 SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
-# mlx-lm divides it by layers, too; a llama by tensors alone.
+# mlx-lm supports pipeline parallelism for it, but only tensor parallelism for a llama.
 SIZES |= {"150m-qwen2": dict(SIZES["150m"], architectures=["Qwen2ForCausalLM"], model_type="qwen2", attention_bias=True)}
 LARGE = {
     "1b": dict(hidden_size=2048, num_hidden_layers=16, intermediate_size=8192, num_attention_heads=32, num_key_value_heads=8, head_dim=64, vocab_size=128256, tie_word_embeddings=True),
@@ -48,7 +48,7 @@ def config(size):
 
 
 def shapes(config):
-    """Every tensor's name and shape; a norm's has one number."""
+    """Yields the name and shape of every tensor. The shape of a norm has one dimension."""
     width, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     queries, keys = (config[heads] * config["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
     yield "model.embed_tokens.weight", (vocabulary, width)
@@ -68,7 +68,7 @@ def shapes(config):
 
 
 def tensor(draw, shape, name):
-    """Random numbers of a size that keeps a pass's rows and logits at home."""
+    """Draws random numbers with a spread that keeps hidden states and logits in a realistic range."""
     if len(shape) == 1:
         return (1 + 0.1 * draw.standard_normal(shape)).astype(np.float32)
     spread = 1.0 if "embed" in name else (2.8 if "lm_head" in name else 1.6) / np.sqrt(shape[-1])
@@ -76,10 +76,10 @@ def tensor(draw, shape, name):
 
 
 def packed(draw, shape, name):
-    """The same numbers in 4 bits, as MLX packs them: codes are drawn, in place of numbers that codes would have to be found for."""
+    """Draws a matrix of the same distribution in MLX's 4-bit format. It draws codes instead of quantizing floats."""
     rows, columns = shape
     words = draw.integers(0, 1 << 32, (rows, columns // 8), dtype=np.uint32)
-    # Codes from 0 to 15 spread by 4.6 around 7.5.
+    # Codes from 0 to 15 have a mean of 7.5 and a standard deviation of 4.6.
     step = (1.0 if "embed" in name else 1.6 / np.sqrt(columns)) / 4.6
     module = name.removesuffix(".weight")
     groups = np.ones((rows, columns // GROUP), dtype=np.float16)
@@ -87,7 +87,7 @@ def packed(draw, shape, name):
 
 
 def chain(tensors):
-    """Makes each token's successor likeliest: the embedding outweighs what layers add, and the head finds its token in it."""
+    """Makes each token's successor the most likely one: the embedding outweighs the layers, and the head maps it to the successor."""
     embedding = tensors["model.embed_tokens.weight"]
     vocabulary, width = embedding.shape
     head = np.random.default_rng(8).standard_normal((vocabulary, width), dtype=np.float32)
@@ -99,12 +99,12 @@ def chain(tensors):
 
 
 def write_tokenizer(folder, vocabulary):
-    """Bytes, and merged letters until the vocabulary is full: what text becomes does not matter, only that most tokens are text."""
+    """Writes a tokenizer of bytes and merged letters that fill the vocabulary. The merges are arbitrary; most tokens only have to be text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     letters = list(string.ascii_letters)
     pairs = [(left, right) for left in letters for right in letters]
     threes = [(left + right, third) for left, right in pairs for third in letters]
-    # The largest vocabularies are fuller than this text can be: their last tokens have none.
+    # The largest vocabularies exceed the available merges, so their last tokens have no text.
     merges = (pairs + threes)[: vocabulary - len(alphabet) - len(SPECIAL)]
     tokens = SPECIAL + alphabet + [left + right for left, right in merges]
     ids = {token: place for place, token in enumerate(tokens)}
@@ -127,10 +127,10 @@ def write(folder, size):
     if size.endswith("-chain"):
         chain(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    # mlx-lm divides no model without it.
+    # mlx-lm needs it for a model on several machines.
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "model.safetensors")}))
     write_tokenizer(folder, described["vocab_size"])
-    # Last: its presence means that the folder is complete.
+    # Written last: its presence means that the folder is complete.
     (folder / "config.json").write_text(json.dumps(described))
 
 

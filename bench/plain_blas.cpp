@@ -1,5 +1,5 @@
-// Puts the OpenBLAS of our set-up in the place of the BLAS that mlx-lm's wheel brings, so that both programs compute with the same one:
-// loaded before the wheel's libraries, its cblas_sgemm is found first. Without the products of few rows that our set-up adds.
+// Replaces the BLAS of mlx-lm's wheel by our OpenBLAS, so that both programs compute with the same one. This library is loaded before the
+// wheel's libraries, so its cblas_sgemm is found first. It lacks our own products of few rows.
 extern "C" void scipy_cblas_sgemm(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
 
 extern "C" void cblas_sgemm(int order, int left, int right, int rows, int columns, int inner, float alpha, const float* a, int a_stride,

@@ -72,7 +72,7 @@ def main():
         shares = {
             "terminal and page": share_right(port, page, seeds),
             "temperature 1": share_right(port, {"temperature": 1}, seeds),
-            # Greedy answers are the same with every seed.
+            # Greedy answers do not depend on the seed.
             "greedy": share_right(port, {"temperature": 0}, [1]),
         }
     print(json.dumps(shares))

@@ -1,10 +1,10 @@
-"""How soon a server answers, and the memory that it has resident beside the files of its model.
+"""Measures the startup time of a server, and its resident memory without the files of its model.
 
     python bench/resident.py [--limit GIB] MODEL -- SERVER COMMAND WITH {port}
 
-The files are read once before the server starts, so that they come from the page cache. It is ready when `/ready` says so; then come a chat, and four
-at once. With a limit the server may have so much address space (RLIMIT_AS), which no memory of a process is outside of; macOS does not enforce it.
-The figures come as one line of JSON. Nothing but Python is needed.
+The files are read once before the server starts, so that they are in the page cache. When `/ready` succeeds, it gets a chat, and then four at
+once. --limit sets the server's address space (RLIMIT_AS), which includes all its memory; macOS does not enforce it. Prints the figures as one
+line of JSON. Needs only Python.
 """
 
 import argparse
@@ -20,12 +20,12 @@ import time
 from load import chat, free_port, resident, server, wait_for
 
 TOKENS, STREAMS = 64, 4
-# What `load.resident` counts in, and what processes are said to have had at most.
+# The units of `load.resident`, and of the peak memory of processes.
 MIB, PEAK = 1 << 20, 1 if platform.system() == "Darwin" else 1 << 10
 
 
 def warmed(folder):
-    """The bytes of a model's weights, which are in the page cache afterwards."""
+    """Reads a model's weights into the page cache; returns their bytes."""
     read = 0
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
@@ -35,7 +35,7 @@ def warmed(folder):
 
 
 def ask(port, text):
-    """A chat: seconds until its first token, tokens a second behind it, and how many tokens there were."""
+    """Runs a chat. Returns the seconds to its first token, the tokens per second after it, and the number of tokens."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     with contextlib.closing(connection):
         marks, count = chat(connection, text, TOKENS, None)
@@ -43,7 +43,7 @@ def ask(port, text):
 
 
 def several(port):
-    """Tokens a second of chats that come at once, prompts included."""
+    """Returns the tokens per second of concurrent chats, including prompts."""
     counts = []
     threads = [threading.Thread(target=lambda number=number: counts.append(ask(port, f"hello {number}")[2])) for number in range(STREAMS)]
     begin = time.perf_counter()
@@ -58,13 +58,13 @@ def several(port):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=int, help="the most address space of the server, in GiB")
+    parser.add_argument("--limit", type=int, help="the maximum address space of the server, in GiB")
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
+    parser.add_argument("server", nargs="+", help="the server's command, with {port} as a placeholder for its port")
     arguments = parser.parse_args()
     files, port = warmed(arguments.model), free_port()
     if arguments.limit:
-        # The server inherits it.
+        # The server inherits the limit.
         resource.setrlimit(resource.RLIMIT_AS, (arguments.limit << 30, arguments.limit << 30))
     begin = time.perf_counter()
     with server(arguments.server, port) as process:

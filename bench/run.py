@@ -1,7 +1,7 @@
-"""Measures the figures of docs/benchmarks.md, and writes them as Markdown and JSON: `cargo xtask bench [TOPIC...] [--turns N]`.
+"""Measures the figures of docs/benchmarks.md and writes them as Markdown and JSON: `cargo xtask bench [TOPIC...] [--turns N]`.
 
-`cargo xtask bench` makes ready what this needs: the programs, built with optimisation, and Python's packages. Topics may be named by
-their beginnings; without any, all are measured but those that need tens of gigabytes. The results are in target/bench.
+`cargo xtask bench` prepares the optimized programs and the Python packages. A topic may be given by a prefix of its name. Without topics,
+all are measured except those that need tens of gigabytes. The results are in target/bench.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def tell(text):
 
 
 def plain_blas():
-    """The library that replaces a wheel's BLAS by our OpenBLAS; none where the system has one BLAS for all."""
+    """Builds the library that replaces a wheel's BLAS by our OpenBLAS. None if the system has one BLAS for all programs."""
     libraries = sorted((ROOT / "target/native").glob("*/scipy_openblas32/lib"), key=lambda path: path.stat().st_mtime)
     if platform.system() != "Linux" or not libraries:
         return None
@@ -38,7 +38,7 @@ def plain_blas():
 
 
 def slow_device():
-    """The library that makes MLX's CPU stream a device that works beside the host; none where MLX is built in another way."""
+    """Builds the library that turns MLX's CPU stream into a device that runs concurrently with the host. None if MLX is built differently."""
     headers = sorted((ROOT / "target/native").glob("*/mlx/include"), key=lambda path: path.stat().st_mtime)
     if platform.system() != "Linux" or not headers:
         return None
@@ -62,7 +62,7 @@ def processor():
 
 
 def set_up():
-    """The command that MLX was set up with: that it is a plain build, or one for a GPU, belongs to every figure."""
+    """Returns the setup command of MLX. Every figure depends on the build, for example a plain one or one for a GPU."""
     written = (ROOT / "target/native/cargo.toml").read_text()
     return written.split("`")[1]
 
@@ -91,8 +91,8 @@ def chosen(kit, names):
 
 def main():
     parser = argparse.ArgumentParser(prog="cargo xtask bench", description=__doc__.splitlines()[0])
-    parser.add_argument("topics", nargs="*", help="what to measure, by the beginnings of names")
-    parser.add_argument("--turns", type=int, help="how often every program runs, instead of what the topic says")
+    parser.add_argument("topics", nargs="*", help="the topics to measure, by prefixes of their names")
+    parser.add_argument("--turns", type=int, help="runs of each program; overrides the topic")
     arguments = parser.parse_args()
     described = versions()
     print("  \n".join(f"{name}: {value}" for name, value in described.items()) + "\n", flush=True)

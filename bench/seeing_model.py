@@ -1,4 +1,4 @@
-"""Writes a model that sees, with random weights in f32: Qwen3-VL's layout, the text of the 25 M model, a tower of 12 M parameters.
+"""Writes a vision model with random f32 weights: Qwen3-VL's layout, the text model of 25 M, and a tower of 12 M parameters.
 
     python bench/seeing_model.py FOLDER
 """

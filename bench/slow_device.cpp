@@ -1,5 +1,5 @@
-// A library to preload: MLX's CPU stream as a device that takes SLOW_DEVICE_NS nanoseconds for each operation and whose queue never fills,
-// as a GPU's does. It prints how many operations were handed over as it is unloaded. For the symbols of MLX 0.32.
+// A library to preload. It turns MLX's CPU stream into a device that takes SLOW_DEVICE_NS nanoseconds per operation and whose queue never
+// fills, like a GPU's. On unload it prints the number of submitted operations. For the symbols of MLX 0.32.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -14,9 +14,9 @@
 
 namespace {
 
-// MLX's CPU stream says after so many operations how far it is, and the one who hands over more waits for that.
+// MLX's CPU stream reports its progress after this many operations. A thread that submits more waits for the report.
 constexpr long kOperationsOfNotice = 10;
-// A sleep may end that much later than it should.
+// The maximum delay of a wakeup.
 constexpr long kLate = 150'000;
 
 long now() {
@@ -38,10 +38,10 @@ long of_operation() {
   return cost;
 }
 
-// When the device has done what was handed over; it belongs to the stream's thread.
+// The time when the device finishes the submitted work. Only the stream's thread uses it.
 thread_local long done = 0;
 
-// Work begins as it is handed over or as the work before it is done: a late wakeup of this thread delays no work.
+// Work begins when it is submitted or when the previous work is done. So a late wakeup of this thread delays no work.
 void work(long handed_over, long operations) { done = std::max(done, handed_over) + operations * of_operation(); }
 
 void finish() {
@@ -55,7 +55,7 @@ struct Count {
   ~Count() { std::fprintf(stderr, "operations: %ld\n", operations.load()); }
 } count;
 
-// The definition behind ours.
+// The original definition, which this library overrides.
 template <class... Arguments>
 auto next(const char* name) {
   void* found = dlsym(RTLD_NEXT, name);
@@ -81,7 +81,7 @@ void Scheduler::enqueue(Stream stream, Task task) {
   const char* name = task.target_type().name();
   const bool is_notice = std::strstr(name, "CommandEncoder8dispatch") != nullptr && std::strncmp(name, "St5_Bind", 8) != 0;
   if (!is_notice) return hand_over(this, stream, std::move(task));
-  // At once, so that nobody waits for the queue.
+  // Runs at once, so that no thread waits for the queue.
   task();
   count.operations += kOperationsOfNotice;
   hand_over(this, stream, [at = now()] { work(at, kOperationsOfNotice); });

@@ -2,11 +2,12 @@
 
     python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 75MB --max-running 16 --max-waiting 24
 
-It starts the server, on a free port unless the command says --port. Clients send all kinds of requests, hang up, send nonsense, come in
-crowds, leave with bytes behind their requests, close half of a connection, withhold the last byte of a body, call themselves by 10 MB, and chat
-with a copy of the model whose template is a bomb; what was answered is asked again and must be the same to the last bit. A budget of a few requests and a short queue are needed: the load
-must make the server preempt and refuse requests. A run of 10 minutes or more fails if the lowest resident memory of the server grows by more than
-5 % from the second sixth of the time to the last. The last line is one JSON object with all counts."""
+It starts the server, on a free port unless the command has --port. Clients send all kinds of requests, disconnect, send garbage, arrive in
+bursts, send extra bytes after their requests, close one direction of a connection, withhold the last byte of a body, and use names of 10 MB. They
+also chat with a copy of the model with a hostile template. Requests are repeated later, and the answers must be bit-identical. The server
+needs a budget of a few requests and a short queue, so that the load makes it preempt and reject requests. A run of 10 minutes or more fails if
+the lowest resident memory of the server grows by more than 5 % from the second sixth of the time to the last. The last line is one JSON object
+with all counts."""
 
 import argparse
 import atexit
@@ -39,7 +40,7 @@ CHOICE = {"structured_outputs": {"choice": ["yes", "no", "perhaps the river"]}}
 GAUGES = ["requests_running", "requests_waiting", "reserved_bytes", "used_bytes"]
 COUNTERS = ["prefix_cache_bytes", "preemptions", "prefix_cache_hits", "prefix_cache_evictions", "cached_tokens", "prompt_tokens", "completion_tokens"]
 WANTED = ["preemptions", "prefix_cache_hits", "cancels", "left", "bombs", "same again", "streams ended", "status 400", "status 429"]
-# A template that is deep, long or endless, as the first message asks.
+# A template that is deep, long or endless, depending on the first message.
 BOMB = """{%- set kind = messages[0].content -%}
 {%- if kind == 'deep' -%}{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}
 {%- elif kind == 'work' -%}{% set s = 'a' * 10000000 %}{% for i in range(99999) %}{% set t = s | upper %}{% endfor %}
@@ -48,7 +49,7 @@ BOMB = """{%- set kind = messages[0].content -%}
 
 
 class Server:
-    """The server's process, and what it says of itself."""
+    """The server's process and its metrics."""
 
     def __init__(self, command, seed):
         port = [] if any(part.startswith("--port") for part in command) else ["--port", "0"]
@@ -58,7 +59,7 @@ class Server:
         self.connect = lambda: http.client.HTTPConnection(address, timeout=300)
         self.connect_bare = lambda: socket.create_connection(address.rsplit(":", 1), timeout=300)
         self.warnings, self.beginnings, draw = [], [""], random.Random(seed)
-        log = (line for line in self.process.stderr if '"level":"INFO"' not in line)  # Read to the end, so that the server does not block on a full pipe.
+        log = (line for line in self.process.stderr if '"level":"INFO"' not in line)  # Drains the pipe, so that the server never blocks on it.
         threading.Thread(target=lambda: self.warnings.extend(log), daemon=True).start()
         atexit.register(self.process.kill)
         self.context = int(re.search(rb"context holds (\d+)", self.send(TEXT, {"prompt": "a " * 4_000_000}).read())[1])
@@ -66,7 +67,7 @@ class Server:
         self.beginnings = [""] * 6 + [self.words(draw, share / 30) + " " for share in range(2, 8)]
 
     def bomb(self, model):
-        """A folder with the files of a model and a hostile template."""
+        """Creates a folder with the files of a model and a hostile template."""
         self.folder = tempfile.TemporaryDirectory()
         for name in os.listdir(source := model.split("=", 1)[-1]):
             if name != "chat_template.jinja":
@@ -81,12 +82,12 @@ class Server:
         return connection.getresponse()
 
     def words(self, draw, share):
-        """Random words for about this share of the context, 1500 tokens at most, often behind a beginning that others have, too."""
+        """Returns random words for about this share of the context, at most 1500 tokens, often after a shared prefix."""
         count = min(1500, share * self.context) * len(WORDS) / len(self.ids)
         return draw.choice(self.beginnings) + " ".join(draw.choices(WORDS, k=1 + int(count)))
 
     def figures(self):
-        """The server's figures by name, of the first model and without its name."""
+        """Returns the server's metrics of the first model by name, without the model label."""
         page = re.sub(r'(?m)^.*model="bomb".*\n', "", self.send("/metrics").read().decode())
         return {re.sub(r'^mlx_|_total|model="[^"]*"|[{}]', "", name): float(it) for name, it in re.findall(r"(?m)^([^#].*) (.*)$", page)}
 
@@ -97,7 +98,7 @@ class Server:
             return int(status.read().split("VmRSS:")[1].split()[0]) / 1024
 
     def watch(self, minutes, failures):
-        """Samples memory every 10 s and compares the lowest value of the second sixth with that of the last. A machine that is stopped meanwhile adds no samples."""
+        """Samples memory every 10 s and compares the lowest value of the second sixth with that of the last. A suspended machine adds no samples."""
         samples = []
         while len(samples) < max(6, 6 * minutes):
             samples.append(self.resident_mb())
@@ -106,7 +107,7 @@ class Server:
                 print(f"{len(samples) // 6} min, {samples[-1]:.1f} MB, {len(failures)} failures, {shown}", flush=True)
             time.sleep(10)
         sixth = len(samples) // 6
-        # The lowest values: what is held at rest. Large requests that are being read lift all others by hundreds of MB.
+        # The lowest values show the memory at rest. Large requests in progress raise other samples by hundreds of MB.
         early, late = min(samples[sixth : 2 * sixth]), min(samples[-sixth:])
         slope = 360 * statistics.linear_regression(range(len(samples) - sixth), samples[sixth:]).slope
         failures += [f"memory grows: from {early:.1f} to {late:.1f} MB"] if minutes >= 10 and late > GROWTH * early else []
@@ -115,7 +116,7 @@ class Server:
 
 
 class Client:
-    """Does one random thing after the other; what must not happen goes to `failures`."""
+    """Runs random actions one after the other. Violations go to `failures`."""
 
     def __init__(self, server, draw, known, failures):
         self.server, self.draw, self.known, self.failures = server, draw, known, failures
@@ -127,13 +128,13 @@ class Client:
             [kind] = self.draw.choices(list(kinds), list(kinds.values()))
             try:
                 kind()
-            except Exception as error:  # Whatever it is, it is a finding, and the load goes on.
+            except Exception as error:  # Any exception is a finding; the load continues.
                 self.failures.append(f"{kind.__name__}: {error!r}")
                 print("FAILED", self.failures[-1], flush=True)
                 self.connection.close()
 
     def request(self):
-        """A path and a body that the server must accept: a completion, a chat, or a chat that outgrows the context."""
+        """Returns a path and a body that the server must accept: a completion, a chat, or a chat that outgrows the context."""
         pick, context, top = self.draw.choice, self.server.context, self.draw.randrange(21)
         body = {"seed": self.draw.getrandbits(63), "return_token_ids": True} | pick([{}, {"max_tokens": 40}, {"max_tokens": pick([1, 8, 150, 400])}])
         body |= {name: pick(values) for name, values in OPTIONS.items() if self.draw.random() < 0.25}
@@ -144,22 +145,22 @@ class Client:
             return TEXT, body | {"prompt": pick([text, ids])} | pick(forms)
         forms = [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": top}, {"context_policy": "evict-turns", "max_tokens": 40}]
         body |= pick([*forms, CHOICE, {"context_policy": "slide", "max_tokens": context + 100}])
-        if CHOICE.items() <= body.items():  # Both contradict it, and are refused.
+        if CHOICE.items() <= body.items():  # These fields contradict it and would be rejected.
             body = {name: it for name, it in body.items() if name not in ("stop", "ignore_eos")}
         texts = [self.server.words(self.draw, 0.08) for _ in range(15)] if "context_policy" in body else [text]
         return CHAT, body | {"messages": [{"role": ("user", "assistant")[i % 2], "content": it} for i, it in enumerate(texts)]}
 
     def accepted(self, response):
-        """Counts a response to a good request. Only a full queue may turn it away, and says when to come back."""
+        """Counts a response to a valid request. Only a full queue may reject it, with a Retry-After header."""
         self.counts[f"status {response.status}"] += 1
         text = b"" if response.status == 200 else response.read()
         assert not text or response.status == 429 and response.headers["retry-after"], f"a good request gets {response.status}: {text}"
         return not text
 
     def finish(self, response, path, body):
-        """Reads an answer and judges it. The same request must have the same one, whatever ran beside it and was kept before it."""
+        """Reads and checks an answer. Equal requests must have equal answers, for any concurrent requests and cached prefixes."""
         if not self.accepted(response):
-            self.connection.close()  # The server may let go of it if it hears nothing.
+            self.connection.close()  # The server may close an idle connection.
             return time.sleep(self.draw.uniform(0.05, 0.5))
         choices, usage = self.read(response, body)
         room, every = self.server.context - usage["prompt_tokens"], list(choices.values())
@@ -174,7 +175,7 @@ class Client:
         assert choices == before or response.headers["x-exactness"] == "sampling-exact", f"{key} had {before} and now has {choices}"
 
     def read(self, response, body):
-        """An answer in one form, whether whole or a stream: its choices by index, and the counts of tokens."""
+        """Returns a whole or streamed answer in one form: its choices by index, and the token counts."""
         choices, usage, ended = {}, None, False
         for line in response if "stream" in body else [b"data: " + response.read(), b"data: [DONE]"]:
             if ended := line.strip() == b"data: [DONE]":
@@ -194,7 +195,7 @@ class Client:
         return choices, usage
 
     def ask(self):
-        """Something new, or a request that was answered before: by the idle server, or under load."""
+        """Sends a new request, or repeats one that was answered before, on the idle server or under load."""
         path, body = self.request()
         if self.known and self.draw.random() < 0.3:
             path, body = json.loads(self.draw.choice(list(self.known)[: self.draw.choice([FIXED, None])]))
@@ -202,7 +203,7 @@ class Client:
         self.finish(self.server.send(path, body, self.connection), path, body)
 
     def hang_up(self):
-        """Leaves before or in the middle of an answer, which may have no end."""
+        """Disconnects before or in the middle of an answer, which may be endless."""
         path, body = self.request()
         body = {name: it for name, it in body.items() if name not in ("max_tokens", *CHOICE)} | STREAM | {"ignore_eos": True}
         self.connection.request("POST", path, json.dumps(body))
@@ -212,7 +213,7 @@ class Client:
         self.counts["cancels"] += 1
 
     def leave(self):
-        """Leaves before an answer that is not a stream: with bytes behind the request, with one direction closed, or without the last byte."""
+        """Leaves before an answer that is not streamed: after extra bytes, with one direction closed, or without the last byte of the request."""
         text = json.dumps({"prompt": "a", "n": 4, "max_tokens": 400, "ignore_eos": True}).encode()
         text = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
         try:
@@ -224,25 +225,25 @@ class Client:
                     while bare.recv(65536):
                         pass
         except ConnectionError:
-            pass  # The server may have heard enough.
+            pass  # The server may have closed the connection already.
         self.counts["left"] += 1
 
     def bomb(self):
-        """A chat that the model's template makes impossible, whatever it says."""
+        """Sends a chat that the hostile template cannot render, for any content."""
         body = {"model": "bomb", "messages": [{"role": "user", "content": self.draw.choice(["deep", "work", "long", "again"])}]}
         response = self.server.send(CHAT, body, self.connection)
         assert b'"error"' in response.read() and 400 <= response.status < 500, f"{response.status} for a bomb: {body}"
         self.counts["bombs"] += 1
 
     def boast(self):
-        """A name that is longer than any log, and a batch of more texts than the queue has places."""
+        """Sends a name too long for any log, and a batch of more texts than the queue holds."""
         if self.accepted(response := self.server.send(TEXT, {"prompt": "a", "max_tokens": 1, "user": "x" * 10_000_000}, self.connection)):
             response.read()
         if self.accepted(response := self.server.send(EMBED, {"input": ["a b c"] * self.draw.choice([100, 2000])}, self.connection)):
             response.read()
 
     def others(self):
-        """Vectors, and tokens there and back."""
+        """Requests embeddings, and a round trip of tokens."""
         text = self.server.words(self.draw, 0.5)
         there = json.load(self.server.send("/tokenize", {"content": text}, self.connection))["tokens"]
         back = json.load(self.server.send("/detokenize", {"tokens": there}, self.connection))["content"]
@@ -251,7 +252,7 @@ class Client:
             assert len(json.load(response)["data"]) == 2, "a text has no vector"
 
     def nonsense(self):
-        """What is refused: cut off, no UTF-8, an unknown field, too deep, a wrong type, too long."""
+        """Sends invalid requests: truncated, not UTF-8, an unknown field, too deep, a wrong type, too long."""
         path, body = self.request()
         text, long = json.dumps(body).encode(), {"prompt": self.server.words(self.draw, 1) * self.draw.choice([2, 50])}
         bad = [text[: self.draw.randrange(len(text))], b"\xff" + text, text[:-1] + b', "other": 1}', b"[" * 50_000, body | {"n": "x"}]
@@ -260,7 +261,7 @@ class Client:
         self.counts["status 400"] += 1
 
     def crowd(self):
-        """More requests at once than the queue holds."""
+        """Sends more concurrent requests than the queue holds."""
         body = {"prompt": self.server.words(self.draw, 0.3), "max_tokens": 20, "n": 8, "seed": 1, "return_token_ids": True}
         guests = [self.server.connect() for _ in range(CROWD)]
         for guest in guests:
@@ -274,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("command", nargs="+", help="the server's command, behind --")
+    parser.add_argument("command", nargs="+", help="the server's command, after --")
     arguments = parser.parse_args()
     server, failures, ending = Server(arguments.command, arguments.seed), [], threading.Event()
     idle = server.figures()
@@ -296,7 +297,7 @@ def main():
     failures += [f"{name}: {it:.0f}" for name, it in now.items() if it and re.search('status="5|reason="error"', name)]
     failures += [f"the load did not cause any {name}" for name in WANTED if not counts.get(name)]
     print(*(f"{name:>24} {value}" for name, value in counts.items()), *server.warnings[:5], sep="\n")
-    print(f"FAILED: {failures[-1][:500]}" if failures else "Nothing was lost, wrong, left over or growing.")
+    print(f"FAILED: {failures[-1][:500]}" if failures else "OK: no request was lost or wrong, and no memory leaked.")
     print(json.dumps(counts | {"warnings": len(server.warnings), "failures": len(failures)}))
     sys.exit(bool(failures))
 

@@ -1,4 +1,4 @@
-"""What is measured: every topic with its programs, the first of which is ours."""
+"""The topics of the benchmark and their programs. The first program of each topic is ours."""
 
 import dataclasses
 import json
@@ -19,15 +19,15 @@ class Topic:
     title: str
     contestants: list
     turns: int = 3
-    # Figures that follow from others: takes the results and adds to them.
+    # Adds derived figures to the results.
     derive: Callable = lambda results: None
-    # Whether it is measured only if it is named.
+    # True to measure the topic only if it is named.
     named_only: bool = False
 
 
 @dataclasses.dataclass
 class Kit:
-    """Where the programs are."""
+    """The paths of the programs."""
 
     python: pathlib.Path
     models: pathlib.Path
@@ -39,11 +39,11 @@ class Kit:
         return Contestant(name, [ROOT / "target/release/mlx-bench", *arguments])
 
     def null(self, *arguments):
-        """The same again: the distance of its ratio from 1 is noise."""
+        """Our program a second time. The distance of its ratio from 1 is noise."""
         return self.ours(*arguments, name="ours again")
 
     def same_blas(self):
-        """The environment that makes a wheel's MLX use our BLAS. On a Mac both use Apple's."""
+        """Returns the environment that makes a wheel's MLX use our BLAS. On a Mac both use Apple's."""
         if not self.plain_blas:
             return {}
         return {"LD_PRELOAD": str(self.plain_blas), "OPENBLAS_NUM_THREADS": str(self.threads)}
@@ -55,7 +55,7 @@ class Kit:
         return Contestant("mlx-lm as installed", [self.python, PEERS / script, *arguments])
 
     def converted(self, model, kind, *command):
-        """A command on a model with weights in a type."""
+        """Returns a command on a model with weights of a given type."""
         return [self.python, ROOT / "bench/weights.py", ROOT / "target/release/mlx", model, kind, *command]
 
     def model(self, size):
@@ -63,7 +63,7 @@ class Kit:
 
 
 def weight_bytes(folder):
-    """Bytes of f32 weights that a token has to read: all but the embedding, of which it reads a row."""
+    """Returns the bytes of f32 weights that each token reads: all weights except the embedding."""
     config = json.loads((folder / "config.json").read_text())
     width, head = config["hidden_size"], config["head_dim"]
     attention = 2 * width * head * (config["num_attention_heads"] + config["num_key_value_heads"])
@@ -72,7 +72,7 @@ def weight_bytes(folder):
 
 
 def shares_of_the_roof(folder):
-    """A token reads every weight once, and takes two operations for each: rates as shares of the machine's limits."""
+    """Derives rates as shares of the machine's limits. A token reads every weight once and takes two operations per weight."""
 
     def derive(results):
         per_token = weight_bytes(folder)
@@ -103,7 +103,7 @@ def topics(kit):
     yield Topic("toy", "A toy of two layers", pair, turns=5)
     yield Topic("host", "Where a token's time goes on the host", [kit.ours("host", toy), kit.null("host", toy)], turns=5)
     yield Topic("off", "Features that are off", [kit.ours("off", small, toy)], turns=1)
-    # This many rounds give thousands of gaps: on a shared machine few of them may be undisturbed.
+    # These rounds give thousands of gaps, because few of them may be undisturbed on a shared machine.
     for streams, rounds in ((1, 3), (4, 1)):
         title = f"Streams beside long prompts: {streams}"
         yield Topic(f"gaps-{streams}", title, [kit.ours("gaps", small, streams, rounds), kit.peer("mlx_lm_gaps.py", small, streams)], turns=1)
@@ -132,7 +132,7 @@ def topics(kit):
 
 
 def ahead(kit):
-    """Steps that begin before the tokens before them are drawn, on a slow device."""
+    """Measures steps that start before the previous tokens are drawn, on a slow device."""
     one_row = [(milliseconds, 1, 64, sampling) for sampling in ("greedy", "penalized") for milliseconds in (3, 5, 10)]
     more = [(5, 1, 64, "random"), (10, 1, 4000, "greedy"), (10, 1, 4000, "penalized"), (10, 8, 64, "greedy"), (10, 8, 64, "penalized")]
     cases = one_row + more
@@ -145,7 +145,7 @@ def ahead(kit):
 
 
 def speculation(kit):
-    """With and without drafts, on texts that can be copied and on some that cannot be guessed."""
+    """Measures speculation on repetitive and on unpredictable texts, with and without drafts."""
     for model, most in (("25m", 16), ("150m", 4)):
         for streams in [streams for streams in (1, 4, 16) if streams <= most]:
             rounds = kit.ours("speculation", kit.model(model), "free", streams, "rounds", max(5, 15 // streams))
@@ -163,7 +163,7 @@ def speculation(kit):
 
 
 def copied(kit, model):
-    """The ways of others: a draft model, and what followed in the prompt."""
+    """Measures the drafters of other programs: a draft model, and prompt lookup."""
     folder, draft, script = kit.model(model), kit.model("25m-chain"), "mlx_lm_speculation.py"
     yield dataclasses.replace(kit.peer(script, folder, "copy"), name="mlx-lm, same BLAS, off")
     if model != draft.name:
@@ -180,19 +180,19 @@ def single(kit, model, name):
         Contestant("llama.cpp", [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]),
         kit.ours("limits", name="the machine"),
     ]
-    # A wheel's own BLAS takes minutes for the large one, and says the same.
+    # A wheel's own BLAS takes minutes for the large model and shows the same result.
     if platform.system() == "Linux" and model.name != "150m":
         contestants.insert(3, kit.installed("mlx_lm_single.py", model))
     return Topic(name, f"One stream, {model.name}", contestants, derive=shares_of_the_roof(model))
 
 
-# Bits of a weight with its share of scales and biases.
+# Bits per weight, including scales and biases.
 BITS = {"f32": 32, "bf16": 16, "f16": 16, "8 bits": 8.5, "6 bits": 6.5, "4 bits": 4.5, "3 bits": 3.5, "2 bits": 2.5, "mxfp4": 4.25, "mxfp8": 8.25}
 BITS_OF_LLAMA_CPP = {"F32": 32, "BF16": 16, "F16": 16, "Q8_0": 8.5, "Q6_K": 6.5625, "Q4_0": 4.5}
 
 
 def shares_of_reading(folder):
-    """The bytes of weights that an answer reads in a second, as a share of what a program gets that only reads."""
+    """Derives the rate at which decoding reads weights, as a share of the rate of a read-only program."""
 
     def derive(results):
         read = results.of("the machine", "reading, GB/s")
@@ -205,9 +205,9 @@ def shares_of_reading(folder):
 
 
 def weights(kit, name, size):
-    """One stream with weights as they are in the files, in types of ours and of llama.cpp."""
+    """Measures one stream with packed or half weights, in our types and those of llama.cpp."""
     model = kit.model(size)
-    # The first of them writes the model.
+    # The first contestant writes the model.
     kinds = ["f32", "f32 again", *list(BITS)[1:]]
     mine = [Contestant(kind, kit.converted(model, kind.removesuffix(" again"), ROOT / "target/release/mlx-bench", "single", "{model}")) for kind in kinds]
     program = [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]
@@ -219,7 +219,7 @@ def weights(kit, name, size):
 
 
 def throughput_in_4_bits(kit, model):
-    """Many sequences with packed weights. mlx-lm takes more than a quarter of an hour for eight of them, so what it is measured with is short."""
+    """Measures many sequences with packed weights. mlx-lm takes over 15 minutes for eight of them, so its load is shorter."""
     load = kit.converted(model, "4 bits", ROOT / "target/release/mlx-bench", "throughput", "{model}", "8,16")
     title = "Many sequences at once, weights in 4 bits"
     yield Topic("throughput-4-bits", title, [Contestant("ours", load), Contestant("ours again", load)], turns=2)
@@ -230,7 +230,7 @@ def throughput_in_4_bits(kit, model):
 
 
 def resident(kit, size, kinds, named_only=False, limit=None):
-    """What a server holds beside its files, and how soon it answers; with a limit in GiB, within that."""
+    """Measures a server's memory without its files, and its startup time; optionally within a limit in GiB."""
     program = [kit.python, ROOT / "bench/resident.py", *(["--limit", limit] if limit else []), "{model}", "--"]
     program += [ROOT / "target/release/mlx", "serve", "-m", "lm={model}", "--port", "{port}", "--preload"]
     contestants = [Contestant(kind, kit.converted(kit.model(size), kind, *program)) for kind in kinds]
@@ -239,12 +239,12 @@ def resident(kit, size, kinds, named_only=False, limit=None):
 
 
 def ranks(kit, processes):
-    """One model in several processes that talk on this machine's loopback; mlx-lm divides it by layers, as we do, and by tensors."""
+    """Measures one model in several processes over loopback, in pipeline and tensor mode. mlx-lm supports both, too."""
     model = kit.model("150m-qwen2")
-    # More threads of the BLAS than cores wait for each other: a token then takes seconds.
+    # With more BLAS threads than cores, the threads wait for each other and a token takes seconds.
     environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
     program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
-    # By tensors, and under mlx.launch, four processes on two cores do not end all of the load within the limit.
+    # In tensor mode, and under mlx.launch, four processes on two cores exceed the time limit.
     load = [32, 8, 1] if processes > 2 else []
     peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes, *load], environment, limit=120) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
@@ -255,7 +255,7 @@ def ranks(kit, processes):
 
 
 def start(kit):
-    """From process start to a first token."""
+    """Measures the time from process start to the first token."""
     model, wall = ROOT / "crates/guide/model", "start to first token, s"
     mine = [ROOT / "target/release/mlx", "generate", "-m", model, "-p", "hello", "-n", "1"]
     theirs = [kit.python, "-m", "mlx_lm", "generate", "--model", model, "--prompt", "hello", "-m", "1"]
@@ -272,8 +272,8 @@ def served(kit, model):
 
 
 def served_in_4_bits(kit, model):
-    """Many streams of packed weights, beside llama-server with as many slots. MLX's own product of packed weights on a CPU takes more than five minutes for
-    eight prompts."""
+    """Measures many streams with packed weights, compared with llama-server with as many slots. MLX's own packed product takes more than five
+    minutes on a CPU for eight prompts."""
     clients = [kit.python, ROOT / "bench/load.py", "--clients", "8,16", "--"]
     mine = kit.converted(model, "4 bits", *clients, ROOT / "target/release/mlx-server", "-m", "lm={model}", "--port", "{port}", "--preload")
     slots = ["-np", "16", "-c", "16384", "-t", kit.threads, "-ctk", "f32", "-ctv", "f32"]

@@ -1,4 +1,4 @@
-"""Runs programs by turns, so that other load of the machine hits all of them. Medians, spreads and ratios of what they print."""
+"""Runs programs in alternation, so that other load of the machine affects all of them. Computes medians, spreads and ratios of their figures."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,7 @@ UNENDED = "had not ended after, s"
 
 
 def taken_by_the_host():
-    """Seconds that the host of a virtual machine kept its processors for others; 0 where the kernel does not report it."""
+    """Returns the seconds of steal time of a virtual machine; 0 if the kernel does not report it."""
     try:
         words = pathlib.Path("/proc/stat").read_text().split(maxsplit=9)
     except OSError:
@@ -26,8 +26,8 @@ def taken_by_the_host():
 
 @dataclasses.dataclass
 class Contestant:
-    """A program that prints its figures as the last line, in JSON; or one whose wall time is the figure. One with a limit, in seconds, that has not ended
-    by then is stopped, and does not run again: the limit is its figure."""
+    """A program that prints its figures as JSON in the last line, or a program measured by its wall time. A program that exceeds its limit in
+    seconds is stopped and does not run again; the limit is then its figure."""
 
     name: str
     command: list
@@ -55,7 +55,7 @@ class Contestant:
 
 
 class Results:
-    """Every contestant's figures, turn by turn: by contestant, then by figure."""
+    """The figures of every contestant and turn: by contestant, then by figure."""
 
     def __init__(self, contestants):
         self.values = {contestant.name: {} for contestant in contestants}
@@ -68,7 +68,7 @@ class Results:
         return list(self.values)
 
     def figures(self):
-        """All figures, in the order in which they came first; the host's share last."""
+        """Returns all figure names in the order of first occurrence; the host's share last."""
         figures = dict.fromkeys(figure for figures in self.values.values() for figure in figures)
         return [figure for figure in figures if figure != TAKEN] + [TAKEN]
 
@@ -76,7 +76,7 @@ class Results:
         return self.values[name].get(figure, [])
 
     def ratios(self, figure, name):
-        """The first contestant's value over this one's, for every turn that both had."""
+        """Returns the first contestant's value divided by this one's, for every turn that both completed."""
         first = self.of(self.names()[0], figure)
         return [mine / theirs for mine, theirs in zip(first, self.of(name, figure)) if theirs]
 
@@ -84,7 +84,7 @@ class Results:
 def compare(contestants, turns, tell):
     results = Results(contestants)
     for turn in range(turns):
-        # Who runs after whom changes, too.
+        # The order of the programs changes with each turn.
         for contestant in contestants if turn % 2 == 0 else reversed(contestants):
             if results.of(contestant.name, UNENDED):
                 continue
@@ -94,7 +94,7 @@ def compare(contestants, turns, tell):
 
 
 def number(value):
-    """Three digits, which is what a noisy machine supports."""
+    """Formats three digits, which is the precision of a noisy machine."""
     if value and abs(value) < 100:
         return f"{value:.3g}"
     return f"{value:.0f}"
@@ -108,7 +108,7 @@ def spread(values):
 
 
 def table(results):
-    """Markdown: a row for every figure; after each rival's value the first one's over it."""
+    """Returns a Markdown table: a row per figure, with the ratio of the first contestant after each rival's value."""
     first, *rivals = results.names()
     titles = ["", first] + [title for rival in rivals for title in (rival, "ratio")]
     lines = [f"| {' | '.join(titles)} |", "| " + " | ".join(["---"] * len(titles)) + " |"]

@@ -1,5 +1,5 @@
-"""Runs a command on a model with weights in a type: `weights.py MLX MODEL TYPE COMMAND WITH {model}`. The model is written if it is not there, and the
-conversion lies beside it. A model is used as it was written where the type is f32, or `as written`."""
+"""Runs a command on a model with weights of a given type: `weights.py MLX MODEL TYPE COMMAND WITH {model}`. The model is written if missing, and
+the conversion is stored next to it. With the type f32 or `as written`, the original model is used."""
 
 import pathlib
 import subprocess

@@ -1,5 +1,5 @@
-"""Files for llama.cpp of a llama checkpoint: its own weights in f32, written as GGUF beside it, or what llama.cpp makes of them: BF16, F16, Q8_0, Q6_K or Q4_0.
-`gguf_files.py MODEL TYPE COMMAND WITH {model}` runs a command, such as its server's, on one."""
+"""Writes GGUF files of a llama checkpoint for llama.cpp, next to it: the f32 weights, or their conversion by llama.cpp to BF16, F16, Q8_0, Q6_K
+or Q4_0. `gguf_files.py MODEL TYPE COMMAND WITH {model}` runs a command, such as that of llama.cpp's server, on such a file."""
 
 import contextlib
 import json
@@ -28,13 +28,13 @@ def gguf_name(name):
 
 
 def interleaved(weights, heads):
-    """llama.cpp turns neighbouring numbers of a head, Hugging Face's checkpoints the two halves of it."""
+    """Reorders a projection for rope: llama.cpp rotates adjacent elements of a head, Hugging Face's checkpoints its two halves."""
     rows, columns = weights.shape
     return weights.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def add_vocabulary(writer, folder):
-    """A server's answers are text, so it needs the tokens' pieces."""
+    """Adds the texts of tokens, which a server needs for its answers."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     config = json.loads((folder / "tokenizer_config.json").read_text())
     ids = tokenizer["model"]["vocab"] | {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
@@ -77,7 +77,7 @@ def write(folder, path):
 
 @contextlib.contextmanager
 def silence():
-    """llama.cpp tells much on standard error while it loads."""
+    """Silences llama.cpp, which logs a lot to standard error while loading."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 2)
@@ -88,7 +88,7 @@ def silence():
 
 
 def file_of(folder, kind=""):
-    """The file of a checkpoint, with all matrices of a type if there is one, embedding and head included."""
+    """Returns the file of a checkpoint. With a type, all matrices have it, including embedding and head."""
     path = folder / "model.gguf"
     if not path.exists():
         write(folder, path)

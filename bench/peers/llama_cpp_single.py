@@ -20,7 +20,7 @@ class Context:
         options = llama_cpp.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = length, PROMPT, PROMPT
         options.n_threads = options.n_threads_batch = threads
-        # Keys and values in f32, as with the others.
+        # Keys and values in f32, as in the other programs.
         options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
         self.context = llama_cpp.llama_init_from_model(self.model, options)
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
@@ -29,7 +29,7 @@ class Context:
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
 
     def next(self, ids):
-        """Takes these tokens and gives the best next one."""
+        """Decodes these tokens and returns the most likely next one."""
         tokens = (llama_cpp.llama_token * len(ids))(*ids)
         assert llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(tokens, len(ids))) == 0
         logits = llama_cpp.llama_get_logits_ith(self.context, -1)

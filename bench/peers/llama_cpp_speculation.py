@@ -1,4 +1,4 @@
-"""llama.cpp's prompt lookup, as llama-cpp-python has it, on the text `copy` of bench/src/speculation.rs, one stream:
+"""llama.cpp's prompt lookup, as implemented in llama-cpp-python, on the text `copy` of bench/src/speculation.rs, one stream:
 `llama_cpp_speculation.py MODEL THREADS [lookup]`."""
 
 import pathlib
@@ -17,7 +17,7 @@ TOKENS = 256
 
 class Spans(Context):
     def best(self, ids):
-        """Takes these tokens and gives the best next one behind each."""
+        """Decodes these tokens and returns the most likely next token after each."""
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         for place, token in enumerate(ids):
             batch.token[place], batch.pos[place], batch.n_seq_id[place], batch.seq_id[place][0], batch.logits[place] = token, self.length + place, 1, 0, True

@@ -1,5 +1,5 @@
-"""Runs a command on llama-server: `llama_server.py FOLDER COMMAND WITH {llama-server}`. Its source comes with llama-cpp-python, which leaves the program out,
-so the first time it is compiled into the folder."""
+"""Runs a command on llama-server: `llama_server.py FOLDER COMMAND WITH {llama-server}`. The package llama-cpp-python contains its source but not
+the program, so the first run compiles it into the folder."""
 
 import importlib.metadata
 import os
@@ -10,7 +10,7 @@ import sys
 
 PACKAGE = "llama-cpp-python"
 VERSION = importlib.metadata.version(PACKAGE)
-# The build would download the server's page, and TLS needs a library of the system.
+# Without these options the build downloads the server's page and needs a system library for TLS.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_BUILD_TESTS=OFF"]
 
 
@@ -19,7 +19,7 @@ def run(*command):
 
 
 def source(folder):
-    """The folder of llama.cpp's source in the package that is installed here."""
+    """Returns the folder of llama.cpp's source in the installed package."""
     run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE, "--dest", folder, f"{PACKAGE}=={VERSION}")
     (archive,) = folder.glob("*.tar.gz")
     shutil.unpack_archive(archive, folder)
@@ -28,7 +28,7 @@ def source(folder):
 
 
 def build(program):
-    """Compiles all of it for this machine's processor, then puts the program in its place, so that half a build is never taken for one."""
+    """Compiles llama.cpp for this machine's processor. Moves the program into place last, so that an unfinished build is never used."""
     work = program.with_name(f"{program.name}.build")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The requests that are measured, for mlx-lm: the prompts of bench/src/load.rs, and figures in its form."""
+"""The measured requests for mlx-lm: the prompts of bench/src/load.rs, and figures in its format."""
 
 import json
 
@@ -8,7 +8,7 @@ def prompt(sequence, length, vocabulary):
 
 
 def file(stream, length=2000, chain=2048, first=5):
-    """What a chain of bench/models.py leads through, and a token behind it that leads to its beginning."""
+    """Returns tokens along a chain of bench/models.py, and a last token that leads back to the first."""
 
     def link(place):
         return first + (place + 97 * stream) % chain

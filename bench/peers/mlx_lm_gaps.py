@@ -1,6 +1,6 @@
 """mlx-lm's BatchGenerator on the loads of bench/src/gaps.rs: `mlx_lm_gaps.py MODEL STREAMS`, or `mlx_lm_gaps.py MODEL first-tokens`.
 
-Its loop takes new requests between two steps, as its server does: a request waits from the moment it comes, not from its insertion.
+Its loop accepts new requests between two steps, like its server. The wait of a request starts with its arrival, not with its insertion.
 """
 
 import sys
@@ -14,7 +14,7 @@ WARM, ALONE, PROMPTS, PROMPT, SHORT, SHORTS = 32, 200, 3, 4000, 8, 30
 
 
 class Streams:
-    """Streams that have had their first tokens, the times of all steps since, and requests that come meanwhile."""
+    """Streams after their first tokens, the times of all steps since then, and requests that arrive meanwhile."""
 
     def __init__(self, model, count):
         self.model, self.vocabulary, self.times = model, model.args.vocab_size, []
@@ -26,14 +26,14 @@ class Streams:
         self.times.clear()
 
     def step(self):
-        """One turn; the ids that got a token."""
+        """Runs one step; returns the ids that got a token."""
         got = {response.uid for response in self.generator.next_generated()}
         if got & self.streams:
             self.times.append(time.perf_counter())
         return got
 
     def first_token(self, sequence, length, delay=0.0):
-        """Milliseconds from a request that comes after `delay` seconds to its first token."""
+        """Returns the milliseconds from the arrival of a request, after `delay` seconds, to its first token."""
         tokens, begin = prompt(sequence, length, self.vocabulary), time.perf_counter() + delay
         while time.perf_counter() < begin:
             self.step()
@@ -53,7 +53,7 @@ def gaps(model, count):
     prompts = [streams.first_token(100 + prompt, PROMPT) / 1e3 for prompt in range(PROMPTS)]
     streams.step()
     beside = streams.gaps()
-    # The control runs from the same prompts through as many tokens, but enough to tell: steps grow longer with the context.
+    # The control run has the same prompts and about as many tokens, because steps grow longer with the context. It has a minimum for accuracy.
     streams = Streams(model, count)
     for _ in range(max(len(beside), ALONE) + 1):
         streams.step()

@@ -1,4 +1,4 @@
-"""How many operations mlx-lm gives the device in a step, embedding and head included, divided by the layers: `mlx_lm_graph.py FOLDER...`."""
+"""Counts the operations of a step of mlx-lm per layer, including embedding and head: `mlx_lm_graph.py FOLDER...`."""
 
 import pathlib
 import sys
@@ -32,7 +32,7 @@ def main():
     for folder in sys.argv[1:]:
         try:
             family, count = a_layer(folder)
-        except Exception as error:  # Not every checkpoint can be loaded by it; it says so in many ways.
+        except Exception as error:  # mlx-lm cannot load every checkpoint and fails with various exceptions.
             print(f"{folder}: {error}", file=sys.stderr)
             continue
         figures[f"{family}, a layer of a step"] = count

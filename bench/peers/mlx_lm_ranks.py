@@ -1,5 +1,5 @@
-"""mlx-lm on the load of bench/src/ranks.rs: `mlx_lm_ranks.py MODEL pipeline|tensor PROCESSES [PROMPT TOKENS ROUNDS]`, or in the processes that
-mlx.launch starts. The numbers make the load smaller."""
+"""mlx-lm on the load of bench/src/ranks.rs: `mlx_lm_ranks.py MODEL pipeline|tensor PROCESSES [PROMPT TOKENS ROUNDS]`, or as a program for
+mlx.launch. The numbers reduce the load."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FIRST_PORT = 32423
 
 
 def start(processes):
-    """What mlx.launch does for processes on one machine, without its threads: they take a core, since they wait for pipes that are always ready."""
+    """Starts the processes like mlx.launch on one machine, but without its threads. These busy-wait on pipes and take a whole core."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as hosts:
         hosts.write(json.dumps([[f"127.0.0.1:{FIRST_PORT + rank}"] for rank in range(processes)]))
         hosts.flush()
@@ -27,7 +27,7 @@ def start(processes):
 
 
 def peak():
-    """Megabytes."""
+    """Returns the peak memory in megabytes."""
     lines = [line.split() for line in open("/proc/self/status", encoding="utf-8") if line.startswith("VmHWM:")]
     return int(lines[0][1]) * 1024 / 1e6
 
@@ -37,7 +37,7 @@ def compute(model, how, *load):
     pipeline, tensor = (group, None) if how == "pipeline" else (None, group)
     model, _ = sharded_load(model, pipeline, tensor)
     found = figures(model, *load)
-    # What still runs there would mix its messages with these.
+    # A process that still runs would mix its messages with these.
     mx.synchronize(generation_stream)
     peaks = mx.distributed.all_gather(mx.array([peak()]))
     found |= {f"rank {rank}, peak MB": megabytes for rank, megabytes in enumerate(peaks.tolist())}

@@ -1,5 +1,5 @@
 """mlx-lm's generate_step and speculative_generate_step on the texts `copy` and `edit` of bench/src/speculation.rs, one stream:
-`mlx_lm_speculation.py MODEL TEXT [DRAFT]`. mlx-lm drafts by a model alone."""
+`mlx_lm_speculation.py MODEL TEXT [DRAFT]`. mlx-lm only drafts with a model."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""mlx-vlm's generate_step on the load of bench/src/seeing.rs: `mlx_vlm_seeing.py MODEL`. It has no features of known pictures there."""
+"""mlx-vlm's generate_step on the load of bench/src/seeing.rs: `mlx_vlm_seeing.py MODEL`. It does not cache the features of known pictures."""
 
 import io
 import statistics
@@ -18,7 +18,7 @@ SIDE, PIXELS, QUESTION, TIMES = 1024, 32, 24, 3
 
 
 def picture(turn):
-    """The PNG file of a picture."""
+    """Returns the PNG file of a picture."""
     y, x = np.mgrid[:SIDE, :SIDE]
     pixels = np.stack([x // 4, y // 4, (x * y // 512 + 37 * turn) % 256], axis=-1).astype(np.uint8)
     file = io.BytesIO()

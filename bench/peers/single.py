@@ -11,7 +11,7 @@ BEFORE = 32
 
 
 def moments(model, sequence, length, tokens):
-    """When each token came, from the moment of asking on."""
+    """Returns the time of the request, and the arrival time of each token."""
     times = [time.perf_counter()]
     ids = prompt(sequence, length, model.args.vocab_size)
     for _ in generate_step(mx.array(ids), model, max_tokens=tokens):

@@ -1,5 +1,5 @@
-//! The time of a decode step on a device that works beside the host: `ahead MODEL ROWS POSITION SAMPLING PIPELINE TOKENS`. SAMPLING is greedy,
-//! random or penalized; PIPELINE is auto or off. bench/ahead.py makes the CPU such a device.
+//! Measures the time of a decode step on a device that runs concurrently with the host: `ahead MODEL ROWS POSITION SAMPLING PIPELINE TOKENS`.
+//! SAMPLING is greedy, random or penalized; PIPELINE is auto or off. bench/ahead.py turns the CPU into such a device.
 
 use std::thread;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use mlx_core::{Error, Result};
 use crate::figures::{Figures, median, percentile};
 use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, prompt};
 
-/// Steps until all streams decode and the pace is steady.
+/// Steps until all streams decode at a steady rate.
 const FIRST: usize = 10;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
@@ -27,7 +27,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let engine = engine_with(&model, &options)?;
     let request = RequestOptions { sampling: sampling(&kind)?, ..greedy(tokens) };
     let running = (0..rows).map(|row| {
-        // Rows of one length would share operations, or not, as they happen to arrive.
+        // Rows of equal length might share operations, depending on their time of arrival.
         let prompt = prompt(row, position + row, engine.spec().vocab_size);
         engine.submit(engine.request(prompt, &request)?)
     });
@@ -49,7 +49,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The times between the tokens of one stream while all of them decode, in milliseconds.
+/// Returns the times between the tokens of one stream in milliseconds, while all streams decode.
 fn gaps_of_all(streams: &[Vec<(u32, Instant)>]) -> Result<Vec<f64>> {
     let begins = streams.iter().filter_map(|stream| stream.get(FIRST)).map(|it| it.1).max();
     let ends = streams.iter().filter_map(|stream| stream.last()).map(|it| it.1).min();
@@ -75,7 +75,7 @@ fn sampling(kind: &str) -> Result<SamplingOptions> {
     })
 }
 
-/// The tokens of a stream and when they came.
+/// Returns the tokens of a stream and their arrival times.
 fn drawn(generation: Generation) -> Vec<(u32, Instant)> {
     let token = |event| match event {
         Event::Token(token) => Some((token.id, Instant::now())),

@@ -1,10 +1,10 @@
-//! The result of a measurement: numbers by name, in order.
+//! The result of a measurement: numbers by name, in insertion order.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Names hold quantity and unit: `prompt, tok/s`.
+/// Names contain quantity and unit: `prompt, tok/s`.
 #[derive(Default)]
 pub(crate) struct Figures(Map<String, Value>);
 

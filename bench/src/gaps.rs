@@ -1,5 +1,5 @@
-//! How long running streams wait for their next token while long prompts arrive: `gaps MODEL STREAMS ROUNDS`; and how long a short request
-//! waits for its first one while others decode: `first-tokens MODEL`.
+//! Measures how long running streams wait for their next token while long prompts arrive: `gaps MODEL STREAMS ROUNDS`. Also measures how long
+//! a short request waits for its first token while others decode: `first-tokens MODEL`.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use crate::quiet::{Disturbed, Watch};
 
 /// Tokens of every stream before the measurement starts.
 const WARM: usize = 32;
-/// More tokens than a stream produces before it is canceled.
+/// The maximum number of tokens of a stream; it is canceled before.
 const MOST: usize = 20_000;
 const PROMPTS: usize = 3;
 const PROMPT: usize = 4000;
 const SHORT: usize = 8;
 const SHORTS: usize = 30;
 
-/// Streams that run until they are canceled, and the times of their tokens.
+/// Streams that run until they are canceled, and the arrival times of their tokens.
 struct Streams(Vec<(Canceller, JoinHandle<Result<Vec<Instant>>>)>);
 
 impl Streams {
-    /// Streams that have had their first tokens; each produces `tokens` more unless it is canceled.
+    /// Starts streams and waits for their first tokens. Each produces `tokens` more unless it is canceled.
     fn start(engine: &Engine, count: usize, tokens: usize) -> Result<Self> {
         let start = |sequence| submit(engine, sequence, 64, WARM + tokens);
         let mut streams: Vec<Generation> = (0..count).map(start).collect::<Result<_>>()?;
@@ -42,7 +42,7 @@ impl Streams {
         self.0.iter().for_each(|(canceller, _)| canceller.cancel());
     }
 
-    /// The gaps between tokens from `begin` to `end`, stream by stream.
+    /// Returns the gaps between tokens from `begin` to `end`, per stream.
     fn gaps(self, begin: Instant, end: Option<Instant>) -> Result<Vec<Vec<Gap>>> {
         let of_stream = |(_, watch): (_, JoinHandle<Result<Vec<Instant>>>)| {
             let times = watch.join().expect("a stream")?;
@@ -56,21 +56,21 @@ impl Streams {
 /// A token and the next one.
 type Gap = (Instant, Instant);
 
-/// Milliseconds of all gaps, and of those without steal time.
+/// Returns the lengths in milliseconds of all gaps, and of those without steal time.
 fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
     let length = |&(begin, end): &Gap| milliseconds(begin, end);
     let spared = gaps.iter().filter(|&&(begin, end)| disturbed.spares(begin, end));
     (gaps.iter().map(length).collect(), spared.map(length).collect())
 }
 
-/// Milliseconds from the request to its first token.
+/// Returns the milliseconds from the request to its first token.
 fn first_token(engine: &Engine, sequence: usize, length: usize) -> Result<f64> {
     let begin = Instant::now();
     let generation = submit(engine, sequence, length, 1)?;
     Ok(milliseconds(begin, moments_of(1, generation)?[0]))
 }
 
-/// Gaps between tokens of streams, and the times of the prompts beside them.
+/// Gaps between tokens of streams without and with concurrent prompts, and the times of the prompts.
 #[derive(Default)]
 struct Waits {
     alone: Vec<Gap>,
@@ -79,8 +79,8 @@ struct Waits {
 }
 
 impl Waits {
-    /// A stream's steps grow longer with its context. So the streams first run beside the prompts, which gives the number of tokens
-    /// produced meanwhile; then they run alone, from the same prompts through as many tokens.
+    /// Measures one round. A stream's steps grow longer with its context. So the streams first run together with the prompts, which gives a
+    /// number of tokens. Then they run without prompts, from the same context, for as many tokens.
     fn round(&mut self, engine: &Engine, count: usize) -> Result<()> {
         let streams = Streams::start(engine, count, MOST)?;
         let begin = Instant::now();
@@ -140,7 +140,7 @@ fn add(figures: &mut Figures, which: &str, alone: &[f64], beside: &[f64]) {
     figures.add(format!("{which}p99 beside / median alone"), percentile(beside, 99) / median(alone));
 }
 
-/// Requests arrive at any moment of a step.
+/// Measures one short request. The pause before it varies, so that requests arrive at any moment of a step.
 fn short_wait(engine: &Engine, request: usize) -> Result<f64> {
     thread::sleep(Duration::from_micros(5000 + request as u64 * 1237 % 3000));
     first_token(engine, 100 + request, SHORT)

@@ -17,7 +17,7 @@ const PROMPT: usize = 40;
 /// Rows of a decode step.
 const ROWS: [usize; 3] = [1, 8, 32];
 
-/// Positions before the rows of a step whose sequences differ.
+/// Positions before the rows of a step with sequences of different lengths.
 const MIXED: [usize; 8] = [40, 60, 90, 130, 200, 290, 330, 700];
 
 /// The parsed arguments.
@@ -49,7 +49,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The operations of one model: its family, a layer of steps of [`ROWS`] rows, of a mixed step of the most rows, and of a chunk.
+/// The operations per layer of a model: for steps of [`ROWS`] rows, for a mixed step of the most rows, and for a chunk.
 struct Counts {
     family: String,
     rows: [f64; 3],
@@ -73,7 +73,7 @@ fn count(folder: &str, backend: Backend) -> Result<Counts> {
     })
 }
 
-/// With `--json` a line for each model; otherwise figures for run.py.
+/// Returns one JSON line per model with `--json`; otherwise figures for run.py.
 pub(crate) fn measure(arguments: &[String]) -> Result<String> {
     let question = Question::read(arguments)?;
     let (mut figures, mut lines) = (Figures::default(), Vec::new());

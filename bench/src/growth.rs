@@ -1,4 +1,4 @@
-//! How time and memory grow with the context: `growth MODEL LENGTH,...`. One stream behind prompts of these lengths.
+//! Measures how time and memory grow with the context: `growth MODEL LENGTH,...`. One stream after prompts of these lengths.
 
 use mlx_core::Result;
 use mlx_core::array;
@@ -25,7 +25,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Seconds of a prompt of `length`, and of one token after it.
+/// Returns the seconds of a prompt of `length`, and of one token after it.
 fn times(engine: &Engine, length: usize) -> Result<(f64, f64)> {
     let mut times = (0.0, 0.0);
     for event in submit(engine, length, length, TOKENS + 1)? {

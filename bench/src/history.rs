@@ -1,5 +1,5 @@
-//! What a step with penalties costs, by length of the history: `history`. Microseconds; one token is appended and the next one
-//! drawn greedily, and the window is the whole history.
+//! Measures the cost of penalties by history length: `history`. Microseconds per step, which appends one token and draws the next one greedily.
+//! The penalty window is the whole history.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use crate::sampling::{VOCABULARIES, history, microseconds, options, row, sampler
 const LENGTHS: [usize; 3] = [1_000, 8_000, 64_000];
 const STEPS: usize = 100;
 const FIRSTS: usize = 15;
-/// Tokens that a rollback removes, as many as a draft may have.
+/// Tokens removed by a rollback: the maximum length of a draft.
 const ROLLBACK: usize = 8;
 
 pub(crate) fn measure(_: &[String]) -> Result<Figures> {
@@ -64,7 +64,7 @@ fn step(length: usize, width: usize, options: &SamplingOptions) -> Result<f64> {
     })
 }
 
-/// A rollback by some tokens, which are appended again, and a draw.
+/// Measures a rollback, appending the removed tokens again, and a draw.
 fn rollback(length: usize, width: usize) -> Result<f64> {
     let (row, mut sampler, mut scratch) = (row(width), sampler(&all())?, Scratch::default());
     let mut history = history(length, width);
@@ -76,7 +76,7 @@ fn rollback(length: usize, width: usize) -> Result<f64> {
     })
 }
 
-/// The first draw with a history of this length, which counts all of it.
+/// Measures the first draw with a history of this length, which counts all its tokens.
 fn first(length: usize, width: usize) -> Result<f64> {
     let (row, mut scratch) = (row(width), Scratch::default());
     let history = history(length, width);

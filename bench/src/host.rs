@@ -1,4 +1,4 @@
-//! The host's share of the time of a token: `host MODEL`. On a toy model this is nearly all of it, and on a GPU it stays visible.
+//! Measures the host's share of the time per token: `host MODEL`. On a toy model this is nearly all of it, and on a GPU it remains visible.
 //! Microseconds.
 
 use std::hint::black_box;
@@ -26,7 +26,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model = model::load(Path::new(&folder), WeightPolicy::for_device(false)?, &mut |_, _| {})?;
     let engine = engine(&folder)?;
     let (mut least, mut steps) = (Parts::default(), Vec::new());
-    // By turns, so that both run under the same load of the machine.
+    // Alternating, so that both run under the same machine load.
     for turn in 0..TURNS {
         steps.extend(engine_gaps(&engine, turn)?);
         least.run(model.as_ref())?;
@@ -47,7 +47,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Microseconds between the tokens of one stream.
+/// Returns the microseconds between the tokens of one stream.
 fn engine_gaps(engine: &Engine, sequence: usize) -> Result<Vec<f64>> {
     let times = moments_of(TOKENS, submit(engine, sequence, PROMPT, TOKENS)?)?;
     Ok(times.windows(2).map(|pair| microseconds(pair[0], pair[1])).collect())
@@ -67,7 +67,7 @@ fn microseconds(begin: Instant, end: Instant) -> f64 {
     milliseconds(begin, end) * 1e3
 }
 
-/// Microseconds of the parts of steps that do nothing but compute a row and draw from it.
+/// Microseconds of the phases of minimal steps, which only compute a row and draw from it.
 #[derive(Default)]
 struct Parts {
     build: Vec<f64>,

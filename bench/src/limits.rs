@@ -1,6 +1,6 @@
-//! The limits of the machine: `limits`. Bytes per second read from memory by all cores, and operations per second of a large product.
+//! Measures the limits of the machine: `limits`. Bytes per second read from memory by all cores, and operations per second of a large product.
 //!
-//! The reading is that of the STREAM benchmark without the writing: every core adds up its own part of an array that no cache holds.
+//! The read test is the STREAM benchmark without the writes: every core sums its own part of an array larger than any cache.
 
 use std::hint::black_box;
 use std::thread;
@@ -12,11 +12,12 @@ use mlx_rs::{Array, Dtype};
 
 use crate::figures::Figures;
 
-/// Numbers of an f32 array of one gigabyte.
+/// Elements of an f32 array of one gigabyte.
 const NUMBERS: usize = 1 << 28;
-/// Not a power of two, whose lines would all belong to one set of a cache: with eight it got 0.62 and 0.53 of what it gets with three.
+/// Streams per core. Not a power of two, because their cache lines would all map to one set: eight streams reached 0.62 and 0.53 of the rate
+/// of three.
 const PLACES: usize = 3;
-/// Few enough that all sums stay in registers.
+/// Partial sums per stream; few enough that all stay in registers.
 const LANES: usize = 4;
 const SIDE: i32 = 2048;
 const TIMES: usize = 7;
@@ -48,7 +49,7 @@ pub(crate) fn measure(_: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Seconds of a product of so many rows with a matrix that holds its columns one after the other, as weights do.
+/// Returns the seconds of a product of `rows` rows with a matrix in column-major order, like weights.
 fn product_of(rows: i32, dtype: Dtype) -> Result<f64> {
     let made = |rows: i32| -> Result<Array> {
         let numbers = arange::<_, f32>(None, rows * 1024, None)?.sin()?;
@@ -60,8 +61,8 @@ fn product_of(rows: i32, dtype: Dtype) -> Result<f64> {
     best(|| Ok(matmul(&left, weights.t())?.eval()?))
 }
 
-/// Reads a part in several places at once, which keeps more of the memory busy than one place after the other does, and adds up in
-/// many lanes, so that no addition waits for the one before.
+/// Sums a slice. Several concurrent streams keep more of the memory system busy than one. Several partial sums avoid waiting for the
+/// previous addition.
 fn sum(numbers: &[f32]) -> f32 {
     let places: Vec<&[f32]> = numbers.chunks_exact(numbers.len() / PLACES).take(PLACES).collect();
     let mut sums = [[0.0_f32; LANES]; PLACES];
@@ -75,7 +76,7 @@ fn sum(numbers: &[f32]) -> f32 {
     sums.iter().flatten().sum()
 }
 
-/// Seconds of the fastest of some runs: other load can only make runs slower.
+/// Returns the seconds of the fastest of some runs, because other load can only slow runs down.
 fn best(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..TIMES {

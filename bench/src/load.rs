@@ -1,4 +1,4 @@
-//! The measured requests: synthetic prompts without common prefixes, greedy answers of a given length.
+//! The measured requests: synthetic prompts without common prefixes, and greedy answers of a given length.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -9,13 +9,13 @@ use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, Generation, R
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 
-/// The argument at `place`, which is called `name`.
+/// Parses the argument at index `place`, called `name`.
 pub(crate) fn argument<T: FromStr>(arguments: &[String], place: usize, name: &'static str) -> Result<T> {
     let text = arguments.get(place).ok_or_else(|| Error::request(name, "is missing"))?;
     text.parse().map_err(|_| Error::request(name, format!("cannot be {text:?}")))
 }
 
-/// The numbers of an argument like `1,4,8`, none of them 0.
+/// Parses an argument like `1,4,8` into positive numbers.
 pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) -> Result<Vec<usize>> {
     let text: String = argument(arguments, place, name)?;
     let number = |part: &str| part.parse::<NonZeroUsize>().map(NonZeroUsize::get);
@@ -24,13 +24,13 @@ pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) ->
     text.split(',').map(|part| number(part).map_err(failed)).collect()
 }
 
-/// An engine with default options, but without a prefix cache.
+/// Starts an engine with default options, but without a prefix cache.
 pub(crate) fn engine(model: &str) -> Result<Engine> {
     engine_with(model, &engine_options())
 }
 
-/// Default options, but without a prefix cache and without drafts: answers to made-up prompts often repeat themselves, which drafts would
-/// make look fast.
+/// Default options without a prefix cache and without drafts. Answers to synthetic prompts often repeat themselves, so drafts would look
+/// unrealistically fast.
 pub(crate) fn engine_options() -> EngineOptions {
     EngineOptions { prefix_cache: Some(0), speculate: Speculate::Off, ..EngineOptions::default() }
 }
@@ -39,7 +39,7 @@ pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<Engine
     Engine::start(Path::new(model), options, |_, _| {})
 }
 
-/// Tokens of a prompt. The first one differs in every `sequence`. The peers' programs make the same ones.
+/// Returns the tokens of a prompt. The first token depends on `sequence`. The programs in bench/peers produce the same prompts.
 pub(crate) fn prompt(sequence: usize, length: usize, vocabulary: usize) -> Vec<u32> {
     let token = |place: usize| ((place * 7919 + sequence * 104_729 + 11) % (vocabulary - 10) + 5) as u32;
     (0..length).map(token).collect()
@@ -60,7 +60,7 @@ pub(crate) fn submit(engine: &Engine, sequence: usize, length: usize, tokens: us
     engine.submit(engine.request(prompt, &greedy(tokens))?)
 }
 
-/// The times at which tokens arrived, or why the request failed. What is cancelled has those of before.
+/// Returns the arrival times of tokens, or the reason for a failure. A canceled request returns the times so far.
 pub(crate) fn moments(generation: Generation) -> Result<Vec<Instant>> {
     let mut times = Vec::new();
     for event in generation {
@@ -77,7 +77,7 @@ pub(crate) fn moments(generation: Generation) -> Result<Vec<Instant>> {
     Ok(times)
 }
 
-/// The same of an answer that must have this number of tokens.
+/// Like [`moments`], but fails unless the answer has exactly this number of tokens.
 pub(crate) fn moments_of(tokens: usize, generation: Generation) -> Result<Vec<Instant>> {
     let times = moments(generation)?;
     if times.len() == tokens {

@@ -1,5 +1,4 @@
-//! One measurement of this runtime, in a process of its own: `mlx-bench NAME ARGUMENT...`. It prints its figures as a line of JSON, which
-//! bench/run.py reads.
+//! Runs one measurement per process: `mlx-bench NAME ARGUMENT...`. Prints its figures as one line of JSON, which bench/run.py reads.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -30,7 +29,7 @@ use figures::Figures;
 use mimalloc::MiMalloc;
 use mlx_core::{Error, Result};
 
-/// That of the programs (docs/decisions/0032-mimalloc.md).
+/// The allocator of mlx and mlx-server (docs/decisions/0032-mimalloc.md).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -78,7 +77,7 @@ fn run(arguments: &[String]) -> Result<String> {
     let measure = MEASURES.iter().find(|(known, _)| known == name).map(|(_, measure)| measure);
     let unknown =
         || Error::request("the measurement", format!("{name:?} is not known; there are {}", names()));
-    // Its output is a line for each model.
+    // Its output has one line per model.
     if name == "graph" {
         return graph::measure(rest);
     }

@@ -1,5 +1,5 @@
-//! What a constraint costs: `masks FOLDER`, with a tokenizer.json in the folder. Compiling with the first mask in milliseconds, the masks
-//! of random walks in microseconds.
+//! Measures the cost of constraints: `masks FOLDER`, with a tokenizer.json in the folder. Compilation including the first mask in milliseconds,
+//! and the masks of random walks in microseconds.
 
 use std::path::Path;
 use std::time::Instant;
@@ -63,7 +63,7 @@ fn cases() -> [(&'static str, Grammar); 4] {
     ]
 }
 
-/// A folder that opens as a model's without weights; the last token ends texts.
+/// Creates a model folder without weights. The last token of the vocabulary ends texts.
 fn model_folder(of_tokenizer: &Path) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir().map_err(|error| Error::io(std::env::temp_dir(), error))?;
     let path = of_tokenizer.join("tokenizer.json");

@@ -1,6 +1,6 @@
-//! What a feature costs requests that do not use it: `off MODEL TOY`. A token of the toy is mostly host work. The time that a feature adds
-//! there, by turns with a run without it, is compared with a token of the model. For what is part of every draw, a draw is compared with
-//! a bare argmax.
+//! Measures what a feature costs requests that do not use it: `off MODEL TOY`. A token of the toy model is mostly host work. The time that a
+//! feature adds to it, compared with alternating runs without it, is divided by the time of a token of the model. Features that are part of
+//! every draw are measured by comparing a draw with a bare argmax.
 
 use std::hint::black_box;
 
@@ -13,11 +13,11 @@ use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, m
 use crate::sampling::{draws, microseconds, options, row};
 
 const TURNS: usize = 200;
-/// Of the model whose tokens are the measure.
+/// Runs of the model that provides the reference time.
 const MODEL_TURNS: usize = 20;
 const PROMPT: usize = 32;
 const TOKENS: usize = 48;
-/// Of the row of logits that is drawn from.
+/// The width of the row of logits to draw from.
 const WIDTH: usize = 32_000;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
@@ -59,7 +59,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Microseconds of a token of `model`, the median of some runs.
+/// Returns the microseconds per token of `model`, the median of some runs.
 fn step(model: &str, request: &RequestOptions) -> Result<f64> {
     let engine = engine_with(model, &engine_options())?;
     let times =
@@ -69,7 +69,7 @@ fn step(model: &str, request: &RequestOptions) -> Result<f64> {
 
 type Rival<'a> = (&'a Engine, &'a RequestOptions);
 
-/// Microseconds that a token takes longer with than without: the median over turns, in alternating order.
+/// Returns the added microseconds per token: the median difference over turns with alternating order.
 fn added(with: Rival, without: Rival) -> Result<f64> {
     let mut differences = Vec::new();
     for turn in 0..TURNS {
@@ -80,7 +80,7 @@ fn added(with: Rival, without: Rival) -> Result<f64> {
     Ok(median(&differences))
 }
 
-/// Microseconds of a token in one run. No two turns share a prefix.
+/// Returns the microseconds per token of one run. No two turns share a prefix.
 fn token_time(engine: &Engine, options: &RequestOptions, turn: usize) -> Result<f64> {
     let prompt = prompt(turn + 1, PROMPT, engine.spec().vocab_size);
     let times = moments_of(TOKENS, engine.submit(engine.request(prompt, options)?)?)?;

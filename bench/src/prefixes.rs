@@ -1,4 +1,4 @@
-//! What the prefix cache saves in the turns of a chat: `prefixes MODEL`. The answers are asserted to be the same.
+//! Measures the time that the prefix cache saves in a chat: `prefixes MODEL`. Asserts that the answers are the same.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::figures::Figures;
 use crate::load::{argument, engine_options, engine_with, greedy, milliseconds};
 
 const TURNS: usize = 12;
-/// Tokens of a message, and of an answer.
+/// Tokens per message; `ANSWER` is per answer.
 const MESSAGE: usize = 150;
 const ANSWER: usize = 60;
 

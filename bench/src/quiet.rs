@@ -1,5 +1,5 @@
-//! Times in which the host of a virtual machine took none of its processor time (steal time). Measurements are selected by that time
-//! alone, never by what was measured.
+//! Detects intervals in which the host of a virtual machine took processor time (steal time). Measurements are selected by that time only,
+//! never by their results.
 
 use std::fs;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often steal time is read.
+/// The interval of samples of steal time.
 const STRETCH: Duration = Duration::from_millis(500);
 /// The share of an interval's processor time above which the interval counts as disturbed.
 const ALLOWED: f64 = 0.02;
 
-/// Seconds that the host has taken since the machine started, over all processors; `None` where the kernel does not report it.
+/// Returns the seconds of steal time since boot, over all processors; `None` if the kernel does not report it.
 fn taken() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     disturbed: JoinHandle<Vec<(Instant, Instant)>>,
 }
 
-/// The intervals in which the host took more than is allowed.
+/// The intervals with more steal time than allowed.
 pub(crate) struct Disturbed(Vec<(Instant, Instant)>);
 
 impl Watch {
@@ -59,7 +59,7 @@ fn watch(stop: &AtomicBool) -> Vec<(Instant, Instant)> {
 }
 
 impl Disturbed {
-    /// Whether nothing was taken between these two moments.
+    /// Returns true if no disturbed interval overlaps the time between `begin` and `end`.
     pub(crate) fn spares(&self, begin: Instant, end: Instant) -> bool {
         self.0.iter().all(|&(from, to)| end <= from || to <= begin)
     }

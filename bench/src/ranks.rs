@@ -1,4 +1,5 @@
-//! One model in several processes on this machine's loopback: `ranks MODEL PROCESSES [pipeline|tensor]`. The load of `single`, and what each process holds.
+//! Measures one model in several processes over loopback: `ranks MODEL PROCESSES [pipeline|tensor]`. The load of `single`, and the memory of
+//! each process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,7 @@ use crate::figures::Figures;
 use crate::load::{argument, engine_options, engine_with};
 use crate::single;
 
-/// An `mlx worker`. It ends with this value.
+/// An `mlx worker` process, killed on drop.
 struct Worker {
     child: Child,
     address: String,
@@ -28,7 +29,7 @@ impl Worker {
         let mut lines = lines.map_while(std::result::Result::ok);
         let address =
             lines.find_map(|line| Some(line.strip_prefix("listening on ")?.split(' ').next()?.to_owned()));
-        // Read to the end, so that a full pipe does not block the worker.
+        // Drains the pipe, so that the worker never blocks on it.
         std::thread::spawn(move || lines.for_each(drop));
         let address = address.ok_or_else(|| Error::request("mlx worker", "ended before it listened"))?;
         Ok(Self { child, address })
@@ -64,7 +65,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The most memory that a process had, where the system says so.
+/// Returns the peak memory of a process in megabytes, if the system reports it.
 fn peak(process: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! What a draw costs, by vocabulary and by filter: `sampling`. Microseconds.
+//! Measures the time of a draw, by vocabulary and by filter: `sampling`. Microseconds.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) fn sampler(options: &SamplingOptions) -> Result<Sampler> {
     Ok(Sampler::new(params, None, &token_table))
 }
 
-/// A row like a model's: normal, with a standard deviation of 2.8.
+/// Returns a row with the distribution of a model's logits: normal, with a standard deviation of 2.8.
 pub(crate) fn row(width: usize) -> Vec<f32> {
     let normal = |place: usize| {
         let sum: f64 = (0..12).map(|part| uniform(part, place as u64, Stream::Draw)).sum();
@@ -65,7 +65,7 @@ pub(crate) fn row(width: usize) -> Vec<f32> {
     (0..width).map(normal).collect()
 }
 
-/// A history of `length` tokens with some repetition, as text has.
+/// Returns a history of `length` tokens with some repetition, like text.
 pub(crate) fn history(length: usize, width: usize) -> TokenHistory {
     let mut history = TokenHistory::new(Vec::new());
     (0..length).for_each(|place| history.push(token(place, width)));
@@ -78,7 +78,7 @@ pub(crate) fn token(place: usize, width: usize) -> u32 {
     (share.powi(4) * width as f64) as u32
 }
 
-/// The median time of `run`, in microseconds.
+/// Returns the median time of `run` in microseconds.
 pub(crate) fn microseconds(times: usize, mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     run()?;
     let time = |_| {
@@ -98,7 +98,7 @@ pub(crate) fn draws(width: usize, options: &SamplingOptions) -> Result<f64> {
     })
 }
 
-/// Draws from so many rows at once, as a step does.
+/// Measures a draw from `count` rows at once, as in a step.
 fn draws_of_rows(count: usize, options: &SamplingOptions) -> Result<f64> {
     let width = VOCABULARIES[1];
     let rows = Rows::new(&Array::from_slice(&row(width).repeat(count), &[count as i32, width as i32]))?;

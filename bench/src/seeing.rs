@@ -1,5 +1,5 @@
-//! Pictures: `seeing MODEL`, of bench/seeing_model.py. How long a question about a picture of one megapixel takes to its first token, with a
-//! picture that is new, and with one that was asked about before.
+//! Measures pictures: `seeing MODEL`, with a model of bench/seeing_model.py. The time to the first token of a question about a picture of one
+//! megapixel, for a new picture and for one that was already asked about.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::figures::{Figures, median};
 use crate::load::{argument, engine_with, greedy, milliseconds, moments_of, prompt};
 
 const SIDE: u32 = 1024;
-/// Pixels of a side that become one token.
+/// Side in pixels of the square that becomes one token.
 const PIXELS: u32 = 32;
 const QUESTION: usize = 24;
 const TIMES: usize = 3;
@@ -45,7 +45,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// A PNG file that differs in every `turn`.
+/// Returns a PNG file that differs in every `turn`.
 fn picture(turn: usize) -> Result<Vec<u8>> {
     let place = |index: u32| (index % SIDE, index / SIDE);
     let color = |(x, y): (u32, u32)| [x / 4, y / 4, (x * y / 512 + 37 * turn as u32) % 256];

@@ -1,4 +1,4 @@
-//! One stream: `single MODEL`. How fast a prompt is read and an answer written.
+//! Measures one stream: `single MODEL`. The rates of prefill and decode.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::load::{argument, engine, milliseconds, moments_of, submit};
 
 const PROMPT: usize = 512;
 const TOKENS: usize = 128;
-/// Tokens before those whose rate is measured: decoding starts from a short context.
+/// Tokens before the measured ones, so that decoding starts with a short context.
 const BEFORE: usize = 32;
 const TIMES: usize = 3;
 
@@ -18,7 +18,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     figures(&engine(&argument::<String>(arguments, 0, "MODEL")?)?)
 }
 
-/// The same of an engine that has just started.
+/// Measures an engine that has just started.
 pub(crate) fn figures(engine: &Engine) -> Result<Figures> {
     moments_of(8, submit(engine, 0, BEFORE, 8)?)?;
     let (mut prompts, mut answers) = (Vec::new(), Vec::new());

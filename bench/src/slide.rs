@@ -1,5 +1,5 @@
-//! The quality of text after many context shifts: `slide MODEL`. Its perplexity under the model with a fresh, full context, beside that
-//! of text that restarts from its last tokens whenever the context is full, and that of the first context, before any shift.
+//! Measures the quality of text after many context shifts: `slide MODEL`. Compares its perplexity, under the model with a fresh full context,
+//! with that of text restarted from its last tokens whenever the context is full, and that of the first context, before any shift.
 
 use mlx_core::Result;
 use mlx_core::engine::{Engine, EngineOptions, Event, RequestOptions, Task};
@@ -10,9 +10,9 @@ use crate::load::{argument, engine_options};
 
 const CONTEXTS: usize = 20;
 const SEED: u64 = 0;
-/// First tokens that are kept.
+/// The number of leading tokens that stay.
 const KEPT: usize = 4;
-/// Tokens that a restarted text begins with.
+/// The number of tokens that a restarted text begins with.
 const REST: usize = 16;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
@@ -37,7 +37,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// A text that restarts from its last tokens whenever the context is full.
+/// Returns a text that restarts from its last tokens whenever the context is full.
 fn restarted(engine: &Engine, begin: &[u32]) -> Result<Vec<u32>> {
     let context = engine.spec().context_length;
     let mut text = Vec::new();
@@ -75,7 +75,7 @@ fn generate(
         .collect())
 }
 
-/// Log-probabilities of the second half of each context of a text, after a fresh first half.
+/// Returns log-probabilities of the second half of each context of a text, after a fresh first half.
 fn scores(engine: &Engine, begin: &[u32], text: &[u32]) -> Result<Vec<f64>> {
     let whole = engine.spec().context_length - begin.len();
     let options = RequestOptions { task: Task::Score, ..RequestOptions::default() };

@@ -1,7 +1,7 @@
-//! What speculation gains: `speculation MODEL TEXT STREAMS SOURCE [DRAFT]`. Tokens per second behind the prompts, tokens per pass, and the
-//! share of drafted tokens that were right. Texts: `copy` and `edit` on a chain (see bench/models.py), `free` and `json` on any model.
-//! `speculation MODEL TEXT STREAMS rounds N` compares requests with and without drafts by turns on one engine, N times: where nothing can be
-//! guessed the difference is smaller than that of two processes.
+//! Measures the gain of speculation: `speculation MODEL TEXT STREAMS SOURCE [DRAFT]`. Tokens per second after the prompts, tokens per pass, and
+//! the share of accepted drafts. Texts: `copy` and `edit` on a chain (see bench/models.py), `free` and `json` on any model.
+//! `speculation MODEL TEXT STREAMS rounds N` alternates requests with and without drafts on one engine, N times. Meant for unpredictable text, where
+//! the effect is smaller than the difference between two processes.
 
 use std::path::PathBuf;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::load::{argument, engine_options, engine_with, prompt};
 
 const TOKENS: usize = 256;
 
-/// The tokens of a chain: how many there are, and the first one.
+/// The number of tokens in a chain; `FIRST` is its first token.
 const CHAIN: usize = 2048;
 const FIRST: usize = 5;
 
@@ -48,7 +48,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Speeds with drafts and without, and without once more, as ratios of each round. The order within a round changes.
+/// Returns speeds with drafts, without, and without once more, as ratios within each round. The order within a round changes.
 fn by_turns(model: &str, text: &str, streams: usize, rounds: usize) -> Result<Figures> {
     let engine = engine_with(model, &EngineOptions { speculate: Speculate::Auto, ..engine_options() })?;
     let arms = [Speculate::Auto, Speculate::Off, Speculate::Off];
@@ -72,7 +72,7 @@ fn by_turns(model: &str, text: &str, streams: usize, rounds: usize) -> Result<Fi
     Ok(figures)
 }
 
-/// The seconds in which all streams write their answers, from the last first token on.
+/// Returns the seconds in which all streams write their answers, counted from the last first token.
 fn run(
     engine: &Engine,
     text: &str,
@@ -81,9 +81,9 @@ fn run(
     speculate: Option<Speculate>,
 ) -> Result<f64> {
     let requests = (0..streams).map(|stream| {
-        // The time of many long prompts is not what is measured.
+        // Many long prompts would only take time, which is not measured.
         let file = if streams > 1 { 512 } else { 2000 };
-        // Answers of the first round are no help for those of the second.
+        // Each round has other requests, so that answers of one round do not speed up the next.
         let (prompt, options) = request(engine, text, streams * round + stream, file)?;
         engine.submit(engine.request(prompt, &RequestOptions { speculate, ..options })?)
     });
@@ -100,11 +100,11 @@ fn run(
     Ok(end.duration_since(*begin).as_secs_f64())
 }
 
-/// A request for a text that begins as a file of so many tokens does, behind that file.
+/// Returns a request with a file of this many tokens as its prompt. The expected answer begins like the file.
 fn request(engine: &Engine, text: &str, stream: usize, file: usize) -> Result<(Vec<u32>, RequestOptions)> {
     let spec = engine.spec();
     let link = |place: usize| FIRST + (place + 97 * stream) % CHAIN;
-    // A token that is not of the chain and leads to where the file begins.
+    // A token outside of the chain that leads to the beginning of the file.
     let turn = link(CHAIN - 1) + CHAIN;
     let file = (0..file).map(link).chain([turn]).map(|token| token as u32).collect();
     let free = prompt(stream, 64, spec.vocab_size);
@@ -133,7 +133,7 @@ fn request(engine: &Engine, text: &str, stream: usize, file: usize) -> Result<(V
     Ok((prompt, options))
 }
 
-/// A long list of objects with the same keys.
+/// Returns the schema of a long list of objects with the same keys.
 fn records() -> serde_json::Value {
     let text = json!({"type": "string", "maxLength": 12});
     let properties = json!({

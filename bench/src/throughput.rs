@@ -1,5 +1,5 @@
-//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling [PROMPT TOKENS]]`. Tokens per second of the whole run, prompts included, and
-//! of the part after every sequence had its first token; peak memory.
+//! Measures many concurrent requests: `throughput MODEL STREAMS,... [exact|sampling [PROMPT TOKENS]]`. Tokens per second of the whole run with
+//! prompts, and of the part after every sequence had its first token; peak memory.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use mlx_core::engine::{Engine, EngineOptions, Generation};
 use crate::figures::Figures;
 use crate::load::{argument, engine_options, engine_with, moments_of, numbers, submit};
 
-/// What each request has: tokens of the prompt, and of the answer.
+/// The tokens of each request: of the prompt, and of the answer.
 #[derive(Clone, Copy)]
 struct Load {
     prompt: usize,

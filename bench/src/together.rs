@@ -1,4 +1,4 @@
-//! How long short prompts that arrive together wait for their first tokens: `together MODEL COUNT LENGTH`.
+//! Measures the time to the first token of short prompts that arrive together: `together MODEL COUNT LENGTH`.
 
 use std::thread;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
             let threads: Vec<_> = generations.into_iter().map(|it| scope.spawn(move || wait(it))).collect();
             threads.into_iter().map(|thread| thread.join().expect("it waits")).collect()
         });
-        // The first round measures the device's speed.
+        // The first round measures the speed of the device.
         if round > 0 {
             middle.push(median(&waits));
             last.push(waits.iter().copied().fold(0.0, f64::max));

@@ -11,7 +11,7 @@ fn main() -> Result<()> {
     let options = RequestOptions { max_tokens: Some(10), logprobs: Some(0), ..RequestOptions::default() };
     let request = |text: String| engine.request(engine.folder().tokenizer.encode(&text, true)?, &options);
     let requests = arguments.map(request).collect::<Result<Vec<_>>>()?;
-    // All are queued before the first is read, so that the engine computes them together.
+    // All are queued before the first is read, so that they run as one batch.
     for generation in engine.submit_all(requests)? {
         for event in generation {
             if let Event::Token(token) = event {
