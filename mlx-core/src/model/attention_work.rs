@@ -1,5 +1,7 @@
 //! The memory of attention in a pass, beside keys and values. Invariant: pure, from the shape of the model and the kernels of the device.
 
+use std::collections::BTreeSet;
+
 use super::attention::AttentionConfig;
 use super::attention::body::{Body, Mask, Shape};
 use super::config::DecoderConfig;
@@ -36,8 +38,12 @@ pub struct AttentionWork {
     windowed: Scores,
     /// The widest window.
     window: usize,
-    /// Masks of windows, of a byte for each row and position. The host builds those of all layers before the first is used.
+    /// Masks of windows, of a byte for each row and position: one for each width, and one that the next is made from.
     masks: u64,
+    /// Heads of the masks of steps. They are written out: a byte for each head, row and position.
+    heads: u64,
+    /// Layers that see all positions exist.
+    sees_all: bool,
     /// Bytes of a row's partial sums for each block of positions.
     sums: u64,
 }
@@ -53,7 +59,7 @@ struct Scores {
 impl AttentionWork {
     /// For numbers of `size` bytes.
     pub(super) fn new(config: &DecoderConfig, size: u64, kernels: AttentionKernels) -> Self {
-        let mut work = Self::default();
+        let (mut work, mut windows) = (Self::default(), BTreeSet::new());
         for layer in &config.layers {
             let (attention, value_width) = match layer.mixer {
                 MixerKind::Latent(latent) => (latent.attention(), latent.kv_lora_rank),
@@ -65,15 +71,22 @@ impl AttentionWork {
             let window = layer.sliding_window.filter(|_| kernels != AttentionKernels::None);
             let layer = Layer::new(&attention, value_width, size, window.is_some(), kernels);
             work.sums = work.sums.max(layer.sums());
+            if kernels != AttentionKernels::None {
+                work.heads = work.heads.max(attention.num_heads as u64);
+            }
             match window {
-                None => work.all = work.all.or(layer.scores()),
+                None => {
+                    work.all = work.all.or(layer.scores());
+                    work.sees_all = true;
+                }
                 Some(window) => {
                     work.windowed = work.windowed.or(layer.scores());
-                    work.window = work.window.max(window);
-                    work.masks += 1;
+                    windows.insert(window);
                 }
             }
         }
+        work.window = windows.last().copied().unwrap_or(0);
+        work.masks = if windows.is_empty() { 0 } else { windows.len() as u64 + 1 };
         work
     }
 
@@ -84,6 +97,8 @@ impl AttentionWork {
             windowed: self.windowed.or(other.windowed),
             window: self.window.max(other.window),
             masks: self.masks.max(other.masks),
+            heads: self.heads.max(other.heads),
+            sees_all: self.sees_all || other.sees_all,
             sums: self.sums.max(other.sums),
         }
     }
@@ -91,7 +106,7 @@ impl AttentionWork {
     /// Bytes for a span of up to `rows` rows that see up to `depth` positions.
     pub fn span(self, rows: usize, depth: usize) -> u64 {
         // It may be shorter.
-        let one = self.row(1, depth, |it| it.one_row) + self.sums_at(depth);
+        let one = self.row(1, depth, |it| it.one_row) + self.step_mask(1, depth) + self.sums_at(depth);
         let few = if rows > 1 { self.verification(rows.min(FEW), depth) } else { 0 };
         let many = rows as u64 * (self.row(rows, depth, |it| it.many_rows) + self.mask(rows, depth));
         one.max(few).max(if rows > FEW { many } else { 0 })
@@ -100,7 +115,7 @@ impl AttentionWork {
     /// Bytes for `rows` rows of verification, a few of each of several sequences.
     pub fn verification(self, rows: usize, depth: usize) -> u64 {
         let scores = self.row(FEW, depth, |it| it.few_rows);
-        rows as u64 * (scores + self.mask(FEW, depth) + self.sums_at(depth))
+        rows as u64 * (scores + self.step_mask(FEW, depth) + self.sums_at(depth))
     }
 
     /// Bytes of the scores of a row of a long span for each position, in layers that see all positions.
@@ -115,6 +130,12 @@ impl AttentionWork {
 
     fn mask(self, rows: usize, depth: usize) -> u64 {
         self.masks * self.seen(rows, depth)
+    }
+
+    /// Bytes of the masks of a row that shares a step with others. All layers use the same, one for each window.
+    fn step_mask(self, rows: usize, depth: usize) -> u64 {
+        let full = if self.sees_all { depth as u64 } else { 0 };
+        self.heads * (full + self.masks.saturating_sub(1) * self.seen(rows, depth))
     }
 
     /// The positions that a layer with a window gets for a span.

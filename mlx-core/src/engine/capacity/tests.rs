@@ -87,7 +87,9 @@ fn chunks(capacity: &Capacity, length: usize) -> Vec<(usize, usize)> {
 fn llama_8b_reserves_its_states_and_no_scores() {
     // Eight rows of verification: partial sums on Metal, and a numeric mask for each head on CUDA.
     let (sums, masks) = (8 * 4 * 512 * 32 * (128 * 2 + 8), 8 * 32_768 * 32 * 12);
-    for (backend, pass) in [(Backend::GPU, sums), (Backend::CUDA, masks)] {
+    // Both have the mask of the step, a byte for each row, head and position.
+    let step = 8 * 32_768 * 32;
+    for (backend, pass) in [(Backend::GPU, sums + step), (Backend::CUDA, masks + step)] {
         let capacity = capacity(&llama_3_1_8b(), backend);
         let need = capacity.sequence(32_768);
         let whole = state(&capacity, 32_768);
@@ -122,7 +124,7 @@ fn latents_and_soft_caps_reserve_the_scores_of_a_pass() {
 
     let capped = capacity(&gemma_2_9b(), Backend::GPU);
     assert_eq!(chunks(&capped, 8192), [(512, 2048), (256, 4096), (128, 8192)]);
-    let (scores, masks) = (512 * 2048 * 16 * 28, 21 * 512 * 2048);
+    let (scores, masks) = (512 * 2048 * 16 * 28, 2 * 512 * 2048);
     assert_eq!(capped.sequence(8192).pass, scores + masks);
     // Decode rows have scores too, separate for each sequence.
     let own = capped.sequence(8192).own - state(&capped, 8192);
@@ -134,24 +136,22 @@ fn wide_heads_are_written_out_in_prompts_on_metal_and_everywhere_on_cuda() {
     let wide = capacity(&gemma_3_12b(), Backend::GPU);
     let attention = wide.spec.footprint.attention;
     assert_eq!(attention.row_scores(), 16 * 16);
-    assert_eq!(
-        attention.span(1, 131_072),
-        4 * 1024 * 16 * (256 * 2 + 8),
-        "partial sums: steps have a kernel"
-    );
+    let mask = 16 * (131_072 + 1025);
+    let sums = 4 * 1024 * 16 * (256 * 2 + 8);
+    assert_eq!(attention.span(1, 131_072), mask + sums, "steps have a kernel");
     assert_eq!(chunks(&wide, 16_384), [(512, 4096), (256, 8192), (128, 16_384)]);
     let cuda = capacity(&gemma_3_12b(), Backend::CUDA).spec.footprint.attention;
-    assert_eq!(cuda.span(1, 131_072), 131_072 * 16 * 16);
+    assert_eq!(cuda.span(1, 131_072), mask + 131_072 * 16 * 16);
 }
 
 #[test]
 fn masks_of_windows_are_reserved_once() {
     let metal = capacity(&mistral_7b(), Backend::GPU);
-    // 32 layers, each with one byte for every row and every position of its window and the chunk.
-    let masks = 32 * 512 * (4096 + 512);
-    // Or the masks and partial sums of eight rows of verification.
+    // All 32 layers share a mask with a byte for every row and position of the window and the chunk. It is made from another.
+    let masks = 2 * 512 * (4096 + 512);
+    // Or the partial sums and the mask of eight rows of verification, for each of 32 heads.
     let sums = 8 * 4 * 512 * 32 * (128 * 2 + 8);
-    assert_eq!(metal.sequence(32_768).pass, masks.max(sums + 32 * 8 * (4096 + 8)));
+    assert_eq!(metal.sequence(32_768).pass, masks.max(sums + 8 * 32 * (4096 + 8)));
     assert_eq!(chunks(&metal, 32_768), [(512, 32_768)]);
     // CUDA converts them to numbers for each head: three arrays in two layers.
     let cuda = capacity(&mistral_7b(), Backend::CUDA);

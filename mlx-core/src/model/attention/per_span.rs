@@ -8,8 +8,8 @@ use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
 use super::Core;
 use super::core::Fused;
+use super::masks::Masks;
 use super::packed;
-use super::weights::band_mask;
 use crate::array::{scalar_like, slice_axis};
 use crate::cache::{LayerState, PackedRows, Seen};
 use crate::error::Result;
@@ -67,7 +67,7 @@ impl Core {
                 row = rows.end;
                 let pictures = if self.two_way_pictures { batch.pictures_in(&rows) } else { Vec::new() };
                 let query = Queries { rows: &queries[mixed.len()], scaled };
-                mixed.push(self.attend_span(query, &seen, &pictures)?);
+                mixed.push(self.attend_span(query, &seen, &pictures, batch.masks())?);
             }
         }
         // Padding gives anything of that width.
@@ -105,7 +105,13 @@ impl Core {
 
     /// The queries of a span, `[n, Hq, 1, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
     /// of them; those of each of these pictures see each other.
-    fn attend_span(&self, queries: Queries, seen: &Seen, pictures: &[Range<i32>]) -> Result<Array> {
+    fn attend_span(
+        &self,
+        queries: Queries,
+        seen: &Seen,
+        pictures: &[Range<i32>],
+        masks: &Masks,
+    ) -> Result<Array> {
         let query = queries.rows;
         let rows = query.dim(0);
         let (keys, values) = match seen {
@@ -118,12 +124,10 @@ impl Core {
         };
         if self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows) {
             let scale = if queries.scaled { 1.0 } else { self.scale };
-            if rows == 1 {
-                return self.fused(query, scale, (keys, values), pictures);
-            }
-            return Ok(self
-                .fused(&query.swap_axes(0, 2)?, scale, (keys, values), pictures)?
-                .swap_axes(0, 2)?);
+            let band = masks.band(rows, seen.len(), self.sliding_window, pictures)?;
+            let query = if rows == 1 { query } else { &query.swap_axes(0, 2)? };
+            let mixed = self.fused(query, scale, (keys, values), band.as_ref())?;
+            return if rows == 1 { Ok(mixed) } else { Ok(mixed.swap_axes(0, 2)?) };
         }
         let grouped = self.grouped(query)?;
         let [num_kv_heads, group, size] = [1, 2, 3].map(|axis| grouped.dim(axis));
@@ -139,7 +143,7 @@ impl Core {
             grouped.transpose_axes(&[1, 2, 0, 3])?.reshape(&[1, num_kv_heads, group * rows, size])?;
         let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
         let scores = scores.reshape(&[1, num_kv_heads, group, rows, -1])?;
-        let weights = self.weights.of_rows(&scores, self.sliding_window, pictures)?;
+        let weights = self.weights.of_rows(&scores, self.sliding_window, pictures, masks)?;
         let mixed = matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?;
         Ok(mixed.reshape(&[num_kv_heads * group, rows, 1, width])?.swap_axes(0, 1)?)
     }
@@ -152,22 +156,16 @@ impl Core {
         Ok(mixed.reshape(&[1, self.heads.query as i32, 1, -1])?)
     }
 
-    /// `[1, Hq, n, D]` by MLX's own operation.
+    /// Attends from `[1, Hq, n, D]` with MLX's operation. Without a band, the mask is causal.
     fn fused(
         &self,
         query: &Array,
         scale: f32,
         (keys, values): (&Array, &Array),
-        pictures: &[Range<i32>],
+        band: Option<&Array>,
     ) -> Result<Array> {
-        let (rows, seen) = (query.dim(2), keys.dim(2));
-        let is_needed = |window: &i32| rows > 1 && (seen > *window || !pictures.is_empty());
-        let band = self.sliding_window.filter(is_needed);
-        let band = band.map(|window| band_mask(rows, seen, window, pictures));
-        let mask = match &band {
-            Some(band) => Some(Mask::Array(band)),
-            None => (rows > 1).then_some(Mask::Causal),
-        };
+        let causal = || (query.dim(2) > 1).then_some(Mask::Causal);
+        let mask = band.map(Mask::Array).or_else(causal);
         Ok(scaled_dot_product_attention(query, keys, values, scale, mask, self.weights.sinks())?)
     }
 }

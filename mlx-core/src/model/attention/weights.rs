@@ -6,6 +6,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::{broadcast_to, concatenate, select, softmax_axis};
 
 use super::config::AttentionConfig;
+use super::masks::Masks;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
 use crate::mlx_sys::slice_update_add;
@@ -67,20 +68,18 @@ impl AttentionWeights {
         scores: &Array,
         window: Option<i32>,
         pictures: &[Range<i32>],
+        masks: &Masks,
     ) -> Result<Array> {
         let (rows, seen) = (scores.dim(3), scores.dim(4));
         let mut scores = self.capped(scores)?;
-        match window.filter(|&window| seen > window || !pictures.is_empty()) {
+        match masks.band(rows, seen, window, pictures)? {
             _ if rows == 1 => {}
-            Some(window) => {
-                let hidden = scalar_like(f32::NEG_INFINITY, &scores)?;
-                scores = select(band_mask(rows, seen, window, pictures), &scores, hidden)?;
-            }
+            Some(band) => scores = select(band, &scores, scalar_like(f32::NEG_INFINITY, &scores)?)?,
             None => {
                 // All rows see all positions before the first of them: masking those would cost more than the products.
                 let (start, stop) =
                     ([0, 0, 0, 0, seen - rows], [1, scores.dim(1), scores.dim(2), rows, seen]);
-                scores = slice_update_add(&scores, &later(rows), start, stop)?;
+                scores = slice_update_add(&scores, &masks.later(rows)?, start, stop)?;
             }
         }
         let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
@@ -96,23 +95,4 @@ impl AttentionWeights {
             None => Ok(scores.clone()),
         }
     }
-}
-
-/// `[rows, rows]`: nothing for a row itself and those before it, minus infinity for those after it.
-fn later(rows: i32) -> Array {
-    let row = |row: i32| (0..rows).map(move |other| if other > row { f32::NEG_INFINITY } else { 0.0 });
-    let mask: Vec<f32> = (0..rows).flat_map(row).collect();
-    Array::from_slice(&mask, &[rows, rows])
-}
-
-/// What each of the last `rows` of `seen` positions sees: itself and up to `window - 1` before it, and in one of these pictures those that
-/// follow it. `[rows, seen]`
-pub(super) fn band_mask(rows: i32, seen: i32, window: i32, pictures: &[Range<i32>]) -> Array {
-    let before = seen - rows;
-    let row = |row: i32| {
-        let last = pictures.iter().find(|picture| picture.contains(&row)).map_or(row, |it| it.end - 1);
-        (0..seen).map(move |position| position <= before + last && position > before + row - window)
-    };
-    let mask: Vec<bool> = (0..rows).flat_map(row).collect();
-    Array::from_slice(&mask, &[rows, seen])
 }
