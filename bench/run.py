@@ -47,11 +47,16 @@ def slow_device():
     return made
 
 
-def prepare():
+def make_kit(for_a_gpu):
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    models = OUTPUT / "models"
-    subprocess.run([sys.executable, ROOT / "bench/models.py", models], check=True)
-    return Kit(pathlib.Path(sys.executable), models, plain_blas(), slow_device(), os.cpu_count())
+    libraries = (None, None) if for_a_gpu else (plain_blas(), slow_device())
+    return Kit(pathlib.Path(sys.executable), OUTPUT / "models", *libraries, os.cpu_count())
+
+
+def write_models(kit, chosen):
+    """Writes the models of these topics, if they are missing."""
+    for names in {topic.models for topic in chosen}:
+        subprocess.run([sys.executable, ROOT / "bench/models.py", kit.models, *names], check=True)
 
 
 def processor():
@@ -69,7 +74,8 @@ def set_up():
 
 def versions():
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    others = {name: importlib.metadata.version(name) for name in PACKAGES}
+    installed = {package.name for package in importlib.metadata.distributions()}
+    others = {name: importlib.metadata.version(name) for name in PACKAGES if name in installed}
     machine = f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
     return {"date": str(datetime.date.today()), "commit": commit, "machine": machine, "set-up": set_up(), "python": platform.python_version()} | others
 
@@ -96,7 +102,10 @@ def main():
     arguments = parser.parse_args()
     described = versions()
     print("  \n".join(f"{name}: {value}" for name, value in described.items()) + "\n", flush=True)
-    for topic in chosen(prepare(), arguments.topics):
+    kit = make_kit(for_a_gpu=bool(arguments.topics) and arguments.topics[0].startswith("gpu"))
+    wanted = chosen(kit, arguments.topics)
+    write_models(kit, wanted)
+    for topic in wanted:
         tell(topic.name)
         results = compare(topic.contestants, arguments.turns or topic.turns, tell)
         topic.derive(results)

@@ -23,6 +23,8 @@ class Topic:
     derive: Callable = lambda results: None
     # True to measure the topic only if it is named.
     named_only: bool = False
+    # Names of bench/models.py; by default those of its SIZES.
+    models: tuple = ()
 
 
 @dataclasses.dataclass
@@ -51,8 +53,8 @@ class Kit:
     def peer(self, script, *arguments):
         return Contestant("mlx-lm, same BLAS", [self.python, PEERS / script, *arguments], self.same_blas())
 
-    def installed(self, script, *arguments):
-        return Contestant("mlx-lm as installed", [self.python, PEERS / script, *arguments])
+    def installed(self, script, *arguments, name="mlx-lm as installed"):
+        return Contestant(name, [self.python, PEERS / script, *arguments])
 
     def converted(self, model, kind, *command):
         """Returns a command on a model with weights of a given type."""
@@ -128,7 +130,21 @@ def topics(kit):
     yield served(kit, small)
     yield greedy(kit, small)
     yield served_in_4_bits(kit, large)
+    yield from gpu(kit)
     yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "crates/guide/model")], turns=1)
+
+
+# The smallest come first: a run that is stopped early has their figures. Their files take 26 GB together.
+ON_A_GPU = ("1b-4bit", "1b-bf16", "qwen3_5-4bit", "8b-4bit", "8b-bf16")
+
+
+def gpu(kit):
+    """Streams on a GPU, beside mlx-lm's BatchGenerator on the same one."""
+    for size in ON_A_GPU:
+        load = [kit.model(size), "1,8,32"]
+        peer = kit.installed("mlx_lm_throughput.py", *load, name="mlx-lm")
+        contestants = [kit.ours("throughput", *load), kit.null("throughput", *load), peer]
+        yield Topic(f"gpu-{size}", f"Many sequences at once on a GPU, {size}", contestants, turns=2, named_only=True, models=(size,))
 
 
 def ahead(kit):

@@ -28,11 +28,14 @@ def run(model, vocabulary, sequences, length, tokens):
 
 def main():
     model, _ = load(sys.argv[1])
-    vocabulary = model.args.vocab_size
+    # One with images keeps those of its text model apart.
+    arguments = vars(model.args)
+    vocabulary = arguments.get("text_config", arguments)["vocab_size"]
     length, tokens = map(int, sys.argv[3:] or (PROMPT, TOKENS))
-    run(model, vocabulary, 1, length, tokens)
     figures = {}
     for sequences in map(int, sys.argv[2].split(",")):
+        # A GPU compiles kernels when their shapes first come.
+        run(model, vocabulary, sequences, length, min(tokens, 8))
         mx.reset_peak_memory()
         whole, decode = run(model, vocabulary, sequences, length, tokens)
         figures[f"{sequences} at once, tok/s"] = whole

@@ -30,9 +30,10 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         _ => Load { prompt: argument(arguments, 3, "PROMPT")?, tokens: argument(arguments, 4, "TOKENS")? },
     };
     let engine = engine_with(&model, &options)?;
-    run(&engine, 1, load)?;
     let mut figures = Figures::default();
     for sequences in numbers(arguments, 1, "STREAMS")? {
+        // A GPU compiles kernels when their shapes first come.
+        run(&engine, sequences, Load { tokens: load.tokens.min(8), ..load })?;
         array::reset_peak_memory()?;
         let (whole, decode) = run(&engine, sequences, load)?;
         figures.add(format!("{sequences} at once, tok/s"), whole);

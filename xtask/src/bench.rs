@@ -13,7 +13,8 @@ use crate::{charts, python, setup, workspace};
 const COMPILER: &[(&str, &str)] =
     if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse"), ("PIP_NO_CACHE_DIR", "1")] } else { &[] };
 
-/// With `--svg` draws the charts of that page. `graph` with options counts operations. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
+/// With `--svg` draws the charts of that page. `graph` with options counts operations. Otherwise builds the programs with optimization, and
+/// runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments == ["--svg"] {
         return charts::draw();
@@ -26,9 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     {
         return count_operations(&root, options);
     }
-    let bench = root.join("bench");
-    let environment = root.join("target/bench-venv");
-    let python = python::with_compiled_packages(&environment, &bench.join("requirements.txt"), COMPILER)?;
+    let python = if is_gpu(arguments) { python_with_gpu(&root)? } else { python_with_peers(&root)? };
     let mut build = workspace::cargo();
     build.args(["build", "--release"]).current_dir(&root);
     for package in ["mlx-bench", "mlx-cli", "mlx-server"] {
@@ -37,12 +36,33 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     ensure!(build.status()?.success(), "the programs do not build");
     // A topic compiles llama.cpp's server.
     let status = Command::new(&python)
-        .arg(bench.join("run.py"))
+        .arg(root.join("bench/run.py"))
         .args(arguments)
         .envs(COMPILER.iter().copied())
         .status()?;
     ensure!(status.success(), "not everything was measured");
     Ok(())
+}
+
+/// Topics that are measured on a GPU begin with `gpu`.
+fn is_gpu(arguments: &[String]) -> bool {
+    arguments.first().is_some_and(|topic| topic.starts_with("gpu"))
+}
+
+/// Python with the programs that a CPU is measured beside.
+fn python_with_peers(root: &Path) -> Result<PathBuf> {
+    let packages = root.join("bench/requirements.txt");
+    python::with_compiled_packages(&root.join("target/bench-venv"), &packages, COMPILER)
+}
+
+/// Python with mlx-lm for the GPU of this machine. MLX has to be set up for it as well.
+fn python_with_gpu(root: &Path) -> Result<PathBuf> {
+    let set_up = fs::read_to_string(root.join("target/native/cargo.toml")).unwrap_or_default();
+    ensure!(
+        cfg!(target_os = "macos") || set_up.contains("--cuda"),
+        "gpu: MLX is set up for this machine's processor; run `cargo xtask setup --cuda` first"
+    );
+    python::with_packages(&root.join("target/bench-gpu-venv"), &root.join("bench/requirements-gpu.txt"))
 }
 
 /// Runs the measurement `graph` with these options, for all models of the tests if they name none.
