@@ -34,7 +34,8 @@ impl Image {
     /// Decodes an image file from base64, for [`Self::file`]. Line breaks and missing padding are accepted, since many
     /// tools write them.
     ///
-    /// # Errors Returns the reason if the text is empty or not base64.
+    /// # Errors
+    /// Returns the reason if the text is empty or not base64.
     pub fn from_base64(text: &str) -> Result<Self, String> {
         match decoded(text) {
             Ok(bytes) if bytes.is_empty() => Err("is empty; give the bytes of an image".to_owned()),
@@ -65,7 +66,8 @@ impl Image {
 
     /// Returns its pixels. A file is decoded.
     ///
-    /// # Errors Returns an error if the file is damaged, too large, or in another format.
+    /// # Errors
+    /// Returns an error if the file is damaged, too large, or in another format.
     pub fn pixels(&self) -> Result<Pixels, mlx_image::Error> {
         match &self.0 {
             Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Pixels::from),
@@ -75,7 +77,8 @@ impl Image {
 
     /// Returns its pixels as a preview of at most `width` times `height`.
     ///
-    /// # Errors As for [`Self::pixels`].
+    /// # Errors
+    /// As for [`Self::pixels`].
     pub fn thumbnail(&self, width: u32, height: u32) -> Result<Pixels, mlx_image::Error> {
         Ok(mlx_image::within(&*self.picture()?, width, height).into())
     }

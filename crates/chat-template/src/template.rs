@@ -45,7 +45,8 @@ impl Template {
     /// Renders the template with exactly these variables. `strftime_now` uses `now`, or the system clock if it is
     /// `None`. Earlier renderings may have used some of `limits`.
     ///
-    /// # Errors The inner error is the template's. The outer error comes from `pause`, which stops the rendering within
+    /// # Errors
+    /// The inner error is the template's. The outer error comes from `pause`, which stops the rendering within
     /// milliseconds.
     pub fn render<E: Send>(
         &self,
