@@ -19,9 +19,9 @@ impl Layout {
     /// Converts leading instructions, also merged into one, to a paragraph of the first user message.
     pub(super) const NO_HEAD: Self = Self(8 | 1);
 
-    /// Returns all layouts in the order in which they are tried, from the fewest changes to the most. A layout with
-    /// unnecessary changes comes after the same layout without them. So a conversation keeps its layout as it grows,
-    /// except for changes that new messages need.
+    /// Returns all layouts in the order in which they are tried. Later ones change more. The first one that a template
+    /// accepts has no unnecessary changes, since the same layout with further changes comes later. So a conversation
+    /// keeps its layout as it grows, except for changes that new messages need.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..16).map(Self).filter(|layout| layout.0 & 8 == 0 || layout.has(Self::NO_HEAD))
     }

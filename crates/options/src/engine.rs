@@ -59,8 +59,8 @@ pub struct ExactArgs {
 #[serde(default, rename_all = "kebab-case")]
 pub struct SpeculateArgs {
     /// Draft the next tokens and verify several in one pass when that is faster; answers do not change. SOURCE is auto,
-    /// off, lookup (repeats of the text itself), suffix (also recent answers), draft (the draft model) or mtp (the
-    /// checkpoint's own multi-token-prediction head) [default: auto]
+    /// off, lookup (matches in the sequence itself), suffix (also in recent answers), draft (the draft model) or mtp
+    /// (the checkpoint's own multi-token-prediction head) [default: auto]
     #[arg(long, env = "MLX_SPECULATE", value_name = "SOURCE")]
     pub speculate: Option<Speculate>,
 
