@@ -26,7 +26,7 @@ pub struct DecoderConfig {
     pub layers: Vec<LayerConfig>,
     /// Norms and residual connections of every layer.
     pub block: BlockConfig,
-    /// All norms except those of queries and keys.
+    /// All norms except the norms of queries and keys.
     pub norm: NormConfig,
     /// The attention of every layer.
     pub attention: AttentionConfig,
@@ -52,8 +52,8 @@ impl DecoderConfig {
         layer.mixer.attends().then(|| layer.attention.as_deref().unwrap_or(&self.attention))
     }
 
-    /// Renames and skips tensors, so that `weights` has the decoder's names. Corrects fields of config.json that contradict the tensors, such
-    /// as biases and the tied head.
+    /// Renames and skips tensors, so that `weights` has the decoder's names. Corrects biases and the tied head if config.json
+    /// contradicts the tensors.
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.prepare_with_heads(weights)?;
         let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
@@ -113,8 +113,8 @@ impl DecoderConfig {
         }
     }
 
-    /// Detects the convention of gated delta layers. Norms of published checkpoints multiply by `1 + weight`; those that mlx-lm wrote
-    /// multiply by `weight`. Only the shape of the convolution tells them apart.
+    /// Detects the convention of gated delta layers. Norms of published checkpoints multiply by `1 + weight`, norms of mlx-lm's
+    /// checkpoints by `weight`. Only the shape of the convolution tells them apart.
     fn prepare_gated_delta(&mut self, weights: &mut Weights) {
         let is_delta = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::GatedDelta(_));
         let Some(layer) = self.layers.iter().position(is_delta) else { return };
@@ -129,7 +129,7 @@ impl DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// Applies what the tensors of Mamba-2 layers show, and keeps their f32 tensors in f32.
+    /// Adapts names and the feed-forward block to the tensors of Mamba-2 checkpoints, and keeps f32 tensors in f32.
     fn prepare_mamba2(&mut self, weights: &mut Weights) {
         let has = |kind: fn(&LayerConfig) -> bool| self.layers.iter().any(kind);
         let is_mamba = has(|layer| layer.mixer.mamba2().is_some());
@@ -137,7 +137,7 @@ impl DecoderConfig {
             for end in WIDE {
                 weights.keep_wide(end);
             }
-            // MTP heads are not supported here.
+            // MTP heads of these families are not loaded.
             weights.skip_all(|name| name.starts_with("mtp.") || name.starts_with("model.mtp"));
         }
         if !is_mamba {
@@ -153,8 +153,8 @@ impl DecoderConfig {
         }
     }
 
-    /// Adapts the multipliers of Falcon-H1 to checkpoints that mlx-lm converted. It multiplied their weights by the factors of config.json. The
-    /// exceptions are `key_multiplier` and the factor of values, `attention_in_multiplier`, which the output of attention gets here.
+    /// Adapts the multipliers of Falcon-H1 to checkpoints that mlx-lm converted. It multiplied their weights by the factors of config.json.
+    /// The exceptions are `key_multiplier` and the factor of values, `attention_in_multiplier`, which the output of attention gets here.
     fn prepare_multipliers(&mut self, weights: &Weights) {
         let is_both = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::BesideMamba2(_));
         let Some(layer) = self.layers.iter().position(is_both) else { return };

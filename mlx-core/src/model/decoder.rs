@@ -1,4 +1,4 @@
-//! The decoder of all families. A family is a [`DecoderConfig`] and has no decoder of its own.
+//! The decoder, which all families share. A family is only a [`DecoderConfig`].
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) struct Decoder {
     ends: Option<Ends>,
     ropes: Ropes,
     blocks: Vec<Block>,
-    /// The indices of each layer's states among those of a sequence. For a layer that borrows states, the indices of the borrowed ones.
+    /// The indices of each layer's states in the states of a sequence. For a layer that borrows states, the indices of the borrowed ones.
     states: Vec<Range<usize>>,
 }
 
@@ -135,7 +135,7 @@ impl Decoder {
     }
 }
 
-/// Returns the indices of each layer's states among those of a sequence, in the order of layers.
+/// Returns the indices of each layer's states in the states of a sequence, which are in the order of layers.
 fn places(layers: &[LayerConfig]) -> Vec<Range<usize>> {
     let mut places: Vec<Range<usize>> = Vec::with_capacity(layers.len());
     let mut end = 0;

@@ -21,7 +21,7 @@ pub(super) struct Ends {
     embedding: Embedding,
     embedding_scale: Option<f32>,
     per_layer_inputs: Option<PerLayerInputs>,
-    /// The first operation of an MTP head.
+    /// The input projection of an MTP head.
     fusion: Option<Fusion>,
     norm: Norm,
     head: Linear,

@@ -28,7 +28,7 @@ use crate::error::Result;
 /// Reads the config of a family.
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
-/// The families in alphabetical order: `model_type` of config.json, its aliases, and the function that reads the config.
+/// The families: `model_type` of config.json, its aliases, and the function that reads the config.
 const FAMILIES: [(&[&str], Read); 73] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),

@@ -107,7 +107,8 @@ impl Footprint {
         let even =
             self.quantizable && numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
         let packed = numbers * u64::from(bits) / 8 + numbers / group * 2 * self.size;
-        // The dequantized numbers, which MLX's CPU backend writes as 32-bit words for any type, and their copy in the order that attention reads.
+        // The dequantized numbers, which MLX's CPU backend writes as 32-bit words for any type, and their copy in the order that
+        // attention reads.
         let unpacked_per_token = 8 * self.layer_per_token / self.size;
         even.then_some(Self { per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
@@ -144,15 +145,15 @@ impl Footprint {
         Self { bytes_per_row: self.bytes_per_row + crossing, ..self }
     }
 
-    /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, and their sum in
-    /// f32 and in the model's type.
+    /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, and
+    /// their sum in f32 and in the model's type.
     pub(crate) fn adding_up(self, hidden: usize, ranks: usize) -> Self {
         let per_number = (ranks + 2) as u64 * self.size + 4;
         Self { bytes_per_row: self.bytes_per_row + hidden as u64 * per_number, ..self }
     }
 
-    /// Adds the memory of an MTP head that reads the hidden states, of width `hidden`, of up to `rows` positions. They are slices of the passes of
-    /// another model.
+    /// Adds the memory of an MTP head, which reads hidden states of width `hidden` of up to `rows` positions. They are slices of another
+    /// model's passes, which stay in memory as long as their slices.
     pub(super) fn with_mtp_history(self, hidden: usize, rows: usize) -> Self {
         let kept = (rows + LONGEST_PASS) as u64 * hidden as u64 * self.size;
         let row = 4 * hidden as u64 * self.size;

@@ -41,7 +41,7 @@ pub(super) fn is_usable(backend: Backend, config: &GatedDeltaConfig) -> bool {
     *checked.entry(heads).or_insert_with(|| {
         let result = is_right(config);
         if !matches!(result, Ok(true)) {
-            tracing::warn!("the fused gated delta update is not used on this device: {result:?}");
+            tracing::warn!("fused gated delta update disabled on this device; its check returned {result:?}");
         }
         result.unwrap_or(false)
     })

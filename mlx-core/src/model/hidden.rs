@@ -1,4 +1,4 @@
-//! Rows of hidden states: from a pass, for an MTP head, or from a picture.
+//! Rows of hidden states: of a pass, which an MTP head reads, or of a picture.
 
 use std::ops::Range;
 

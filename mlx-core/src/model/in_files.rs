@@ -14,7 +14,7 @@ pub(crate) struct InFiles {
     pub(crate) family: String,
     /// The config, corrected by the tensors.
     pub(crate) config: DecoderConfig,
-    /// The tensors of the decoder. It can also read those of the tower.
+    /// The checkpoint, which has the decoder's tensors. It can also read those of the tower.
     pub(crate) checkpoint: Checkpoint,
     /// The tensors of the vision tower, by mlx-vlm's names. Empty if the model has no supported tower.
     pub(crate) tower: BTreeMap<String, Entry>,

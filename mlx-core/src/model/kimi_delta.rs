@@ -40,8 +40,8 @@ impl KimiDeltaConfig {
         (self.short_conv_kernel_size - 1) * 3 * self.width() * size + 4 * self.width() * self.head_dim
     }
 
-    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, and the row's products with other rows of its
-    /// block in each dimension.
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, and the row's products with other rows
+    /// of its block in each dimension.
     pub(super) fn bytes_per_row(&self) -> usize {
         4 * (30 * self.width() + 5 * self.width() * SMALL as usize)
     }

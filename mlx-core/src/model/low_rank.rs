@@ -29,8 +29,8 @@ pub(crate) struct LowRank {
 type Piece = (usize, Option<Factors>);
 
 impl LowRank {
-    /// Loads the change of the projections `parts`, if there is one. Their outputs are stacked. Each part has a name, a number of outputs, and
-    /// the order of the outputs if it differs from the files.
+    /// Loads the change of the projections `parts`, if there is one. Their outputs are stacked. Each part has a name, a number of outputs,
+    /// and the order of the outputs if it differs from the files.
     pub(super) fn take(
         weights: &mut Weights,
         parts: &[(&str, usize, Option<Array>)],
@@ -135,7 +135,8 @@ impl LowRank {
         Ok(Self { ratio: Some(joined(&ratios, 0)?), magnitudes: Vec::new(), ..self })
     }
 
-    /// Adds the change to `output`, the module's output for `input`, `[.., input]`. If there are magnitudes, `output` must not include the bias.
+    /// Adds the change to `output`, the module's output for `input`, `[.., input]`. If there are magnitudes, `output` must not include the
+    /// bias.
     pub(super) fn added(&self, input: &Array, output: Array) -> Result<Array> {
         let change = matmul(matmul(input, &self.first)?, &self.second)?;
         let output = add(output, self.scaled(&change, input.dtype())?)?;

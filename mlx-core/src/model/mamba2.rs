@@ -20,7 +20,7 @@ use crate::weights::Weights;
 pub use config::{GatedNorm, Mamba2Config};
 use scan::Rows;
 
-/// Name endings of tensors that are f32 regardless of the type of the others.
+/// The name suffixes of tensors that are f32 regardless of the type of the others.
 pub(super) const WIDE: [&str; 3] = [".A_log", ".dt_bias", ".D"];
 
 /// A Mamba-2 layer with its weights.

@@ -140,7 +140,7 @@ pub trait Model: Send {
     /// Checks that the workers respond. With `ask`, it sends a message to each first. Call it between steps, and every second.
     ///
     /// # Errors
-    /// A worker is lost. All states are lost too, even after the worker is back. Later calls detect its return.
+    /// Returns an error if a worker is lost. All states are then lost too, even after the worker is back. Later calls detect its return.
     fn check_workers(&self, _ask: bool) -> Result<()> {
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! MTP heads, which predict the token after the next one from the last hidden states and the tokens that follow them (DeepSeek-V3,
-//! arXiv:2412.19437, section 2.2). A head is one separate layer between the model's embedding and its head.
+//! arXiv:2412.19437, section 2.2). It is one layer between the model's embedding and its output head.
 
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;

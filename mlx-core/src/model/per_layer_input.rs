@@ -37,8 +37,8 @@ pub(super) struct PerLayerInputs {
 }
 
 impl PerLayerInputs {
-    /// Loads `model.embed_tokens_per_layer`, `model.per_layer_model_projection` and `model.per_layer_projection_norm`, for `layers` layers and
-    /// embeddings of width `hidden`.
+    /// Loads `model.embed_tokens_per_layer`, `model.per_layer_model_projection` and `model.per_layer_projection_norm`, for `layers` layers
+    /// and embeddings of width `hidden`.
     pub(super) fn load(
         weights: &mut Weights,
         config: PerLayerInputConfig,

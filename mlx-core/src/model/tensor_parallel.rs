@@ -152,8 +152,8 @@ impl Cutter<'_, '_> {
         self.weights.cut(&format!("{name}.bias"), 1, places)
     }
 
-    /// Cuts a projection to some of its inputs. Its bias is added to the sum. Scales come first: an uneven number of groups makes a better error
-    /// message than one of words.
+    /// Cuts a projection to some of its inputs. Its bias is added to the sum. Scales come first: if they do not divide evenly, their
+    /// error is clearer than that of the packed words.
     fn inputs(&mut self, name: &str) -> Result<()> {
         let places = self.rank.share(1);
         for part in ["scales", "biases", "weight"] {

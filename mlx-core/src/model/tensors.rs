@@ -75,16 +75,16 @@ impl TensorNames {
         if weights.has_under(".mlp.gate.gate_proj.") {
             weights.rename(&[("mlp.gate.weight", "mlp.gate.gate_proj.weight")]);
         }
-        // transformers gives the text layers of Kimi the name that its tower has.
+        // transformers calls the text layers of Kimi `blocks`, like the layers of its tower.
         if weights.has_under("language_model.model.blocks.") {
             weights.rename(&[("language_model.model.layers.", "language_model.model.blocks.")]);
         }
-        // Granite 4 without experts names the dense block so.
+        // Granite 4 without experts has another name for the dense block.
         if weights.has_under(".mlp.gate_proj.") {
             weights.rename(&[(".shared_mlp.output_linear", ".mlp.down_proj")]);
         }
-        // Published checkpoints of Kimi Linear and those of mlx-lm name the experts differently. Those of transformers also use the published
-        // name for dense blocks.
+        // Published checkpoints of Kimi Linear and checkpoints from mlx-lm name the experts differently. transformers also uses the
+        // published name for dense blocks.
         if weights.has_under(".block_sparse_moe.gate_proj.") {
             weights.rename(&[(".mlp.", ".block_sparse_moe.")]);
         } else if weights.has_under(".block_sparse_moe.experts.") {

@@ -108,7 +108,7 @@ enum Config {
 impl Config {
     fn read(fields: &Fields) -> Result<Self> {
         let family = fields.optional_text("model_type")?.unwrap_or_default();
-        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
+        let missing = || fields.error("vision_config", "is missing; the model does not support images");
         let vision = fields.section("vision_config")?.ok_or_else(missing)?;
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
         match known(fields, &vision)? {
@@ -158,7 +158,7 @@ impl Vision {
             Config::Gemma4(config) => {
                 let (tower, projector) = ("model.vision_tower", "model.embed_vision");
                 let tower = Gemma4Tower::load(&mut weights, tower, projector, config)?;
-                // Gemma 4 ignores the mean of the image processor.
+                // The mean in the config of the image processor is not used.
                 (Tower::Gemma4(tower), Normalization::HALVES)
             }
             Config::Gemma4Unified(config) => {
@@ -195,9 +195,9 @@ impl Vision {
         self.footprint
     }
 
-    /// Returns the features of a picture: `[rows, width]`, one row per merged patch in reading order. The first numbers of a row, as many as the
-    /// width of the text's embeddings, replace an embedding. The others are added to the output of the first layers of the text, layer by layer.
-    /// The sides of the picture must be multiples of a merged patch.
+    /// Returns the features of a picture: `[rows, width]`, one row per merged patch in reading order. The first numbers of a row, as many as
+    /// the width of the text's embeddings, replace an embedding. The others are added to the output of the first layers of the text, layer by
+    /// layer. The sides of the picture must be multiples of a merged patch.
     pub fn features(&self, image: &Pixels) -> Result<Array> {
         let (columns, rows) = (image.width() as usize, image.height() as usize);
         let (patch, merged) = (self.patch_size, self.merged_patch);

@@ -215,8 +215,8 @@ pub(super) fn refuse(fields: &Fields, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text section of the config of a multimodal model. If the section has no `tie_word_embeddings`, the value of the whole config
-/// applies.
+/// Returns the text section of the config of a multimodal model. If the section has no `tie_word_embeddings`, the value of the whole
+/// config applies.
 pub(super) fn text_section(fields: &Fields) -> Result<Fields> {
     let text = fields.section("text_config")?.ok_or_else(|| fields.error("text_config", "is missing"))?;
     match fields.optional_flag("tie_word_embeddings")? {

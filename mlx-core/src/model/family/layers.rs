@@ -62,7 +62,7 @@ pub(super) fn slide(
     Ok(())
 }
 
-/// Sets the same window for all layers. Rejects `layer_types` if it contradicts.
+/// Sets the same window for all layers. Rejects a `layer_types` that differs.
 pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Option<usize>) -> Result<()> {
     let count = config.layers.len();
     let sliding = kinds(fields, count, |_| window.is_some())?;

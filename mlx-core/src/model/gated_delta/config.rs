@@ -46,8 +46,8 @@ impl GatedDeltaConfig {
         (self.taps - 1) * self.conv_width() * size + 4 * self.value_width() * self.key_head_dim
     }
 
-    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, of queries, keys and values for each value
-    /// head, and the row's products with other rows of its block.
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input, of queries, keys and values for each
+    /// value head, and the row's products with other rows of its block.
     pub(in crate::model) fn bytes_per_row(&self) -> usize {
         let for_value_heads = self.num_value_heads * (self.key_head_dim + self.value_head_dim);
         4 * (5 * self.conv_width() + 6 * for_value_heads + 8 * self.num_value_heads * super::rule::BLOCK)

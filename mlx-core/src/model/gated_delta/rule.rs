@@ -18,7 +18,7 @@ pub(in crate::model) const BLOCK: usize = 64;
 /// with separate decays per dimension, where the products of rows have as many numbers for each dimension.
 pub(in crate::model) const SMALL: i32 = 16;
 
-/// Rows of one sequence, all of f32. `G` value heads share each of `Hk` key heads.
+/// Consecutive rows of one sequence, or one row of each of several sequences, all of f32. `G` value heads share each of `Hk` key heads.
 pub(in crate::model) struct Rows {
     /// `[n, Hk, 1, Dk]`, of length 1 times the scale.
     pub(in crate::model) query: Array,
@@ -170,8 +170,8 @@ fn not_later(block: i32, own: bool) -> Array {
     Array::from_slice(&mask, &[block, block])
 }
 
-/// Returns the inverse of `1 - system`, where `[.., size, size]` is 0 on and above the diagonal. It uses substitution: for similar keys, the
-/// powers of the system become too large for a product of them.
+/// Returns the inverse of `1 - system`, where `[.., size, size]` is 0 on and above the diagonal. It uses substitution instead of a product of
+/// powers, which become too large for similar keys.
 fn solve(system: &Array, size: i32) -> Result<Array> {
     if size <= SMALL {
         return substitute(system, size);

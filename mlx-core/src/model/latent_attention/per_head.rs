@@ -19,8 +19,8 @@ pub(super) enum PerHead {
 }
 
 impl PerHead {
-    /// Maps `[T, H, 1, input]` to `[T, H, 1, output]`. In a decode pass the product of each row is separate, so that its bits do not depend on
-    /// the number of rows.
+    /// Maps `[T, H, 1, input]` to `[T, H, 1, output]`. In a decode pass the product of each row is separate, so that its bits do not depend
+    /// on the number of rows.
     pub(super) fn forward(&self, input: &Array, is_decode: bool) -> Result<Array> {
         if is_decode {
             return self.multiply_steps(input);

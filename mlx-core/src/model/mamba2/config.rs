@@ -62,8 +62,8 @@ impl Mamba2Config {
         (self.conv_kernel - 1) * self.conv_width() * size + 4 * self.intermediate_size() * self.state_size
     }
 
-    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input and of inputs and outputs, its share of the
-    /// memories at the ends of blocks, and its products with other rows of its block.
+    /// Returns the temporary bytes of a prompt row in the layer: copies of the convolution's input and of inputs and outputs, its share of
+    /// the memories at the ends of blocks, and its products with other rows of its block.
     pub(in crate::model) fn bytes_per_row(&self) -> usize {
         let memories = 3 * self.intermediate_size() * self.state_size / super::scan::BLOCK;
         let inner = 8 * self.intermediate_size() + 2 * self.num_heads * self.state_size;

@@ -14,7 +14,7 @@ pub(super) const BLOCK: usize = 64;
 /// The minimum block size. Fewer rows are padded to it.
 const SMALL: usize = 16;
 
-/// Rows of one sequence, all of f32. `R` heads share each of `G` groups.
+/// Consecutive rows of one sequence, or one row of each of several sequences, all of f32. `R` heads share each of `G` groups.
 pub(super) struct Rows {
     /// `d x`, `[n, G, R, P]`.
     pub(super) input: Array,

@@ -35,8 +35,8 @@ pub struct MoeConfig {
     pub routing: RoutingConfig,
     /// The expert that every row goes through.
     pub shared: Option<SharedExpertConfig>,
-    /// True if the layer's dense feed-forward block runs in parallel, and both have separate norms. Router and experts are then named in the
-    /// layer instead of the block.
+    /// True if the layer's dense feed-forward block runs in parallel, and both have separate norms. The tensors of
+    /// router and experts are then under the layer instead of the block.
     pub beside_dense: bool,
     /// True if router and experts have biases.
     pub bias: bool,

@@ -289,8 +289,8 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(down, None)))
     }
 
-    /// Returns true if `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes tensors that were
-    /// published transposed. Both are checked, because one of them may be square.
+    /// Returns true if `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes tensors that
+    /// were published transposed. Both are checked, because one of them may be square.
     fn has_outputs_first(&self) -> bool {
         let (count, inner) = (self.config.num_experts, self.config.intermediate_size);
         let has = |part: &str, shape: [usize; 3]| {
@@ -387,7 +387,7 @@ fn apart(alternating: Array) -> Result<Array> {
     Ok(apart)
 }
 
-/// Returns the indices of the even elements, then those of the odd ones.
+/// Returns the even indices, then the odd ones.
 fn deinterleaved(width: i32) -> Array {
     let order: Vec<i32> = (0..width).step_by(2).chain((1..width).step_by(2)).collect();
     Array::from_slice(&order, &[width])

@@ -15,7 +15,7 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::NormConfig;
 use crate::weights::Weights;
 
-/// Added to the sum of the chosen scores, which must not be 0.
+/// Added to the sum of the chosen scores, so that it is never 0.
 const LEAST_SUM: f32 = 1e-20;
 
 /// A router with its weights.

@@ -63,7 +63,7 @@ pub enum RopeScaling {
 pub struct RopeConfig {
     /// The number of rotated dimensions of a head; even.
     pub dims: usize,
-    /// The base of the wavelengths, `rope_theta`.
+    /// The base of the frequencies, `rope_theta`.
     pub theta: f64,
     /// True if a pair is two adjacent dimensions. Otherwise it is one dimension of the first half and one of the second.
     pub interleaved: bool,
@@ -237,8 +237,8 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// Returns the context before scaling. The key outside the section takes precedence, except for sections about one kind of layer. Families
-    /// with a separate default ignore the key in the section.
+    /// Returns the context before scaling. The key outside the section takes precedence, except for sections about one kind of layer.
+    /// Families with a separate default ignore the key in the section.
     fn original_max_position_embeddings(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
         let (around, inside) = (self.fields.optional_positive(key)?, inner.optional_positive(key)?);

@@ -5,7 +5,7 @@
 pub enum MropeSection {
     /// The axes alternate, until the pairs of height and width are used up (Bai et al., 2025, arXiv:2511.21631).
     InTurns([usize; 3]),
-    /// The pairs of time come first, those of width last (Wang et al., 2024, arXiv:2409.12191).
+    /// The pairs of time come first, the pairs of width last (Wang et al., 2024, arXiv:2409.12191).
     InOrder([usize; 3]),
 }
 

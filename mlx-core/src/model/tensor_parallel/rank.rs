@@ -9,8 +9,8 @@ pub(super) fn even(count: usize, ranks: usize) -> Option<usize> {
     count.is_multiple_of(ranks).then_some(count / ranks)
 }
 
-/// Returns the number of key heads per machine, if they divide evenly. Query or value heads share key heads. If there are fewer key heads than
-/// machines, each is on all machines with a part of its group, as in Megatron and vLLM.
+/// Returns the number of key heads per machine, if they divide evenly. Query or value heads share key heads. If there are fewer key
+/// heads than machines, each is on all machines with a part of its group, as in Megatron and vLLM.
 pub(super) fn key_heads(count: usize, ranks: usize) -> Option<usize> {
     even(count, ranks).or_else(|| even(ranks, count).map(|_| 1))
 }
@@ -41,8 +41,8 @@ impl Rank {
         Places { of, ranges }
     }
 
-    /// Like [`heads`](Self::heads), for `keys` key heads with separate blocks. A block has one head, which all machines with a part of its group
-    /// share, or the heads of the group.
+    /// Like [`heads`](Self::heads), for the layout in which each of `keys` key heads has separate blocks. A block has one head, which all
+    /// machines with a part of its group share, or the heads of the group.
     pub(super) fn by_key_head(self, keys: usize, blocks: &[(usize, usize)]) -> Places {
         let copies = (self.ranks / keys.max(1)).max(1);
         let inside = Self { rank: self.rank % copies, ranks: copies }.heads(blocks);

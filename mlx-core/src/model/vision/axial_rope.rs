@@ -16,9 +16,9 @@ pub(super) struct AxialRope {
 }
 
 impl AxialRope {
-    /// Creates the rotations of a grid of rows and columns. `head_dim` must be a multiple of 4. In each half of a head, the first half rotates by
-    /// the row, the second by the column. Rows use the frequencies with even index. With `columns_between`, columns use those with odd index,
-    /// which lie between; otherwise the same ones.
+    /// Creates the rotations of a grid of rows and columns. `head_dim` must be a multiple of 4. In each half of a head, the first half rotates
+    /// by the row, the second by the column. Rows use the frequencies with even index. Columns use the same, or with `columns_between` the
+    /// frequencies with odd index, which lie between.
     pub(super) fn new(
         grid: (usize, usize),
         head_dim: usize,

@@ -39,7 +39,7 @@ pub struct VisionFootprint {
 }
 
 impl VisionFootprint {
-    /// Returns the numbers in a row of features: the width of the text's hidden states, once and for each layer that more features are added to.
+    /// Returns the numbers in a row of features: the width of the text's hidden states, once and for each layer that gets more features.
     pub(crate) fn row_width(&self) -> usize {
         self.row_width
     }
@@ -49,8 +49,8 @@ impl VisionFootprint {
         let patch = (config.patch_size * config.patch_size) as u64;
         let merged = (config.spatial_merge_size * config.spatial_merge_size) as u64;
         let (hidden, inner) = (config.hidden_size as u64, config.intermediate_size as u64);
-        // Pixels as f32, in the type of the weights, and one more copy; the stream and its norms; projected and rotated queries, keys and values;
-        // the output of attention; the gate, its factor and their product; rotations as f32 and in the type of the weights.
+        // Pixels as f32, in the type of the weights, and one more copy; the stream and its norms; projected and rotated queries, keys and
+        // values; the output of attention; the gate, its factor and their product; rotations as f32 and in the type of the weights.
         let pixels = 3 * patch * (8 + size);
         let layer = (18 * hidden + 5 * inner) * size;
         let turns = 6 * config.hidden_size.checked_div(config.num_heads).unwrap_or(0) as u64 * size.max(4);

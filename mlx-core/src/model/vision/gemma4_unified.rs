@@ -1,4 +1,5 @@
-//! The vision embedder of the Gemma 4 model without a tower. One matrix maps each square of pixels to a row, and each axis has learned positions.
+//! The vision embedder of the Gemma 4 model without a tower: one matrix maps each square of pixels to a row, and each axis has learned
+//! positions.
 
 use mlx_rs::ops::add;
 use mlx_rs::{Array, Dtype};

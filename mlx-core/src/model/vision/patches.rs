@@ -55,7 +55,7 @@ pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization, ord
     Array::from_slice(&values, &[patches as i32, (3 * size * size) as i32])
 }
 
-/// Loads the matrix of Qwen's patches, `[3 * patch_size^2, hidden]`. A picture is treated as equal frames, so the kernels of all frames are
+/// Loads the matrix of Qwen's patches, `[3 * patch_size^2, hidden]`. A picture is repeated for all frames, so the kernels of the frames are
 /// summed. PyTorch puts colors before frames, rows and columns; MLX puts them last.
 pub(super) fn frame_kernel(weights: &mut Weights, name: &str, shape: &Shape, frames: usize) -> Result<Array> {
     let Shape { hidden_size: hidden, patch_size: size, .. } = *shape;

@@ -109,7 +109,7 @@ impl Layer {
         })
     }
 
-    /// `[patches, hidden]` to the same shape.
+    /// Maps `[patches, hidden]` to the same shape.
     fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
         let hidden = add(input, self.attention.forward(&self.attention_norm.forward(input)?, rope)?)?;
         let both = self.gate_up.forward(&self.ffn_norm.forward(&hidden)?)?;

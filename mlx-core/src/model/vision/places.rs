@@ -44,7 +44,7 @@ const UNIFIED: Places = Places {
     mlx_vlm: UNIFIED_MLX,
 };
 
-/// mlx-vlm omits the first part of the names and adds another part after the second.
+/// mlx-vlm omits `model.` and adds `vision_model.` after `vision_tower.`.
 const PIXTRAL_MLX: Names =
     &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi_modal", "multi_modal")];
 const PIXTRAL: Places = Places {
