@@ -73,7 +73,8 @@ fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
     Ok(delta)
 }
 
-/// Returns true for the layers of Kimi Delta Attention: by `layer_types`, or by the lists of `linear_attn_config`, which count from 1.
+/// Returns a flag for each layer, true if it is Kimi Delta Attention. `layer_types` decides, or else the lists of `linear_attn_config`, which
+/// count from 1.
 fn linear_layers(fields: &Fields, section: Option<&Fields>, count: usize) -> Result<Vec<bool>> {
     let Some(section) = section.filter(|it| it.has("kda_layers") && !fields.has("layer_types")) else {
         return layers::of_kind(fields, count, LINEAR, |layer| layer == 0 || !layer.is_multiple_of(4));

@@ -15,12 +15,12 @@ pub(super) fn window(fields: &Fields, usual: Option<usize>) -> Result<Option<usi
     Ok(fields.optional_size("sliding_window")?.or(usual))
 }
 
-/// Returns true for the layers with a window: by `layer_types`, or else by `usual`, which takes the index of a layer.
+/// Returns a flag for each layer, true if it has a window. `layer_types` decides, or else `usual`, which takes the index of a layer.
 pub(super) fn kinds(fields: &Fields, count: usize, usual: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
     of_kind(fields, count, SLIDING, usual)
 }
 
-/// Returns true for the layers that config.json calls `kind`. All others must attend to everything.
+/// Returns a flag for each layer, true if config.json calls it `kind`. All other layers must attend to everything.
 pub(super) fn of_kind(
     fields: &Fields,
     count: usize,
@@ -84,7 +84,7 @@ pub(super) fn slide_usually(
     slide(fields, config, &sliding, window)
 }
 
-/// Returns true for the layers with experts: by `mlp_layer_types`, or else by `usual`, which takes the index of a layer.
+/// Returns a flag for each layer, true if it has experts. `mlp_layer_types` decides, or else `usual`, which takes the index of a layer.
 pub(super) fn sparse_kinds(
     fields: &Fields,
     count: usize,

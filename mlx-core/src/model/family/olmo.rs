@@ -70,7 +70,7 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Returns the pattern of layers with a window: all except every n-th one, or a repeated text of L (local) and G (global).
+/// Returns a function that is true for layers with a window: all except every n-th one, or by a repeated text of L (local) and G (global).
 fn pattern(fields: &Fields, key: &str) -> Result<Box<dyn Fn(usize) -> bool>> {
     if let Ok(Some(text)) = fields.optional_text(key) {
         let kinds: Vec<char> = text.chars().collect();

@@ -37,7 +37,7 @@ impl Rows {
     /// one sequence, or `n` for a row of each of `n` sequences.
     pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
-            return Err(Error::Internal("a delta rule layer has no recurrent state".into()));
+            return Err(Error::Internal("a delta rule layer got no recurrent state".into()));
         };
         if memory.dim(0) == self.key.dim(0) {
             return self.step(memory);

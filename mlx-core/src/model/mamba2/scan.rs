@@ -31,7 +31,7 @@ impl Rows {
     /// sequence, or `n` for a row of each of `n` sequences.
     pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
-            return Err(Error::Internal("a Mamba-2 layer has no recurrent state".into()));
+            return Err(Error::Internal("a Mamba-2 layer got no recurrent state".into()));
         };
         if memory.dim(0) == self.input.dim(0) {
             return self.step(memory);
