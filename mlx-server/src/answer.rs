@@ -1,5 +1,5 @@
-//! An answer on its way to the client: what is known before its first token, and how a protocol writes it, whole or as a
-//! stream. Invariant: both come from the same deltas, so a streamed answer and a whole one are equal.
+//! Prepared answers and the trait that writes them in the form of a protocol, as one response or as a stream.
+//! Invariant: both forms come from the same deltas, so a streamed answer equals a whole one.
 
 use bytes::Bytes;
 use chat_format::text::Tokenizer;
@@ -8,13 +8,11 @@ use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::Choice;
 
-/// Running generations and the metadata of their answer.
+/// The running generations of a request, with the metadata of their answer.
 pub(crate) struct Prepared {
-    /// The generations.
     pub(crate) choices: Vec<Choice>,
-    /// Whether the answer is to be streamed.
+    /// True if the answer is to be streamed.
     pub(crate) is_streamed: bool,
-    /// The metadata of the answer.
     pub(crate) meta: AnswerMeta,
 }
 
@@ -25,32 +23,31 @@ pub(crate) struct AnswerMeta {
     pub(crate) model: String,
     /// The seed of the first choice.
     pub(crate) seed: u64,
-    /// When the request came, in seconds since 1970.
+    /// The time of the request, in seconds since 1970.
     pub(crate) created: u64,
-    /// How far the answer can be repeated, as far as is known before it.
+    /// The exactness level of the answer, as far as it is known before the answer starts.
     pub(crate) exactness: &'static str,
-    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
+    /// The number of chat messages dropped from the prompt. `None` with the context policy `stop`.
     pub(crate) dropped: Option<usize>,
-    /// The limit of generated tokens that the request gave.
+    /// The requested limit of generated tokens.
     pub(crate) max_tokens: Option<usize>,
-    /// The prompts; each has the same number of answers.
+    /// The prompts. Each has the same number of answers.
     pub(crate) prompts: Vec<PromptPart>,
-    /// The number of answers to each prompt.
+    /// The number of answers per prompt.
     pub(crate) choices: usize,
-    /// The model's tokenizer.
     pub(crate) tokenizer: Tokenizer,
 }
 
-/// A prompt as a response may show it.
+/// A prompt, for protocols whose responses show it.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptPart {
-    /// Its tokens.
+    /// The tokens of the prompt.
     pub(crate) ids: Vec<u32>,
-    /// The text that its answers begin with; empty unless echoed.
+    /// The prompt's text to echo at the start of its answers. Empty unless the request asked for it.
     pub(crate) echo: String,
 }
 
-/// Writes one answer in the form of a protocol. An implementation reads nothing but what is handed to it.
+/// Writes one answer in the form of a protocol. An implementation uses only its own fields and arguments.
 pub(crate) trait AnswerWriter: Send + 'static {
     /// The media type of a stream.
     const STREAM_TYPE: &'static str = "text/event-stream";
@@ -58,10 +55,10 @@ pub(crate) trait AnswerWriter: Send + 'static {
     /// Returns the first events of a stream.
     fn opening(&mut self) -> Vec<Bytes>;
 
-    /// Returns the events of a delta; none if this client gets nothing from it.
+    /// Returns the events of a delta, or none if the protocol does not report it.
     fn delta(&mut self, delta: Delta) -> Vec<Bytes>;
 
-    /// Returns bytes that keep a silent stream alive. By default a comment: clients ignore it, and proxies keep the connection open.
+    /// Returns bytes that keep a silent stream alive. The default is an SSE comment, which clients ignore.
     fn keep_alive(&mut self) -> Bytes {
         Bytes::from_static(b": keep-alive\n\n")
     }
@@ -76,7 +73,7 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn whole(self, choices: Vec<Vec<Delta>>) -> Vec<u8>;
 }
 
-/// An event of a stream that has no name.
+/// Returns an unnamed server-sent event.
 pub(crate) fn event(data: &str) -> Bytes {
     Bytes::from(format!("data: {data}\n\n"))
 }

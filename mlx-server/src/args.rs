@@ -1,5 +1,4 @@
-//! The flags of the server. A flag wins over its environment variable, that over the file of `--config`, and that
-//! over the default; `--print-config` shows what came of it.
+//! The server's flags. Precedence: flag, environment variable, file of `--config`, default. `--print-config` shows the result.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,64 +10,62 @@ use serde::Serialize;
 /// The flags of the server.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
-    /// Read settings from this TOML file; --print-config shows its form
+    /// Read settings from this TOML file; --print-config shows the format
     #[arg(long, value_name = "FILE", env = "MLX_CONFIG")]
     pub config: Option<PathBuf>,
 
-    /// Print the settings that would be used, in the form of a --config file, and exit
+    /// Print the effective settings as a --config file and exit
     #[arg(long)]
     pub print_config: bool,
 
-    /// The form of the log: json, text, or auto, which is text on a terminal
+    /// Log format: json, text, or auto (text on a terminal, json otherwise)
     #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Auto)]
     pub log: LogForm,
 
-    /// The settings.
     #[command(flatten)]
     pub settings: Settings,
 }
 
-/// The form of the log.
+/// The log format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogForm {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Short lines for people.
+    /// Short lines for humans.
     Text,
 }
 
-/// The settings, one table for each heading; absent ones come from the config file or the defaults.
+/// The settings, one table per heading. Absent values come from the config file or the defaults.
 #[derive(Debug, Default, Args, Serialize)]
 pub struct Settings {
-    /// Which models are served.
+    /// The served models.
     #[command(flatten, next_help_heading = "Models")]
     pub models: ModelArgs,
-    /// Who may connect.
+    /// Network and access.
     #[command(flatten, next_help_heading = "Network")]
     pub network: NetworkArgs,
-    /// How models run.
+    /// Engine options.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
-    /// What is cached for later requests.
+    /// Caches.
     #[command(flatten, next_help_heading = "Cache")]
     pub cache: CacheArgs,
-    /// What happens to responses after their requests.
+    /// Stored responses.
     #[command(flatten, next_help_heading = "Stored responses")]
     pub responses: ResponseArgs,
-    /// Limits of size and time.
+    /// Size and time limits.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
 }
 
-/// Which models are served, and how long they stay loaded.
+/// The served models, and when they are loaded and unloaded.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelArgs {
-    /// A downloaded model or a model folder, as MODEL or NAME=MODEL; may be given several times; the first is the default of
-    /// requests
+    /// A downloaded model or a model folder, as MODEL or NAME=MODEL; may be given several times; requests without a model use the first
     #[arg(short, long, value_name = "[NAME=]MODEL", env = "MLX_MODEL")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     model: Vec<String>,
@@ -78,16 +75,16 @@ pub struct ModelArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alias: Vec<String>,
 
-    /// An adapter of the first model, as NAME=FOLDER: a model of that name that shares the weights; may be given several times
+    /// An adapter of the first model, as NAME=FOLDER; it is served as model NAME and shares the base weights; may be given several times
     #[arg(long, value_name = "NAME=FOLDER", env = "MLX_ADAPTER", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adapter: Vec<String>,
 
-    /// Load all models at once instead of each at its first request; with --hostfile that is always so
+    /// Load all models at startup instead of at their first request; always on with --hostfile
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,
 
-    /// Memory for all loaded models together, divided among them; idle models are unloaded if it is not enough [default: the machine's budget for one model]
+    /// Memory for all loaded models together; idle models are unloaded when it runs out [default: the machine's budget for one model]
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 
@@ -96,19 +93,19 @@ pub struct ModelArgs {
     idle_timeout: Option<Seconds>,
 }
 
-/// Where the server listens and which clients may connect.
+/// The listening address and access control.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NetworkArgs {
-    /// The address to listen on; off loopback an API key is required [default: 127.0.0.1]
+    /// The address to listen on; addresses other than loopback require an API key [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS", env = "MLX_HOST", value_parser = parse_host)]
     host: Option<IpAddr>,
 
-    /// The port to listen on; 0 takes a free one, which the first line of the log names [default: 8080]
+    /// The port to listen on; 0 picks a free port, which the first log line reports [default: 8080]
     #[arg(long, value_name = "PORT", env = "MLX_PORT")]
     port: Option<u16>,
 
-    /// Require this API key, of at least 16 characters off loopback; may be given several times
+    /// Require this API key; off loopback it needs at least 16 characters; may be given several times
     #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     api_key: Vec<String>,
@@ -117,56 +114,56 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "FILE", env = "MLX_API_KEY_FILE")]
     api_key_file: Option<PathBuf>,
 
-    /// Accept requests to this host name, besides localhost and --host; may be given several times
+    /// Accept requests for this host name, besides localhost and --host; may be given several times
     #[arg(long, value_name = "NAME", env = "MLX_ALLOWED_HOST", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_host: Vec<String>,
 
-    /// Allow web pages of this origin, with its scheme; may be given several times
+    /// Allow web pages of this origin, such as https://example.org; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
 
-    /// Fetch images that requests name by an http or https URL, only from this host; may be given several times [default: refuse URLs]
+    /// Fetch images that requests reference by http or https URL, from this host only; may be given several times [default: reject image URLs]
     #[arg(long, value_name = "HOST[:PORT]", env = "MLX_ALLOW_IMAGE_URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_image_urls: Vec<String>,
 
-    /// Refuse requests with unused fields, instead of naming the fields in the header x-ignored-fields
+    /// Reject requests with unused fields instead of listing the fields in the header x-ignored-fields
     #[arg(long, env = "MLX_STRICT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     strict: Option<bool>,
 
-    /// Serve no page for browsers at /
+    /// Do not serve the web page at /
     #[arg(long, env = "MLX_NO_PAGE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_page: Option<bool>,
 }
 
-/// What happens to responses of `/v1/responses` after their requests.
+/// Storage of the responses of `/v1/responses`.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ResponseArgs {
-    /// Memory for stored responses; the least recently used is forgotten first [default: 64MiB]
+    /// Memory for stored responses; the least recently used is evicted first [default: 64MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_RESPONSES_STORE")]
     responses_store: Option<ByteSize>,
 
-    /// How long a streamed response is computed after its client has left, so that it can come back [default: 30]
+    /// Continue a streamed response this long after its client disconnects, so that the client can resume it [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_RESUME_WINDOW")]
     resume_window: Option<Seconds>,
 
-    /// Write accepted stored responses to this folder; those that a crash interrupts are computed again [default: none]
+    /// Record accepted stored responses in this folder; after a crash, interrupted ones are computed again [default: none]
     #[arg(long, value_name = "FOLDER", env = "MLX_JOURNAL")]
     journal: Option<PathBuf>,
 
-    /// Maximum size of the ended responses in the journal; the oldest is removed first [default: 256MiB]
+    /// Maximum size of the finished responses in the journal; the oldest is removed first [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_JOURNAL_SIZE")]
     journal_size: Option<ByteSize>,
 }
 
-/// Limits of size and time.
+/// Size and time limits.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LimitArgs {
-    /// Maximum open connections; further ones are answered with 503 [default: 1024]
+    /// Maximum open connections; further connections get 503 [default: 1024]
     #[arg(long, value_name = "N", env = "MLX_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
 
@@ -174,19 +171,19 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
     max_body: Option<ByteSize>,
 
-    /// Memory for the bodies of all requests and what is read from them; further requests get 429 [default: 256MiB]
+    /// Memory for the bodies of all requests and the values parsed from them; further requests get 429 [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_BODY_MEMORY")]
     body_memory: Option<ByteSize>,
 
-    /// Maximum answers of one request: prompts times n [default: 128]
+    /// Maximum answers per request: prompts times n [default: 128]
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,
 
-    /// Maximum texts of one embedding request [default: 2048]
+    /// Maximum inputs per embedding request [default: 2048]
     #[arg(long, value_name = "N", env = "MLX_MAX_INPUTS")]
     max_inputs: Option<usize>,
 
-    /// Time to receive the head of a request, and idle time between two [default: 30]
+    /// Time to receive the head of a request, and idle time between requests [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_HEADER_TIMEOUT")]
     header_timeout: Option<Seconds>,
 
@@ -194,15 +191,15 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SECONDS", env = "MLX_BODY_TIMEOUT")]
     body_timeout: Option<Seconds>,
 
-    /// Close a connection that reads nothing of its answer for this long [default: 60]
+    /// Close a connection whose client reads nothing of its response for this long [default: 60]
     #[arg(long, value_name = "SECONDS", env = "MLX_STREAM_IDLE_TIMEOUT")]
     stream_idle_timeout: Option<Seconds>,
 
-    /// Send a comment after this long without a token, so that proxies keep the connection open [default: 10]
+    /// Send a comment in a stream after this long without a token, so that proxies keep the connection open [default: 10]
     #[arg(long, value_name = "SECONDS", env = "MLX_KEEP_ALIVE")]
     keep_alive: Option<Seconds>,
 
-    /// How long running requests may take to finish after the server receives a signal to stop [default: 30]
+    /// Time for running requests to finish after a stop signal [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_SHUTDOWN_TIMEOUT")]
     shutdown_timeout: Option<Seconds>,
 }

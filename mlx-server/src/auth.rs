@@ -1,5 +1,5 @@
-//! Access control. The checks of Host and Origin stop web pages that try to reach this server through a browser;
-//! the API key stops all other clients.
+//! Access control. The Host and Origin checks stop web pages that try to reach this server through a browser.
+//! The API key stops other clients.
 
 use std::net::IpAddr;
 
@@ -15,12 +15,12 @@ use crate::error::ApiError;
 use crate::routes::page;
 use crate::state::AppState;
 
-/// Paths for monitoring that need no key.
+/// Monitoring paths that need no key.
 const OPEN: [&str; 2] = ["/health", "/ready"];
-/// Where clients of Anthropic's API send their key.
+/// The header in which clients of Anthropic's API send their key.
 const API_KEY: &str = "x-api-key";
 
-/// Refuses requests to a foreign host name or from a web page that is not on the list.
+/// Rejects requests for a foreign host name or from a web page of an origin that is not allowed.
 pub(crate) async fn check_sender(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let network = &state.config.network;
     match check_host(network, request.headers(), request.uri())
@@ -31,7 +31,7 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
     }
 }
 
-/// Refuses requests without a valid key, if the server has keys.
+/// Rejects requests without a valid key, if the server has keys.
 pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
     let is_open = OPEN.contains(&request.uri().path()) || page::wants_page(&request);
@@ -47,10 +47,10 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
-/// Returns the key of a request, if it is one of `keys`. Some clients send a second key, for another server.
+/// Returns the key of a request if it is one of `keys`. Some clients also send the key of another server.
 fn key_of<'a>(headers: &'a HeaderMap, keys: &[String]) -> Option<&'a [u8]> {
     let is_valid = |given: &&[u8]| {
-        // All keys are compared in full, so that the time reveals nothing about them.
+        // Compares all keys in full, in constant time, so that timing reveals nothing about them.
         let matches = |key: &String| key.as_bytes().ct_eq(given);
         keys.iter().map(matches).fold(Choice::from(0), |any, one| any | one).into()
     };
@@ -58,23 +58,23 @@ fn key_of<'a>(headers: &'a HeaderMap, keys: &[String]) -> Option<&'a [u8]> {
     bearer(headers).filter(is_valid).or_else(|| api_key.filter(is_valid))
 }
 
-/// The token of `Authorization: Bearer`.
+/// Returns the token of `Authorization: Bearer`.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, given) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(given)
 }
 
-/// The host that a request was sent to, if it is one of this server's names.
+/// Returns the host of a request if it is one of this server's names.
 fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
     let host = given_host(headers, uri)?;
     let name = host_name(host);
-    // DNS rebinding needs a name: a host that is an IP address is where the browser really connected to.
+    // DNS rebinding needs a name. If the host is an IP address, the browser really connected to that address.
     let is_address = name.parse::<IpAddr>().is_ok();
     let mut allowed = network.allowed_host.iter().map(String::as_str).chain(["localhost"]);
     if is_address || allowed.any(|allowed| allowed.eq_ignore_ascii_case(name)) {
         return Ok(host.to_owned());
     }
-    // host.docker.internal and its like are how containers call the machine that they run on.
+    // Containers reach their host under names such as host.docker.internal.
     let from = if name.ends_with(".internal") { ", for clients in a container," } else { "" };
     let message = format!(
         "the host {name:?} is not allowed; to allow it{from} start the server with --allowed-host {name}"
@@ -82,7 +82,7 @@ fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result
     Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message))
 }
 
-/// The one host that a request names.
+/// Returns the host that a request names, in its Host header or its URI.
 fn given_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
     let bad = |why| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {why}"));
     let mut given = headers.get_all(HOST).iter();
@@ -96,7 +96,7 @@ fn given_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiEr
     Ok(host)
 }
 
-/// The host without its port, and an IPv6 address without its brackets.
+/// Returns the host without its port. IPv6 addresses lose their brackets.
 fn host_name(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -104,7 +104,7 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Checks the Origin that browsers send. Other programs send none, and pages of this server are allowed.
+/// Checks the Origin header, which browsers send. Requests without it and from this server's own pages are allowed.
 fn check_origin(network: &NetworkConfig, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();

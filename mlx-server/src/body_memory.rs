@@ -1,4 +1,4 @@
-//! The memory that bodies of requests and what is read from them take, all together. Charged as the bytes arrive.
+//! The memory budget of request bodies and of the values parsed from them. Requests are charged as their bytes arrive.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 
-/// Bytes of each request that are not counted, so that short requests are read whatever others hold.
+/// Bytes per request that are not counted, so that short requests are always read.
 const FREE: u64 = 64 << 10;
 
-/// Bytes that a value of JSON takes once it is parsed, besides its text: as the entry of a list or an object that grows, with the heap's own.
+/// Estimated bytes of a parsed JSON value, besides its text. Includes spare capacity of growing lists and objects, and the heap's overhead.
 const PER_VALUE: u64 = 160;
-/// An object or a list takes more.
+/// Estimated bytes of a parsed object or list.
 const PER_CONTAINER: u64 = 320;
 
-/// Bytes of a permit.
+/// Bytes per semaphore permit.
 const UNIT: u64 = 1 << 10;
 
-/// The budget of all bodies.
+/// The budget of all request bodies.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyMemory {
     budget: ByteSize,
@@ -33,13 +33,13 @@ impl BodyMemory {
         Self { budget, free: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// The charge of a request that holds nothing yet.
+    /// Returns an empty charge for a new request.
     pub(crate) fn charge(&self) -> Charge {
         Charge { memory: self.clone(), held: None }
     }
 }
 
-/// Memory of one request; dropping it gives it back.
+/// The memory charged to one request. Dropping it releases the memory.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: BodyMemory,
@@ -47,7 +47,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Changes the memory of the request to `bytes`. Returns an error if there is no room for it.
+    /// Sets the charge of the request to `bytes`. Returns an error if the budget does not allow it.
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), ApiError> {
         let BodyMemory { budget, free } = &self.memory;
         let counted = bytes.saturating_sub(FREE);
@@ -64,7 +64,7 @@ impl Charge {
         }
         let missing = u32::try_from(units - held).unwrap_or(u32::MAX);
         let more = Arc::clone(free).try_acquire_many_owned(missing).map_err(|_| {
-            ApiError::busy(format!("other requests hold what --body-memory allows, {budget}"), 1)
+            ApiError::busy(format!("other requests use the {budget} that --body-memory allows"), 1)
         })?;
         match &mut self.held {
             Some(held) => held.merge(more),
@@ -74,7 +74,7 @@ impl Charge {
     }
 }
 
-/// Bytes that a JSON text takes once it is parsed, estimated from above.
+/// Returns an upper estimate of the memory of a JSON text after parsing, in bytes.
 pub(crate) fn parsed_bytes(json: &[u8]) -> u64 {
     let (mut values, mut containers) = (0, 0);
     let (mut in_string, mut is_escaped) = (false, false);

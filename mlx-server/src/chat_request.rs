@@ -1,4 +1,4 @@
-//! A request to generate, as the reader of any protocol leaves it. Invariant: everything in it changes the answer.
+//! A generation request, independent of its protocol. Invariant: each of its values affects the answer.
 
 use chat_format::{ChatTemplate, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
 use mlx_core::chat::{AnswerTools, ContextPolicy};
@@ -9,33 +9,32 @@ use crate::error::ApiError;
 use crate::generation::Origin;
 use crate::request_log::RequestId;
 
-/// A chat to be answered.
+/// A chat to answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChatRequest {
-    /// What all kinds of generation have in common.
+    /// The options that all kinds of generation share.
     pub(crate) spec: GenerationSpec,
-    /// The conversation.
     pub(crate) conversation: Conversation,
-    /// The field that limits the tokens, by the name that the client used.
+    /// The request's name of the token limit, `max_tokens` or `max_completion_tokens`.
     pub(crate) limit_name: &'static str,
-    /// What happens to a conversation that does not fit.
+    /// The policy for conversations that exceed the context.
     pub(crate) policy: ContextPolicy,
 }
 
-/// What all kinds of generation have in common.
+/// The options that all kinds of generation share.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GenerationSpec {
-    /// The model's name.
+    /// The requested model.
     pub(crate) model: Option<String>,
-    /// The options for the engine; the seed is that of the first answer.
+    /// The options for the engine. The seed is that of the first answer.
     pub(crate) options: RequestOptions,
-    /// The field that constrains the answer, if one does.
+    /// The request field that constrains the answer.
     pub(crate) constraint_field: Option<&'static str>,
-    /// The number of answers to each prompt.
+    /// The number of answers per prompt.
     pub(crate) choices: usize,
-    /// Whether the answer is streamed.
+    /// True if the answer is streamed.
     pub(crate) is_streamed: bool,
-    /// The end user.
+    /// The request's end-user id.
     pub(crate) user: Option<String>,
     /// The id of the request, for the log.
     pub(crate) request_id: RequestId,
@@ -48,7 +47,7 @@ impl GenerationSpec {
         self.request_id = origin.id.clone();
     }
 
-    /// An error of the core with the names of this request's fields.
+    /// Renames the field of a core error to the field of this request.
     pub(crate) fn named(&self, error: ApiError) -> ApiError {
         let Some(field) = self.constraint_field else { return error };
         ["json_schema", "regex", "choice", "grammar"]
@@ -57,32 +56,31 @@ impl GenerationSpec {
     }
 }
 
-/// A conversation as a chat template takes it.
+/// A conversation, ready for the chat template.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Conversation {
-    /// The messages, checked.
+    /// The checked messages.
     pub(crate) messages: Vec<Message>,
-    /// The template's own variables.
+    /// Extra variables for the template.
     pub(crate) variables: Map<String, Value>,
-    /// The tools that the template shows to the model.
     pub(crate) tools: ToolRequest,
-    /// Whether the model is asked to think.
+    /// The requested reasoning.
     pub(crate) thinking: ThinkingRequest,
 }
 
-/// Whether the model is asked to think.
+/// The requested reasoning, and the handling of templates that do not support it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThinkingRequest {
-    /// The requested thinking.
+    /// The requested reasoning.
     pub(crate) thinking: Thinking,
-    /// Used for a template without the requested value, if the request is a hint.
+    /// The fallback for templates that do not support the requested value. Used only for hints.
     pub(crate) default_thinking: Thinking,
-    /// The field of the request, if a model that cannot follow it refuses the request. `None` for a hint.
+    /// The request field to report if the model does not support the value. `None` for a hint.
     pub(crate) field: Option<&'static str>,
 }
 
 impl ThinkingRequest {
-    /// What a field with the name of an effort demands.
+    /// Reads a reasoning effort that the model must support.
     pub(crate) fn demanded(effort: Option<&str>, field: &'static str) -> Result<Self, ApiError> {
         let thinking = match effort {
             None => Thinking::Auto,
@@ -97,7 +95,7 @@ impl ThinkingRequest {
         Ok(Self { thinking, field: Some(field), ..Self::default() })
     }
 
-    /// Returns the error for a value without a variable in the template. It names the cause and the accepted values.
+    /// Returns the error for a value that the template does not support. It names the cause and the accepted values.
     pub(crate) fn refused(
         cause: &str,
         field: &str,
@@ -105,40 +103,40 @@ impl ThinkingRequest {
         format: &OutputFormat,
     ) -> ApiError {
         let words: &[_] = if field == "think" {
-            // Every template accepts false: it is a hint.
+            // Every template accepts false, which is a hint.
             &[("true", Thinking::On), ("false", Thinking::Auto)]
         } else {
             &[("none", Thinking::Off)]
         };
         let others = Thinking::accepted(template, format, words);
         let others: Vec<String> = others.iter().map(|word| format!("give {word} or ")).collect();
-        ApiError::field(field, format!("cannot be followed: {cause}; {}leave it out", others.concat()))
+        ApiError::field(field, format!("is not supported: {cause}; {}leave it out", others.concat()))
     }
 }
 
-/// The tools of a request, and which of them the model may or must call.
+/// The tools of a request, and the ones the model may or must call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ToolRequest {
-    /// All of them.
+    /// The tools.
     pub(crate) tools: Tools,
-    /// Which may or must be called.
+    /// The tools that may or must be called.
     pub(crate) choice: ToolChoice,
-    /// Whether an answer may hold at most one call.
+    /// True if an answer may contain at most one call.
     pub(crate) is_single: bool,
 }
 
 impl ToolRequest {
-    /// Whether the model is shown tools.
+    /// Returns true if the model is shown tools.
     pub(crate) fn is_used(&self) -> bool {
         self.tools.are_shown(&self.choice)
     }
 
-    /// The tools as the start of an answer takes them.
+    /// Returns the tools in the form that starting an answer needs.
     pub(crate) fn of_answer(&self) -> AnswerTools<'_> {
         AnswerTools { tools: &self.tools, choice: &self.choice, is_single: self.is_single }
     }
 
-    /// The tools as a chat template sees them.
+    /// Returns the tools in the form that the chat template expects.
     pub(crate) fn for_template(&self) -> Option<Vec<Value>> {
         self.tools.for_template(&self.choice)
     }

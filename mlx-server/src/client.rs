@@ -1,6 +1,6 @@
-//! The client of a request: its API key, or else its address. Clients share the running sequences of a model evenly, and see only their own
-//! stored responses. Invariant: a client is the HMAC of its key or address with a secret of this server, so nothing on disk identifies
-//! a key.
+//! Client identities: a client is its API key, or its address if it has no key. Running sequences are shared evenly among clients, and a client
+//! sees only its own stored responses. Invariant: a client is the HMAC of its key or address under a secret of this server, so nothing on disk
+//! reveals a key.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,15 +10,15 @@ use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
 use mlx_files::{create_private_folder, create_privately};
 
-/// The file with the secret, in the folder of the journal or of the prompt cache.
+/// The name of the file with the secret. It is in the folder of the journal or of the prompt cache.
 const SECRET: &str = "client-secret";
 
-/// Makes clients of API keys and addresses.
+/// Derives clients from API keys and addresses.
 pub(crate) struct Identities(Key);
 
 impl Identities {
-    /// Reads the secret of a folder, and creates it if needed. A key or address stays the same client as long as the folder has the
-    /// secret. Without a folder, the secret and all clients last as long as the server.
+    /// Reads the secret of a folder, and creates it if necessary. Clients stay the same as long as the folder has the secret. Without a
+    /// folder, the secret and all clients last until the server ends.
     pub(crate) fn open(folder: Option<&Path>) -> mlx_core::Result<Self> {
         let Some(folder) = folder else { return Key::random().map(Self) };
         create_private_folder(folder)?;
@@ -32,7 +32,7 @@ impl Identities {
         Key::read(&path).map(Self)
     }
 
-    /// Returns the client at an address. All addresses of an IPv6 network are one client, since a machine may have many of them.
+    /// Returns the client of an address. A /64 network of IPv6 is one client, since a machine may have many addresses in it.
     pub(crate) fn of_address(&self, address: IpAddr) -> Client {
         match address.to_canonical() {
             IpAddr::V4(address) => self.of("address", &address.octets()),
@@ -40,7 +40,7 @@ impl Identities {
         }
     }
 
-    /// Returns the client with an API key.
+    /// Returns the client of an API key.
     pub(crate) fn of_key(&self, key: &[u8]) -> Client {
         self.of("key", key)
     }
@@ -52,12 +52,12 @@ impl Identities {
     }
 }
 
-/// The client of a request.
+/// Returns the client of a request.
 pub(crate) fn of_request(request: &Request) -> Client {
     request.extensions().get().copied().unwrap_or_default()
 }
 
-/// A client in a file: 16 hexadecimal digits. Earlier versions wrote another hash, as a number: it is read as `None`.
+/// Serializes a client as 16 hexadecimal digits. Earlier versions wrote another hash, as a number; it is read as `None`.
 pub(crate) mod stored {
     use mlx_core::engine::Client;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,5 +1,5 @@
-//! The settings that are in force: defaults, then the file, then environment and flags. Invariant: the one place of
-//! the server's defaults; those of requests and engines are the core's.
+//! The effective settings: defaults, overlaid by the file, the environment and the flags. The server's defaults are defined only here;
+//! those of requests and engines are the core's.
 
 mod network;
 mod responses;
@@ -20,13 +20,13 @@ use crate::client::Identities;
 pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
 
-/// Why the server cannot start.
+/// The reason that the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub String);
 
 impl StartError {
-    /// About a file or an address.
+    /// Returns an error about a file, flag or address.
     pub fn about(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
@@ -36,17 +36,17 @@ impl StartError {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which models are served.
+    /// The served models.
     pub models: ModelConfig,
-    /// Who may connect.
+    /// Network and access.
     pub network: NetworkConfig,
-    /// How models run.
+    /// Engine options.
     pub engine: EngineArgs,
-    /// What is cached for later requests.
+    /// Caches.
     pub cache: CacheArgs,
-    /// What happens to responses after their requests.
+    /// Stored responses.
     pub responses: ResponseConfig,
-    /// Limits of size and time.
+    /// Size and time limits.
     pub limits: LimitConfig,
 }
 
@@ -54,17 +54,17 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModelConfig {
-    /// `[NAME=]MODEL`, each: a folder, or a name in the hub's cache.
+    /// The models, each as `[NAME=]MODEL`: a folder, or a name in the hub's cache.
     pub model: Vec<String>,
-    /// `ALIAS=NAME`, each.
+    /// The aliases, each as `ALIAS=NAME`.
     pub alias: Vec<String>,
-    /// `NAME=FOLDER`, each: adapters of the first model.
+    /// The adapters of the first model, each as `NAME=FOLDER`.
     pub adapter: Vec<String>,
-    /// Load all at once.
+    /// True if all models are loaded at startup.
     pub preload: bool,
-    /// Memory for all loaded models together.
+    /// The memory for all loaded models together.
     pub models_budget: Option<ByteSize>,
-    /// Unload models after this long without a request.
+    /// The time without a request after which a model is unloaded.
     pub idle_timeout: Option<Seconds>,
 }
 
@@ -72,25 +72,25 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LimitConfig {
-    /// The most open connections.
+    /// The maximum number of open connections.
     pub max_connections: usize,
-    /// The largest body.
+    /// The maximum size of a request body.
     pub max_body: ByteSize,
-    /// Memory for the bodies of all requests together.
+    /// The memory for the bodies of all requests together.
     pub body_memory: ByteSize,
-    /// The most answers of one request.
+    /// The maximum number of answers per request.
     pub max_choices: usize,
-    /// The most texts of one request for embeddings.
+    /// The maximum number of inputs per embedding request.
     pub max_inputs: usize,
-    /// Time to receive the head of a request.
+    /// The time to receive the head of a request.
     pub header_timeout: Seconds,
-    /// Time to receive the body of a request.
+    /// The time to receive the body of a request.
     pub body_timeout: Seconds,
-    /// Time that a client may read nothing of its answer.
+    /// The time after which a client that reads nothing of its response is disconnected.
     pub stream_idle_timeout: Seconds,
-    /// Between two events or comments in a stream.
+    /// The maximum time between two events or comments of a stream.
     pub keep_alive: Seconds,
-    /// For requests that run when the server receives a signal to stop.
+    /// The time for running requests to finish after a stop signal.
     pub shutdown_timeout: Seconds,
 }
 
@@ -112,7 +112,7 @@ impl Default for LimitConfig {
 }
 
 impl Config {
-    /// The settings that these arguments mean, checked.
+    /// Returns the checked settings for these arguments.
     pub fn resolve(args: &ServeArgs) -> Result<Self, StartError> {
         let mut table = match &args.config {
             None => Table::new(),
@@ -128,7 +128,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The settings as a file of `--config`; keys are not shown.
+    /// Returns the settings as a file for `--config`. API keys are hidden.
     ///
     /// # Panics
     /// Never: every setting has a form in TOML.
@@ -140,9 +140,9 @@ impl Config {
         toml::to_string(&shown).expect("every setting has a form in TOML")
     }
 
-    /// The options of the engines.
+    /// Returns the options of the engines.
     pub fn engine_options(&self) -> EngineOptions {
-        // Clients with different keys need not trust each other.
+        // Clients with different keys need not trust each other, so they share no prefixes.
         let share_prefixes = self.network.api_key.is_empty();
         let mut options = EngineOptions { share_prefixes, ..EngineOptions::default() };
         self.engine.apply(&mut options);
@@ -150,12 +150,12 @@ impl Config {
         options
     }
 
-    /// Where to listen.
+    /// Returns the address to listen on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.network.host, self.network.port)
     }
 
-    /// Refuses a folder of the prompt cache that cannot be written, before a request needs it.
+    /// Checks that the folder of the prompt cache is writable, so that the server fails at startup, not at a request.
     pub fn check_prompt_cache(&self) -> Result<(), StartError> {
         let Some(folder) = &self.cache.prefix.prompt_cache_dir else { return Ok(()) };
         let about =
@@ -166,13 +166,14 @@ impl Config {
         std::fs::remove_file(&trial).map_err(about)
     }
 
-    /// Opens the identities of clients. Their secret is in the folder of the journal, or else of the prompt cache.
+    /// Opens the client identities. Their secret is in the folder of the journal, else in that of the prompt cache.
     pub(crate) fn identities(&self) -> Result<Identities, StartError> {
         let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
-        Identities::open(folder).map_err(|error| StartError::about("the identities of clients", error))
+        Identities::open(folder)
+            .map_err(|error| StartError::about("cannot open the secret for client identities", error))
     }
 
-    /// Expands `~` and variables in paths: no shell expands the settings of a file or of a service manager.
+    /// Expands `~` and variables in paths. No shell expands those from a file or a service manager.
     fn expand_paths(&mut self) {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
         for path in [&mut self.network.api_key_file, &mut self.responses.journal, cache].into_iter().flatten()
@@ -230,7 +231,7 @@ fn file(path: &Path) -> Result<Table, StartError> {
     let about = |error: &dyn std::fmt::Display| StartError::about(path.display(), error);
     let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| about(&error.message()))?;
-    // Parsed alone first, so that an error names this file.
+    // Checked before it is merged with the other sources, so that an error names this file.
     table.clone().try_into::<Config>().map_err(|error: toml::de::Error| about(&error.message()))?;
     Ok(table)
 }
@@ -239,7 +240,7 @@ fn flags(settings: &Settings) -> Result<Table, StartError> {
     Table::try_from(settings).map_err(|error| StartError::about("flags", error))
 }
 
-/// Values of `upper` take the place of those of `lower`, table by table.
+/// Overwrites the values of `lower` with those of `upper`, table by table.
 fn overlay(lower: &mut Table, upper: Table) {
     for (key, value) in upper {
         match (lower.get_mut(&key), value) {

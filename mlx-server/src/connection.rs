@@ -1,6 +1,5 @@
-//! One connection: HTTP/1 by hyper, with time limits for clients that send or read nothing. Generic over the stream, so that TLS needs no
-//! change here. Invariant: dropping a connection's future ends the requests on it.
-
+//! Serves one connection with hyper's HTTP/1, with time limits for clients that send or read nothing. Generic over the stream, so that TLS needs
+//! no change here. Invariant: dropping a connection's future cancels its requests.
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -22,21 +21,21 @@ use tower::ServiceExt;
 
 use crate::error::ApiError;
 
-/// The time that a client may keep sending after its last response. An immediate close could destroy the response on its way.
+/// The time that a client may keep sending after the last response. An immediate close could destroy a response in transit.
 const LINGER: Duration = Duration::from_secs(1);
-/// The time limits of a connection that is refused.
+/// The time limits of rejected connections.
 const REFUSAL: TimeLimits = TimeLimits { header: Duration::from_secs(1), write: Duration::from_secs(1) };
 
 /// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeLimits {
-    /// For the head of a request, and for an idle connection.
+    /// The limit for the head of a request, and for an idle connection.
     pub(crate) header: Duration,
-    /// For a client that reads nothing of its response.
+    /// The limit for a client that reads nothing of its response.
     pub(crate) write: Duration,
 }
 
-/// Answers the requests of a client until it leaves, exceeds a time limit, or the server drains.
+/// Serves the requests of a client until it disconnects, exceeds a time limit, or the server drains.
 pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite,
     app: Router,
@@ -51,7 +50,7 @@ pub(crate) async fn serve(
     exchange(&mut http1::Builder::new(), stream, service, limits, draining).await;
 }
 
-/// Tells a client that there are too many connections.
+/// Rejects a connection because there are too many.
 pub(crate) async fn refuse(stream: impl AsyncRead + AsyncWrite) {
     let service = service_fn(|_| async {
         Ok::<Response<Body>, Infallible>(ApiError::too_many_connections().into_response())
@@ -77,7 +76,7 @@ async fn exchange<S>(
         tokio::select! {
             outcome = connection.as_mut() => outcome,
             () = draining => {
-                // A request in progress is finished.
+                // The request in progress may finish.
                 connection.as_mut().graceful_shutdown();
                 connection.await.ok();
                 return;
@@ -91,7 +90,7 @@ async fn exchange<S>(
     timeout(LINGER, read_to_end(stream)).await.ok();
 }
 
-/// Reads and drops all bytes until the client closes its side.
+/// Reads and discards all bytes until the client closes its side.
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) {
     let mut block = [0; 4096];
     while let Ok(1..) = stream.read(&mut block).await {}
@@ -113,7 +112,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_mins(1);
 
-    /// Serves an app with these limits to a client that has sent `text`. Returns the client's side.
+    /// Serves `app` with these limits to a client that has sent `text`. Returns the client's side of the stream.
     async fn client(app: Router, limits: TimeLimits, text: &str) -> DuplexStream {
         let (mut client, server) = tokio::io::duplex(1 << 10);
         tokio::spawn(serve(server, app, Client::default(), limits, pending()));
@@ -146,7 +145,7 @@ mod tests {
         });
     }
 
-    /// A guard, and a receiver that fails once all clones of the guard are dropped.
+    /// Returns a guard, and a receiver that fails once all clones of the guard are dropped.
     fn guard() -> (Arc<oneshot::Sender<()>>, oneshot::Receiver<()>) {
         let (sender, dropped) = oneshot::channel();
         (Arc::new(sender), dropped)

@@ -1,66 +1,66 @@
-//! The deltas of an answer, in no protocol's form.
+//! The deltas of an answer, independent of the protocol.
 
 use mlx_core::engine::{Timings, Usage};
 use mlx_core::sampling::TokenLogprob;
 
-/// The next part of one of a request's answers. The reasoning comes before the content, and the content before the calls.
+/// The next delta of one of a request's answers. Reasoning comes before content, and content before calls.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     /// The index of the answer.
     pub(crate) choice: usize,
-    /// More text.
+    /// New text.
     pub(crate) content: String,
-    /// More reasoning.
+    /// New reasoning text.
     pub(crate) reasoning: String,
-    /// More of the calls.
+    /// New parts of tool calls.
     pub(crate) calls: Vec<CallDelta>,
-    /// Tokens of the prompt that were scored.
+    /// Scored tokens of the prompt.
     pub(crate) prompt: Vec<Token>,
-    /// Tokens that were drawn.
+    /// Generated tokens.
     pub(crate) tokens: Vec<Token>,
     /// Set when the answer has ended.
     pub(crate) end: Option<End>,
 }
 
-/// More of a call of a tool.
+/// A delta of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallDelta {
     /// The index of the call in its answer.
     pub(crate) index: usize,
-    /// Id and name, in the first delta of a call. The id is 24 letters and digits, before which each protocol writes a word of its own.
+    /// The id and the name, in the first delta of a call. The id is 24 letters and digits; each protocol adds its own prefix.
     pub(crate) head: Option<(String, String)>,
-    /// More of the arguments.
+    /// New text of the arguments.
     pub(crate) arguments: String,
 }
 
-/// Why an answer ended.
+/// The reason that an answer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EndReason {
-    /// The model ended it.
+    /// The model generated an end token.
     EndToken,
-    /// This stop string came.
+    /// This stop string was generated.
     StopString(String),
-    /// The limit of tokens was reached, or the end of the context.
+    /// The token limit or the end of the context was reached.
     Length,
-    /// It ends with calls.
+    /// The answer ends with tool calls.
     ToolCalls,
 }
 
-/// How an answer ended.
+/// The end of an answer, with its usage and timings.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
-    /// Why.
+    /// The reason.
     pub(crate) reason: EndReason,
-    /// Tokens in and out.
+    /// The token counts.
     pub(crate) usage: Usage,
-    /// Where the time went.
+    /// The time spent in each phase.
     pub(crate) timings: Timings,
-    /// Tokens of thoughts.
+    /// The number of reasoning tokens.
     pub(crate) reasoning_tokens: usize,
 }
 
 impl Delta {
-    /// Returns true without text, reasoning and calls.
+    /// Returns true if the delta has no text, reasoning or calls.
     pub(crate) fn is_silent(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
@@ -73,7 +73,6 @@ impl Delta {
         !is_text_late && !is_thought_late
     }
 
-    /// Appends the next delta.
     pub(crate) fn extend(&mut self, next: Self) {
         self.content.push_str(&next.content);
         self.reasoning.push_str(&next.reasoning);
@@ -89,12 +88,11 @@ impl Delta {
     }
 }
 
-/// A reported token of the prompt or of the answer.
+/// A token of the prompt or of the answer, with its probabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token {
-    /// Its id.
     pub(crate) id: u32,
-    /// Its log-probability and alternatives, if asked for.
+    /// The log-probability and the alternatives, if requested.
     pub(crate) logprob: Option<TokenLogprob>,
 }
 

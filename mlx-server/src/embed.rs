@@ -1,4 +1,4 @@
-//! From a request for vectors that was read to the vectors.
+//! Computes embeddings for a parsed request.
 
 use std::borrow::Cow;
 
@@ -18,29 +18,29 @@ use crate::protocol::openai::embedding::{
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// Running generations that give vectors.
+/// The running generations of an embedding request.
 pub(crate) struct Embeddings {
     state: AppState,
     client: Client,
     lease: Lease,
-    /// The number of dimensions that are sent.
+    /// The number of dimensions in the response.
     dimensions: usize,
     normalize: bool,
     choices: Vec<Choice>,
-    /// How far they can be repeated.
+    /// The exactness level of the vectors.
     pub(crate) exactness: &'static str,
 }
 
-/// Refuses more texts than are taken at once, before any of them is looked at.
+/// Rejects a request with too many inputs, before any of them is processed.
 pub(crate) fn check_amount(state: &AppState, request: &EmbeddingRequest) -> Result<(), ApiError> {
     let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
     if count <= most {
         return Ok(());
     }
-    Err(ApiError::field("input", format!("has {count} texts; at most {most} are taken at once")))
+    Err(ApiError::field("input", format!("has {count} texts; --max-inputs allows {most} per request")))
 }
 
-/// Submits the texts of a request to the engine. It computes for a while, so it belongs on a blocking thread.
+/// Submits the inputs of a request to the engine. Tokenizing takes CPU time, so this belongs on a blocking thread.
 pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
@@ -80,7 +80,7 @@ pub(crate) fn start(
     Ok(Embeddings { state, client: origin.client, lease, dimensions, normalize, choices, exactness })
 }
 
-/// Returns the smaller of the context and the limit of the model's sentence-transformers files.
+/// Returns the smaller of the context length and the limit of the model's sentence-transformers files.
 fn token_limit(lease: &Lease, embedding: &TextEmbedding, truncates: bool) -> TokenLimit {
     let context = TokenLimit { truncates, ..TokenLimit::context(lease) };
     match embedding.limit() {
@@ -91,7 +91,7 @@ fn token_limit(lease: &Lease, embedding: &TextEmbedding, truncates: bool) -> Tok
     }
 }
 
-/// Puts the prompt before a text. Token ids stay unchanged.
+/// Prepends the prompt to a text. Token ids are returned unchanged.
 fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> Cow<'a, Prompt> {
     match input {
         Prompt::Text(text) => Cow::Owned(Prompt::Text(embedding.prompted(prompt, text))),
@@ -100,7 +100,7 @@ fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> C
 }
 
 impl Embeddings {
-    /// Waits for all of them.
+    /// Waits for all vectors.
     pub(crate) async fn list(self, encoding: Encoding) -> Result<EmbeddingList, ApiError> {
         let Self { state, client, lease, dimensions, normalize, choices, .. } = self;
         let pooled = try_join_all(choices.into_iter().map(Choice::vector)).await?;

@@ -1,4 +1,4 @@
-//! Errors as clients see them: OpenAI's shape, a status, and the name of the field at fault.
+//! API errors: OpenAI's format, a status, and the name of the invalid field.
 
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -8,129 +8,128 @@ use mlx_options::ByteSize;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The maximum length of a message, in bytes. It may quote the request.
+/// The maximum length of a message in bytes. Messages may quote the request.
 const MAX_MESSAGE_LEN: usize = 500;
 
-/// The name of a cancellation.
+/// The code of a cancellation.
 const CANCELLED: &str = "cancelled";
 
-/// Why a request was refused or failed.
+/// The reason that a request was rejected or failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
     status: StatusCode,
-    /// A name for programs.
+    /// The error code.
     code: &'static str,
-    /// The field at fault, if there is one.
+    /// The invalid field.
     field: Option<String>,
-    /// What is wrong and what would fix it; a sentence about the field if there is one.
+    /// The cause and the fix. If `field` is set, the message continues a sentence about the field.
     message: String,
     retry_after: Option<u64>,
-    /// The tokens of a prompt that is too long, or a lower bound of them, and the limit.
+    /// For a prompt that is too long: its number of tokens, or a lower bound of it, and the limit.
     context_overflow: Option<(usize, usize)>,
 }
 
 /// The object in the `error` field of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
-    /// What is wrong and what would fix it.
+    /// The cause and the fix.
     pub(crate) message: String,
     /// `invalid_request_error`, `rate_limit_error` or `server_error`.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    /// The field at fault.
+    /// The invalid field.
     pub(crate) param: Option<String>,
-    /// A name for programs.
+    /// The error code.
     pub(crate) code: Option<&'static str>,
 }
 
-/// A response that is an error.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct ErrorResponse {
-    /// What went wrong.
+    /// The error.
     pub(crate) error: ErrorBody,
 }
 
 impl ApiError {
-    /// An error of any kind.
+    /// Returns an error with this status and code.
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, field: None, message: message.into(), retry_after: None, context_overflow: None }
     }
 
-    /// A request that cannot be understood or run because of `field`.
+    /// Returns the error for a request with an invalid `field`.
     pub(crate) fn field(field: impl Into<String>, message: impl AsRef<str>) -> Self {
         let error = Self::new(StatusCode::BAD_REQUEST, "invalid_value", message.as_ref());
         Self { field: Some(field.into()), ..error }
     }
 
-    /// A request for something that this server does not support.
+    /// Returns the error for a request that uses an unsupported feature.
     pub(crate) fn unsupported(field: impl Into<String>, message: impl AsRef<str>) -> Self {
         Self { code: "unsupported_value", ..Self::field(field, message) }
     }
 
-    /// A request whose body cannot be read.
+    /// Returns the error for a request with an unreadable body.
     pub(crate) fn body(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_body", message)
     }
 
-    /// A model that does not exist.
+    /// Returns the error for an unknown model.
     pub(crate) fn no_model(name: &str, known: &[&str]) -> Self {
         let message = format!("{name:?} does not exist; there are: {}", known.join(", "));
         let error = Self::new(StatusCode::NOT_FOUND, "model_not_found", message);
         Self { field: Some("model".into()), ..error }
     }
 
-    /// A response that is not stored, or is another client's.
+    /// Returns the error for a response that is not stored or belongs to another client.
     pub(crate) fn no_response(id: &str) -> Self {
         let message = format!("no stored response {id:?}; it may have been deleted or evicted");
         Self::new(StatusCode::NOT_FOUND, "response_not_found", message)
     }
 
-    /// The same error about a field.
+    /// Returns the same error with this field.
     #[must_use]
     pub(crate) fn at(self, field: &str) -> Self {
         Self { field: Some(field.to_owned()), ..self }
     }
 
-    /// A body of more than `limit` bytes.
+    /// Returns the error for a body of more than `limit` bytes.
     pub(crate) fn body_too_large(limit: ByteSize) -> Self {
-        Self::too_large(format!("the body is larger than --max-body, {limit}"))
+        Self::too_large(format!("the body is larger than the {limit} that --max-body allows"))
     }
 
-    /// A request that takes more bytes than any may.
+    /// Returns the error for a request that exceeds a size limit.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 
-    /// More connections than the server takes.
+    /// Returns the error for a connection beyond `--max-connections`.
     pub(crate) fn too_many_connections() -> Self {
-        let message =
-            "the server has as many connections as --max-connections allows; close some, or try again";
+        let message = "the server has reached --max-connections; close some connections or try again";
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message);
         Self { retry_after: Some(1), ..error }
     }
 
-    /// The server is shutting down.
+    /// Returns the error for a server that is shutting down.
     pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is shutting down")
     }
 
-    /// A generation that was cancelled by its client.
+    /// Returns the error for a generation that its client cancelled.
     pub(crate) fn cancelled() -> Self {
         Self::new(StatusCode::CONFLICT, CANCELLED, "the response was cancelled")
     }
 
-    /// A computation that failed after it had begun.
+    /// Returns the error for a computation that failed after it started.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "generation_failed", message)
     }
 
-    /// No capacity now; the client may try again in so many seconds.
+    /// Returns the error for lack of capacity. The client may retry after this many seconds.
     pub(crate) fn busy(message: impl Into<String>, seconds: u64) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message);
         Self { retry_after: Some(seconds.max(1)), ..error }
     }
 
-    /// The same error where the endpoint has a name of its own for a field of the core.
+    /// Replaces the core's name of a field with the endpoint's name.
     #[must_use]
     pub(crate) fn renamed(mut self, core: &str, public: &str) -> Self {
         if self.field.as_deref() == Some(core) {
@@ -139,7 +138,7 @@ impl ApiError {
         self
     }
 
-    /// The same error with the names of a chat's fields; `limit` is the one of two names that the request has for its limit of tokens.
+    /// Replaces the core's field names with those of a chat. `limit` is the request's name of the token limit.
     #[must_use]
     pub(crate) fn in_chat(self, limit: &str) -> Self {
         self.renamed("prompt", "messages").renamed("logprobs", "top_logprobs").renamed("max_tokens", limit)
@@ -150,22 +149,22 @@ impl ApiError {
         self.status
     }
 
-    /// The name for programs.
+    /// The error code.
     pub(crate) fn code(&self) -> &'static str {
         self.code
     }
 
-    /// Whether the client cancelled it.
+    /// Returns true if the client cancelled the request.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.code == CANCELLED
     }
 
-    /// Returns the tokens of a prompt that is too long, or a lower bound of them, and the limit.
+    /// For a prompt that is too long, returns its number of tokens, or a lower bound of it, and the limit.
     pub(crate) fn context_overflow(&self) -> Option<(usize, usize)> {
         self.context_overflow
     }
 
-    /// What is wrong, with the field's name.
+    /// Returns the message with the field's name.
     pub(crate) fn message(&self) -> String {
         shortened(match &self.field {
             Some(field) => format!("{field}: {}", self.message),
@@ -173,7 +172,7 @@ impl ApiError {
         })
     }
 
-    /// The body of the response.
+    /// Returns the body of the response.
     pub(crate) fn response(&self) -> ErrorResponse {
         let kind = match self.status {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -187,7 +186,7 @@ impl ApiError {
 
 #[cfg(test)]
 impl ApiError {
-    /// The field at fault.
+    /// Returns the invalid field.
     pub(crate) fn param(&self) -> Option<&str> {
         self.field.as_deref()
     }
@@ -215,13 +214,13 @@ impl From<Error> for ApiError {
                 let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "worker_unavailable", message);
                 Self { retry_after: Some(1), ..error }
             }
-            // Logged with the reason when the model was loaded.
+            // The reason was logged when the model was loaded.
             Error::Vision(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "vision_unavailable",
                 "the model cannot be given images now; see the server's log",
             ),
-            // The template and the tokenizer were loaded: it is this conversation or text that they refuse.
+            // The template and the tokenizer loaded, so this conversation or text is at fault.
             Error::Template(message) => Self::field("messages", message),
             Error::Tokenizer(message) => Self::field("prompt", message),
             error => Self::failed(error.to_string()),
@@ -239,7 +238,7 @@ impl IntoResponse for ApiError {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         let mut response = (self.status, headers, crate::json::Json(self.response())).into_response();
-        // For paths whose API has another form of errors.
+        // Endpoints with another error format read the error from the extensions.
         response.extensions_mut().insert(self);
         response
     }

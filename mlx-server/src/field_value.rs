@@ -1,19 +1,19 @@
-//! The types of fields, each with the words for a value that is of another type.
+//! The types of request fields, with the errors for values of another type.
 
 use std::collections::BTreeMap;
 
 use mlx_json::{Map, Number, Value};
 
-/// Whole numbers up to this are exact as floats.
+/// Integers up to this limit are exact as floats.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
-/// A type of fields.
+/// A type that request fields can have.
 pub(crate) trait FieldValue: Sized {
-    /// The value as this type, or what is wrong with it: the end of a sentence about the field.
+    /// Converts a JSON value. An error is the end of a sentence about the field.
     fn read(value: Value) -> Result<Self, String>;
 }
 
-/// The kind of a value, for an error message.
+/// Returns the JSON type of a value, for error messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -25,7 +25,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A whole number, also one that is written as a float, as 5.0.
+/// Returns an integer. It may be written as a float, such as 5.0.
 pub(crate) fn whole(number: &Number) -> Option<i128> {
     let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT);
     number.as_i128().or_else(|| float().map(|float| float as i128))
@@ -91,7 +91,7 @@ impl FieldValue for Vec<String> {
     fn read(value: Value) -> Result<Self, String> {
         let Value::Array(list) = value else { return Err(expected(&value, "a list of strings")) };
         let text = |(place, value)| {
-            String::read(value).map_err(|why| format!("has an entry, number {place}, that {why}"))
+            String::read(value).map_err(|why| format!("has an entry at index {place} that {why}"))
         };
         list.into_iter().enumerate().map(text).collect()
     }
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A client knows JSON, not the language that the server is written in.
+    /// Error messages use the words of JSON, not those of Rust.
     #[test]
     fn messages_speak_of_json() {
         let wrong = json!({"a": "b"});

@@ -1,5 +1,5 @@
-//! The fields of a request's JSON object, taken by name. Invariant: no field is silently ignored. The client gets the names of unused
-//! fields at the top level; an unknown nested field is an error.
+//! The fields of a request's JSON object, taken by name. Invariant: no field is silently ignored. Unused fields at the top level are reported
+//! to the client; an unknown nested field is an error.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use mlx_json::{Map, Value};
 use crate::error::ApiError;
 use crate::field_value::{FieldValue, kind};
 
-/// The fields of an object that have not been taken yet. As in OpenAI's API, `null` is an absent field.
+/// The remaining fields of an object. As in OpenAI's API, `null` means that a field is absent.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Fields {
-    /// The path of the object in the request, as `messages[0].`; empty for the request itself.
+    /// The path of the object in the request, such as `messages[0].`. Empty for the request itself.
     path: String,
     rest: Map,
-    /// Full names of accepted fields that are not used.
+    /// The full names of accepted fields without effect.
     unused: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Fields {
         }
     }
 
-    /// The fields of an object at `path` inside the request.
+    /// Returns the fields of an object at `path` in the request.
     pub(crate) fn inside(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(rest) => Ok(Self { path: format!("{path}."), rest, unused: Vec::new() }),
@@ -43,34 +43,34 @@ impl Fields {
         }
     }
 
-    /// The full name of a field of this object.
+    /// Returns the full name of a field of this object.
     pub(crate) fn name(&self, field: &str) -> String {
         format!("{}{field}", self.path)
     }
 
-    /// All fields that were not taken yet, as one object.
+    /// Returns all remaining fields as one object.
     pub(crate) fn whole(&self) -> Value {
         Value::Object(self.rest.clone())
     }
 
-    /// A field that stays where it is.
+    /// Returns a field without taking it.
     pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
         #[cfg(test)]
         self.note(field);
         self.rest.get(field).filter(|value| !value.is_null())
     }
 
-    /// All fields that were not taken yet, to be changed where they are.
+    /// Iterates over the remaining fields, so that they can be changed.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = (&String, &mut Value)> {
         self.rest.iter_mut()
     }
 
-    /// Takes a field of any type.
+    /// Takes a field of any JSON type.
     pub(crate) fn value(&mut self, field: &str) -> Option<Value> {
         self.rest.shift_remove(field).filter(|value| !value.is_null())
     }
 
-    /// Takes a field.
+    /// Takes a field of type `T`.
     pub(crate) fn take<T: FieldValue>(&mut self, field: &str) -> Result<Option<T>, ApiError> {
         #[cfg(test)]
         self.note(field);
@@ -78,7 +78,7 @@ impl Fields {
         T::read(value).map(Some).map_err(|why| ApiError::field(self.name(field), why))
     }
 
-    /// Takes a field that only accepts the values in `allowed`.
+    /// Takes a field that supports only the values in `allowed`.
     pub(crate) fn only(
         &mut self,
         field: &str,
@@ -94,7 +94,7 @@ impl Fields {
         }
     }
 
-    /// Refuses fields of OpenAI's API that are not supported, by name.
+    /// Rejects unsupported fields of OpenAI's API.
     pub(crate) fn refuse(&mut self, refused: &[(&str, &str)]) -> Result<(), ApiError> {
         match refused.iter().find(|(field, _)| self.rest.get(*field).is_some_and(|value| !value.is_null())) {
             None => Ok(()),
@@ -104,7 +104,7 @@ impl Fields {
         }
     }
 
-    /// Reads fields that are accepted and not used, and records their names.
+    /// Takes fields that are accepted but have no effect, and records their names.
     pub(crate) fn unused<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, ApiError>,
@@ -125,15 +125,15 @@ impl Fields {
         }
     }
 
-    /// Takes a field that is accepted and not used. Records its name, unless its value is one of `neutral`: then ignoring it changes
-    /// nothing.
+    /// Takes a field that is accepted but has no effect. Records its name unless its value is one of `neutral`, for which ignoring it
+    /// changes nothing.
     pub(crate) fn hint(&mut self, field: &str, neutral: &[serde_json::Value]) {
         if self.value(field).is_some_and(|value| !neutral.iter().any(|other| value == *other)) {
             self.unused.push(self.name(field));
         }
     }
 
-    /// Records the names of unused parts of the request.
+    /// Records the names of other unused fields of the request.
     pub(crate) fn add_unused(&mut self, names: impl IntoIterator<Item = String>) {
         self.unused.extend(names);
     }
@@ -148,7 +148,7 @@ impl Fields {
         self.unused.into_iter().chain(left).collect()
     }
 
-    /// Checks that every field is known. Returns the full names of the unused ones.
+    /// Checks that no unknown field remains. Returns the full names of the unused fields.
     pub(crate) fn finish(self) -> Result<Vec<String>, ApiError> {
         if let Some(field) = self.given().next() {
             return Err(refused(&self.name(field), "is not a field here; remove it or check the spelling"));
@@ -156,19 +156,19 @@ impl Fields {
         Ok(self.unused)
     }
 
-    /// Checks that every field is known.
+    /// Checks that no unknown field remains.
     pub(crate) fn end(self) -> Result<(), ApiError> {
         self.finish().map(drop)
     }
 }
 
-/// Returns an error that names a field. Long names are cut.
+/// Returns an error about a field. Long names are truncated.
 pub(crate) fn refused(field: &str, why: &str) -> ApiError {
     ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
 }
 
-/// Defines a group of request fields, documented for OpenAPI and read by the names of the struct's fields. Both come
-/// from one definition, so they cannot differ.
+/// Defines a group of request fields. The struct both documents the fields for OpenAPI and reads them, so that the two cannot
+/// differ.
 macro_rules! field_group {
     ($(#[$meta:meta])* pub(crate) struct $name:ident { $($(#[$field_meta:meta])* pub(crate) $field:ident: $kind:ty,)* }) => {
         #[derive(Debug, Clone, Default, PartialEq, utoipa::ToSchema)]

@@ -1,4 +1,4 @@
-//! The generations of a request: submitted, followed event by event, measured.
+//! The running generations of a request: submits them, turns their events into deltas, and measures them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,46 +18,46 @@ use crate::models::Lease;
 use crate::request_log::RequestId;
 use crate::state::AppState;
 
-/// A prefix cache miss is logged if it costs at least this many tokens.
+/// The minimum cost of a prefix cache miss that is logged, in tokens.
 const MIN_LOGGED_MISS: usize = 64;
 
 /// The client and the id of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    /// The client, for the scheduler.
+    /// The client, for fair scheduling.
     pub(crate) client: Client,
     /// The id of the request, for the log.
     pub(crate) id: RequestId,
 }
 
-/// A running generation. Dropping it cancels.
+/// A running generation. Dropping it cancels the generation.
 pub(crate) struct Choice {
     index: usize,
-    /// The id of its request.
+    /// The id of the request.
     request: RequestId,
     events: EventStream,
     reader: AnswerReader,
     state: AppState,
     clock: Clock,
-    /// The calls that have begun.
+    /// The number of started tool calls.
     calls: usize,
-    /// Deltas that wait to be read, the oldest first.
+    /// Deltas to return before the next event is read, oldest first.
     ready: VecDeque<Delta>,
-    /// The end or the error, sent after the last text and apart from it, as OpenAI does.
+    /// The end or the error. It is sent as a separate delta after the last text, as OpenAI does.
     last: Option<Result<Delta, ApiError>>,
     ended: bool,
-    // The last field, so that it is dropped last: an engine must not be dropped on an async thread, and the lease keeps it.
+    // Must be the last field, so that it is dropped last: the lease keeps the engine, which must not be dropped on an async thread.
     lease: Lease,
 }
 
-/// When the generation began, and when its last token came.
+/// The times of the start and of the last token.
 struct Clock {
     begun: Instant,
     last: Option<Instant>,
 }
 
 impl Choice {
-    /// Submits the requests of one client to the engine: all of them or, with an error, none.
+    /// Submits all requests of one client to the engine. After an error, none of them runs.
     pub(crate) fn submit_all(
         requests: Vec<GenerationRequest>,
         parser: &OutputParser,
@@ -82,12 +82,12 @@ impl Choice {
         Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
     }
 
-    /// Returns the answer as a stream. Its last item is a delta with an end, or an error.
+    /// Returns the answer as a stream. Its last item is a delta with `end`, or an error.
     pub(crate) fn deltas(self) -> impl Stream<Item = Result<Delta, ApiError>> + Send {
         unfold(self, |mut choice| async move { Some((choice.next().await?, choice)) })
     }
 
-    /// The prompt as a vector, if the request asked for it, and the counts of its tokens.
+    /// Returns the embedding of the prompt and the token counts. The vector is empty if the request did not ask for it.
     pub(crate) async fn vector(mut self) -> Result<(Vec<f32>, Usage), ApiError> {
         let mut vector = Vec::new();
         while let Some(event) = self.event().await {
@@ -102,7 +102,7 @@ impl Choice {
         Ok((vector, end.usage))
     }
 
-    /// Returns the whole answer, in as few deltas as its order allows.
+    /// Returns the complete answer, in as few deltas as its order allows.
     pub(crate) async fn whole(mut self) -> Result<Vec<Delta>, ApiError> {
         let mut all = vec![Delta { choice: self.index, ..Delta::default() }];
         while let Some(delta) = self.next().await {
@@ -128,7 +128,7 @@ impl Choice {
         if self.ended && silent { self.last.take() } else { Some(Ok(delta)) }
     }
 
-    /// The next event. When the server is forced to end, this cancels the generation, whose stream then ends soon.
+    /// Returns the next event. On a forced shutdown it cancels the generation, whose stream then ends soon.
     async fn event(&mut self) -> Option<Event> {
         let forced = &self.state.shutdown.forced;
         tokio::select! {
@@ -143,7 +143,7 @@ impl Choice {
         let events = self.reader.read(&mut event);
         match event {
             Event::Prompt(token) => delta.prompt.push(Token { id: token.id, logprob: token.logprob }),
-            // Only `vector` asks for one, and no request for the other.
+            // `vector` reads embeddings itself, and no request asks for prompt progress.
             Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.tick();
@@ -154,7 +154,7 @@ impl Choice {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
                 self.log(&finished);
-                // Every turn leaves the end of the one before it.
+                // Every turn of a chat diverges from the cached prompt shortly before its end; only larger misses are logged.
                 if let Some(Miss { at, kept }) =
                     finished.usage.miss.filter(|miss| miss.kept - miss.at >= MIN_LOGGED_MISS)
                 {
@@ -166,7 +166,7 @@ impl Choice {
                     );
                 }
                 delta = self.add(delta, events);
-                // The text before a failure is good, and is sent before it.
+                // Text before a failure is valid and is sent first.
                 self.last = Some(self.reason(&finished.reason).map(|reason| {
                     let reasoning_tokens = self.reader.reasoning_tokens();
                     let end = Some(End {
@@ -183,7 +183,7 @@ impl Choice {
         delta
     }
 
-    /// Adds events to a delta. Events that would be out of order in it become separate deltas, which wait.
+    /// Adds events to a delta. Events that do not fit its order become separate deltas in `ready`.
     fn add(&mut self, mut delta: Delta, events: Vec<ChatEvent>) -> Delta {
         let mut deltas = VecDeque::new();
         for event in events {
@@ -213,7 +213,7 @@ impl Choice {
         first
     }
 
-    /// A failure or a cancellation is an error, never a stop.
+    /// Maps the reason that the engine reports. A failure or a cancellation is an error.
     fn reason(&self, reason: &FinishReason) -> Result<EndReason, ApiError> {
         match reason {
             FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => {
@@ -223,13 +223,13 @@ impl Choice {
             FinishReason::EndToken => Ok(EndReason::EndToken),
             FinishReason::StopString(text) => Ok(EndReason::StopString(text.clone())),
             FinishReason::Length => Ok(EndReason::Length),
-            // Only the end of the server cancels a generation that is still read.
+            // Only a shutdown cancels a generation that still has a reader.
             FinishReason::Cancelled => Err(ApiError::shutting_down()),
             FinishReason::Error(message) => Err(ApiError::failed(message)),
         }
     }
 
-    /// Logs what an answer took.
+    /// Logs the token counts and timings of an answer.
     fn log(&self, finished: &Finished) {
         let Finished { usage, timings, .. } = finished;
         let tenth = |value: f64| (value * 10.0).round() / 10.0;

@@ -1,4 +1,4 @@
-//! The log for people, on a terminal: how to reach the server, then a short line for each request and each answer.
+//! The log for terminals: a greeting with the addresses of the server, then one short line per request and answer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write};
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Formats events in words.
+/// Formats events for humans.
 pub(crate) struct HumanLog;
 
 impl<S, N> FormatEvent<S, N> for HumanLog
@@ -58,7 +58,7 @@ impl Fields {
         self.text(name).parse().unwrap_or_default()
     }
 
-    /// How to reach the server.
+    /// Returns the message with the addresses of the server.
     fn greeting(&self) -> String {
         let (address, model) = (self.text("address"), self.text("model"));
         let has_key = self.text("key") == "true";
@@ -94,7 +94,7 @@ impl Fields {
             message => {
                 let mut line = message.to_owned();
                 for (name, value) in self.0.iter().filter(|(name, _)| **name != "message") {
-                    // A string takes whatever is written to it.
+                    // Writing to a string does not fail.
                     let _ = write!(line, "  {name}: {value}");
                 }
                 line

@@ -1,3 +1,3 @@
-//! Ids of answers, messages and calls. Each protocol writes a word of its own before them.
+//! Random ids of answers, messages and calls. Each protocol adds its own prefix.
 
 pub(crate) use chat_format::random_id;

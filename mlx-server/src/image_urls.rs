@@ -1,5 +1,5 @@
-//! Pictures that requests name by URL. They are fetched before a request is read, and stand in it as data URLs from then on: it is the
-//! same request as one that was sent with the pictures, also where it is stored or computed again.
+//! Fetches the images that requests reference by URL. They replace their URLs as data URLs before the request is read. From then on, the request
+//! is the same as one that was sent with the images, also if it is stored or computed again.
 
 mod addresses;
 mod fetch;
@@ -23,17 +23,17 @@ pub(crate) use addresses::is_public;
 use fetch::Fetcher;
 pub(crate) use fetch::split_port;
 
-/// The maximum number of URLs of one request.
+/// The maximum number of URLs per request.
 const MAX_URLS: usize = 32;
-/// The maximum number that are fetched at once for one request.
+/// The maximum number of concurrent fetches per request.
 const MAX_CONCURRENT: usize = 4;
-/// The maximum number that are fetched at once for all requests. Each holds a thread, for [`fetch::TIMEOUT`] at most.
+/// The maximum number of concurrent fetches of all requests. Each holds a thread for up to [`fetch::TIMEOUT`].
 const MAX_THREADS: usize = 16;
 
-/// Whether a connection may be made to an address.
+/// Returns true if connections to an address are allowed.
 pub type AddressRule = fn(IpAddr) -> bool;
 
-/// Fetches the pictures of requests.
+/// Fetches the images of requests.
 pub(crate) struct ImageUrls {
     /// `None` if no host is allowed.
     fetcher: Option<Arc<Fetcher>>,
@@ -41,18 +41,18 @@ pub(crate) struct ImageUrls {
 }
 
 impl ImageUrls {
-    /// Pictures of these hosts, on addresses that the rule allows.
+    /// Creates a fetcher for images of these hosts, on addresses that `rule` allows.
     pub(crate) fn new(hosts: &[String], rule: AddressRule) -> Self {
         let fetcher = (!hosts.is_empty()).then(|| Arc::new(Fetcher::new(hosts, rule, fetch::TIMEOUT)));
         Self { fetcher, threads: Arc::new(Semaphore::new(MAX_THREADS)) }
     }
 
-    /// Whether a request names pictures that may be fetched.
+    /// Returns true if a request has image URLs that may be fetched.
     pub(crate) fn has_to_fetch(&self, fields: &mut Fields) -> bool {
         self.fetcher.is_some() && !places::urls(fields).is_empty()
     }
 
-    /// Puts the pictures in the place of their URLs. The bytes that the request grows by are returned, and are at most `room`.
+    /// Replaces image URLs with the images as data URLs. Returns the bytes that the request grows by, at most `room`.
     pub(crate) async fn insert(
         &self,
         fields: &mut Fields,
@@ -63,7 +63,7 @@ impl ImageUrls {
         let mut urls = places::urls(fields);
         if let Some(first) = urls.get(MAX_URLS) {
             let message = format!(
-                "is one URL too many: {MAX_URLS} images are fetched for a request; give the others as data URLs"
+                "exceeds the limit of {MAX_URLS} image URLs per request; send the other images as data URLs"
             );
             return Err(ApiError::field(first.place.as_str(), message));
         }
@@ -76,8 +76,7 @@ impl ImageUrls {
             let picture = picture?;
             bytes += picture.0.len();
             if bytes as u64 > room {
-                let message =
-                    "the body and the images that it names by URL are larger than --max-body together";
+                let message = "the body and its fetched images are together larger than --max-body allows";
                 return Err(ApiError::too_large(message));
             }
             data_urls.push(picture);
@@ -88,7 +87,7 @@ impl ImageUrls {
         Ok(bytes)
     }
 
-    /// One picture as a data URL.
+    /// Returns one image as a data URL.
     fn picture(
         &self,
         fetcher: &Arc<Fetcher>,
@@ -101,7 +100,7 @@ impl ImageUrls {
         async move {
             let thread = threads.acquire_owned().await;
             let fetch = move || {
-                // Held until the thread has ended, even if the client has left.
+                // Held until the thread ends, even after the client disconnects.
                 let _thread = thread;
                 let most = ByteSize((Image::largest_file() as u64).min(room / 4 * 3));
                 let data_url = fetcher.data_url(&url, &place, most, &mut charge)?;

@@ -1,11 +1,11 @@
-//! Responses whose body is JSON.
+//! JSON responses.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// A response whose body is JSON.
+/// A response with a JSON body.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub T);
 
@@ -15,7 +15,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
         match serde_json::to_vec(&self.0) {
             Ok(body) => ([(CONTENT_TYPE, json)], body).into_response(),
             Err(error) => {
-                tracing::error!(%error, "a response could not be written as JSON");
+                tracing::error!(%error, "a response could not be serialized as JSON");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
         }

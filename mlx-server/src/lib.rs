@@ -1,5 +1,5 @@
-//! The HTTP front end: OpenAI-style requests become engine requests. Invariant: only this crate knows HTTP.
-//! `docs/http-api.md` says what clients may rely on.
+//! The HTTP front end: turns requests of several APIs into engine requests. Invariant: only this crate knows HTTP.
+//! `docs/http-api.md` documents the behavior that clients can rely on.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -63,7 +63,7 @@ pub use image_urls::AddressRule;
 use log_writer::LogWriter;
 pub use state::AppState;
 
-/// Everything between a connection and the endpoints: the outermost layer stands last.
+/// Returns the service: the endpoints with all middleware. The last layer is the outermost one.
 pub fn app(state: AppState) -> Router {
     let with = |state: &AppState| state.clone();
     routes::router(state.clone())
@@ -76,7 +76,7 @@ pub fn app(state: AppState) -> Router {
         .layer(from_fn_with_state(state, request_log::observe))
 }
 
-/// Refuses a body that is announced as too large before the client sends it.
+/// Rejects a body that is too large by its announced length, before the client sends it.
 async fn check_length(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let limit = state.config.limits.max_body;
     if request.body().size_hint().lower() > limit.0 {
@@ -85,7 +85,7 @@ async fn check_length(State(state): State<AppState>, request: Request, next: Nex
     next.run(request).await
 }
 
-/// What the settings, and flags that are no settings, ask for: a text to print, or else a server that has run to its end.
+/// Runs the server until it ends. Returns the text to print instead, if the arguments ask for one.
 pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartError> {
     if args.print_config {
         return Ok(Some(config.to_toml()));
@@ -99,14 +99,14 @@ pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartErro
         .build()
         .map_err(|error| StartError::about("the async runtime", error))?;
     let outcome = runtime.block_on(serve::serve(state));
-    // A model that is being loaded need not be waited for.
+    // There is no need to wait for a model that is still loading.
     runtime.shutdown_timeout(Duration::from_secs(2));
     outcome.map(|()| None)
 }
 
-/// Pages of the listed origins may ask; for all others a browser keeps the answer to itself.
+/// Returns the CORS layer that lets pages of these origins read responses.
 fn cors(origins: &[String]) -> CorsLayer {
-    // All of them parse: the settings were checked.
+    // All of them parse, since the settings were checked.
     let origins: Vec<HeaderValue> = origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     if origins.is_empty() {
         return CorsLayer::new();
@@ -118,7 +118,7 @@ fn cors(origins: &[String]) -> CorsLayer {
         .expose_headers(request_log::HEADERS.map(HeaderName::from_static))
 }
 
-/// Lines on standard error: short ones on a terminal, and one JSON object each elsewhere.
+/// Starts logging to stderr: short lines on a terminal, one JSON object per line elsewhere.
 fn start_log(form: LogForm) -> Result<(), StartError> {
     let filter = log_filter("info").map_err(StartError)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter);
@@ -127,7 +127,7 @@ fn start_log(form: LogForm) -> Result<(), StartError> {
     } else {
         log.json().flatten_event(true).with_writer(|| LogWriter).try_init().ok();
     }
-    // A panic on a guarded thread becomes the error of its request; every other panic is logged here.
+    // A panic on a guarded thread becomes the error of its request. All other panics are logged here.
     std::panic::set_hook(Box::new(|panic| {
         if std::thread::current().name() != Some(GUARDED_THREAD) {
             tracing::error!(panic = %panic, "a thread panicked");

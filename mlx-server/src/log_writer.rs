@@ -1,10 +1,10 @@
-//! Where log lines go. A line may quote what a model or a client says, and it may be read on a terminal.
+//! Writes log lines. A line may quote a model or a client and may be read on a terminal, so control characters are escaped.
 
 use std::io::{Result, Write, stderr};
 
 use mlx_options::printable_json;
 
-/// Standard error, for one JSON object a line.
+/// Writes JSON lines to stderr.
 pub(crate) struct LogWriter;
 
 impl Write for LogWriter {

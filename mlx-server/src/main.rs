@@ -1,4 +1,4 @@
-//! `mlx-server`: models of this machine behind OpenAI's HTTP API.
+//! `mlx-server`: serves local models over OpenAI's HTTP API.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program's last word")]
 
@@ -10,11 +10,11 @@ use mlx_options::printable;
 use mlx_server::args::ServeArgs;
 use mlx_server::config::Config;
 
-/// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).
+/// The system's allocator does not return memory after bursts of large requests (docs/decisions/0032-mimalloc.md).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Serve language models of this machine over OpenAI's HTTP API.
+/// Serve local language models over OpenAI's HTTP API.
 #[derive(Debug, Parser)]
 #[command(name = "mlx-server", version)]
 struct Program {

@@ -19,13 +19,13 @@ pub(crate) struct Metrics {
     responses: Counters<(String, u16)>,
     /// Generations by finish reason.
     generations: Counters<&'static str>,
-    /// From the start of a generation, including queueing, to its first token.
+    /// Time from the start of a generation, including queueing, to its first token.
     pub(crate) first_token: Histogram,
-    /// From the engine's queue to the start of prefill.
+    /// Time in the engine's queue before prefill.
     pub(crate) queue: Histogram,
-    /// Between two tokens.
+    /// Time between two tokens.
     pub(crate) next_token: Histogram,
-    /// From the request to the response headers.
+    /// Time from a request to its response headers.
     pub(crate) response: Histogram,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a time.
+    /// Records a time.
     pub(crate) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let bucket = BOUNDS.iter().position(|border| seconds <= *border).unwrap_or(BOUNDS.len());
@@ -86,9 +86,8 @@ impl Histogram {
 /// The metrics of a model.
 #[derive(Debug)]
 pub(crate) struct ModelFigures {
-    /// Its name.
     pub(crate) name: String,
-    /// The statistics of its engine; `None` while it is not loaded.
+    /// The statistics of the engine. `None` while the model is not loaded.
     pub(crate) stats: Option<EngineStats>,
 }
 
@@ -104,7 +103,7 @@ impl Metrics {
         self.generations.add(reason);
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     pub(crate) fn page(&self, models: &[ModelFigures]) -> String {
         let mut out = Page(String::new());
         out.head("mlx_http_responses_total", "counter", "Responses by route and status.");
@@ -151,15 +150,15 @@ const FIGURES: [Figure; 20] = [
     ("mlx_prompt_tokens_total", "counter", "Computed prompt tokens.", |it| it.prompt_tokens),
     ("mlx_cached_tokens_total", "counter", "Prompt tokens reused from a cache.", |it| it.cached_tokens),
     ("mlx_completion_tokens_total", "counter", "Generated tokens.", |it| it.completion_tokens),
-    ("mlx_drafted_tokens_total", "counter", "Tokens of drafts that were verified.", |it| it.drafted_tokens),
-    ("mlx_accepted_tokens_total", "counter", "Tokens of drafts that were drawn.", |it| it.accepted_tokens),
+    ("mlx_drafted_tokens_total", "counter", "Draft tokens that were verified.", |it| it.drafted_tokens),
+    ("mlx_accepted_tokens_total", "counter", "Draft tokens that were accepted.", |it| it.accepted_tokens),
     (
         "mlx_steps_ahead_total",
         "counter",
         "Decode steps started speculatively, before sampling of the previous one.",
         |it| it.steps_ahead,
     ),
-    ("mlx_steps_dropped_total", "counter", "Steps of those that were dropped.", |it| it.steps_dropped),
+    ("mlx_steps_dropped_total", "counter", "Speculative steps that were dropped.", |it| it.steps_dropped),
     ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
     ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),
     ("mlx_reserved_bytes", "gauge", "Bytes reserved for weights and requests.", |it| it.reserved_bytes),
@@ -180,7 +179,7 @@ const FIGURES: [Figure; 20] = [
     }),
 ];
 
-/// Writes the metrics of the engines. Their counters restart when a model is reloaded, which Prometheus supports.
+/// Writes the metrics of the engines. Their counters restart when a model is reloaded; Prometheus handles such resets.
 fn engines(out: &mut Page, models: &[ModelFigures]) {
     out.head("mlx_model_loaded", "gauge", "Whether a model is in memory.");
     for model in models {

@@ -1,4 +1,4 @@
-//! The models of this server: found by name, loaded on demand, unloaded when idle or when others need the memory.
+//! The models of the server. They are found by name, loaded on demand, and unloaded when they are idle or another model needs the memory.
 //! Invariant: a model with a [`Lease`] stays loaded.
 
 mod configured;
@@ -24,14 +24,14 @@ use crate::metrics::ModelFigures;
 use crate::protocol::openai::models::ModelObject;
 use mlx_options::{ByteSize, Seconds, describe};
 
-/// All models, loaded or not.
+/// All models of the server, loaded or not.
 pub(crate) struct Models {
     entries: Vec<Arc<Entry>>,
     options: EngineOptions,
     engines: Arc<Engines>,
     memory: Arc<ModelMemory>,
     idle: Option<Seconds>,
-    /// Why the last load of a divided model failed: a machine is away.
+    /// The reason that the last load of a divided model failed: a worker is unavailable.
     outage: std::sync::Mutex<Option<String>>,
 }
 
@@ -60,20 +60,20 @@ impl Models {
         })
     }
 
-    /// The model of that name, or the first one; loads it if needed.
+    /// Returns a lease of the model with this name, or of the first model. Loads the model if necessary.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
         let entry = Arc::clone(self.find(name)?);
         if let Some(lease) = entry.lease().await {
             return Ok(lease);
         }
         if let Some(outage) = self.failed_load() {
-            // The server looks for the machine automatically.
+            // The server reconnects to the worker automatically.
             return Err(Error::Distributed(outage).into());
         }
         self.begin_load(entry).await
     }
 
-    /// Loads every model that is not loaded.
+    /// Loads all models that are not loaded yet.
     pub(crate) async fn load_all(self: &Arc<Self>) -> Result<(), ApiError> {
         for entry in &self.entries {
             if entry.peek(|loaded| loaded.engine.is_ready()) != Some(true) {
@@ -85,7 +85,7 @@ impl Models {
 
     async fn begin_load(self: &Arc<Self>, entry: Arc<Entry>) -> Result<Lease, ApiError> {
         let models = Arc::clone(self);
-        // In a task of its own, so that a disconnected client does not abort the load.
+        // A separate task, so that a disconnecting client does not abort the load.
         let load = tokio::spawn(async move { models.load(&entry).await });
         load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
     }
@@ -100,27 +100,27 @@ impl Models {
         })
     }
 
-    /// All models.
+    /// Returns all models.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().map(|entry| &**entry)
     }
 
-    /// The model of that name.
+    /// Returns the model with this name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>, ApiError> {
         self.find(Some(name)).map(Arc::clone)
     }
 
-    /// The API objects of all models.
+    /// Returns the API objects of all models.
     pub(crate) fn list(&self) -> Vec<ModelObject> {
         self.entries.iter().map(|entry| entry.object()).collect()
     }
 
-    /// The API object of one model.
+    /// Returns the API object of one model.
     pub(crate) fn object(&self, name: &str) -> Result<ModelObject, ApiError> {
         self.find(Some(name)).map(|entry| entry.object())
     }
 
-    /// The metrics of all models.
+    /// Returns the metrics of all models.
     pub(crate) fn figures(&self) -> Vec<ModelFigures> {
         let figures = |entry: &Arc<Entry>| ModelFigures {
             name: entry.name().to_owned(),
@@ -129,20 +129,20 @@ impl Models {
         self.entries.iter().map(figures).collect()
     }
 
-    /// Whether other machines hold parts of the model.
+    /// Returns true if workers on other machines hold parts of the model.
     pub(crate) fn are_divided(&self) -> bool {
         self.options.workers.is_some()
     }
 
-    /// Whether every loaded engine is alive, with all machines that hold its model. A divided model has to be loaded: only its engine knows
-    /// whether they are there.
+    /// Returns true if all loaded engines are ready, including their workers. A divided model must be loaded, since only its engine knows the
+    /// state of its workers.
     pub(crate) fn are_ready(&self) -> bool {
         let is_ready = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.is_ready());
         let may_be_unloaded = !self.are_divided();
         self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
-    /// Which machine that holds a part of the model is away, if one is.
+    /// Returns a message about a missing worker, if one is missing.
     pub(crate) fn outage(&self) -> Option<String> {
         let of_engine = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.outage()).flatten();
         self.failed_load().or_else(|| self.entries.iter().find_map(of_engine))
@@ -152,19 +152,16 @@ impl Models {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records whether a machine is away, and logs it once.
+    /// Sets or clears the outage. Logs a new outage once.
     fn record_outage(&self, outage: Option<&str>) {
         let mut known = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(message) = outage.filter(|message| known.as_deref() != Some(message)) {
-            tracing::warn!(
-                message,
-                "the model is not loaded: a machine that is to hold a part of it is away"
-            );
+            tracing::warn!(message, "the model is not loaded: a worker is unavailable");
         }
         *known = outage.map(str::to_owned);
     }
 
-    /// Unloads idle models in an endless loop.
+    /// Unloads idle models, in an endless loop.
     pub(crate) async fn reap(self: Arc<Self>) {
         let Some(idle) = self.idle else { return };
         let pause = (idle.duration() / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
@@ -176,12 +173,12 @@ impl Models {
         }
     }
 
-    /// Returns the memory budget of a model's engine. With several machines, each has a separate budget.
+    /// Returns the memory budget of a model's engine. With several machines, each machine has a separate budget.
     fn engine_budget(&self, room: &Reservation) -> Option<u64> {
         if self.are_divided() { self.options.memory_budget } else { Some(room.promised()) }
     }
 
-    /// Loads a model unless another request has just loaded it. Only loads of the same model wait for each other.
+    /// Loads a model unless another request has just loaded it. Loads of different models run concurrently.
     async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
         let _first = entry.loading().await;
         if let Some(lease) = entry.lease().await {
@@ -228,11 +225,11 @@ fn budget(config: &ModelConfig, options: &EngineOptions) -> Result<u64, StartErr
         return Ok(budget.0);
     }
     let machine = default_memory_budget().map_err(|error| StartError::about("--models-budget", error))?;
-    // A larger --memory-budget of one model raises the budget of all.
+    // A larger --memory-budget, which applies per model, raises the budget of all models.
     Ok(machine.max(options.memory_budget.unwrap_or(0)))
 }
 
-/// Logs why a model was not loaded. Returns an error with the cause, without paths of this machine, for the client.
+/// Logs a failed load. Returns the error for the client, without paths of this machine.
 fn not_loaded(entry: &Entry, error: &str) -> ApiError {
     tracing::error!(model = entry.name(), error, "loading a model failed");
     let cause = without_folders(error, entry.folder());
@@ -240,7 +237,7 @@ fn not_loaded(entry: &Entry, error: &str) -> ApiError {
     ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "model_not_loaded", message)
 }
 
-/// Replaces paths by the names of their files: paths in `folder`, and all absolute ones.
+/// Replaces paths in `folder` and all absolute paths with their file names.
 fn without_folders(text: &str, folder: &Path) -> String {
     let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let shown = [folder, &canonical].into_iter().fold(text.to_owned(), |text, folder| {
@@ -248,7 +245,7 @@ fn without_folders(text: &str, folder: &Path) -> String {
         if folder.is_absolute() {
             return text.replace(&format!("{path}/"), "").replace(&path, "the folder");
         }
-        // A relative path, such as `model`, may also be a word of the message: only the path at its start is replaced.
+        // A relative path such as `model` may also be a word of the message, so only a path at the start is replaced.
         let Some(rest) = text.strip_prefix(&path) else { return text };
         match (rest.strip_prefix('/'), rest.starts_with(':')) {
             (Some(file), _) => file.to_owned(),
@@ -281,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(without_folders(given, folder), expected);
         }
-        // A relative folder with the name of a word.
+        // A relative folder whose name is a common word.
         for (given, expected) in [
             ("model/config.json: model_type is missing", "config.json: model_type is missing"),
             ("model: the model has no weights", "the folder: the model has no weights"),

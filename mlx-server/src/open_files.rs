@@ -1,11 +1,11 @@
-//! The limit of open files: every connection is one. macOS starts programs with 256.
+//! Raises the limit of open files. Every connection is an open file, and macOS starts programs with a limit of 256.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files besides connections: models, caches, libraries.
+/// Open files besides connections: models, caches, libraries.
 const OTHERS: u64 = 256;
 
-/// Raises the limit so that it suffices for so many connections.
+/// Raises the limit for this number of connections. Logs a warning if the system does not allow it.
 pub(crate) fn raise_limit(connections: usize) {
     let wanted = connections as u64 + OTHERS;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -50,7 +50,7 @@ use crate::routes::{
 )]
 struct Api;
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document of the server.
 pub fn document() -> Document {
     Api::openapi()
 }
@@ -88,7 +88,7 @@ mod tests {
         request.map(|request| format!("{request:?}"))
     }
 
-    /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
+    /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
     const REQUESTS: [(&str, Reader); 15] = [
         ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
@@ -111,7 +111,7 @@ mod tests {
         read_with_unused(reader, request).map(|(meaning, _)| meaning)
     }
 
-    /// Returns a request's debug text, and its unused fields.
+    /// Returns a request's debug text and its unused fields.
     fn read_with_unused(
         reader: Reader,
         request: &Map<String, Value>,
@@ -120,7 +120,7 @@ mod tests {
         reader(&mut fields).map(|meaning| (meaning, fields.into_unused()))
     }
 
-    /// Fields that another field requires.
+    /// Returns fields that `field` requires.
     fn companions(path: &str, field: &str) -> Map<String, Value> {
         let companions = match (path, field) {
             (_, "stream_options") => json!({"stream": true}),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn example(document: &Value, field: &str, property: &Value) -> Value {
-        // A property that is a reference has no example of its own.
+        // A property that is a reference has no separate example.
         match field {
             "tool_choice" if property["type"] == json!(["object", "null"]) => {
                 return json!({"type": "none"});
@@ -169,7 +169,7 @@ mod tests {
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
-    /// Fields that the response repeats and that change no answer.
+    /// Fields that the response repeats, without effect on the answer.
     const SHOWN: [&str; 5] =
         ["max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier", "service_tier"];
 
@@ -221,7 +221,7 @@ mod tests {
                     Err(error) => {
                         faults.push(format!("{path}: the example of {field} is refused: {error:?}"));
                     }
-                    // It must be equal to n.
+                    // Must equal n.
                     Ok(_) if field == "best_of" => {}
                     Ok((meaning, unused)) => assert!(
                         Ok(meaning) != without || unused.contains(field),
@@ -251,7 +251,7 @@ mod tests {
         types || property["anyOf"].as_array().is_some_and(|any| any.contains(&json!({"type": "null"})))
     }
 
-    /// A field with fixed values accepts those and refuses all others.
+    /// Checks that a field with fixed values accepts those and rejects others.
     fn check_fixed(reader: Reader, base: &Map<String, Value>, field: &str, allowed: &[Value]) {
         assert!(allowed.contains(&Value::Null), "{field}");
         for value in allowed.iter().cloned() {
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(read(reader, &request).expect_err(field).param(), Some(field));
     }
 
-    /// Any JSON value.
+    /// Generates any JSON value.
     fn junk() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -289,7 +289,7 @@ mod tests {
         })
     }
 
-    /// The names of all fields of all requests.
+    /// Returns the names of all fields of all requests.
     fn names() -> Vec<String> {
         let document = serde_json::to_value(document()).expect("json");
         let schemas = document["components"]["schemas"].as_object().expect("schemas").clone();
@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Any value of a field is accepted or refused with an error that names a field of the request.
+        /// Any value of a field is accepted, or rejected with an error that names a field of the request.
         #[test]
         fn no_field_value_causes_a_server_error(
             fields in prop::collection::vec((prop::sample::select(names()), junk()), 1..4),
@@ -321,7 +321,7 @@ mod tests {
             }
         }
 
-        /// Broken bodies are refused, and nothing panics.
+        /// Broken bodies are rejected without a panic.
         #[test]
         fn no_body_causes_a_server_error(body in prop::collection::vec(any::<u8>(), 0..64), cut in 0..60_usize) {
             let good = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 5}).to_string().into_bytes();

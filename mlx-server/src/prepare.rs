@@ -1,5 +1,5 @@
-//! From a request that was read to running generations: templates, tokens, checks against the model. Functions that are not async compute for
-//! a while, so they belong on a blocking thread.
+//! Turns parsed requests into running generations: renders templates, tokenizes, and checks requests against the model. Functions that are not
+//! async use much CPU time, so they belong on a blocking thread.
 
 use chat_format::text::{EncodeLimit, Encoded, Tokenizer};
 use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
@@ -20,7 +20,7 @@ use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// Starts the generations of a chat, for every protocol.
+/// Starts the generations of a chat, for all protocols.
 pub(crate) async fn start_chat(
     state: &AppState,
     mut request: ChatRequest,
@@ -77,24 +77,24 @@ pub(crate) fn completion(
     submit(state, lease, &request.spec, prompts, &OutputParser::plain())
 }
 
-/// The maximum number of tokens of a text.
+/// The token limit of a text.
 pub(crate) struct TokenLimit {
     pub(crate) tokens: usize,
-    /// The reason, for an error.
+    /// The reason for the limit, for an error message.
     pub(crate) message: String,
-    /// Cuts a longer text at its end instead of refusing it.
+    /// True to truncate longer texts instead of rejecting them.
     pub(crate) truncates: bool,
 }
 
 impl TokenLimit {
-    /// The model's context.
+    /// Returns the limit of the model's context.
     pub(crate) fn context(lease: &Lease) -> Self {
         let tokens = lease.engine.spec().context_length;
         Self { tokens, message: format!("the model's context holds {tokens}"), truncates: false }
     }
 }
 
-/// Returns the tokens of a text, with the special tokens that the model expects around it. Refuses more than the context holds.
+/// Returns the tokens of a text, including the special tokens that the model expects around it. Rejects texts that exceed the context.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt, cancel: &CancelFlag) -> Result<Vec<u32>, ApiError> {
     ids_within(lease, prompt, &TokenLimit::context(lease), cancel)
 }
@@ -134,7 +134,7 @@ fn first_ids(
     most: usize,
     cancel: &CancelFlag,
 ) -> Result<Vec<u32>, ApiError> {
-    // A long text need not be read as a whole; few tokens have more than some letters.
+    // It is enough to tokenize the start of a long text: few tokens have more than 16 bytes.
     let mut length = text.len().min(16 * (most + 1));
     loop {
         length = text.ceil_char_boundary(length);
@@ -150,7 +150,7 @@ fn first_ids(
     }
 }
 
-/// The first of these ids, and behind them those of the frame that every text has.
+/// Truncates the ids to `most`, keeping the special tokens at the end. `frame` is the encoding of an empty text.
 fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
     let before = ids.iter().zip(frame).take_while(|(id, frame)| id == frame).count();
     let after = &frame[before..];
@@ -163,7 +163,7 @@ fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
     ids
 }
 
-/// Returns the prompt of a chat, even if it exceeds the context, unless its policy makes it fit. Without `answer` it ends after the
+/// Returns the prompt of a chat. It may exceed the context unless the request's policy makes it fit. Without `answer` the prompt ends after the
 /// messages.
 pub(crate) fn render(
     model: &Loaded,
@@ -182,7 +182,7 @@ pub(crate) fn render(
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
-/// The number of tokens of the prompt that a chat would have.
+/// Returns the number of prompt tokens of a chat.
 pub(crate) fn prompt_tokens(
     model: &Loaded,
     conversation: Conversation,
@@ -194,7 +194,7 @@ pub(crate) fn prompt_tokens(
         .map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
-/// What the template of a chat gets. A last message of the assistant is continued.
+/// Returns the input of the chat template. If the last message is the assistant's, the model continues it.
 fn chat_input(model: &Loaded, conversation: Conversation) -> Result<TemplateInput, ApiError> {
     let continues = conversation.messages.last().is_some_and(|last| last.role == Role::Assistant);
     let input = template_input(model, conversation, true)?;
@@ -221,7 +221,7 @@ fn template_input(
         (Some(_), None) => thinking.default_thinking.variables(template, format).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
-        let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");
+        let message = format!("sets {name}, which chat_template_kwargs sets too; give only one of them");
         return Err(ApiError::field(thinking.field.unwrap_or("chat_template_kwargs"), message));
     }
     variables.extend(asked);
@@ -234,20 +234,20 @@ fn template_input(
     })
 }
 
-/// How the model calls tools, or why it cannot.
+/// Returns the model's format of tool calls, or an error with the reason that it has none.
 fn tool_support(model: &Loaded) -> Result<&ToolSupport, ApiError> {
     let support = model.engine.folder().tools.as_ref();
     support.map_err(|why| ApiError::unsupported("tools", format!("cannot be used: {why}")))
 }
 
-/// Refuses a constraint of the answer that cannot stand beside tools.
+/// Rejects a constraint that cannot be combined with tools.
 fn check_constraint(tools: &ToolRequest, spec: &GenerationSpec) -> Result<(), ApiError> {
     match &spec.options.constraint {
         Some(ConstraintSpec { grammar, .. })
             if tools.is_used() && !matches!(grammar, Grammar::JsonSchema(_)) =>
         {
             let field = spec.constraint_field.unwrap_or("structured_outputs");
-            Err(ApiError::unsupported(field, "may not be given beside tools, but for a JSON schema"))
+            Err(ApiError::unsupported(field, "cannot be combined with tools unless it is a JSON schema"))
         }
         _ => Ok(()),
     }
@@ -263,10 +263,10 @@ fn submit(
     let mut options = spec.options.clone();
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
-        // Each prompt is answered as if it had been sent alone.
+        // Each prompt is answered as if it had been sent in a separate request.
         let first = lease.engine.request(prompt.ids.clone(), &options);
         let first = first.map_err(|error| spec.named(error.into()))?;
-        // Without a seed the first request has drawn one, and those of the others derive from it.
+        // Without a seed, the first request draws one, and the seeds of all answers derive from it.
         let seed = *options.sampling.seed.get_or_insert(first.seed());
         requests.extend((0..spec.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));
     }
@@ -287,15 +287,16 @@ fn submit(
     Ok(Prepared { choices, is_streamed: spec.is_streamed, meta })
 }
 
-/// Refuses more answers than are given at once, before any prompt is looked at.
+/// Rejects a request for too many answers, before any prompt is processed.
 pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), ApiError> {
     let most = state.config.limits.max_choices;
     if prompts.saturating_mul(choices) <= most {
         return Ok(());
     }
     let field = if choices > 1 { "n" } else { "prompt" };
-    let message =
-        format!("asks for {choices} answers to {prompts} prompts; at most {most} are given at once");
+    let message = format!(
+        "asks for {choices} answers to each of {prompts} prompts; --max-choices allows {most} answers per request"
+    );
     Err(ApiError::field(field, message))
 }
 

@@ -1,4 +1,4 @@
-//! The protocols: each folder reads requests and writes answers in the form of one API, and does nothing else.
+//! The protocols. Each module reads the requests and writes the answers of one API, and does nothing else.
 
 pub(crate) mod content;
 pub(crate) mod image;
@@ -19,7 +19,7 @@ use axum::response::Response;
 use crate::error::ApiError;
 use crate::request_log::{ANTHROPIC_REQUEST_ID, RequestId};
 
-/// Writes errors in the form of the path's API. They are made in OpenAI's form. For Anthropic's API, adds the request id in its header.
+/// Rewrites errors from OpenAI's format to the format of the path's API. For Anthropic's API, adds the request id in its header.
 pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
     let (is_anthropic, write) = (is_anthropic(request.uri().path()), errors_of(request.uri().path()));
     let id = RequestId::of(&request);
@@ -39,7 +39,7 @@ pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
 
 type WriteError = fn(&ApiError, &str) -> (StatusCode, Vec<u8>);
 
-/// How errors of a path are written, unless in OpenAI's form.
+/// Returns the error writer of a path, or `None` for OpenAI's format.
 fn errors_of(path: &str) -> Option<WriteError> {
     if is_anthropic(path) {
         Some(messages::error::write)

@@ -1,4 +1,4 @@
-//! The settings of the network.
+//! The network settings.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::image_urls::split_port;
 
-/// The minimum number of characters of an API key if other machines can connect.
+/// The minimum length of an API key if other machines can connect, in characters.
 const MIN_KEY_LEN: usize = 16;
 
 /// See [`crate::args::NetworkArgs`].
@@ -18,19 +18,19 @@ pub struct NetworkConfig {
     pub host: IpAddr,
     /// The port to listen on.
     pub port: u16,
-    /// The accepted API keys; empty accepts every client.
+    /// The accepted API keys. Without keys, every client is accepted.
     pub api_key: Vec<String>,
-    /// A file with more keys.
+    /// A file with more API keys.
     pub api_key_file: Option<PathBuf>,
-    /// More host names that requests may be sent to.
+    /// Additional host names that requests may name.
     pub allowed_host: Vec<String>,
-    /// Origins whose web pages may send requests.
+    /// Origins of web pages that may send requests.
     pub cors_origin: Vec<String>,
-    /// Hosts whose pictures are fetched.
+    /// Hosts from which images are fetched.
     pub allow_image_urls: Vec<String>,
-    /// Refuse requests with unused fields.
+    /// True to reject requests with unused fields.
     pub strict: bool,
-    /// Whether browsers get no page at `/`.
+    /// True to serve no web page at `/`.
     pub no_page: bool,
 }
 
@@ -51,7 +51,7 @@ impl Default for NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// Refuses what would let in more than was meant, and what stands for nothing, by the name of its flag.
+    /// Rejects invalid values and settings that would expose the server. An error is the flag and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.api_key.iter().any(|key| key.trim().is_empty()) {
             let why = "is empty; leave it out to accept all clients on this machine";
@@ -63,7 +63,7 @@ impl NetworkConfig {
         }
         if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < MIN_KEY_LEN) {
             let why = format!(
-                "is too short for --host {}: other machines can guess it; give at least {MIN_KEY_LEN} characters, \
+                "is too short for --host {}: other machines could guess it; give at least {MIN_KEY_LEN} characters, \
                  as `openssl rand -hex 16` writes them",
                 self.host
             );

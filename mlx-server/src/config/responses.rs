@@ -14,11 +14,11 @@ use crate::responses::journal::Journal;
 pub struct ResponseConfig {
     /// Memory for stored responses.
     pub responses_store: ByteSize,
-    /// How long a streamed response is computed without a reader.
+    /// The time that a streamed response continues without a reader.
     pub resume_window: Seconds,
     /// The folder of the journal.
     pub journal: Option<PathBuf>,
-    /// The size of the ended responses in it.
+    /// The maximum size of the finished responses in the journal.
     pub journal_size: ByteSize,
 }
 
@@ -34,7 +34,7 @@ impl Default for ResponseConfig {
 }
 
 impl ResponseConfig {
-    /// The journal, if there is one.
+    /// Opens the journal, if one is configured.
     pub(crate) fn open_journal(&self) -> Result<Option<Journal>, StartError> {
         let Some(folder) = &self.journal else { return Ok(None) };
         let journal = Journal::at(folder, self.journal_size);

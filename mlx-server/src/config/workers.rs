@@ -1,4 +1,4 @@
-//! The machines that the served model is divided among, and what cannot be served then.
+//! The machines among which the served model is divided, and the settings that are rejected then.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use mlx_options::describe;
 
 use super::{Config, StartError};
 
-/// The time that one attempt to load the model waits for a machine. The server then tries again, and reports the missing machine meanwhile.
+/// The time limit of one attempt to connect to a worker. The server then tries again, and reports the missing worker meanwhile.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Config {
-    /// The machines that the model is divided among; its engine has these options.
+    /// Returns the workers of the served model. `options` are the options of its engine.
     ///
     /// # Errors
-    /// A setting that a model on several machines does not have, by its flag.
+    /// Returns an error that names a setting that a model on several machines does not support.
     pub(crate) fn workers(&self, options: &EngineOptions) -> Result<Option<Workers>, StartError> {
         let in_words = |error| StartError(describe(&error));
         let Some(workers) = self.engine.workers.read().map_err(in_words)? else { return Ok(None) };
@@ -28,14 +28,11 @@ impl Config {
         if self.models.models_budget.is_some() {
             return beside(
                 "--models-budget",
-                "there is one model; --memory-budget limits this machine's part",
+                "there is only one model; --memory-budget limits the memory on this machine",
             );
         }
         if self.models.idle_timeout.is_some() {
-            return beside(
-                "--idle-timeout",
-                "the model stays loaded, since its engine knows whether all machines are there",
-            );
+            return beside("--idle-timeout", "the model must stay loaded");
         }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;

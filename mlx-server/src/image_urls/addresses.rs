@@ -1,8 +1,8 @@
-//! Which addresses belong to the public internet, by IANA's registries of special-purpose addresses.
+//! Tells public internet addresses apart from special ones, by IANA's registries of special-purpose addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is one of the public internet: not of this machine, a private network, a link, a group or a transition mechanism.
+/// Returns true for public addresses: not of this machine, a private network, a link, a multicast group or a transition mechanism.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -12,7 +12,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let octets = address.octets();
-    // This network; shared by a carrier's clients; IETF assignments and 6to4 relays; tests of devices.
+    // "This network", carrier-grade NAT, IETF assignments, 6to4 relays, benchmarking.
     let is_special = matches!(
         octets,
         [0, ..] | [100, 64..128, ..] | [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..20, ..]
@@ -33,13 +33,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
     let segments = address.segments();
     match segments {
-        // How networks without IPv4 reach it: the address is in the last 32 bits.
+        // NAT64: the IPv4 address is in the last 32 bits.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             is_public_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)))
         }
-        // IETF assignments with Teredo, documentation, 6to4.
+        // IETF assignments including Teredo, documentation, 6to4.
         [0x2001, 0..0x200 | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..0x1000, ..] => false,
-        // Global unicast; all others are local, groups or not assigned.
+        // Global unicast. All others are local, multicast or unassigned.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

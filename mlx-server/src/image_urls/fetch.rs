@@ -1,6 +1,6 @@
-//! Fetches a picture from another host, within limits of size, time and redirects. It blocks, so it belongs on a thread of its own.
-//! Invariant: each connection, also after a redirect, is to a host of the list, on an address that the rule allows, with the scheme and port
-//! of the first URL. Names are looked up once, here, and the result is the address that is connected to.
+//! Fetches an image from another host, within limits of size, time and redirects. It blocks, so it belongs on a separate thread.
+//! Invariant: each connection, also after a redirect, is to a listed host, on an address that the rule allows, with the scheme and port
+//! of the first URL. Names are resolved once, and the connection uses that result, so DNS rebinding has no effect.
 
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -22,14 +22,14 @@ use super::AddressRule;
 use crate::body_memory::Charge;
 use crate::error::ApiError;
 
-/// The time limit of one picture, from the look-up of its host to its last byte.
+/// The time limit for one image, from the DNS lookup to the last byte.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of redirects for one picture.
+/// The maximum number of redirects per image.
 const MAX_REDIRECTS: u32 = 3;
-/// Bytes that are read before they are charged.
+/// The number of bytes to read before charging them.
 const CHUNK: u64 = 64 << 10;
 
-/// Fetches pictures.
+/// Fetches images.
 pub(super) struct Fetcher {
     config: Config,
     hosts: Arc<[String]>,
@@ -38,34 +38,34 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Of these hosts, on addresses that the rule allows, each within this time.
+    /// Creates a fetcher for these hosts, on addresses that `rule` allows, with this time limit per image.
     pub(super) fn new(hosts: &[String], rule: AddressRule, time: Duration) -> Self {
-        // It fails only if a provider is installed already.
+        // Fails only if a provider is already installed.
         rustls::crypto::ring::default_provider().install_default().ok();
         let config = Agent::config_builder()
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .user_agent(concat!("mlx/", env!("CARGO_PKG_VERSION")))
-            // A proxy would look up the host itself.
+            // A proxy would resolve the host itself.
             .proxy(None)
             .max_redirects(MAX_REDIRECTS)
-            // A connection that is kept would not ask again.
+            // A reused connection would skip the resolver.
             .max_idle_connections(0)
             .timeout_global(Some(time))
             .build();
         Self { config, hosts: hosts.into(), rule, time }
     }
 
-    /// An agent for one picture: it remembers the scheme and port of the first URL.
+    /// Returns an agent for one image. It remembers the scheme and port of the first URL.
     fn agent(&self) -> Agent {
         let (allowed, rule) = (Arc::clone(&self.hosts), self.rule);
         let hosts = Hosts { allowed, rule, first: OnceLock::new(), system: DefaultResolver::default() };
         Agent::with_parts(self.config.clone(), DefaultConnector::new(), hosts)
     }
 
-    /// The picture as a data URL.
+    /// Returns the image as a data URL.
     ///
     /// # Errors
-    /// With the reason and the place of the URL.
+    /// Returns an error with the reason and the path of the field.
     pub(super) fn data_url(
         &self,
         url: &str,
@@ -87,7 +87,7 @@ impl Fetcher {
             if bytes.len() as u64 > most.0 {
                 return Err(refused(&format!("it is larger than {most}")));
             }
-            // They and their form in base64.
+            // The raw bytes and their base64 form.
             charge.set(bytes.len() as u64 / 3 * 7)?;
         }
         let kind = Image::media_type(&bytes);
@@ -98,10 +98,10 @@ impl Fetcher {
     fn reason(&self, error: &Error) -> String {
         match error {
             Error::Other(refusal) => refusal.to_string(),
-            Error::StatusCode(status) => format!("the host answers with {status}"),
-            Error::HostNotFound => "the host is not known".to_owned(),
+            Error::StatusCode(status) => format!("the host returned {status}"),
+            Error::HostNotFound => "the host was not found".to_owned(),
             Error::Timeout(_) => format!("it took longer than {} seconds", self.time.as_secs_f64()),
-            Error::TooManyRedirects => format!("it is behind more than {MAX_REDIRECTS} redirects"),
+            Error::TooManyRedirects => format!("it takes more than {MAX_REDIRECTS} redirects"),
             Error::BadUri(_) | Error::Http(_) => "it is not a URL".to_owned(),
             Error::Io(error) => format!("the connection failed: {error}"),
             other => format!("the connection failed: {other}"),
@@ -109,10 +109,10 @@ impl Fetcher {
     }
 }
 
-/// Resolves hosts of a list to the addresses that a rule allows.
+/// Resolves listed hosts to the addresses that a rule allows.
 #[derive(Debug)]
 struct Hosts {
-    /// Hosts with one port, or without a port for all of them.
+    /// The hosts, each with one allowed port, or without a port to allow all ports.
     allowed: Arc<[String]>,
     rule: AddressRule,
     /// The scheme and port of the first URL.
@@ -144,7 +144,9 @@ impl Resolver for Hosts {
         }
         let first = self.first.get_or_init(|| (scheme.clone(), port));
         if *first != (scheme, port) {
-            return Err(refusal("it is redirected to another scheme or port, which is not followed"));
+            return Err(refusal(
+                "it is redirected to another scheme or port; such redirects are not followed",
+            ));
         }
         let all = self.system.resolve(uri, config, timeout).map_err(|error| match error {
             Error::Io(_) => Error::HostNotFound,

@@ -1,19 +1,18 @@
-//! Where requests may have URLs of pictures: in parts of messages, of items and of results of tools.
+//! Finds image URLs in requests: in the parts of messages, items and tool results.
 
 use mlx_json::Value;
 
 use crate::fields::Fields;
 use crate::protocol::image::is_remote;
 
-/// A URL on another host.
+/// An image URL on another host.
 pub(super) struct Found<'a> {
-    /// The path of its field.
+    /// The path of the field.
     pub(super) place: String,
-    /// The URL.
     pub(super) url: &'a mut String,
 }
 
-/// The URLs of pictures, in the order of the request.
+/// Returns the image URLs in the order of the request.
 pub(super) fn urls(fields: &mut Fields) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     for (list, entries) in fields.values_mut() {
@@ -27,7 +26,7 @@ pub(super) fn urls(fields: &mut Fields) -> Vec<Found<'_>> {
     found
 }
 
-/// What a message, an item or a result of a tool consists of.
+/// Searches the content parts of a message, an item or a tool result.
 fn in_contents<'a>(holder: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<Found<'a>>) {
     for (name, parts) in holder.as_object_mut().into_iter().flatten() {
         if !matches!(name.as_str(), "content" | "output") {
@@ -48,7 +47,7 @@ fn in_part<'a>(part: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<
         Some("tool_result") => return in_contents(part, place, found),
         _ => return,
     };
-    // Of the Messages API, which writes places in its own way.
+    // Image parts of the Messages API, which writes paths with dots.
     let is_dotted = kind == Some("image");
     let url = path.iter().try_fold(part, |value, name| value.get_mut(name));
     if let Some(Value::String(url)) = url

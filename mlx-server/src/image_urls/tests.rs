@@ -1,4 +1,4 @@
-//! Pictures are fetched from a host on this machine, by an address rule that allows it.
+//! Tests that fetch images from a host on this machine. Their address rule allows it.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A host of pictures, at 127.0.0.1 and 127.0.0.2.
+/// An image host at 127.0.0.1 and 127.0.0.2.
 struct Host {
     port: u16,
-    /// Another port of it, with the same pictures.
+    /// Another port of the host, with the same images.
     other: u16,
     connections: Arc<AtomicUsize>,
 }
@@ -56,7 +56,7 @@ fn path_of(stream: &mut TcpStream) -> Option<String> {
     head.split_ascii_whitespace().nth(1).map(str::to_owned)
 }
 
-/// Errors are those of a client that has left.
+/// Answers a request. `None` if the client disconnects.
 fn answer(mut stream: TcpStream, [port, other]: [u16; 2]) -> Option<()> {
     let path = path_of(&mut stream)?;
     let moved =
@@ -152,7 +152,7 @@ fn what_cannot_be_fetched_is_refused_with_the_reason() {
         ("elsewhere", "redirected to another scheme or port"),
         ("encrypted", "redirected to another scheme or port"),
         ("page", "not a png, jpeg, webp or gif file"),
-        ("missing", "answers with 404"),
+        ("missing", "returned 404"),
         ("cut", "the connection failed"),
         ("nothing", "the connection failed"),
         ("endless", "larger than"),

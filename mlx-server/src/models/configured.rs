@@ -1,4 +1,4 @@
-//! Finds the configured models, without loading them.
+//! Finds the configured models without loading them.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -18,14 +18,14 @@ use sha2::{Digest, Sha256};
 use super::entry::{Entry, file_bytes, weight_bytes};
 use crate::config::{ModelConfig, StartError};
 
-/// The maximum number of bytes of a configuration that are hashed.
+/// The maximum length of the configuration that is hashed, in bytes.
 const MAX_CONFIG_LEN: u64 = 1 << 20;
 
-/// The models of the configuration.
+/// Returns the configured models, with their aliases and adapters.
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
     let mut entries: Vec<Entry> = Vec::new();
     if config.model.is_empty() {
-        tracing::info!("no model is named; {}", guide::NOTE);
+        tracing::info!("no model is given; {}", guide::NOTE);
         entries.push(open(guide::NAME, options)?);
     }
     for given in &config.model {
@@ -46,14 +46,17 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
         match entries.iter_mut().find(|entry| entry.name == name) {
             Some(entry) => entry.aliases.push(alias.to_owned()),
             None => {
-                return Err(StartError::about("--alias", format!("{given} is not ALIAS=NAME of a model")));
+                return Err(StartError::about(
+                    "--alias",
+                    format!("{given} names no model; the form is ALIAS=NAME"),
+                ));
             }
         }
     }
     Ok(entries)
 }
 
-/// Returns an error if no model can ever be loaded. If only some can, logs the others: their clients get the cause.
+/// Returns an error if no model can be loaded. If only some cannot, logs them; their clients get the cause later.
 fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     let fault = |entry: &Entry| {
         let error = model::check_config(&entry.folder).err()?;
@@ -71,7 +74,7 @@ fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Adds the adapters of the first model, each by its name.
+/// Adds the adapters of the first model as models.
 fn add_adapters(
     entries: &mut Vec<Entry>,
     config: &ModelConfig,
@@ -92,9 +95,9 @@ fn add_adapters(
         folders.push(mlx_hub::resolve_adapter(Path::new(place)).map_err(|error| fail(error.into()))?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
-    // A faulty adapter is an error at the start. A faulty model is an error when it is loaded.
+    // A faulty adapter is a startup error. A faulty model is reported when it is loaded.
     let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
-    // Names of one folder share an engine.
+    // Names of the same folder share an engine.
     let same = folder.canonicalize().ok();
     for entry in entries.iter_mut().filter(|entry| entry.folder.canonicalize().ok() == same) {
         entry.adapters.clone_from(&folders);
@@ -155,7 +158,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     })
 }
 
-/// Returns a hash that changes with the model: of the names and sizes of all files, and of the configuration. A copy of the folders has
+/// Returns a hash that identifies the model's version: of the names and sizes of all files, and of the configuration. Copies of a folder have
 /// the same hash.
 fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
     let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! One model of the server: its names, its folder, and the engine that runs it while it is loaded.
+//! A served model: its names, its folder, and the engine while it is loaded.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -16,60 +16,58 @@ use tokio::task::spawn_blocking;
 use crate::protocol::openai::models::{ModelMeta, ModelObject, chat_sampling};
 use crate::time::rfc3339;
 
-/// A model by name.
+/// A served model. An adapter is a separate entry.
 pub(crate) struct Entry {
     pub(super) name: String,
     pub(super) aliases: Vec<String>,
     pub(super) folder: PathBuf,
-    /// The adapters of that folder's engine.
+    /// All adapters of the folder's engine.
     pub(super) adapters: Vec<PathBuf>,
-    /// The adapter that this name stands for, by its place among them, and the name of the model that it adapts.
+    /// For an adapter: its index in `adapters`, and the name of the base model.
     pub(super) adapter: Option<(usize, String)>,
-    /// Bytes that its weights will take in memory, from the headers of their files.
+    /// The size of the loaded weights in bytes, from the headers of their files.
     pub(super) weight_bytes: AtomicU64,
-    /// What its config and the headers of its files say; none if they are wrong, which loading it reports.
+    /// The model's shape, from its config and the headers of its files. `None` if they are invalid, which loading reports.
     pub(super) spec: Option<ModelSpec>,
-    /// The sampling values of its checkpoint.
+    /// The sampling defaults of the checkpoint.
     pub(super) sampling: SamplingOptions,
-    /// Whether it calls tools, thinks, and has a chat template, once it was asked for.
+    /// The model's capabilities, read on first use.
     pub(super) abilities: OnceLock<Abilities>,
-    /// When its folder was written, in seconds since 1970.
+    /// The modification time of the folder, in seconds since 1970.
     pub(super) created: u64,
-    /// A hash of its files' names and sizes and of its configuration.
+    /// A hash of the names and sizes of the files, and of the configuration.
     pub(super) digest: String,
-    /// Held while it is loaded.
+    /// Locked while the model is loading.
     pub(super) loading: tokio::sync::Mutex<()>,
     pub(super) slot: Mutex<Option<Arc<Loaded>>>,
 }
 
-/// A model in memory.
+/// A loaded model.
 pub(crate) struct Loaded {
-    /// Its name.
     pub(crate) name: String,
-    /// What runs it.
     pub(crate) engine: Engine,
-    /// The state of its files when they were read.
+    /// The state of the model's files when they were read.
     stamp: Arc<FolderStamp>,
-    /// Its canonical folder.
+    /// The canonical folder of the model.
     folder: PathBuf,
-    /// Its memory budget in bytes.
+    /// The memory budget of the engine in bytes.
     promised: u64,
     last_used: Mutex<Instant>,
 }
 
-/// What a model can be asked for.
+/// The capabilities of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(crate) struct Abilities {
-    /// It has a chat template.
+    /// True if the model has a chat template.
     pub(crate) chats: bool,
-    /// It calls tools.
+    /// True if the model supports tool calls.
     pub(crate) calls_tools: bool,
-    /// Whether it can be given pictures, as far as its folder says.
+    /// True if the model takes images, as far as its folder shows.
     pub(crate) sees: bool,
-    /// It marks its thoughts.
+    /// True if the model marks its reasoning.
     pub(crate) thinks: bool,
-    /// It is an embedding model, according to its sentence-transformers files.
+    /// True for an embedding model, according to its sentence-transformers files.
     pub(crate) embeds: bool,
 }
 
@@ -79,7 +77,7 @@ impl Loaded {
     }
 }
 
-/// The use of a loaded model: it stays in memory until this is dropped.
+/// A handle of a loaded model. The model stays loaded until all of its leases are dropped.
 pub(crate) struct Lease(Arc<Loaded>);
 
 impl Clone for Lease {
@@ -103,7 +101,7 @@ impl Drop for Lease {
 }
 
 impl Entry {
-    /// Its name.
+    /// Returns the name of the model.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -112,17 +110,17 @@ impl Entry {
         &self.folder
     }
 
-    /// Bytes that its weights take in memory.
+    /// Returns the size of the loaded weights in bytes.
     pub(crate) fn weight_bytes(&self) -> u64 {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads the sizes of its files again: they may have changed. Returns its canonical folder, and the memory that an engine with these
+    /// Reads the file sizes again, since they may have changed. Returns the canonical folder and the memory that an engine with these
     /// options needs.
     pub(super) fn measure(&self, options: &EngineOptions) -> (PathBuf, u64) {
         let bytes = weight_bytes(&self.folder, options);
         self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
-        // Loading reports a faulty folder.
+        // Loading reports an invalid folder.
         let needed = needed_memory(&self.folder, options).unwrap_or_else(|_| self.weight_bytes());
         (self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()), needed)
     }
@@ -132,17 +130,17 @@ impl Entry {
         self.loading.lock().await
     }
 
-    /// The options of its engine, of which the server has these for all.
+    /// Returns the options of this model's engine: the server's options, with the adapters.
     pub(super) fn options(&self, options: &EngineOptions) -> EngineOptions {
         EngineOptions { adapters: self.adapters.clone(), ..options.clone() }
     }
 
-    /// The handle of this name's requests.
+    /// Returns the engine handle for requests to this name, which may be an adapter.
     pub(super) fn handle(&self, engine: &Engine) -> mlx_core::Result<Engine> {
         self.adapter.as_ref().map_or(Ok(engine.clone()), |(place, _)| engine.with_adapter(*place))
     }
 
-    /// The state of its files.
+    /// Returns the current state of the model's files.
     pub(super) fn stamp(&self) -> mlx_core::Result<FolderStamp> {
         FolderStamp::of(&self.folder)?.with(&self.adapters)
     }
@@ -155,7 +153,7 @@ impl Entry {
         self.spec.as_ref().map(|spec| spec.context_length)
     }
 
-    /// As clients see it.
+    /// Returns the model's API object.
     pub(crate) fn object(&self) -> ModelObject {
         ModelObject {
             id: self.name.clone(),
@@ -181,27 +179,27 @@ impl Entry {
         }
     }
 
-    /// Whether it is in memory now.
+    /// Returns true if the model is in memory.
     pub(crate) fn is_loaded(&self) -> bool {
         self.peek(|_| ()).is_some()
     }
 
-    /// What its files say of it.
+    /// Returns the model's shape, if its files are valid.
     pub(crate) fn spec(&self) -> Option<&ModelSpec> {
         self.spec.as_ref()
     }
 
-    /// When its folder was written, in seconds since 1970.
+    /// Returns the modification time of the folder, in seconds since 1970.
     pub(crate) fn created(&self) -> u64 {
         self.created
     }
 
-    /// A hash of its files' names and sizes and of its configuration, in hexadecimal digits.
+    /// Returns the hexadecimal hash of the names and sizes of the files, and of the configuration.
     pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// What it can be asked for. The first call reads its tokenizer and template, which takes up to seconds.
+    /// Returns the model's capabilities. The first call reads the tokenizer and the template, which can take seconds.
     pub(crate) fn abilities(&self) -> Abilities {
         let of = |folder: &ModelFolder| Abilities {
             chats: folder.template.is_some(),
@@ -217,13 +215,13 @@ impl Entry {
             }
         };
         let abilities = *self.abilities.get_or_init(read);
-        // The files say nothing of a tower that is damaged or has no room.
+        // A vision tower may also fail to load, because it is damaged or memory is short.
         let sees = self.peek(|loaded| loaded.engine.image_processor().is_ok());
         Abilities { sees: sees.unwrap_or(abilities.sees), ..abilities }
     }
 
-    /// A lease of the loaded model, if it runs. After its files have changed it is leased only while it is in use, so that no answer is
-    /// of two models.
+    /// Returns a lease of the loaded model, if its engine is ready. After its files have changed, a model is leased only while it is in use. So
+    /// one answer never mixes two versions of a model.
     pub(super) async fn lease(self: &Arc<Self>) -> Option<Lease> {
         let stamp = {
             let slot = self.slot();
@@ -233,7 +231,7 @@ impl Entry {
             }
             Arc::clone(&loaded.stamp)
         };
-        // A folder on a slow disk must not hold up the other requests.
+        // A folder on a slow disk must not block other requests.
         let entry = Arc::clone(self);
         let now = spawn_blocking(move || entry.stamp()).await.ok()?;
         let slot = self.slot();
@@ -260,24 +258,24 @@ impl Entry {
         self.peek(|loaded| (loaded.folder.clone(), loaded.promised))
     }
 
-    /// Calls `look` with the loaded model, if there is one.
+    /// Calls `look` with the loaded model, if it is loaded.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&Loaded) -> T) -> Option<T> {
         self.slot().as_deref().map(look)
     }
 
-    /// Since when it is unused, if it is loaded and not in use.
+    /// Returns the time of the last use of a loaded model. `None` if the model is not loaded or in use.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| !is_used(loaded))?;
         Some(loaded.last_used())
     }
 
-    /// Frees its memory unless it is in use.
+    /// Unloads the model unless it is in use.
     pub(super) async fn unload(&self, reason: &str) {
         let unused = self.slot().take_if(|loaded| !is_used(loaded));
         if let Some(loaded) = unused {
             tracing::info!(model = self.name, reason, "a model is unloaded");
-            // Dropping an engine waits for its thread, which an async thread must not.
+            // Dropping an engine blocks until its thread ends, so this must not run on an async thread.
             spawn_blocking(move || drop(loaded)).await.ok();
         }
     }
@@ -287,12 +285,12 @@ impl Entry {
     }
 }
 
-/// Returns true if leases exist besides the entry's own reference.
+/// Returns true if leases exist, besides the entry's own reference.
 fn is_used(loaded: &Arc<Loaded>) -> bool {
     Arc::strong_count(loaded) > 1
 }
 
-/// Bytes of the weights in `folder` with the adapters of `options`; fails if there are some and they are not for such a model.
+/// Returns the size of the weights in `folder` with the adapters of `options`, in bytes. Fails if the adapters do not fit the model.
 pub(super) fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64> {
     let survey = |policy| model::survey_adapted(folder, &options.adapters, policy);
     match options.weights().and_then(survey) {
@@ -303,7 +301,7 @@ pub(super) fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::
     Ok(file_bytes(folder))
 }
 
-/// Bytes of the files of weights. Loading them reports what is wrong with them.
+/// Returns the size of the weight files in bytes. Loading reports invalid files.
 pub(super) fn file_bytes(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));

@@ -1,5 +1,5 @@
-//! The memory budget that all models share. Invariant: the budgets of all loaded and loading models sum to no more than it.
-//! Different models load at the same time; only reserving memory is serialized.
+//! The memory budget that all models share. Invariant: the budgets of all loaded and loading models together do not exceed it.
+//! Different models load concurrently; only reserving memory is serialized.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,19 @@ use crate::error::ApiError;
 
 /// The memory of all models.
 pub(super) struct ModelMemory {
-    /// The bytes of all models together.
+    /// The memory for all models together, in bytes.
     budget: u64,
-    /// The number of served folders: each may have an equal share.
+    /// The number of served folders, each with an equal share.
     folders: usize,
     /// Held while memory is reserved and models are unloaded, but not during a load.
     making_room: tokio::sync::Mutex<()>,
-    /// The loading models: their canonical folders and budgets in bytes.
+    /// The canonical folders and budgets in bytes of the loading models.
     loading: Mutex<Vec<(PathBuf, u64)>>,
-    /// Notified at the end of each load.
+    /// Notified when a load ends.
     load_ended: Notify,
 }
 
-/// Memory reserved for a loading model. Dropping it ends the reservation; after a successful load the model itself holds its budget.
+/// Memory reserved for a loading model. Dropping it ends the reservation; a loaded model counts its budget itself.
 pub(super) struct Reservation {
     memory: Arc<ModelMemory>,
     folder: PathBuf,
@@ -42,25 +42,25 @@ impl Reservation {
     }
 }
 
-/// A model that is to be loaded.
+/// The memory requirements of a model to load.
 pub(super) struct Demand {
-    /// Its canonical folder.
+    /// The canonical folder of the model.
     pub(super) folder: PathBuf,
-    /// The bytes that it needs at least.
+    /// The minimum number of bytes.
     pub(super) needed: u64,
-    /// The bytes that it may take at most.
+    /// The maximum number of bytes.
     pub(super) limit: Option<u64>,
 }
 
 /// The result of an attempt to reserve memory.
 enum Room {
     Reserved(u64),
-    /// There is not enough memory now. A load in progress may free some when it ends.
+    /// Memory is short, but a load in progress may free some when it ends.
     AfterAnotherLoad,
 }
 
 impl ModelMemory {
-    /// A budget for models in so many folders.
+    /// Creates a budget in bytes for the models of this many folders.
     pub(super) fn new(budget: u64, folders: usize) -> Arc<Self> {
         Arc::new(Self {
             budget,
@@ -71,8 +71,8 @@ impl ModelMemory {
         })
     }
 
-    /// Reserves memory for `entry`. Unloads `entry` itself if its engine has stopped or its files have changed, then the least recently used
-    /// models until enough memory is free.
+    /// Reserves memory for `entry`. First unloads `entry` itself if its engine has stopped or its files have changed. Then unloads the least
+    /// recently used models until enough memory is free.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         entries: &[Arc<Entry>],
@@ -99,7 +99,7 @@ impl ModelMemory {
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
             let others = self.promised(entries);
-            // Two names of one folder share an engine, and so do its adapters.
+            // All names and adapters of a folder share one engine.
             let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
             let left = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
             if let Some(promised) = shared.or_else(|| self.share(demand, left)) {
@@ -107,7 +107,7 @@ impl ModelMemory {
                 return Ok(Room::Reserved(promised));
             }
             let unused = entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
-            // No model is unloaded for one that would not fit even then.
+            // Unload nothing if the model would not fit even after that.
             let freeable = unused_bytes(&others, &self.used_folders(entries));
             let oldest = unused
                 .min_by_key(|(since, _)| *since)
@@ -115,7 +115,8 @@ impl ModelMemory {
             if let Some((_, oldest)) = oldest {
                 oldest.unload("another model needs the memory").await;
             } else if self.loading().is_empty() {
-                let message = "all models in memory are in use, and there is not enough memory for another";
+                let message =
+                    "all loaded models are in use, and there is not enough memory for another model";
                 return Err(ApiError::busy(message, 5));
             } else {
                 return Ok(Room::AfterAnotherLoad);
@@ -123,7 +124,7 @@ impl ModelMemory {
         }
     }
 
-    /// Unloads the models that `is_idle` selects.
+    /// Unloads the models for which `is_idle` returns true.
     pub(super) async fn unload(&self, entries: &[Arc<Entry>], is_idle: impl Fn(&Entry) -> bool) {
         let _alone = self.making_room.lock().await;
         for entry in entries.iter().filter(|entry| is_idle(entry)) {
@@ -131,10 +132,10 @@ impl ModelMemory {
         }
     }
 
-    /// Returns the budget of a model if `left` bytes are free. `None` if it needs more.
+    /// Returns the budget of a model if `left` bytes are free, or `None` if the model needs more.
     fn share(&self, demand: &Demand, left: u64) -> Option<u64> {
         let limit = demand.limit.unwrap_or(u64::MAX);
-        // A model that needs more than the whole budget gets all of it; its engine then reports the missing memory.
+        // A model that needs more than the whole budget gets all of it. Its engine then reports the missing memory.
         let needed = demand.needed.min(limit).min(self.budget);
         let fair = (self.budget / self.folders as u64).max(needed);
         (needed <= left).then(|| fair.min(left).min(limit))

@@ -1,4 +1,4 @@
-//! What the protocols have in common about the content of messages: a text or a list of items, each with its place in the request.
+//! Shared reading of message content: a string or a list of items, each with its path in the request.
 
 use chat_format::Part;
 use mlx_json::Value;
@@ -6,17 +6,17 @@ use mlx_json::Value;
 use crate::error::ApiError;
 use crate::field_value::kind;
 
-/// The notation for an item of a list in errors.
+/// The notation of list indexes in the paths of errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Places {
-    /// OpenAI's: `messages[0].content[1]`.
+    /// OpenAI's notation: `messages[0].content[1]`.
     Brackets,
-    /// Anthropic's: `messages.0.content.1`.
+    /// Anthropic's notation: `messages.0.content.1`.
     Dots,
 }
 
 impl Places {
-    /// Returns the items of the list at `place`, each with its own place.
+    /// Returns the items of the list at `place`, each with its path.
     pub(crate) fn of(self, place: &str, list: Vec<Value>) -> impl Iterator<Item = (String, Value)> + use<> {
         let place = place.to_owned();
         list.into_iter().enumerate().map(move |(index, item)| match self {
@@ -25,7 +25,7 @@ impl Places {
         })
     }
 
-    /// Reads content: a string gives one item by `text`, a list one for each of its items by `read`. `None` if it is absent.
+    /// Reads content. A string becomes one item with `text`; a list becomes one item per entry with `read`. `None` if the content is absent.
     pub(crate) fn content<T>(
         self,
         content: Option<Value>,
@@ -49,7 +49,7 @@ impl Places {
     }
 }
 
-/// Joins adjacent texts with line ends, so that a list of texts equals one string with the same lines.
+/// Joins adjacent texts with line breaks, so that a list of texts equals one string with the same lines.
 pub(crate) fn joined(parts: Vec<Part>) -> Vec<Part> {
     let mut joined: Vec<Part> = Vec::new();
     for part in parts {

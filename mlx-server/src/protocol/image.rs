@@ -1,4 +1,4 @@
-//! Pictures in requests: the bytes of a file, in base64. They are decoded when the prompt is made.
+//! Images in requests: files in base64. They are decoded when the prompt is built.
 
 use chat_format::Image;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::error::ApiError;
 use crate::fields::Fields;
 
-/// Whether a URL names a file on another host.
+/// Returns true for an http or https URL.
 pub(crate) fn is_remote(url: &str) -> bool {
     has_scheme(url, "http") || has_scheme(url, "https")
 }
@@ -15,14 +15,14 @@ fn has_scheme(url: &str, scheme: &str) -> bool {
     url.split_once(':').is_some_and(|(given, _)| given.eq_ignore_ascii_case(scheme))
 }
 
-/// The picture of a data URL in the field at `place`.
+/// Returns the image of a data URL in the field at `place`.
 pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
     if is_remote(url) {
-        let message = "is on another host, and this server fetches nothing: give the image itself, as a data URL (data:image/png;base64,...), or start the server with --allow-image-urls HOST";
+        let message = "is on another host, and this server fetches nothing: send the image as a data URL (data:image/png;base64,...), or start the server with --allow-image-urls HOST";
         return Err(ApiError::unsupported(place, message));
     }
     if !has_scheme(url, "data") {
-        return Err(ApiError::field(place, "is no data URL; one begins with data:image/png;base64,"));
+        return Err(ApiError::field(place, "is not a data URL, such as data:image/png;base64,..."));
     }
     let (header, data) = url.split_once(',').unwrap_or((url, ""));
     let header = header["data:".len()..].to_ascii_lowercase();
@@ -35,7 +35,7 @@ pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
     of_base64(data, place)
 }
 
-/// Refuses what says that it is no picture. Which format it has is seen in its bytes.
+/// Rejects media types other than images. The image format itself is detected from the bytes.
 pub(crate) fn expect_image(media_type: &str, place: &str) -> Result<(), ApiError> {
     if media_type.is_empty() || media_type.starts_with("image/") {
         return Ok(());
@@ -45,14 +45,14 @@ pub(crate) fn expect_image(media_type: &str, place: &str) -> Result<(), ApiError
     Err(ApiError::field(place, format!("has the media type {name:?}; it must be an image")))
 }
 
-/// The picture whose bytes are in the field at `place`.
+/// Returns the image with these base64 bytes, from the field at `place`.
 pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
     Image::from_base64(data).map_err(|why| ApiError::field(place, why))
 }
 
-/// Takes how closely a picture is looked at. Each is seen in the size that the model wants; what would make it smaller is refused.
+/// Takes the detail level of an image. Images always have the size that the model uses, so a level that would shrink them is rejected.
 pub(crate) fn expect_detail(fields: &mut Fields) -> Result<(), ApiError> {
-    let why = "an image is seen in the size that the model wants; give auto, high, original or nothing";
+    let why = "images always have the size that the model uses; give auto, high or original, or leave it out";
     fields.only("detail", &[json!("auto"), json!("high"), json!("original")], why)
 }
 

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API: the fields of its requests, and its answers, whole or as events.
+//! Anthropic's Messages API: reads requests, and writes answers as one message or as a stream of events.
 
 pub(crate) mod answer;
 mod assembly;

@@ -1,4 +1,4 @@
-//! The part of Ollama's API that reads: chats, texts, embeddings and what models there are.
+//! The endpoints of Ollama's API that do not change models: chats, texts, embeddings and lists of models.
 
 pub(crate) mod embed;
 pub(crate) mod error;

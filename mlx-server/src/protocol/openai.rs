@@ -1,4 +1,4 @@
-//! OpenAI's API and this server's own endpoints in its style: the fields of requests and the objects of responses.
+//! OpenAI's API, and this server's own endpoints in its style: reads requests, and defines the objects of responses.
 
 pub(crate) mod answer;
 pub(crate) mod chat;
@@ -22,13 +22,13 @@ use utoipa::ToSchema;
 
 use crate::field_value::FieldValue;
 
-/// One value, or a list of them.
+/// One string or a list of strings.
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum OneOrMany {
-    /// A single one.
+    /// One string.
     One(String),
-    /// Any number.
+    /// A list of strings.
     Many(Vec<String>),
 }
 
@@ -43,7 +43,7 @@ impl FieldValue for OneOrMany {
 }
 
 impl OneOrMany {
-    /// As a list.
+    /// Returns the strings as a list.
     pub(crate) fn into_vec(self) -> Vec<String> {
         match self {
             Self::One(one) => vec![one],

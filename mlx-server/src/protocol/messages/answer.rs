@@ -1,4 +1,4 @@
-//! The objects of an answer, whole and as events of a stream.
+//! The objects of an answer, for whole messages and for events of a stream.
 
 use mlx_core::engine::Usage;
 use mlx_json::{Map, Value};
@@ -8,22 +8,22 @@ use utoipa::ToSchema;
 /// A message of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct MessageAnswer {
-    /// Its id.
+    /// The message's id.
     pub(crate) id: String,
     /// Always `message`.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
     /// Always `assistant`.
     pub(crate) role: &'static str,
-    /// The model that answers.
+    /// The name of the model.
     pub(crate) model: String,
-    /// What the model thought, said and called, in its order.
+    /// The thinking, text and tool calls of the model, in order.
     pub(crate) content: Vec<ContentBlock>,
-    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `model_context_window_exceeded`; null at the beginning of a stream.
+    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `model_context_window_exceeded`; null at the start of a stream.
     pub(crate) stop_reason: Option<&'static str>,
-    /// The text that ended the answer, if one of `stop_sequences` did.
+    /// The text of `stop_sequences` that ended the answer, if one did.
     pub(crate) stop_sequence: Option<String>,
-    /// Tokens in and out.
+    /// Token counts.
     pub(crate) usage: MessagesUsage,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct MessageAnswer {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum ContentBlock {
-    /// A thought.
+    /// Thinking.
     Thinking {
-        /// Its text; empty with `display: omitted`.
+        /// The text; empty with `display: omitted`.
         thinking: String,
-        /// Sent back unchanged, it lets the model know the thought again.
+        /// An opaque signature. Send it back unchanged, so that the model gets its thinking again.
         signature: String,
     },
     /// Text.
@@ -45,25 +45,25 @@ pub(crate) enum ContentBlock {
         /// Always null.
         citations: Option<Vec<Value>>,
     },
-    /// A call of a tool.
+    /// A tool call.
     ToolUse {
         /// The id that the result refers to.
         id: String,
         /// The name of the tool.
         name: String,
-        /// The input. Of a call that did not become a JSON object, it holds the text as `unparsed_arguments`.
+        /// The input. If the arguments are not a JSON object, it has their text as `unparsed_arguments`.
         input: Map<String, Value>,
     },
 }
 
-/// Tokens in and out.
+/// Token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct MessagesUsage {
-    /// Tokens of the prompt that were computed. At the beginning of a stream: all of them.
+    /// Computed prompt tokens. At the start of a stream: all prompt tokens.
     pub(crate) input_tokens: usize,
-    /// Always 0: what is computed is kept without being asked for.
+    /// Always 0: caching is automatic.
     pub(crate) cache_creation_input_tokens: usize,
-    /// Tokens of the prompt whose states came from the prefix cache.
+    /// Prompt tokens reused from the prefix cache.
     pub(crate) cache_read_input_tokens: usize,
     /// Generated tokens, including the one that ended the answer.
     pub(crate) output_tokens: usize,
@@ -74,12 +74,12 @@ pub(crate) struct MessagesUsage {
 /// Details of the generated tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct OutputTokensDetails {
-    /// Tokens of thoughts, with the markers around them.
+    /// Tokens of the thinking, including its markers.
     pub(crate) thinking_tokens: usize,
 }
 
 impl MessagesUsage {
-    /// The counts of an answer that has ended.
+    /// Returns the counts of a finished answer.
     pub(super) fn of(usage: &Usage, thinking_tokens: usize) -> Self {
         Self {
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
@@ -91,7 +91,7 @@ impl MessagesUsage {
     }
 }
 
-/// An event of a streamed answer; its name is its type.
+/// An event of a streamed answer. Its name is its type.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum MessagesEvent {
@@ -100,86 +100,86 @@ pub(crate) enum MessagesEvent {
         /// The message, without content.
         message: MessageAnswer,
     },
-    /// A block begins.
+    /// The start of a block.
     ContentBlockStart {
         /// The index of the block.
         index: usize,
         /// The block, still empty.
         content_block: ContentBlock,
     },
-    /// A block goes on.
+    /// A delta of a block.
     ContentBlockDelta {
         /// The index of the block.
         index: usize,
-        /// More of it.
+        /// The delta.
         delta: BlockDelta,
     },
-    /// A block has ended.
+    /// The end of a block.
     ContentBlockStop {
         /// The index of the block.
         index: usize,
     },
-    /// The answer has ended.
+    /// The end of the answer.
     MessageDelta {
-        /// Why it ended.
+        /// The stop reason.
         delta: StopDelta,
-        /// Tokens in and out.
+        /// Token counts.
         usage: MessagesUsage,
     },
     /// The last event.
     MessageStop,
-    /// A sign of life.
+    /// A keep-alive event.
     Ping,
 }
 
-/// More of a block.
+/// A delta of a block.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub(crate) enum BlockDelta {
-    /// More text.
+    /// New text.
     #[serde(rename = "text_delta")]
     Text {
         /// The text.
         text: String,
     },
-    /// More of a thought.
+    /// New thinking.
     #[serde(rename = "thinking_delta")]
     Thinking {
         /// The text.
         thinking: String,
     },
-    /// The signature of a thought.
+    /// The signature of the thinking.
     #[serde(rename = "signature_delta")]
     Signature {
         /// The signature.
         signature: String,
     },
-    /// More of the input of a call.
+    /// New input of a tool call.
     #[serde(rename = "input_json_delta")]
     Input {
-        /// All of them together are the text of the input.
+        /// A part of the input's JSON text. Concatenate all parts to get the text.
         partial_json: String,
     },
 }
 
-/// Why an answer ended.
+/// The reason that an answer ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct StopDelta {
-    /// As in a whole answer.
+    /// As in a whole message.
     pub(crate) stop_reason: Option<&'static str>,
-    /// As in a whole answer.
+    /// As in a whole message.
     pub(crate) stop_sequence: Option<String>,
 }
 
 /// The length of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct TokenCount {
-    /// Its tokens.
+    /// The number of tokens.
     pub(crate) input_tokens: usize,
 }
 
 impl MessagesEvent {
-    /// Its name.
+    /// Returns the event's name.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::MessageStart { .. } => "message_start",

@@ -1,4 +1,4 @@
-//! Pieces of an answer as blocks, one after the other. Invariant: whole answers and streams are made of the same steps.
+//! Assembles the deltas of an answer into consecutive blocks. Invariant: whole answers and streams are made from the same steps.
 
 use mlx_json::{Map, Value};
 
@@ -7,17 +7,17 @@ use super::signature;
 use super::thinking::Display;
 use crate::delta::{CallDelta, Delta};
 
-/// The field for arguments that are no JSON object.
+/// The field for arguments that are not a JSON object.
 const UNPARSED: &str = "unparsed_arguments";
 
-/// What happens to the latest block.
+/// A change of the latest block.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
-    /// It begins, still empty.
+    /// A new, empty block.
     Open(ContentBlock),
-    /// It goes on.
+    /// A delta.
     More(BlockDelta),
-    /// It has ended.
+    /// The end of the block.
     Close,
 }
 
@@ -29,22 +29,22 @@ enum Kind {
     Call,
 }
 
-/// Which block is open.
+/// The state of the current block.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     display: Display,
     open: Option<Kind>,
-    /// The thought of the open block, if its text is withheld.
+    /// The thinking of the open block, if its text is withheld.
     withheld: String,
 }
 
 impl Assembly {
-    /// No block yet.
+    /// Creates a state without an open block.
     pub(super) fn new(display: Display) -> Self {
         Self { display, ..Self::default() }
     }
 
-    /// The steps of a delta.
+    /// Returns the steps of a delta.
     pub(super) fn delta(&mut self, delta: Delta) -> Vec<Step> {
         let mut steps = Vec::new();
         if !delta.reasoning.is_empty() {
@@ -87,7 +87,7 @@ impl Assembly {
         }
     }
 
-    /// Opens a block of this kind, unless it is open.
+    /// Opens a block of this kind unless one is open.
     fn enter(&mut self, kind: Kind, steps: &mut Vec<Step>, block: impl FnOnce() -> ContentBlock) {
         if self.open != Some(kind) {
             self.close(steps);
@@ -109,7 +109,7 @@ impl Assembly {
     }
 }
 
-/// The blocks that steps make.
+/// Returns the blocks that the steps produce.
 pub(super) fn blocks(steps: impl IntoIterator<Item = Step>) -> Vec<ContentBlock> {
     let (mut blocks, mut json) = (Vec::new(), String::new());
     for step in steps {
@@ -142,12 +142,12 @@ fn add(block: &mut ContentBlock, delta: BlockDelta, json: &mut String) {
         (ContentBlock::ToolUse { .. }, BlockDelta::Input { partial_json }) => {
             json.push_str(&partial_json);
         }
-        // No step mixes them.
+        // The steps of one block never mix kinds.
         _ => {}
     }
 }
 
-/// The input of a call. The limit of tokens may have cut it.
+/// Returns the input of a call. The token limit may have truncated its JSON.
 fn input_of(json: String) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();

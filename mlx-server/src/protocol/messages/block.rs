@@ -1,4 +1,4 @@
-//! Blocks: what messages and results of tools consist of. Each is read strictly, with the place of a mistake.
+//! Blocks, the content of messages and tool results. They are read strictly, and errors name the path.
 
 mod document;
 
@@ -12,36 +12,36 @@ use crate::fields::Fields;
 use crate::protocol::content::{Places, joined};
 use crate::protocol::image::{expect_image, of_base64, of_url};
 
-/// Where a block stands in the request, and what it says.
+/// A block with its path in the request.
 pub(super) type Placed = (String, Block);
 
 /// A block of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Block {
-    /// Text, also that of a document.
+    /// Text, or a document as text.
     Text(String),
-    /// A picture.
+    /// An image.
     Image(Image),
-    /// What the model thought; empty if it is not known.
+    /// The model's thinking. Empty if its text is unknown.
     Thought(String),
-    /// A call of a tool.
+    /// A tool call.
     Call(ToolCall),
     /// The result of a call.
     Result {
         /// The id of the call.
         id: String,
-        /// What the tool gave.
+        /// The output of the tool.
         parts: Vec<Part>,
     },
 }
 
-/// Takes a field that must be there.
+/// Takes a required field.
 pub(super) fn required<T: FieldValue>(fields: &mut Fields, field: &str) -> Result<T, ApiError> {
     let value = fields.take(field)?;
     value.ok_or_else(|| ApiError::field(fields.name(field), "is missing"))
 }
 
-/// The blocks of a message: a text is the same as one block of it.
+/// Reads the blocks of a message. A string is read as one text block.
 pub(super) fn read(
     content: Option<Value>,
     place: &str,
@@ -54,10 +54,10 @@ pub(super) fn read(
     blocks.ok_or_else(|| ApiError::field(place, "is missing"))
 }
 
-/// The texts of a content that may hold nothing else.
+/// Reads content that may have only text blocks.
 pub(super) fn texts(content: Value, place: &str) -> Result<Vec<String>, ApiError> {
     let text = |(_, block)| if let Block::Text(text) = block { Some(text) } else { None };
-    // Messages of the system hold nothing but text.
+    // System messages may have only text blocks.
     let blocks = read(Some(content), place, Role::System, &Tools::default())?;
     Ok(blocks.into_iter().filter_map(text).collect())
 }
@@ -71,7 +71,7 @@ fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Bloc
             let signature = fields.take::<String>("signature")?;
             Block::Thought(signature::thought(required(&mut fields, "thinking")?, signature.as_deref()))
         }
-        // It holds what another server alone can read.
+        // Only the server that encrypted it can read it.
         ("redacted_thinking", Role::Assistant) => {
             required::<String>(&mut fields, "data")?;
             Block::Thought(String::new())
@@ -87,20 +87,20 @@ fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Bloc
     Ok(block)
 }
 
-/// Takes what all blocks have: the type, and where prompts may be cached, which is not used.
+/// Takes the fields that all blocks have: the type, and `cache_control`, which is ignored because caching is automatic.
 fn kind_of(fields: &mut Fields) -> Result<String, ApiError> {
     fields.value("cache_control");
     required(fields, "type")
 }
 
 fn text(fields: &mut Fields) -> Result<String, ApiError> {
-    // What an earlier answer cited; the text itself says it.
+    // Citations of an earlier answer, which its text already contains.
     fields.value("citations");
     required(fields, "text")
 }
 
 fn call(fields: &mut Fields) -> Result<ToolCall, ApiError> {
-    // Who called it: here always the model itself.
+    // The caller is always the model.
     fields.value("caller");
     let (id, name) = (required(fields, "id")?, required(fields, "name")?);
     let input: Map<String, Value> = required(fields, "input")?;
@@ -138,7 +138,7 @@ fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiE
     Ok(part)
 }
 
-/// Takes the source of a picture.
+/// Takes the source of an image.
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     let place = fields.name("source");
     let mut source = Fields::inside(&place, required(fields, "source")?)?;
@@ -151,7 +151,7 @@ fn image(fields: &mut Fields) -> Result<Image, ApiError> {
         }
         "url" => of_url(&required::<String>(&mut source, "url")?, &source.name("url"))?,
         _ => {
-            let message = format!("is {kind:?}; only images of type base64 and url are accepted");
+            let message = format!("is {kind:?}; it must be base64 or url");
             return Err(ApiError::unsupported(source.name("type"), message));
         }
     };
@@ -159,7 +159,7 @@ fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     Ok(image)
 }
 
-/// The definition of a tool that a result refers to.
+/// Returns the definition of a tool that a result refers to.
 fn definition(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
     let name: String = required(fields, "tool_name")?;
     let tool = tools.get(&name).ok_or_else(|| {

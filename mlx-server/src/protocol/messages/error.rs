@@ -1,4 +1,4 @@
-//! Errors of the Messages API.
+//! Errors in the format of the Messages API.
 
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -7,55 +7,55 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// The status for a server that cannot answer now. Clients try again.
+/// The status of an overloaded server. Clients retry.
 const OVERLOADED: u16 = 529;
 
-/// A response that is an error.
+/// An error response.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MessagesError {
     /// Always `error`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// What went wrong.
+    /// The error.
     error: MessagesErrorBody,
     /// The id of the request, as in the header `x-request-id`.
     #[serde(skip_serializing_if = "str::is_empty")]
     request_id: String,
 }
 
-/// What went wrong.
+/// The error.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MessagesErrorBody {
-    /// A name for programs, such as `invalid_request_error` or `overloaded_error`.
+    /// The error type, such as `invalid_request_error` or `overloaded_error`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// What is wrong and what would fix it.
+    /// The cause and the fix.
     message: String,
-    /// What a program needs for another attempt.
+    /// Details for clients that can retry differently.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Value>,
 }
 
-/// The name of an error that makes clients send whole conversations.
+/// The error code after which clients send whole conversations.
 const NO_THREADS: &str = "thread_unsupported_request";
 
-/// Refuses to go on with a conversation of which the client sends the end alone.
+/// Returns the error for a request that continues a conversation by its id and sends only the new messages.
 pub(super) fn no_threads() -> ApiError {
-    let message = "conversations are not kept here; send all messages";
+    let message = "the server does not store conversations; send all messages";
     ApiError::new(StatusCode::BAD_REQUEST, NO_THREADS, message).at("thread")
 }
 
-/// The status and the body of a response that is an error.
+/// Returns the status and the body of an error response.
 pub(crate) fn write(error: &ApiError, request_id: &str) -> (StatusCode, Vec<u8>) {
     let status = match error.status() {
         StatusCode::SERVICE_UNAVAILABLE => StatusCode::from_u16(OVERLOADED).unwrap_or(error.status()),
         status => status,
     };
-    // Every value here has a form in JSON.
+    // Serializing cannot fail for these types.
     (status, serde_json::to_vec(&body(error, status, request_id)).unwrap_or_default())
 }
 
-/// The body of an error that ends a stream.
+/// Returns the error that ends a stream.
 pub(crate) fn of_stream(error: &ApiError) -> MessagesError {
     body(error, error.status(), "")
 }
@@ -72,7 +72,7 @@ fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError
         _ => "api_error",
     };
     let message = match error.context_overflow() {
-        // Clients read the numbers from these words, and shorten the conversation.
+        // Clients parse the numbers from this text and shorten the conversation.
         Some((tokens, limit)) => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
         None => error.message(),
     };

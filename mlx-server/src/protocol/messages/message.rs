@@ -1,4 +1,4 @@
-//! The messages of a request: read strictly, joined to turns, and with their calls and results matched.
+//! Reads the messages of a request strictly, merges consecutive messages of one role, and matches calls with results.
 
 use std::collections::HashSet;
 
@@ -15,21 +15,21 @@ field_group! {
     /// One message of a conversation.
     #[schema(examples(json!({"role": "user", "content": "Why is the sky blue?"})))]
     pub(crate) struct InputMessage {
-        /// The author: user, assistant, or system for instructions that come later.
+        /// The author: user, assistant, or system for later instructions.
         #[schema(required = true, value_type = String, pattern = "^(user|assistant|system)$")]
         pub(crate) role: String,
-        /// A text, or a list of blocks: text, image (base64), tool_result, document and search_result of the user; text, thinking,
-        /// redacted_thinking and tool_use of the assistant; text of the system.
+        /// A text, or a list of blocks. Users may send text, image (base64), tool_result, document and search_result; the assistant text, thinking,
+        /// redacted_thinking and tool_use; the system text.
         #[schema(required = true, value_type = String)]
         pub(crate) content: Value,
     }
 }
 
-/// What begins the text of a block of the system prompt that clients write for Anthropic's servers. It differs from session to
-/// session, and would make every prompt begin differently.
+/// The prefix of system prompt blocks that clients write for Anthropic's servers. Such a block differs between sessions, so it would change the
+/// start of every prompt.
 const FOR_OTHERS: &str = "x-anthropic-";
 
-/// The messages of one author that follow each other, which are one turn.
+/// Consecutive messages of one role, which form one turn.
 struct Turn {
     role: Role,
     place: String,
@@ -51,11 +51,11 @@ pub(super) fn read(
     Ok(conversation.messages)
 }
 
-/// The system prompt, without what is meant for Anthropic's servers.
+/// Reads the system prompt, without the blocks for Anthropic's servers.
 fn instructions(system: Value) -> Result<Option<chat_format::Message>, ApiError> {
     let is_text = system.as_str().is_some();
     let ours = |text: String| match text.split_once('\n') {
-        // A client that has no blocks has it in the first line.
+        // Clients that send a string put that block in the first line.
         Some((_, rest)) if is_text && text.starts_with(FOR_OTHERS) => rest.to_owned(),
         _ if text.starts_with(FOR_OTHERS) => String::new(),
         _ => text,
@@ -78,7 +78,7 @@ fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> 
     let blocks = |message: &Value| message["content"].as_array().map_or(1, Vec::len).max(1);
     let count: usize = messages.iter().map(blocks).sum();
     if count > MAX_MESSAGES {
-        return wrong(format!("has {count} messages and blocks; at most {MAX_MESSAGES} are taken"));
+        return wrong(format!("has {count} messages and blocks; at most {MAX_MESSAGES} are allowed"));
     }
     let mut turns: Vec<Turn> = Vec::new();
     for (index, message) in messages.into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiErro
         None => return Err(ApiError::field(fields.name("role"), "is missing")),
     };
     let blocks = block::read(given.content, &fields.name("content"), role, tools)?;
-    // An answer may have been empty, and comes back as it was.
+    // An empty answer is valid, since clients send earlier answers back unchanged.
     if blocks.is_empty() && role != Role::Assistant {
         return Err(ApiError::field(fields.name("content"), "is an empty list; give at least one block"));
     }
@@ -111,20 +111,20 @@ fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiErro
     Ok(Turn { role, place, blocks })
 }
 
-/// The messages so far.
+/// The messages read so far.
 #[derive(Default)]
 struct Conversation {
     messages: Vec<chat_format::Message>,
     latest: Calls,
 }
 
-/// The calls of the latest answer.
+/// The tool calls of the latest answer.
 #[derive(Default)]
 struct Calls {
     place: String,
-    /// Their ids in their order.
+    /// The ids of the calls, in order.
     ids: Vec<String>,
-    /// Those that wait for their result.
+    /// The ids of calls without a result.
     open: HashSet<String>,
 }
 
@@ -162,7 +162,7 @@ impl Conversation {
             }
         }
         self.latest = latest;
-        // Beside calls, an empty text is the same as none.
+        // Next to calls, an empty text is the same as no text.
         texts.retain(|text| !text.is_empty());
         if texts.is_empty() && calls.is_empty() {
             texts.push(String::new());
@@ -176,7 +176,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Results come first, whatever stands between them.
+    /// Adds a user turn. Tool results come first, whatever is between them.
     fn user(&mut self, blocks: Vec<Placed>) -> Result<(), ApiError> {
         let mut parts = Vec::new();
         for (place, block) in blocks {
@@ -199,7 +199,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Refuses calls that have no result, in the words of the API.
+    /// Rejects calls without a result, in the words of the API.
     fn expect_results(&self) -> Result<(), ApiError> {
         let Calls { place, ids, open } = &self.latest;
         if open.is_empty() {

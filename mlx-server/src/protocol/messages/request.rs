@@ -1,4 +1,4 @@
-//! The requests of `POST /v1/messages` and of `POST /v1/messages/count_tokens`.
+//! The requests of `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
 use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::RequestOptions;
@@ -19,51 +19,51 @@ use crate::protocol::openai::schema::{merged, register};
 use crate::request_log::RequestId;
 
 field_group! {
-    /// The prompt.
+    /// The fields of the prompt.
     pub(crate) struct PromptFields {
-        /// The model's name; without it the first model answers.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// Instructions for the whole conversation: a text, or a list of blocks of type text.
+        /// Instructions for the whole conversation: a string, or a list of blocks of type text.
         #[schema(value_type = String, example = "Answer briefly.")]
         pub(crate) system: Value,
     }
 }
 
 field_group! {
-    /// How the answer is generated.
+    /// Generation options.
     pub(crate) struct GenerationFields {
-        /// The limit of generated tokens; what does not fit into the context is cut off it.
+        /// Maximum number of generated tokens. Clamped to the remaining context.
         #[schema(minimum = 1, example = 5)]
         pub(crate) max_tokens: usize,
-        /// The text ends before the first of these strings.
+        /// Stop strings. The text ends before the first one that is generated.
         #[schema(example = json!(["END"]))]
         pub(crate) stop_sequences: Vec<String>,
         /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// Randomness; 0 always takes the likeliest token.
+        /// Sampling temperature; 0 always takes the most likely token.
         #[schema(minimum = 0, example = 0.5)]
         pub(crate) temperature: f32,
-        /// Draw from the fewest tokens that are this likely together.
+        /// Sample from the smallest set of tokens with at least this total probability.
         #[schema(minimum = 0, maximum = 1, example = 0.9)]
         pub(crate) top_p: f32,
-        /// Draw from this many of the likeliest tokens; 0 is off.
+        /// Sample from this many of the most likely tokens; 0 disables the limit.
         #[schema(example = 40)]
         pub(crate) top_k: u32,
-        /// The older name of `output_config.format`.
+        /// Older name of `output_config.format`.
         #[schema(value_type = Object)]
         pub(crate) output_format: Value,
     }
 }
 
 field_group! {
-    /// Hints that change no answer: accepted, not used, and named in `x-ignored-fields`.
+    /// Hints without effect on the answer. They are accepted, not used, and listed in `x-ignored-fields`.
     pub(crate) struct MessagesHints {
         /// Not used: nothing is stored.
         #[schema(value_type = Object)]
         pub(crate) metadata: Value,
-        /// Not used: prefixes are found by their tokens.
+        /// Not used: prefix caching is automatic.
         #[schema(value_type = Object)]
         pub(crate) cache_control: Value,
         /// Not used: there is one tier.
@@ -75,22 +75,22 @@ field_group! {
         /// Not used: everything is computed here.
         #[schema(value_type = String, example = "us")]
         pub(crate) inference_geo: Value,
-        /// Not used: nothing is removed from a conversation.
+        /// Not used: nothing is removed from conversations.
         #[schema(value_type = Object)]
         pub(crate) context_management: Value,
     }
 }
 
-/// A request for a message that was read.
+/// A parsed request for a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MessagesRequest {
-    /// What is asked of the model.
+    /// The chat to answer.
     pub(crate) chat: ChatRequest,
-    /// Whether the text of thoughts is sent.
+    /// The display of thinking.
     pub(crate) display: Display,
 }
 
-/// A request for the length of a prompt that was read.
+/// A parsed request for the length of a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MessagesCountRequest {
     /// The model's name.
@@ -100,7 +100,7 @@ pub(crate) struct MessagesCountRequest {
 }
 
 impl MessagesRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = GenerationFields::read(fields)?;
         let most = given.max_tokens.ok_or_else(|| ApiError::field("max_tokens", "is missing"))?;
@@ -142,14 +142,14 @@ impl MessagesRequest {
 }
 
 impl MessagesCountRequest {
-    /// Reads a request like one for a message.
+    /// Parses a request. Its fields are a subset of those of a request for a message.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let ReadPrompt { model, conversation, .. } = ReadPrompt::read(fields, None)?;
         Ok(Self { model, conversation })
     }
 }
 
-/// What both requests have.
+/// The fields that both requests share.
 struct ReadPrompt {
     model: Option<String>,
     conversation: Conversation,
@@ -178,7 +178,7 @@ impl ReadPrompt {
     }
 }
 
-/// Whether nothing is to be removed from a conversation.
+/// Returns true if `context_management` would remove nothing from the conversation.
 fn keeps_all(management: &Value) -> bool {
     let keeps = |edit: &Value| edit["keep"] == json!("all");
     management["edits"].as_array().is_none_or(|edits| edits.iter().all(keeps))
@@ -231,7 +231,7 @@ mod tests {
         Fields::parse(request.to_string().as_bytes()).expect("an object")
     }
 
-    /// A client that sends the end of a conversation alone must not get an answer to that.
+    /// A client that sends only the end of a conversation must get an error instead of an answer to that part.
     #[test]
     fn parts_of_conversations_are_refused() {
         let thread = json!({"type": "continue", "previous_message_id": "msg_1"});

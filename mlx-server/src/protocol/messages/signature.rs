@@ -1,26 +1,26 @@
-//! Signatures of thoughts: opaque texts that clients send back unchanged. That of a thought whose text is withheld carries the
-//! thought, so that the model knows it again in the next turn.
+//! Signatures of thinking: opaque strings that clients send back unchanged. If the text of the thinking is withheld, its signature carries
+//! that text, so that the model gets it in the next turn.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What signatures of this server begin with.
+/// The first bytes of this server's signatures.
 const MARK: &[u8] = b"mlx\x01";
-/// The maximum bytes of a thought in a signature; a longer thought is cut at its beginning.
+/// The maximum length of the text in a signature, in bytes. Longer thinking loses its start.
 const MAX_TEXT_LEN: usize = 256 << 10;
 
-/// The signature of a thought whose text is sent beside it.
+/// Returns the signature of thinking whose text is sent too.
 pub(super) fn beside_text() -> String {
     STANDARD.encode(MARK)
 }
 
-/// The signature of a thought whose text is withheld.
+/// Returns the signature of thinking whose text is withheld.
 pub(super) fn in_place_of(text: &str) -> String {
     let begin = text.ceil_char_boundary(text.len().saturating_sub(MAX_TEXT_LEN));
     STANDARD.encode([MARK, &text.as_bytes()[begin..]].concat())
 }
 
-/// The thought of a block that comes back. Signatures of other servers carry nothing that can be read.
+/// Returns the thinking of a block that a client sent back. Signatures of other servers are unreadable and give no text.
 pub(super) fn thought(text: String, signature: Option<&str>) -> String {
     if !text.is_empty() {
         return text;

@@ -1,5 +1,4 @@
-//! Whether and how much the model thinks, whether its thoughts are shown, and what its answer must be: `thinking` and
-//! `output_config`.
+//! The fields `thinking` and `output_config`: the reasoning effort, the display of thinking, and the format of the answer.
 
 use chat_format::{Effort, Grammar, Thinking};
 use mlx_json::Value;
@@ -10,42 +9,42 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// Whether the model thinks, and the form of its answer.
+    /// Thinking, and the format of the answer.
     pub(crate) struct ThinkingFields {
-        /// `disabled` (the default), `enabled` or `adaptive`, as far as the model's chat template knows the difference. With
-        /// `display: omitted` thoughts are sent as signatures alone. `budget_tokens` is not enforced.
+        /// `disabled` (the default), `enabled` or `adaptive`, as far as the model's chat template supports the choice. With
+        /// `display: omitted`, only the signatures of thinking are sent. `budget_tokens` is not enforced.
         #[schema(value_type = Object)]
         pub(crate) thinking: Value,
-        /// `effort` for templates that know efforts, and `format`, a JSON schema that the answer follows.
+        /// `effort`, for templates that support efforts, and `format`, a JSON schema for the answer.
         #[schema(value_type = Object)]
         pub(crate) output_config: Value,
     }
 }
 
-/// Whether the text of thoughts is sent.
+/// The display of thinking.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Display {
-    /// As text.
+    /// Text and signatures are sent.
     #[default]
     Text,
-    /// As signatures alone.
+    /// Only signatures are sent.
     Omitted,
 }
 
-/// The options of a request for thoughts and for the form of its answer.
+/// The parsed options for thinking and for the format of the answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ThinkingOptions {
-    /// Whether the model thinks: a hint, since many templates know no difference.
+    /// The requested thinking. It is a hint, since many templates do not support the choice.
     pub(super) thinking: ThinkingRequest,
-    /// Whether thoughts are shown.
+    /// The display of thinking.
     pub(super) display: Display,
-    /// What the answer must be.
+    /// The grammar of the answer.
     pub(super) grammar: Option<Grammar>,
-    /// Parts that are not used.
+    /// The full names of unused fields.
     pub(super) ignored: Vec<String>,
 }
 
-/// Takes the fields of a request whose answer has at most `max_tokens`.
+/// Takes the fields. `max_tokens` is the token limit of the answer.
 pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<ThinkingOptions, ApiError> {
     let given = ThinkingFields::read(fields)?;
     let mut asked = ThinkingOptions { thinking: hint(Thinking::Off), ..ThinkingOptions::default() };
@@ -67,7 +66,7 @@ pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Thi
 }
 
 impl ThinkingOptions {
-    /// A template that knows no efforts is asked what would be asked without one.
+    /// Requests an effort. Templates without efforts get the value of `thinking` instead.
     fn add_effort(&mut self, effort: &str, is_off: bool) {
         let effort = match effort {
             "low" => Effort::Low,
@@ -101,7 +100,7 @@ fn read_thinking(
         }
     });
     let budget = fields.take::<usize>("budget_tokens")?;
-    // One that is as large as the answer may be limits nothing.
+    // A budget of at least max_tokens has no effect.
     if budget.is_some_and(|budget| max_tokens.is_none_or(|most| budget < most)) {
         asked.ignored.push("thinking.budget_tokens".to_owned());
     }
@@ -114,7 +113,7 @@ fn read_thinking(
     Ok(())
 }
 
-/// Reads the form of an answer at a place in the request.
+/// Reads the format of an answer from the field at `place`.
 pub(super) fn read_format(format: Value, place: &str) -> Result<Grammar, ApiError> {
     let mut fields = Fields::inside(place, format)?;
     let kind: String = required(&mut fields, "type")?;

@@ -1,4 +1,4 @@
-//! The tools of a request, and which of them the model may or must call.
+//! The tools of a request, and the ones that the model may or must call.
 
 use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
@@ -11,42 +11,42 @@ use crate::protocol::content::Places;
 use crate::protocol::tools::{Function, check_name, expect_tools, list};
 
 field_group! {
-    /// The tools of a conversation, and which of them the model may or must call.
+    /// The tools of a conversation, and the ones that the model may or must call.
     pub(crate) struct ToolFields {
-        /// The tools that the model may call. Those that run on Anthropic's servers are not offered, and named in `x-ignored-fields`.
+        /// The tools that the model may call. Tools that run on Anthropic's servers are not offered, but listed in `x-ignored-fields`.
         #[schema(value_type = Vec<ToolDefinition>)]
         pub(crate) tools: Value,
-        /// `auto` (the default), `any`, `tool` with a `name`, or `none`; with `disable_parallel_tool_use` an answer has at most one call.
+        /// `auto` (the default), `any`, `tool` with a `name`, or `none`. With `disable_parallel_tool_use` an answer has at most one call.
         #[schema(value_type = Object)]
         pub(crate) tool_choice: Value,
     }
 }
 
 field_group! {
-    /// A tool that the model may call. One with another `type` than `custom` is not offered.
+    /// A tool that the model may call. Tools with a `type` other than `custom` are not offered.
     #[schema(examples(json!({"name": "add", "input_schema": {"type": "object"}})))]
     pub(crate) struct ToolDefinition {
-        /// Its name.
+        /// The name of the tool.
         #[schema(required = true)]
         pub(crate) name: String,
-        /// What it does.
+        /// The description of the tool.
         pub(crate) description: String,
-        /// The JSON schema of its input.
+        /// The JSON schema of the input.
         #[schema(required = true, value_type = Object)]
         pub(crate) input_schema: Map<String, Value>,
-        /// Examples of its input; the model sees them as `examples` of the schema.
+        /// Example inputs. The model sees them as `examples` of the schema.
         #[schema(value_type = Vec<Object>)]
         pub(crate) input_examples: Value,
-        /// Whether its input must follow the schema.
+        /// True if the input must follow the schema.
         pub(crate) strict: bool,
-        /// Whether the prompt does not begin with it: then the model knows it when the result of a tool refers to it.
+        /// True to leave the tool out of the initial prompt. The model then sees it when a tool result refers to it.
         pub(crate) defer_loading: bool,
-        /// Not used: a model here calls tools itself. Without `direct` it is not offered.
+        /// Not used, since only the model calls tools. A tool without `direct` is not offered.
         pub(crate) allowed_callers: Vec<String>,
-        /// Not used: prefixes are found by their tokens.
+        /// Not used: prefix caching is automatic.
         #[schema(value_type = Object)]
         pub(crate) cache_control: Value,
-        /// Not used: input is streamed as it comes.
+        /// Not used: input is always streamed as it is generated.
         pub(crate) eager_input_streaming: bool,
     }
 }
@@ -54,9 +54,9 @@ field_group! {
 /// The tools of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Offered {
-    /// What the model is offered.
+    /// The tools for the model.
     pub(super) request: ToolRequest,
-    /// The places of tools that it is not.
+    /// The paths of tools that are not offered.
     pub(super) ignored: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
     Ok(Offered { request: ToolRequest { tools, choice, is_single }, ignored })
 }
 
-/// A tool, unless it is one that the model cannot call.
+/// Reads a tool. `None` for a tool that the model cannot call.
 fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
     let mut fields = Fields::inside(place, tool)?;
     if fields.value("type").is_some_and(|kind| kind != "custom") {
@@ -102,7 +102,7 @@ fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
         is_deferred: given.defer_loading.unwrap_or(false),
     };
     let tool = function.tool(place)?;
-    // A template does not see that the input is strict.
+    // The template must not see that the input is strict.
     Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), ..tool }))
 }
 
@@ -119,7 +119,7 @@ fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiErro
         "tool" => {
             let name: String = required(&mut fields, "name")?;
             if tools.get(&name).is_none() {
-                let message = format!("is {name:?}, but tools has no such tool that can be offered");
+                let message = format!("is {name:?}, but tools has no such tool that the model can call");
                 return Err(ApiError::field("tool_choice.name", message));
             }
             ToolChoice::Named(name)

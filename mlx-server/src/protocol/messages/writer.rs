@@ -1,4 +1,4 @@
-//! Writes answers as the objects of the Messages API, whole or as events.
+//! Writes answers in the format of the Messages API, as one message or as events.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::delta::{Delta, End, EndReason};
 use crate::error::ApiError;
 use crate::ids::random_id;
 
-/// The longest silence while thoughts are withheld.
+/// The maximum time without an event while thinking is withheld.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Writes one answer.
@@ -22,14 +22,14 @@ pub(crate) struct Writer {
     id: String,
     meta: AnswerMeta,
     assembly: Assembly,
-    /// The number of blocks that have begun.
+    /// The number of started blocks.
     begun: usize,
-    /// When the client heard something last.
+    /// The time of the last event.
     heard: Instant,
 }
 
 impl Writer {
-    /// A writer of an answer.
+    /// Creates a writer for one answer.
     pub(crate) fn new(display: Display, meta: AnswerMeta) -> Self {
         let (id, assembly) = (format!("msg_{}", random_id()), Assembly::new(display));
         Self { id, meta, assembly, begun: 0, heard: Instant::now() }
@@ -62,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Why the answer ended. A limit that is not the client's is that of the context.
+    /// Returns the stop reason. If the answer is shorter than the client's limit, it ended at the end of the context.
     fn stop(&self, end: &End) -> StopDelta {
         let is_cut = self.meta.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
         let (stop_reason, stop_sequence) = match &end.reason {
@@ -119,7 +119,7 @@ impl AnswerWriter for Writer {
         let steps: Vec<Step> = deltas.into_iter().flat_map(|delta| self.assembly.delta(delta)).collect();
         let (stop, usage) = match end {
             Some(end) => (self.stop(&end), MessagesUsage::of(&end.usage, end.reasoning_tokens)),
-            // An answer without an end was an error, and none is written for that.
+            // Unreachable: an answer without an end is an error, which is written elsewhere.
             None => (StopDelta { stop_reason: None, stop_sequence: None }, MessagesUsage::default()),
         };
         json(&self.message(blocks(steps), stop, usage)).into_bytes()
@@ -135,7 +135,7 @@ fn named<T: Serialize>(name: &str, data: &T) -> Bytes {
 }
 
 fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("answers hold nothing that JSON has no form for")
+    serde_json::to_string(value).expect("answers can be serialized as JSON")
 }
 
 #[cfg(test)]

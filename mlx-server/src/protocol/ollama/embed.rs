@@ -1,4 +1,4 @@
-//! The requests of `POST /api/embed` and of the older `POST /api/embeddings`, and their answers.
+//! The requests and responses of `POST /api/embed` and of the older `POST /api/embeddings`.
 
 use mlx_core::engine::Priority;
 use mlx_core::sentence_transformers::PromptChoice;
@@ -15,34 +15,34 @@ use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector};
 use crate::protocol::openai::schema::merged;
 
 field_group! {
-    /// Texts to turn into vectors.
+    /// Texts to embed.
     pub(crate) struct OllamaEmbedFields {
-        /// A text or a list of texts.
+        /// A string or a list of strings.
         #[schema(value_type = String, example = "Once upon a time")]
         pub(crate) input: Value,
-        /// The model's name; without it the first model is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// Keep this many of the first numbers.
+        /// Number of leading dimensions to return.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// Cut a text that does not fit at its end; true unless given. Without it such a text is refused.
+        /// True (the default) truncates a text that is too long at its end; false rejects it.
         #[schema(example = false)]
         pub(crate) truncate: bool,
     }
 }
 
-/// A request for vectors that was read.
+/// A parsed embedding request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaEmbedRequest(pub(crate) EmbeddingRequest);
 
 impl OllamaEmbedRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaEmbedFields::read(fields)?;
-        // How long a model stays in memory is the server's --idle-timeout.
+        // The server's --idle-timeout controls how long a model stays in memory.
         fields.hint("keep_alive", &[]);
-        // No option changes a vector.
+        // No option affects embeddings.
         fields.hint("options", &[json!({})]);
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
@@ -56,23 +56,23 @@ impl OllamaEmbedRequest {
 }
 
 field_group! {
-    /// The request of Ollama's older endpoint for embeddings.
+    /// The request of Ollama's older embedding endpoint.
     pub(crate) struct OllamaPromptFields {
         /// The text.
         #[schema(example = "Once upon a time")]
         pub(crate) prompt: String,
-        /// The model's name; without it the first model is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
     }
 }
 
-/// A request for one vector that was read.
+/// A parsed request for one embedding.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaEmbeddingRequest(pub(crate) EmbeddingRequest);
 
 impl OllamaEmbeddingRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let OllamaPromptFields { prompt, model } = OllamaPromptFields::read(fields)?;
         fields.hint("keep_alive", &[]);
@@ -82,7 +82,7 @@ impl OllamaEmbeddingRequest {
     }
 }
 
-/// Returns a request with the defaults of both endpoints. A text that is too long is cut.
+/// Returns a request with the defaults of both endpoints. Texts that are too long are truncated.
 fn request(inputs: Vec<Prompt>, model: Option<String>) -> EmbeddingRequest {
     EmbeddingRequest {
         inputs,
@@ -92,7 +92,7 @@ fn request(inputs: Vec<Prompt>, model: Option<String>) -> EmbeddingRequest {
         truncate: true,
         pooling: None,
         prompt: PromptChoice::Default,
-        // As Ollama's are.
+        // Ollama normalizes embeddings.
         normalize: Some(true),
         priority: Priority::Normal,
         user: None,
@@ -115,22 +115,22 @@ impl PartialSchema for OllamaEmbedRequest {
 
 impl ToSchema for OllamaEmbedRequest {}
 
-/// The vectors of a request.
+/// The embeddings of a request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OllamaEmbeddings {
-    /// The model that computed them.
+    /// The name of the model.
     pub(crate) model: String,
-    /// A vector for each text, in their order.
+    /// The embeddings, in the order of the texts.
     pub(crate) embeddings: Vec<Vector>,
-    /// Nanoseconds that it took.
+    /// The total time in nanoseconds.
     pub(crate) total_duration: u64,
-    /// Tokens of all texts.
+    /// The number of tokens of all texts.
     pub(crate) prompt_eval_count: usize,
 }
 
-/// The vector of a text.
+/// The embedding of a text.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OllamaEmbedding {
-    /// Its numbers; none for an empty text.
+    /// The vector; empty for an empty text.
     pub(crate) embedding: Vector,
 }

@@ -1,4 +1,4 @@
-//! Errors of Ollama's API.
+//! Errors in the format of Ollama's API.
 
 use axum::http::StatusCode;
 use mlx_core::sampling::PARAMETERS;
@@ -7,21 +7,21 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// A response that is an error.
+/// An error response.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OllamaError {
-    /// What is wrong and what would fix it.
+    /// The cause and the fix.
     error: String,
 }
 
-/// The status and the body of a response that is an error.
+/// Returns the status and the body of an error response.
 pub(crate) fn write(error: &ApiError, _request_id: &str) -> (StatusCode, Vec<u8>) {
     let stop = error.clone().renamed("stop", "options.stop");
     let named = PARAMETERS.iter().fold(stop, |error, parameter| match parameter.ollama {
         Some(name) => error.renamed(parameter.name, &format!("options.{name}")),
         None => error,
     });
-    // A text always has a form in JSON.
+    // Serializing a string cannot fail.
     (error.status(), serde_json::to_vec(&OllamaError { error: named.message() }).unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! The messages of a chat in Ollama's API. Its calls have no ids: results belong to them in their order.
+//! The messages of a chat in Ollama's API. Its calls have no ids: results are matched by id if given, by tool name, or by order.
 
 use chat_format::{Image, Message, Part, Role, ToolCall};
 use mlx_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::field_value::kind;
 use crate::fields::Fields;
 use crate::protocol::image;
 
-/// Reads `messages`. None of them asks for the model to be loaded.
+/// Reads `messages`. The list may be empty, which asks the server to load the model.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
     let Some(Value::Array(list)) = messages else {
         return Err(ApiError::field("messages", "is missing; give a list of messages"));
@@ -20,7 +20,7 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
     Ok(reader.messages)
 }
 
-/// Reads the pictures at a place of the request.
+/// Reads the images of the field at `place`.
 pub(super) fn images(given: Option<Vec<String>>, place: &str) -> Result<Vec<Image>, ApiError> {
     let given = given.unwrap_or_default();
     let images = given.iter().enumerate();
@@ -30,9 +30,9 @@ pub(super) fn images(given: Option<Vec<String>>, place: &str) -> Result<Vec<Imag
 #[derive(Default)]
 struct Reader {
     messages: Vec<Message>,
-    /// Calls without a result: their ids and the names of their tools, the oldest first.
+    /// Calls without a result, oldest first: their ids and tool names.
     open: Vec<(String, String)>,
-    /// How many calls there were.
+    /// The number of calls so far.
     calls: usize,
 }
 
@@ -55,12 +55,12 @@ impl Reader {
             _ => return Err(ApiError::field(fields.name("role"), "must be system, user, assistant or tool")),
         };
         let mut message = Message { tool_calls: calls, ..Message::new(role, text) };
-        // As Ollama places them.
+        // Ollama puts images before the text.
         message.parts.splice(0..0, images.into_iter().map(Part::Image));
         match role {
             Role::Assistant => message.reasoning = reasoning.filter(|text| !text.is_empty()),
             Role::Tool => {
-                // Some clients send results without the calls that they belong to.
+                // Some clients send results without their calls.
                 let (id, name) = self.answered(tool.as_deref(), id).unzip();
                 (message.tool_call_id, message.name) = (id, name.or(tool));
             }
@@ -113,7 +113,7 @@ impl Reader {
         Ok(ToolCall { id: Some(id), name, arguments: arguments.to_string() })
     }
 
-    /// The call that a result belongs to: by its id, the name of its tool, or as the next one.
+    /// Returns the call of a result: by its id, by the name of its tool, or the oldest open one.
     fn answered(&mut self, tool: Option<&str>, id: Option<String>) -> Option<(String, String)> {
         let by_id = id.and_then(|id| self.open.iter().position(|(other, _)| *other == id));
         let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| name == tool));

@@ -1,4 +1,4 @@
-//! Models as Ollama's clients see them.
+//! Models in the format of Ollama's API.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,33 +12,33 @@ use crate::models::Entry;
 use crate::protocol::openai::schema::{Fixed, merged};
 use crate::time::rfc3339;
 
-/// A model in a list.
+/// A model of a list.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct OllamaModel {
-    /// Its name.
+    /// The name of the model.
     name: String,
-    /// Its name again.
+    /// The name of the model.
     model: String,
-    /// When its folder was written.
+    /// The modification time of the model's folder.
     modified_at: String,
-    /// Bytes of its weights in the files; of a loaded model in memory.
+    /// The size of the weights in bytes: in the files, or in memory for a loaded model.
     size: u64,
-    /// A hash of its files' names and sizes and of its configuration, in hexadecimal digits.
+    /// A hexadecimal hash of the names and sizes of the files, and of the configuration.
     digest: String,
-    /// What it is.
+    /// Details of the model.
     details: ModelDetails,
-    /// Of a loaded model: when it leaves memory if there is no request; the server's flag says that.
+    /// For a loaded model: always far in the future. The server's --idle-timeout controls when it is unloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
-    /// Of a loaded model: bytes that a GPU can reach.
+    /// For a loaded model: the bytes in memory that a GPU can access.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_vram: Option<u64>,
-    /// Of a loaded model: the tokens of its context.
+    /// For a loaded model: the context length in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     context_length: Option<usize>,
 }
 
-/// What a model is.
+/// Details of a model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ModelDetails {
     /// Always empty.
@@ -47,23 +47,23 @@ pub(crate) struct ModelDetails {
     format: &'static str,
     /// The architecture.
     family: String,
-    /// The same in a list.
+    /// A list with only the architecture.
     families: Vec<String>,
-    /// Its parameters, rounded.
+    /// The number of parameters, rounded.
     parameter_size: String,
-    /// The type that it computes in.
+    /// The data type of computations.
     quantization_level: String,
 }
 
 /// A list of models.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OllamaModels {
-    /// All of them.
+    /// The models.
     pub(crate) models: Vec<OllamaModel>,
 }
 
 impl OllamaModel {
-    /// A model in the list of all.
+    /// Returns the list entry of a model.
     pub(crate) fn of(entry: &Entry) -> Self {
         let name = entry.name().to_owned();
         Self {
@@ -79,11 +79,11 @@ impl OllamaModel {
         }
     }
 
-    /// A model in memory.
+    /// Returns the list entry of a loaded model.
     pub(crate) fn loaded(entry: &Entry) -> Self {
         let size = entry.weight_bytes();
         let context_length = entry.spec().map(|spec| spec.context_length);
-        // It stays until the server needs the memory, or for the server's --idle-timeout after its last request.
+        // The model stays loaded until the server needs the memory, or until --idle-timeout has passed since its last request.
         let expires_at = Some("9999-12-31T23:59:59Z".to_owned());
         Self { size, size_vram: Some(size), context_length, expires_at, ..Self::of(entry) }
     }
@@ -107,12 +107,12 @@ fn rounded(count: u64) -> String {
 }
 
 field_group! {
-    /// Which model is described.
+    /// The model to describe.
     pub(crate) struct ShowFields {
         /// The model's name.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// An older name of `model`.
+        /// Older name of `model`.
         #[schema(example = "some-model")]
         pub(crate) name: String,
     }
@@ -127,7 +127,7 @@ fn fixed() -> [Fixed; 1] {
 }
 
 impl ShowRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = ShowFields::read(fields)?;
         for (field, allowed, why) in fixed() {
@@ -147,28 +147,28 @@ impl PartialSchema for ShowRequest {
 
 impl ToSchema for ShowRequest {}
 
-/// A model.
+/// The description of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Description {
-    /// What it is.
+    /// Details of the model.
     details: ModelDetails,
-    /// Sizes, by names that begin with its architecture.
+    /// Dimensions of the model. The names start with the architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// Its capabilities: `completion`, or `embedding` for an embedding model; `tools`, `thinking`, `vision`.
+    /// The capabilities: `completion`, or `embedding` for an embedding model; `tools`, `thinking`, `vision`.
     capabilities: Vec<&'static str>,
-    /// When its folder was written.
+    /// The modification time of the model's folder.
     modified_at: String,
-    /// There is none: empty.
+    /// Always empty.
     modelfile: String,
-    /// The server's settings are none of the model: empty.
+    /// Always empty: sampling settings belong to the server.
     parameters: String,
-    /// Its templates are not in Ollama's language: empty.
+    /// Always empty: the model's template is not in Ollama's language.
     template: String,
 }
 
 impl Description {
-    /// Describes a model. This may read its tokenizer.
+    /// Describes a model. This may read the tokenizer.
     pub(crate) fn of(entry: &Entry) -> Self {
         let abilities = entry.abilities();
         let known = [

@@ -1,4 +1,4 @@
-//! The options of a request in Ollama's API.
+//! The `options` of requests in Ollama's API.
 
 use mlx_core::sampling::{PARAMETERS, SamplingOptions};
 use mlx_json::{Number, Value};
@@ -9,7 +9,7 @@ use crate::field_value::whole;
 use crate::fields::Fields;
 use crate::protocol::openai::{OneOrMany, sampling};
 
-/// Options that say how a model is loaded: the server's flags say that here, and no answer depends on it.
+/// Options about loading the model. The server's flags control that, and no answer depends on it.
 const OF_LOADING: [&str; 10] = [
     "num_ctx",
     "num_batch",
@@ -23,27 +23,27 @@ const OF_LOADING: [&str; 10] = [
     "num_keep",
 ];
 
-/// Options of which only the values that change nothing are accepted.
+/// Options that support only values without effect.
 fn fixed() -> [(&'static str, Vec<serde_json::Value>, &'static str); 5] {
     [
         ("mirostat", vec![json!(0)], "there is no mirostat; see top_p and min_p"),
         ("mirostat_tau", vec![json!(5), json!(5.0)], "there is no mirostat"),
         ("mirostat_eta", vec![json!(0.1)], "there is no mirostat"),
         ("tfs_z", vec![json!(1), json!(1.0)], "there is no tail-free sampling; see typical_p"),
-        ("penalize_newline", vec![json!(true)], "line ends are penalized as all tokens are"),
+        ("penalize_newline", vec![json!(true)], "line breaks are penalized like all tokens"),
     ]
 }
 
-/// What the options say.
+/// Parsed options.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Options {
-    /// How tokens are sampled.
+    /// The sampling parameters.
     pub(crate) sampling: SamplingOptions,
     /// The limit of generated tokens.
     pub(crate) max_tokens: Option<usize>,
-    /// The text ends before the first of these strings.
+    /// The stop strings.
     pub(crate) stop: Vec<String>,
-    /// The full names of options that are not used.
+    /// The full names of unused options.
     pub(crate) unused: Vec<String>,
 }
 
@@ -69,20 +69,20 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     Ok(Options { sampling, max_tokens, stop: stop.map_or(Vec::new(), OneOrMany::into_vec), unused })
 }
 
-/// Negative seeds draw one, as without a seed.
+/// Takes the seed. As in Ollama, a negative seed means a random one.
 fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     let given: Option<i64> = fields.take("seed")?;
     Ok(given.and_then(|seed| u64::try_from(seed).ok()))
 }
 
-/// -1 and -2 are no limit but the context's.
+/// Takes the token limit. -1 and -2 mean no limit besides the context.
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     let place = fields.name("num_predict");
     let Some(given) = fields.take::<Number>("num_predict")? else { return Ok(None) };
     match whole(&given) {
         Some(-2 | -1) => Ok(None),
         Some(count) if count >= 0 => Ok(usize::try_from(count).ok()),
-        _ => Err(ApiError::field(place, "must be a whole number from -2 on")),
+        _ => Err(ApiError::field(place, "must be a whole number of at least -2")),
     }
 }
 

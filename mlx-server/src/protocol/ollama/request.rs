@@ -19,24 +19,24 @@ use crate::protocol::openai::tools;
 use crate::request_log::RequestId;
 
 field_group! {
-    /// The fields that chats and texts share.
+    /// The fields that both endpoints share.
     pub(crate) struct OllamaFields {
-        /// The model's name; without it the first model answers. A last `:latest` is left out.
+        /// The model's name. By default, the server's first model. A trailing `:latest` is ignored.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// `json`, or a JSON schema that the answer follows.
+        /// `json`, or a JSON schema for the answer.
         #[schema(value_type = Object, example = "json")]
         pub(crate) format: Value,
-        /// Sampling and the length of the answer, by Ollama's names.
+        /// Sampling parameters and length limits, by Ollama's names.
         #[schema(value_type = Object, example = json!({"temperature": 0.5}))]
         pub(crate) options: Value,
-        /// Stream the answer as lines of JSON; true unless given.
+        /// True (the default) streams the answer as JSON lines.
         #[schema(example = false)]
         pub(crate) stream: bool,
-        /// Whether the model is asked to think: a boolean, or low, medium or high.
+        /// The requested thinking: a boolean, or low, medium or high.
         #[schema(value_type = String, example = "low")]
         pub(crate) think: Value,
-        /// Drop the oldest turns of a conversation that outgrows the context; true unless given.
+        /// True (the default) drops the oldest turns of a conversation that exceeds the context.
         #[schema(example = false)]
         pub(crate) truncate: bool,
     }
@@ -55,12 +55,12 @@ field_group! {
 }
 
 field_group! {
-    /// The fields of a text.
+    /// The fields of a generation from a prompt.
     pub(crate) struct OllamaTextFields {
-        /// The message of the user; without it the model is loaded.
+        /// The user's message. Without it, the request only loads the model.
         #[schema(example = "Once upon a time")]
         pub(crate) prompt: String,
-        /// Instructions before it.
+        /// The system prompt.
         #[schema(example = "Be brief.")]
         pub(crate) system: String,
         /// Images for the prompt: base64 of png, jpeg, webp or gif files.
@@ -69,16 +69,16 @@ field_group! {
     }
 }
 
-/// A chat that was read.
+/// A parsed chat.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaChatRequest(pub(crate) ChatRequest);
 
-/// A text that was read, as a chat of one message.
+/// A parsed generation request, as a chat of one message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaGenerateRequest(pub(crate) ChatRequest);
 
 impl OllamaChatRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaChatFields::read(fields)?;
         let messages = super::message::read(given.messages)?;
@@ -90,11 +90,11 @@ impl OllamaChatRequest {
 }
 
 impl OllamaGenerateRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaTextFields::read(fields)?;
-        fields.only("raw", &[json!(false)], "for a text without a template use /v1/completions")?;
-        fields.only("suffix", &[json!("")], "fill-in-the-middle is not offered")?;
+        fields.only("raw", &[json!(false)], "use /v1/completions for prompts without a template")?;
+        fields.only("suffix", &[json!("")], "fill-in-the-middle is not supported")?;
         fields.only("template", &[json!("")], "the model's own template is used")?;
         let images = super::message::images(given.images, "images")?;
         fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
@@ -107,7 +107,7 @@ impl OllamaGenerateRequest {
             return Err(ApiError::field("system", "may only be given with a prompt"));
         }
         let prompt = prompt.map(|text| Message::user_with(images, text));
-        // Without a prompt the request asks for the model to be loaded.
+        // Without a prompt, the request only loads the model.
         let messages = system.into_iter().chain(prompt).collect();
         shared(fields, messages, None).map(Self)
     }
@@ -115,11 +115,11 @@ impl OllamaGenerateRequest {
 
 fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
     let given = OllamaFields::read(fields)?;
-    // How long a model stays in memory is the server's --idle-timeout.
+    // The server's --idle-timeout controls how long a model stays in memory.
     fields.hint("keep_alive", &[]);
     fields.only("logprobs", &[json!(false)], "use /v1/chat/completions")?;
     fields.only("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
-    // A context that is full ends the answer.
+    // A full context always ends the answer.
     fields.hint("shift", &[json!(false)]);
     let Options { sampling, max_tokens, stop, unused } = options::read(given.options)?;
     fields.add_unused(unused);
@@ -163,7 +163,7 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
     match think {
         Value::Bool(is_on) => {
             let thinking = if is_on { Thinking::On } else { Thinking::Off };
-            // A model that cannot think does not do so when it is asked not to.
+            // Every model accepts false: a model without thinking does not think anyway.
             Ok(ThinkingRequest { thinking, field: is_on.then_some("think"), ..ThinkingRequest::default() })
         }
         Value::String(effort) => ThinkingRequest::demanded(Some(&effort), "think"),
@@ -171,7 +171,7 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
     }
 }
 
-/// The schema of a request with these fields of its own.
+/// Returns the schema of a request with the fields of `own` and the shared fields.
 fn schema(own: RefOr<Schema>, neutral: &[Fixed], required: &[&str]) -> RefOr<Schema> {
     merged([own, OllamaFields::schema()], neutral).build(required)
 }
@@ -188,7 +188,7 @@ impl PartialSchema for OllamaGenerateRequest {
     fn schema() -> RefOr<Schema> {
         schema(
             OllamaTextFields::schema(),
-            &[("raw", vec![json!(false)], "For a text without a template use /v1/completions.")],
+            &[("raw", vec![json!(false)], "Use /v1/completions for prompts without a template.")],
             &[],
         )
     }

@@ -1,4 +1,4 @@
-//! Writes answers in Ollama's form: an object, or lines of objects. Calls are whole, with their arguments as objects.
+//! Writes answers in Ollama's format, as one object or as JSON lines. Calls are written when they are complete, with arguments as objects.
 
 use bytes::Bytes;
 use mlx_json::Value;
@@ -9,10 +9,10 @@ use crate::delta::{CallDelta, Delta, End, EndReason};
 use crate::error::ApiError;
 use crate::time::rfc3339;
 
-/// The argument that holds a text which is no JSON object.
+/// The argument with the text of arguments that are not a JSON object.
 const UNREADABLE: &str = "unparsed_arguments";
 
-/// Which endpoint's objects are written.
+/// The endpoint, which determines the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `POST /api/chat`
@@ -25,20 +25,20 @@ pub(crate) enum Endpoint {
 pub(crate) struct Writer {
     endpoint: Endpoint,
     meta: AnswerMeta,
-    /// The call whose arguments are still coming: its name, and the arguments so far.
+    /// The name of the unfinished call, and its arguments so far.
     call: Option<(String, String)>,
-    /// How many calls were written.
+    /// The number of written calls.
     calls: usize,
     end: Option<End>,
 }
 
 impl Writer {
-    /// A writer of an answer.
+    /// Creates a writer for one answer.
     pub(crate) fn new(endpoint: Endpoint, meta: AnswerMeta) -> Self {
         Self { endpoint, meta, call: None, calls: 0, end: None }
     }
 
-    /// A line with more of the answer.
+    /// Returns a line with the next text, thinking and calls.
     fn line(&self, text: &str, thought: &str, calls: &[Value]) -> Value {
         let now = rfc3339(crate::time::now());
         let mut line =
@@ -65,7 +65,7 @@ impl Writer {
         line
     }
 
-    /// Adds what ends an answer to its last line.
+    /// Adds the reason, token counts and times to the last line.
     fn finish(&self, line: &mut Value) {
         let Some(end) = &self.end else { return };
         let (usage, timings) = (&end.usage, &end.timings);
@@ -86,12 +86,12 @@ impl Writer {
         }
     }
 
-    /// The call whose arguments are complete.
+    /// Returns the current call, and clears it.
     fn complete(&mut self) -> Option<Value> {
         let (name, arguments) = self.call.take()?;
         let text = if arguments.is_empty() { "{}" } else { &arguments };
         let object = mlx_json::parse(text.as_bytes()).ok().filter(|value| value.as_object().is_some());
-        // The limit of tokens may have cut it.
+        // The token limit may have truncated the JSON.
         let object = object.unwrap_or_else(|| Value::object([(UNREADABLE, arguments.into())]));
         let index = self.calls.into();
         self.calls += 1;
@@ -99,7 +99,7 @@ impl Writer {
         Some(Value::object([("function", function)]))
     }
 
-    /// The calls that are complete after this delta.
+    /// Adds a delta. Returns the calls that are now complete.
     fn calls(&mut self, delta: &[CallDelta], is_end: bool) -> Vec<Value> {
         let mut complete = Vec::new();
         for call in delta {
@@ -134,7 +134,7 @@ impl AnswerWriter for Writer {
         if is_silent { Vec::new() } else { vec![bytes(&self.line(&delta.content, &delta.reasoning, &calls))] }
     }
 
-    /// Lines have no comments: an empty part of the answer.
+    /// Returns a line with an empty delta, since JSON lines have no comments.
     fn keep_alive(&mut self) -> Bytes {
         bytes(&self.line("", "", &[]))
     }
@@ -163,7 +163,7 @@ impl AnswerWriter for Writer {
     }
 }
 
-/// The answer to a request without a message, which asks for the model to be loaded.
+/// Returns the response to a request that only loads the model.
 pub(crate) fn loaded_line(endpoint: Endpoint, model: &str) -> serde_json::Value {
     let mut line = json!({"model": model, "created_at": rfc3339(crate::time::now())});
     match endpoint {

@@ -1,4 +1,4 @@
-//! The objects of an answer, whole and in chunks.
+//! The objects of answers: whole answers and chunks of streams.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,40 +6,40 @@ use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 
-/// An answer of either endpoint, whole or a chunk of it.
+/// An answer, or a chunk of one, of chat or text completions.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Answer<C> {
-    /// The answer's id; all its chunks have the same.
+    /// The answer's id. All chunks of an answer have the same id.
     pub(crate) id: String,
-    /// What this is.
+    /// The type of the object.
     pub(crate) object: &'static str,
-    /// When the request came, in seconds since 1970.
+    /// The time of the request, in seconds since 1970.
     pub(crate) created: u64,
-    /// The model that answers.
+    /// The name of the model.
     pub(crate) model: String,
-    /// The answers, or their new parts.
+    /// The answers, or their deltas.
     pub(crate) choices: Vec<C>,
-    /// The seed of the first answer, given or drawn: sent again, it gives the same tokens.
+    /// The seed of the first answer, given or random. A request with this seed gets the same tokens.
     pub(crate) seed: u64,
-    /// Tokens in and out; in a stream only in the last chunk, and only if it was asked for.
+    /// Token counts. In a stream only in the last chunk, and only if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<UsageObject>,
-    /// How drafts went, beside `usage`, if there were some.
+    /// Counts of draft tokens, next to `usage`, if any were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<DraftTimings>,
-    /// The prompt's token ids, if asked for.
+    /// The prompt's token ids, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
-    /// With `context_policy`: how many of the oldest messages the model did not see.
+    /// With `context_policy`: the number of oldest messages that were dropped from the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_messages: Option<usize>,
 }
 
-/// A whole answer of `POST /v1/chat/completions`.
+/// The whole answer of `POST /v1/chat/completions`.
 pub(crate) type ChatAnswer = Answer<ChatChoice>;
-/// A chunk of such an answer.
+/// A chunk of a chat answer.
 pub(crate) type ChatChunk = Answer<ChatDeltaChoice>;
-/// A whole answer of `POST /v1/completions`, or a chunk of it.
+/// The whole answer of `POST /v1/completions`, or a chunk of it.
 pub(crate) type CompletionAnswer = Answer<CompletionChoice>;
 
 /// A server-sent event of a streamed answer.
@@ -50,18 +50,18 @@ pub(crate) struct StreamEvent {
     data: String,
 }
 
-/// One of the answers to a chat.
+/// One answer to a chat.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatChoice {
     /// The index of the answer.
     pub(crate) index: usize,
     /// The message of the model.
     pub(crate) message: ChatMessage,
-    /// Log-probabilities, if asked for.
+    /// Log-probabilities, if requested.
     pub(crate) logprobs: Option<ChatLogprobs>,
     /// `stop`, `length` or `tool_calls`.
     pub(crate) finish_reason: &'static str,
-    /// The ids of all generated tokens, if asked for.
+    /// The ids of all generated tokens, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
@@ -71,107 +71,107 @@ pub(crate) struct ChatChoice {
 pub(crate) struct ChatMessage {
     /// Always `assistant`.
     pub(crate) role: &'static str,
-    /// The answer; null if there is nothing but calls.
+    /// The text of the answer; null if it has only tool calls.
     pub(crate) content: Option<String>,
-    /// The thoughts before it, for models that mark their thoughts.
+    /// The reasoning before the answer, for models that mark their reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
-    /// The calls of tools.
+    /// The tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<CallObject>,
     /// Always null.
     pub(crate) refusal: Option<String>,
 }
 
-/// A call of a tool, or its new part.
+/// A tool call, or a delta of it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct CallObject {
-    /// In a stream: which call of the answer.
+    /// In a stream: the index of the call in its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<usize>,
-    /// The id that the result refers to; in a stream only in the first part.
+    /// The id that the result refers to. In a stream only in the first delta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
-    /// Always `function`; in a stream only in the first part.
+    /// Always `function`. In a stream only in the first delta.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<&'static str>,
-    /// The tool and its arguments.
+    /// The name of the tool, and the arguments.
     pub(crate) function: CalledFunction,
 }
 
-/// The tool of a call, and its arguments.
+/// The name of a called tool, and the arguments.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct CalledFunction {
-    /// The name of the tool; in a stream only in the first part.
+    /// The name of the tool. In a stream only in the first delta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// The arguments, the text of a JSON object, or more of it.
+    /// The arguments as the text of a JSON object, or a part of that text.
     pub(crate) arguments: String,
 }
 
-/// The new part of one of the answers to a chat.
+/// The delta of one answer to a chat.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatDeltaChoice {
     /// The index of the answer.
     pub(crate) index: usize,
-    /// The new part.
+    /// The delta.
     pub(crate) delta: ChatDelta,
-    /// Log-probabilities of the new tokens, if asked for.
+    /// Log-probabilities of the new tokens, if requested.
     pub(crate) logprobs: Option<ChatLogprobs>,
-    /// `stop`, `length` or `tool_calls` in the last chunk of this answer.
+    /// `stop`, `length` or `tool_calls`, in the last chunk of this answer.
     pub(crate) finish_reason: Option<&'static str>,
-    /// The ids of the new tokens, if asked for.
+    /// The ids of the new tokens, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
-/// The new part of a message.
+/// The delta of a message.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct ChatDelta {
     /// `assistant`, in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
-    /// More of the answer; null in the first chunk.
+    /// New text; null in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) content: Option<Value>,
-    /// More of the thoughts.
+    /// New reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
-    /// More of the calls of tools.
+    /// Deltas of tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<CallObject>,
 }
 
-/// One of the continuations, or its new part.
+/// One answer to a text completion, or its delta.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct CompletionChoice {
-    /// The index of the continuation; those of the first prompt come first.
+    /// The index of the answer. The answers to the first prompt come first.
     pub(crate) index: usize,
-    /// The text, after the prompt's if asked for.
+    /// The text, after the prompt if `echo` is set.
     pub(crate) text: String,
-    /// Log-probabilities, if asked for.
+    /// Log-probabilities, if requested.
     pub(crate) logprobs: Option<CompletionLogprobs>,
-    /// `stop` or `length`; in a stream only in the last chunk of this continuation.
+    /// `stop` or `length`. In a stream only in the last chunk of this answer.
     pub(crate) finish_reason: Option<&'static str>,
-    /// The ids of the new tokens, if asked for.
+    /// The ids of the new tokens, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
-    /// The prompt's token ids, if asked for.
+    /// The prompt's token ids, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// Tokens in and out.
+/// Token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct UsageObject {
-    /// Tokens of all prompts, each counted once.
+    /// Tokens of all prompts. Each prompt counts once.
     pub(crate) prompt_tokens: usize,
-    /// Generated tokens of all answers, including the tokens that ended them.
+    /// Generated tokens of all answers, including end tokens.
     pub(crate) completion_tokens: usize,
     /// The sum of both.
     pub(crate) total_tokens: usize,
-    /// Details of the prompts' tokens.
+    /// Details of the prompt tokens.
     pub(crate) prompt_tokens_details: PromptTokensDetails,
     /// Details of the generated tokens.
     pub(crate) completion_tokens_details: CompletionTokensDetails,
@@ -180,9 +180,9 @@ pub(crate) struct UsageObject {
 /// Details of the generated tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct CompletionTokensDetails {
-    /// Tokens of thoughts, with the markers around them.
+    /// Tokens of the reasoning, including its markers.
     pub(crate) reasoning_tokens: usize,
-    /// Tokens at the end of an answer that repeat earlier ones in a loop; absent if no answer ended in a loop.
+    /// Tokens at the end of an answer that repeat in a loop. Absent if no answer ended in a loop.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) repeated_tokens: usize,
 }
@@ -192,18 +192,18 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// How drafts of the next tokens went, as llama-server names it. It depends on what the machine does besides.
+/// Counts of draft tokens, by llama-server's names. They depend on the load of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct DraftTimings {
-    /// Tokens of drafts that were verified.
+    /// Draft tokens that were verified.
     pub(crate) draft_n: usize,
-    /// Those of them that were drawn.
+    /// Draft tokens that were accepted.
     pub(crate) draft_n_accepted: usize,
 }
 
-/// Details of the prompts' tokens.
+/// Details of the prompt tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct PromptTokensDetails {
-    /// Tokens whose states came from the prefix cache.
+    /// Tokens reused from the prefix cache.
     pub(crate) cached_tokens: usize,
 }

@@ -1,4 +1,4 @@
-//! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
+//! The requests of `POST /v1/chat/completions` and `POST /v1/chat/render`.
 
 use chat_format::check_calls;
 use mlx_core::chat::ContextPolicy;
@@ -19,30 +19,30 @@ use crate::chat_request::{ChatRequest, Conversation, ThinkingRequest, ToolReques
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
-/// Variables of a template that come from elsewhere in the request.
+/// Template variables that `chat_template_kwargs` may not set.
 const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
-/// Fields of OpenAI's API of which only the neutral values are accepted.
+/// OpenAI's fields that support only values without effect.
 fn fixed() -> [Fixed; 2] {
     [
-        ("modalities", vec![json!(["text"])], "only text is offered"),
+        ("modalities", vec![json!(["text"])], "only text is supported"),
         ("function_call", vec![json!("none"), json!("auto")], "give tool_choice"),
     ]
 }
 
 const REFUSED: [(&str, &str); 3] = [
     ("functions", "give tools"),
-    ("audio", "only text is offered"),
+    ("audio", "only text is supported"),
     ("web_search_options", "this server has no web search"),
 ];
 
 field_group! {
-    /// Hints that change no answer: accepted, not used, and named in `x-ignored-fields`.
+    /// Hints without effect on the answer. They are accepted, not used, and listed in `x-ignored-fields`.
     pub(crate) struct HintFields {
         /// Not used: nothing is stored.
         #[schema(example = true)]
         pub(crate) store: bool,
-        /// Not used: answers are not drafted from it; see `speculate`.
+        /// Not used: drafts do not use predictions; see `speculate`.
         #[schema(value_type = Object)]
         pub(crate) prediction: Value,
         /// Not used: set variables of the model's template with `chat_template_kwargs`.
@@ -51,7 +51,7 @@ field_group! {
         /// Not used: nothing is stored.
         #[schema(value_type = Object)]
         pub(crate) metadata: Map<String, Value>,
-        /// Not used: prefixes are found by their tokens.
+        /// Not used: prefix caching is automatic.
         #[schema(example = "some-key")]
         pub(crate) prompt_cache_key: String,
         /// Not used.
@@ -66,39 +66,39 @@ field_group! {
 field_group! {
     /// The fields that only a chat has.
     pub(crate) struct ChatFields {
-        /// The newer name of `max_tokens`; if both are given, they must be equal.
+        /// Newer name of `max_tokens`. If both are given, they must be equal.
         #[schema(minimum = 0, example = 6)]
         pub(crate) max_completion_tokens: usize,
-        /// Give the log-probability of each token.
+        /// Return the log-probability of each token.
         #[schema(example = true)]
         pub(crate) logprobs: bool,
-        /// Only with `logprobs: true`: this many of the likeliest tokens at each position, too.
+        /// Also return this many of the most likely tokens at each position. Requires `logprobs: true`.
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) top_logprobs: usize,
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
-        /// How much the model thinks: none, minimal, low, medium or high, as far as its template knows the difference.
+        /// Reasoning effort: none, minimal, low, medium or high, as far as the model's template supports it.
         #[schema(pattern = "^(none|minimal|low|medium|high)$", example = "low")]
         pub(crate) reasoning_effort: String,
-        /// What happens to a conversation that outgrows the model's context: evict-turns, slide or stop; without it
-        /// such a conversation is refused.
+        /// Policy for conversations that exceed the context: evict-turns, slide or stop. Without it, such a conversation is
+        /// rejected.
         #[schema(pattern = "^(evict-turns|slide|stop)$", example = "evict-turns")]
         pub(crate) context_policy: String,
     }
 }
 
-/// A chat request that was read.
+/// A parsed chat request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChatCompletionRequest {
-    /// What is asked of the model.
+    /// The chat to answer.
     pub(crate) chat: ChatRequest,
-    /// What the answer shows.
+    /// The optional parts of the response.
     pub(crate) output: OutputOptions,
 }
 
 impl ChatCompletionRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let (mut spec, mut output) = options::read(fields)?;
         let chat = ChatFields::read(fields)?;
@@ -140,7 +140,7 @@ impl ChatCompletionRequest {
     }
 }
 
-/// The schema of a chat with these fields besides its own.
+/// Returns the schema of a chat with the fields of `more`.
 fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
     let groups = [
         OutputFields::schema(),
@@ -173,9 +173,9 @@ impl ToSchema for ChatCompletionRequest {
 }
 
 field_group! {
-    /// The additional field of a request to render.
+    /// The additional field of a render request.
     pub(crate) struct RenderFields {
-        /// End with the beginning of the assistant's answer, or within its last message; true unless given.
+        /// True (the default) ends the prompt where the assistant's answer starts, or within its last message.
         #[schema(example = false)]
         pub(crate) add_generation_prompt: bool,
     }
@@ -186,12 +186,12 @@ field_group! {
 pub(crate) struct RenderRequest {
     /// The chat.
     pub(crate) chat: ChatCompletionRequest,
-    /// End as the prompt of the chat does.
+    /// True to end the prompt where the answer starts.
     pub(crate) generation_prompt: bool,
 }
 
 impl RenderRequest {
-    /// Reads a request: the fields of a chat, and `add_generation_prompt`.
+    /// Parses a request: the fields of a chat, and `add_generation_prompt`.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let generation_prompt = RenderFields::read(fields)?.add_generation_prompt.unwrap_or(true);
         Ok(Self { chat: ChatCompletionRequest::read(fields)?, generation_prompt })
@@ -212,7 +212,7 @@ fn conversation(
 ) -> Result<Conversation, ApiError> {
     let variables = variables.unwrap_or_default();
     if let Some(name) = TAKEN.iter().find(|name| variables.contains_key(**name)) {
-        let message = format!("may not hold {name}, which the request itself says");
+        let message = format!("must not set {name}, which the request itself defines");
         return Err(ApiError::field("chat_template_kwargs", message));
     }
     let messages = message::read(fields.value("messages"))?;

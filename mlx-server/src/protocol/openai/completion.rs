@@ -17,58 +17,58 @@ use crate::field_value::{kind, whole};
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// The fields that only completions have.
+    /// The fields of completions only.
     pub(crate) struct CompletionFields {
-        /// Begin the answer with the prompt; with `logprobs`, also give those of the prompt.
+        /// Start the answer with the prompt. With `logprobs`, also return log-probabilities of the prompt.
         #[schema(example = true)]
         pub(crate) echo: bool,
-        /// Give the log-probability of each token and this many of the likeliest ones.
+        /// Return the log-probability of each token, and of this many of the most likely tokens.
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) logprobs: usize,
-        /// Must be `n`: every generated answer is returned.
+        /// Must equal `n`, since every generated answer is returned.
         #[schema(minimum = 1, example = 2)]
         pub(crate) best_of: usize,
     }
 }
 
 field_group! {
-    /// The texts to continue.
+    /// The prompts to continue.
     pub(crate) struct PromptFields {
-        /// A text, a list of texts, a list of token ids, or a list of such lists.
+        /// A string, a list of strings, a list of token ids, or a list of such lists.
         #[schema(value_type = String, example = "Once upon a time")]
         pub(crate) prompt: Value,
     }
 }
 
-/// A text to continue.
+/// A prompt to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Prompt {
-    /// As text; the special tokens that the model expects before a text are added.
+    /// Text. The special tokens that the model expects around a text are added.
     Text(String),
-    /// As token ids; nothing is added.
+    /// Token ids. Nothing is added.
     Ids(Vec<u32>),
 }
 
-/// A completion request that was read.
+/// A parsed completion request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CompletionRequest {
-    /// What all endpoints of generation have in common.
+    /// The options that all kinds of generation share.
     pub(crate) spec: GenerationSpec,
-    /// The texts to continue; at least one.
+    /// The prompts; at least one.
     pub(crate) prompts: Vec<Prompt>,
-    /// Begin the answers with their prompts.
+    /// True to start the answers with their prompts.
     pub(crate) echo: bool,
-    /// What the answer shows.
+    /// The optional parts of the response.
     pub(crate) output: OutputOptions,
 }
 
 impl CompletionRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let (mut spec, mut output) = options::read(fields)?;
         let own = CompletionFields::read(fields)?;
         let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
-        fields.refuse(&[("suffix", "fill-in-the-middle is not offered")])?;
+        fields.refuse(&[("suffix", "fill-in-the-middle is not supported")])?;
         match own.best_of {
             Some(count) if count != spec.choices => {
                 let message = format!("is {count}, but n is {}; they must be the same", spec.choices);
@@ -107,7 +107,7 @@ impl ToSchema for CompletionRequest {
     }
 }
 
-/// The texts in any of the forms that OpenAI has for them.
+/// Reads prompts in any of OpenAI's forms.
 pub(crate) fn prompts(given: Option<Value>, field: &str) -> Result<Vec<Prompt>, ApiError> {
     let wrong = |message: &str| Err(ApiError::field(field, message));
     match given {
@@ -132,7 +132,7 @@ fn one_of_many(prompt: Value, place: &str) -> Result<Prompt, ApiError> {
     }
 }
 
-/// A list of token ids.
+/// Reads a list of token ids.
 pub(crate) fn ids(value: &Value, place: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || ApiError::field(place, "must be a list of token ids");
     let id =

@@ -1,4 +1,4 @@
-//! The fields that say what an answer must be: `response_format` as OpenAI has it, `structured_outputs` as vLLM has it.
+//! The fields that constrain an answer: `response_format` as in OpenAI's API, and `structured_outputs` as in vLLM's.
 
 use chat_format::{ConstraintSpec, Grammar};
 use mlx_json::{Map, Value};
@@ -8,18 +8,18 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// What the answer must be.
+    /// Constraints of the answer.
     pub(crate) struct ConstraintFields {
-        /// `text`, `json_object` (any JSON object) or `json_schema` (JSON that `json_schema.schema` accepts).
+        /// `text`, `json_object` (any JSON object) or `json_schema` (JSON that matches `json_schema.schema`).
         #[schema(value_type = Object)]
         pub(crate) response_format: Value,
-        /// Not with `response_format`; one of `json` (a JSON schema), `regex`, `choice` (a list of texts) and `grammar` (Lark).
+        /// One of `json` (a JSON schema), `regex`, `choice` (a list of strings) and `grammar` (Lark). Cannot be combined with `response_format`.
         #[schema(value_type = Object)]
         pub(crate) structured_outputs: Value,
     }
 }
 
-/// A constraint, and the field that gives it.
+/// A constraint, and the name of its field.
 pub(crate) type Given = (ConstraintSpec, &'static str);
 
 /// Takes the fields that constrain the answer.
@@ -29,7 +29,7 @@ pub(crate) fn read(fields: &mut Fields) -> Result<Option<Given>, ApiError> {
     let outputs = structured_outputs.map(outputs).transpose()?;
     match (format, outputs) {
         (Some(_), Some(_)) => {
-            Err(ApiError::field("structured_outputs", "may not be given with response_format"))
+            Err(ApiError::field("structured_outputs", "cannot be combined with response_format"))
         }
         (one, other) => Ok(one.or(other).map(|(grammar, field)| (grammar.into(), field))),
     }
@@ -42,11 +42,11 @@ fn format(given: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
         None => {
             return Err(ApiError::field(
                 "response_format.type",
-                "is missing; it may be text, json_object or json_schema",
+                "is missing; it must be text, json_object or json_schema",
             ));
         }
         Some("text") => None,
-        // llama.cpp's clients give a schema here, too.
+        // Clients of llama.cpp may give a schema here too.
         Some("json_object") => {
             let schema = fields.value("schema").map_or_else(|| json!({ "type": "object" }), Into::into);
             Some((Grammar::JsonSchema(schema), "response_format.schema"))
@@ -56,7 +56,7 @@ fn format(given: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
             Some((Grammar::JsonSchema(named_schema(inner)?.into()), SCHEMA))
         }
         Some(other) => {
-            let message = format!("is {other:?}; it may be text, json_object or json_schema");
+            let message = format!("is {other:?}; it must be text, json_object or json_schema");
             return Err(ApiError::unsupported("response_format.type", message));
         }
     };
@@ -64,10 +64,10 @@ fn format(given: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
     Ok(found)
 }
 
-/// Where a schema stands in OpenAI's API.
+/// The path of the schema in OpenAI's API.
 const SCHEMA: &str = "response_format.json_schema.schema";
 
-/// The schema in `json_schema`. It is enforced whether `strict` is set or not; name and description change nothing.
+/// Reads the schema in `json_schema`. It is always enforced; `strict`, name and description have no effect.
 fn named_schema(given: Value) -> Result<Value, ApiError> {
     let mut fields = Fields::inside("response_format.json_schema", given)?;
     fields.take::<String>("name")?;
@@ -95,16 +95,16 @@ fn outputs(given: Value) -> Result<(Grammar, &'static str), ApiError> {
         (Some(one), None) => Ok(one),
         _ => Err(ApiError::field(
             "structured_outputs",
-            "must hold exactly one of json, regex, choice and grammar",
+            "must have exactly one of json, regex, choice and grammar",
         )),
     }
 }
 
-/// A schema, which vLLM also takes as text.
+/// Reads a schema. Like vLLM, accepts its text as well.
 fn schema_or_text(given: Value) -> Result<Value, ApiError> {
     let Value::String(text) = given else { return Ok(given) };
     mlx_json::parse(text.as_bytes())
-        .map_err(|error| ApiError::field("structured_outputs.json", format!("is no JSON: {error}")))
+        .map_err(|error| ApiError::field("structured_outputs.json", format!("is not valid JSON: {error}")))
 }
 
 #[cfg(test)]

@@ -16,72 +16,72 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// Texts to turn into vectors.
+    /// Texts to embed.
     pub(crate) struct EmbeddingFields {
-        /// A text, a list of texts, a list of token ids, or a list of such lists.
+        /// A string, a list of strings, a list of token ids, or a list of such lists.
         #[schema(value_type = String, example = "Once upon a time")]
         pub(crate) input: Value,
-        /// The model's name; without it the first model is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// `float`, a list of numbers, or `base64`, their bytes (f32, little-endian).
+        /// `float` (a list of numbers) or `base64` (their bytes as f32, little-endian).
         #[schema(pattern = "^(float|base64)$", example = "base64")]
         pub(crate) encoding_format: String,
-        /// Keep this many of the first numbers of each vector.
+        /// Number of leading dimensions to return.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// The hidden state that becomes the vector: the `mean` of all, the `last` one, or the first one (`cls`). By default, the pooling
-        /// that the model was trained for.
+        /// The pooling of hidden states: the `mean` of all, the `last` one, or the first one (`cls`). By default, the pooling of the model's
+        /// training.
         #[schema(pattern = "^(mean|last|cls)$", example = "last")]
         pub(crate) pooling: String,
-        /// The name of a prompt of the model, which is put before each text. By default, the model's default prompt, if it has one.
+        /// The name of one of the model's prompts, which is prepended to each text. By default, the model's default prompt, if it has one.
         #[schema(example = "query")]
         pub(crate) prompt_name: String,
-        /// `query` or `document`: selects the model's prompt for such texts, or else its default prompt.
+        /// `query` or `document`: prepends the model's prompt for such texts, or its default prompt.
         #[schema(pattern = "^(query|document)$", example = "query")]
         pub(crate) input_type: String,
-        /// Scale vectors to length 1. By default, they are scaled unless the model's modules.json has no such step.
+        /// Scale vectors to length 1. By default, vectors are scaled unless the model's modules.json has no such step.
         #[schema(example = true)]
         pub(crate) normalize: bool,
-        /// Cut a text that is too long at its end. By default such a text is refused.
+        /// Truncate texts that are too long at their end. By default, such texts are rejected.
         #[schema(example = true)]
         pub(crate) truncate: bool,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// The end user; written to the log line of the request.
+        /// The end user. Written to the request's log line.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// The form in which vectors are sent.
+/// The encoding of vectors in the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// As a list of numbers.
+    /// A list of numbers.
     Float,
-    /// As the bytes of the numbers.
+    /// The bytes of the numbers in base64.
     Base64,
 }
 
-/// A request for vectors that was read.
+/// A parsed embedding request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbeddingRequest {
-    /// The texts; at least one.
+    /// The inputs; at least one.
     pub(crate) inputs: Vec<Prompt>,
     /// The model's name.
     pub(crate) model: Option<String>,
-    /// The form in which vectors are sent.
+    /// The encoding of the vectors.
     pub(crate) encoding: Encoding,
-    /// How many numbers to keep.
+    /// The number of leading dimensions to return.
     pub(crate) dimensions: Option<usize>,
-    /// Whether a text that does not fit is cut at its end; else it is refused.
+    /// True to truncate texts that are too long instead of rejecting them.
     pub(crate) truncate: bool,
-    /// Which hidden states become the vector; without it those that the model was trained for.
+    /// The pooling. By default, that of the model's training.
     pub(crate) pooling: Option<Pooling>,
-    /// The prompt before each text.
+    /// The prompt to prepend to each text.
     pub(crate) prompt: PromptChoice,
-    /// Scales vectors to length 1, or not; if absent, the model's files decide.
+    /// True to scale vectors to length 1. By default, the model's files decide.
     pub(crate) normalize: Option<bool>,
     /// The priority in the queue.
     pub(crate) priority: Priority,
@@ -90,7 +90,7 @@ pub(crate) struct EmbeddingRequest {
 }
 
 impl EmbeddingRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = EmbeddingFields::read(fields)?;
         let encoding = match given.encoding_format.as_deref() {
@@ -141,46 +141,46 @@ impl PartialSchema for EmbeddingRequest {
 
 impl ToSchema for EmbeddingRequest {}
 
-/// The vectors of a request.
+/// The embeddings of a request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct EmbeddingList {
     /// Always `list`.
     pub(crate) object: &'static str,
-    /// A vector for each text, in their order.
+    /// The embeddings, in the order of the inputs.
     pub(crate) data: Vec<EmbeddingObject>,
-    /// The model that computed them.
+    /// The name of the model.
     pub(crate) model: String,
-    /// Tokens in.
+    /// Token counts.
     pub(crate) usage: EmbeddingUsage,
 }
 
-/// The vector of a text.
+/// The embedding of an input.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct EmbeddingObject {
     /// Always `embedding`.
     pub(crate) object: &'static str,
-    /// The index of its text.
+    /// The index of the input.
     pub(crate) index: usize,
     /// The vector.
     pub(crate) embedding: Vector,
 }
 
-/// The vector of a text.
+/// The vector of an embedding.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Vector {
-    /// As numbers.
+    /// Numbers.
     Float(Vec<f32>),
-    /// As the bytes of the numbers (f32, little-endian).
+    /// The bytes of the numbers (f32, little-endian) in base64.
     Base64(String),
 }
 
-/// Tokens in.
+/// Token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct EmbeddingUsage {
-    /// Tokens of all texts.
+    /// Tokens of all inputs.
     pub(crate) prompt_tokens: usize,
-    /// The same: nothing is generated.
+    /// Equal to `prompt_tokens`, since nothing is generated.
     pub(crate) total_tokens: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Log-probabilities in the two forms that OpenAI has for them.
+//! Log-probabilities in the two formats of OpenAI's API.
 
 use chat_format::text::Tokenizer;
 use serde::Serialize;
@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 use super::offsets::TextOffsets;
 use crate::delta::Token;
 
-/// The value that OpenAI sends instead of minus infinity, which JSON lacks.
+/// The value that OpenAI sends for minus infinity, which JSON lacks.
 const MIN_LOGPROB: f32 = -9999.0;
 
 /// The log-probabilities of a chat answer.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatLogprobs {
-    /// Every generated token, including those of thoughts and the end token.
+    /// The generated tokens, including those of reasoning and the end token.
     pub(crate) content: Vec<ChatLogprob>,
     /// Always null.
     pub(crate) refusal: Option<Vec<ChatLogprob>>,
@@ -26,23 +26,23 @@ pub(crate) struct ChatLogprob {
     /// The token and its log-probability.
     #[serde(flatten)]
     pub(crate) own: Alternative,
-    /// The likeliest tokens at this position.
+    /// The most likely tokens at this position.
     pub(crate) top_logprobs: Vec<Alternative>,
 }
 
 /// A token and its log-probability.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Alternative {
-    /// The token's text; bytes that are no whole character are replaced.
+    /// The token's text. Bytes that are not a whole character are replaced.
     pub(crate) token: String,
-    /// Its log-probability.
+    /// The log-probability.
     pub(crate) logprob: f32,
     /// The token's bytes.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl ChatLogprobs {
-    /// Of these tokens.
+    /// Returns the log-probabilities of these tokens.
     pub(crate) fn new(tokens: &[Token], tokenizer: &Tokenizer) -> Self {
         let alternative = |id: u32, logprob: f32| {
             let bytes = tokenizer.token_bytes(id);
@@ -60,22 +60,22 @@ impl ChatLogprobs {
     }
 }
 
-/// The log-probabilities of a completion, a list for each property of a token.
+/// The log-probabilities of a completion, as one list per property.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct CompletionLogprobs {
-    /// The tokens' texts.
+    /// The texts of the tokens.
     pub(crate) tokens: Vec<String>,
-    /// Their log-probabilities; the first token of a prompt has none.
+    /// The log-probabilities. The first token of a prompt has none.
     pub(crate) token_logprobs: Vec<Option<f32>>,
-    /// The likeliest tokens at each position, by text.
+    /// The most likely tokens at each position, by text.
     #[schema(value_type = Vec<Option<Object>>)]
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
-    /// Where each token begins in the returned text, in characters.
+    /// The start of each token in the returned text, in characters.
     pub(crate) text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
-    /// Of the next tokens of a prompt and of its answer.
+    /// Returns the log-probabilities of the next tokens of a prompt and of its answer. `offsets` tracks their positions in the text.
     pub(crate) fn new(
         prompt: &[Token],
         answer: &[Token],
@@ -92,7 +92,7 @@ impl CompletionLogprobs {
             lists.top_logprobs.push(token.logprob.as_ref().map(|it| {
                 let likeliest =
                     it.top.iter().map(|&(id, logprob)| (name(id), logprob.max(MIN_LOGPROB).into()));
-                // Of two tokens with one text the likelier one is shown.
+                // If two tokens have the same text, the more likely one is shown.
                 likeliest.rev().collect()
             }));
         }

@@ -1,4 +1,4 @@
-//! Documents and results of searches that a client gives as text.
+//! Documents and search results that a client sends as text.
 
 use mlx_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) fn document(fields: &mut Fields) -> Result<String, ApiError> {
         }
         "content" => texts(required::<Value>(&mut source, "content")?, &source.name("content"))?.join("\n"),
         _ => {
-            let message = format!("is {kind:?}; only documents of type text and content are accepted");
+            let message = format!("is {kind:?}; it must be text or content");
             return Err(ApiError::unsupported(source.name("type"), message));
         }
     };

@@ -1,4 +1,4 @@
-//! Tests of reading conversations: what means the same is read the same, and what cannot be understood is named.
+//! Tests of reading conversations: equivalent content is read the same way, and errors name the invalid field.
 
 use crate::fields::value as json;
 
@@ -20,7 +20,7 @@ fn system(system: &Value) -> Vec<chat_format::Message> {
     super::read(Some(system.clone()), Some(user), &tools()).expect("valid")
 }
 
-/// A conversation in which `add` was called, and this came back.
+/// Returns a conversation with a call of `add` and this content after it.
 fn with_result(content: &Value) -> Value {
     json!([
         {"role": "user", "content": "Go"},
@@ -79,7 +79,7 @@ fn turns_become_messages() {
             {"type": "text", "text": "I look."},
             call("1"),
         ]},
-        // The same turn, as clients that collect blocks send it.
+        // The same turn, in the form of clients that collect blocks.
         {"role": "assistant", "content": [call("2")]},
         {"role": "user", "content": [result("1", &json!([{"type": "text", "text": "3"}, {"type": "text", "text": "4"}]))]},
         {"role": "user", "content": [{"type": "text", "text": "Quick!"}, failed]},
@@ -252,7 +252,7 @@ fn what_cannot_be_understood_is_named() {
     assert_eq!(super::read(None, None, &tools()).expect_err("missing").param(), Some("messages"));
 }
 
-/// As many calls and results as a request may hold are matched in time that grows with their number.
+/// Checks that matching calls with results takes linear time, with the maximum number of both.
 #[test]
 fn many_calls_are_matched_soon() {
     let ids = || (0..MAX_MESSAGES / 2 - 1).map(|id| id.to_string());

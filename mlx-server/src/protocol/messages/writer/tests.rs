@@ -1,4 +1,4 @@
-//! Tests of writing answers: the order of events, and that streams and whole answers say the same.
+//! Tests of writing answers: the order of events, and that streams and whole answers are equal.
 
 use chat_format::text::Tokenizer;
 use mlx_core::engine::{Timings, Usage};
@@ -43,7 +43,7 @@ fn end(reason: EndReason, completion_tokens: usize) -> Delta {
     Delta { end: Some(End { reason, usage, timings, reasoning_tokens: 3 }), ..Delta::default() }
 }
 
-/// A thought, text and two calls, the second without arguments.
+/// Returns the deltas of thinking, text and two calls. The second call has no arguments.
 fn all_kinds() -> Vec<Delta> {
     let calls =
         [call(0, Some("add"), ""), call(0, None, "{\"a\":"), call(0, None, " 1}"), call(1, Some("stop"), "")];
@@ -81,7 +81,7 @@ fn read_event(bytes: &[u8]) -> Value {
     data
 }
 
-/// What a client makes of events.
+/// Assembles the events of a stream into a message, as clients do.
 fn assembled(events: &[Value]) -> Value {
     let mut message = events[0]["message"].clone();
     let mut inputs: Vec<String> = Vec::new();

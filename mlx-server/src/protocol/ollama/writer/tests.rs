@@ -1,4 +1,4 @@
-//! The lines of a stream, and that together they are the whole answer.
+//! Tests of the lines of a stream, and that together they equal the whole answer.
 
 use mlx_core::engine::{Timings, Usage};
 use mlx_tests::model_folder;
