@@ -1,4 +1,4 @@
-//! Saved files: a block of a prompt cache, restored by an engine, and a saved conversation. Damage must not change an answer.
+//! Saved files: a block of a prompt cache that an engine restores, and a saved conversation. Damage must not change an answer.
 #![no_main]
 
 use std::fs;
@@ -33,19 +33,19 @@ impl Saved {
         let engine = start(None);
         let answer = ask(&engine);
         drop(engine);
-        // Each tier of the model has a folder; only the exact one has blocks.
+        // Each tier of the model has a folder; only the exact tier has blocks.
         let tiers = fs::read_dir(FOLDER.path()).expect("the folder is there").flatten();
         let blocks = tiers.flat_map(|tier| fs::read_dir(tier.path()).expect("a folder").flatten());
         let path = blocks.map(|block| block.path()).next().expect("a block");
         let bytes = fs::read(&path).expect("a file");
         let header = Documents::new([&bytes[8..8 + header_length(&bytes)]]);
-        // This one keeps almost nothing in memory, so it reads the disk every time.
+        // This engine caches almost nothing in memory, so it reads the disk every time.
         let engine = start(Some(1));
         let chat = ChatSession::new(engine.clone(), RequestOptions::default());
         Self { path, bytes, header, answer, engine, chat: Mutex::new(chat) }
     }
 
-    /// The valid file with another header, and with a matching length and checksum.
+    /// Returns the valid file with another header and a matching length and checksum.
     fn with_header(&self, data: &[u8]) -> Vec<u8> {
         let header = self.header.text(data);
         let tensors = &self.bytes[8 + header_length(&self.bytes)..];
@@ -108,7 +108,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     }
 });
 
-/// A file that is valid or damaged, but not forged, changes no answer.
+/// Checks that a valid or damaged file does not change the answer. A forged file, with a matching checksum, could.
 fn check_unchanged(saved: &Saved, bytes: &[u8]) {
     fs::write(&saved.path, bytes).expect("it can be written");
     assert_eq!(ask(&saved.engine), saved.answer, "a damaged file was used");

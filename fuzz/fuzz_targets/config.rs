@@ -1,4 +1,4 @@
-//! config.json and generation_config.json: every family, every key; as text, or a valid file with other values.
+//! config.json and generation_config.json: any text, or a valid file of any family with other values.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use mlx_fuzz::json::Documents;
 use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use tempfile::TempDir;
 
-/// A folder whose other files are valid.
+/// A folder with valid other files.
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("llama-f32"));
 static CONFIGS: LazyLock<Documents> = LazyLock::new(|| Documents::new(fixtures("config.json")));
 static GENERATION: LazyLock<Documents> = LazyLock::new(|| Documents::new(fixtures("generation_config.json")));

@@ -1,4 +1,4 @@
-//! Constraints: any schema, regular expression or Lark grammar; what is compiled is followed along its masks for a while.
+//! Constraints: any schema, regular expression or Lark grammar. A compiled constraint is followed for some steps along its masks.
 #![no_main]
 
 use std::sync::LazyLock;

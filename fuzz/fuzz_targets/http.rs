@@ -1,4 +1,4 @@
-//! Bodies of every POST route, through the whole app and a tiny model: a success or a client error (4xx), never a server error.
+//! Bodies of every POST route, through the whole app and a tiny model: success or a client error (4xx), never a server error.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use mlx_server::{AppState, app};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-/// The first byte of an input chooses one of these by its letter.
+/// The routes. The first byte of an input selects one by its letter.
 const ROUTES: [(u8, &str); 6] = [
     (b'c', "/v1/chat/completions"),
     (b'r', "/v1/chat/render"),
@@ -30,12 +30,12 @@ static RUNTIME: LazyLock<Runtime> =
 static APP: LazyLock<Router> = LazyLock::new(|| {
     let mut config = Config::default();
     config.models.model = vec![format!("tiny={}", model("llama-f32").display())];
-    // More choices would test nothing new, and be slow.
+    // More choices would be slow and test nothing new.
     config.limits.max_choices = 3;
     config.limits.max_inputs = 8;
     app(AppState::new(config).expect("the settings are valid"))
 });
-// A seed is its route's letter and a body.
+// A seed is the letter of a route and a body.
 static BODIES: LazyLock<Documents> =
     LazyLock::new(|| Documents::new(seeds("http").iter().map(|seed| seed[1..].to_vec())));
 

@@ -1,4 +1,4 @@
-//! Pictures: any file is decoded within its limits or refused, and what was decoded can be resized.
+//! Pictures: any file is decoded within its limits or rejected, and a decoded picture can be resized.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The parser of answers: any text in any format of calls, cut into any pieces; pieces say the same as the whole, and without thoughts and
-//! calls no letter is lost.
+//! The parser of answers: any text in any format of tool calls, split into any deltas. The deltas must give the same result as the whole
+//! text. Without thoughts and calls, no letter is lost.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use mlx_fuzz::{halves, watch_panics};
 use serde_json::json;
 
-/// Formats of calls, and at the end a parser without calls.
+/// All formats of calls. An index past the end selects a parser without calls.
 static FORMATS: LazyLock<Vec<CallFormat>> =
     LazyLock::new(|| CallFormat::names().filter_map(CallFormat::named).collect());
 
@@ -29,12 +29,12 @@ static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
     Tools::new(tools.into_iter().map(|tool| tool.expect("a tool")).collect()).expect("names differ")
 });
 
-/// What a client makes of the events.
+/// The answer that a client assembles from the events.
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     reasoning: String,
     text: String,
-    /// Name, arguments, and whether the call has ended.
+    /// Name, arguments, and true if the call has ended.
     calls: Vec<(String, String, bool)>,
 }
 
@@ -64,7 +64,7 @@ fn read<'a>(mut parser: OutputParser, pieces: impl Iterator<Item = &'a str>, is_
     read
 }
 
-/// A text cut at the places that these bytes say; without any, letter by letter.
+/// Splits a text into deltas with sizes from these bytes; without any, into letters.
 fn pieces<'a>(text: &'a str, cuts: &[u8]) -> Vec<&'a str> {
     let mut sizes =
         cuts.iter().map(|size| usize::from(size % 16) + 1).collect::<Vec<_>>().into_iter().cycle();
@@ -102,7 +102,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let whole = read(parser.clone(), std::iter::once(&*text), is_cut);
     let cut = read(parser, pieces(&text, cuts).into_iter(), is_cut);
     assert_eq!(whole, cut, "{:?}", format.map(CallFormat::name));
-    // Tags of thoughts and headers of channels are no text.
+    // Tags of thoughts and channel headers are not text.
     let has_marks = text.contains("hink") || text.contains("THINK") || text.contains("<|") || text.contains("|>");
     let words = ["thought", "reasoning", "inner_", ">>>all", "FINAL RESPONSE"];
     let has_marks = has_marks || words.iter().any(|word| text.contains(word));

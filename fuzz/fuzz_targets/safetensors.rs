@@ -1,4 +1,4 @@
-//! The headers of safetensors files and the index of shards, as far as a model is read without its weights.
+//! The headers of safetensors files and the index of shards, as read without loading weights.
 #![no_main]
 
 use std::fs::File;
@@ -41,7 +41,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let header = HEADERS.text(header);
     let mut file = File::create(FOLDER.path().join("model.safetensors")).expect("it can be written");
     file.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| file.write_all(&header)).expect("there is room");
-    // A sparse file of zeros, as long as the header says: a wrong size would hide all checks after it.
+    // Extends the file with sparse zeros to the length in the header. A wrong length would hide all later checks.
     file.set_len((8 + header.len()) as u64 + claimed(&header)).ok();
     if index.is_empty() {
         std::fs::remove_file(FOLDER.path().join(INDEX)).ok();
@@ -53,7 +53,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     }
 });
 
-/// The end of the last tensor of a header.
+/// Returns the end of the last tensor in a header.
 fn claimed(header: &[u8]) -> u64 {
     let header: Value = serde_json::from_slice(header).unwrap_or_default();
     let tensors = header.as_object().into_iter().flatten();

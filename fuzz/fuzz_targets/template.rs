@@ -1,4 +1,4 @@
-//! Chat templates: any source, any messages; rendering ends soon, takes bounded memory and never panics.
+//! Chat templates: any source, any messages. Rendering ends soon, takes bounded memory and never panics.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -40,7 +40,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
         add_generation_prompt: chat.get("add_generation_prompt").is_none_or(|flag| flag == true),
         ..TemplateInput::default()
     };
-    // Far below libFuzzer's own limits, which a rendering that exceeds these would reach.
+    // Far below libFuzzer's own limits, so that a rendering that ignores these is noticed.
     let limits = RenderLimits::new(Duration::from_millis(200), 64 << 20);
     let _ = template.render_within(&input, &limits, NO_PAUSE);
 });

@@ -1,4 +1,4 @@
-//! tokenizer.json and tokenizer_config.json: loaded, and a short text turned into tokens and back.
+//! tokenizer.json and tokenizer_config.json: loads them, and converts a short text to tokens and back.
 #![no_main]
 
 use std::sync::LazyLock;

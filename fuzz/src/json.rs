@@ -1,18 +1,18 @@
-//! JSON that is nearly valid: valid documents with some of their values replaced.
+//! Nearly valid JSON: valid documents with some of their values replaced.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
 
-/// Valid documents of one kind, and the values that replace theirs.
+/// Valid documents of one kind, and values to replace theirs.
 pub struct Documents {
     all: Vec<Value>,
-    /// Every key and every value that occurs in one of them.
+    /// Every key of the documents; `values` has every value.
     keys: Vec<String>,
     values: Vec<Value>,
 }
 
 impl Documents {
-    /// The documents among these texts.
+    /// Collects the texts that are valid JSON.
     pub fn new<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
         let all: Vec<Value> =
             texts.into_iter().filter_map(|text| serde_json::from_slice(text.as_ref()).ok()).collect();
@@ -23,19 +23,19 @@ impl Documents {
         Self { all, keys, values }
     }
 
-    /// Input that begins like an object is used as it is; other input describes changes to one of the documents.
+    /// Returns a document. Input that begins like an object is used unchanged; other input describes changes to one of the documents.
     pub fn text(&self, data: &[u8]) -> Vec<u8> {
         if data.starts_with(b"{") || self.all.is_empty() {
             return data.to_vec();
         }
         let mut bytes = Unstructured::new(data);
-        // It fails only when the input ends; the changes until then count.
+        // A change fails only at the end of the input. The changes before it count.
         let mut document = bytes.choose(&self.all).cloned().unwrap_or_default();
         while !bytes.is_empty() && self.change(&mut document, &mut bytes).is_ok() {}
         document.to_string().into_bytes()
     }
 
-    /// Walks to some place of the document and changes it.
+    /// Changes the value at a random position of the document.
     fn change(&self, value: &mut Value, bytes: &mut Unstructured) -> Result<()> {
         let action = bytes.int_in_range(0..=7)?;
         match value {

@@ -1,4 +1,4 @@
-//! Shared by the fuzz targets: folders in memory, fixtures, and the panic hook that ends a run.
+//! Common code of the fuzz targets: folders in memory, fixtures, and the panic hook that ends a run.
 
 pub mod json;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use chat_template::GUARDED_THREAD;
 use tempfile::TempDir;
 
-/// Makes every panic on any thread end the run, except for panics on guarded threads, which the product turns into errors.
+/// Ends the run at a panic on any thread. Guarded threads are exempt, because the product turns their panics into errors.
 pub fn watch_panics() {
     // libFuzzer's own hook ends the run at any panic.
     drop(std::panic::take_hook());
@@ -21,7 +21,7 @@ pub fn watch_panics() {
     }));
 }
 
-/// `tests/golden`.
+/// The path of `tests/golden`.
 pub fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden")
 }
@@ -39,26 +39,26 @@ pub fn models() -> Vec<PathBuf> {
     folders
 }
 
-/// This file of every tiny checkpoint that has it.
+/// The contents of this file in every tiny checkpoint that has it.
 pub fn fixtures(file: &str) -> Vec<Vec<u8>> {
     models().iter().filter_map(|folder| fs::read(folder.join(file)).ok()).collect()
 }
 
-/// The seeds of a target that are kept in this repository.
+/// The contents of a target's seeds in this repository.
 pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
     let entries = fs::read_dir(folder).expect("the seeds are in the repository");
     entries.flatten().filter_map(|entry| fs::read(entry.path()).ok()).collect()
 }
 
-/// An empty folder, in memory where the system supports it.
+/// Creates an empty folder, in memory if the system supports it.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
         .expect("a temporary folder")
 }
 
-/// A folder with a tiny checkpoint whose files may be overwritten.
+/// Copies a tiny checkpoint into a folder with writable files.
 pub fn copy(name: &str) -> TempDir {
     let copy = folder();
     for entry in fs::read_dir(model(name)).expect("the fixture is in the repository").flatten() {
@@ -72,7 +72,7 @@ pub fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), bytes).expect("the file can be written");
 }
 
-/// The parts before and after the first zero byte.
+/// Splits the data at the first zero byte.
 pub fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     let middle = data.iter().position(|byte| *byte == 0);
     middle.map_or((data, &[]), |middle| (&data[..middle], &data[middle + 1..]))

@@ -1,4 +1,4 @@
-//! The charts of docs/benchmarks.md: pictures of its tables, drawn again with `cargo xtask bench --svg` and compared by `cargo xtask tidy`.
+//! The charts of docs/benchmarks.md. `cargo xtask bench --svg` draws its tables, and `cargo xtask tidy` compares the result.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// The page whose tables are drawn.
+/// The page with the tables.
 pub(crate) const PAGE: &str = "docs/benchmarks.md";
 
 /// The charts.
@@ -38,20 +38,20 @@ pub(crate) const CHARTS: [Chart; 2] = [
 
 const FOOTNOTE: &str = "2 cores of a shared x86_64 server, CPU backend; nothing here is about Metal";
 
-/// A table of the page as bars: a group for each row, a bar for each column.
+/// A table of the page as bars: a group per row, a bar per column.
 pub(crate) struct Chart {
-    /// The file in the repository.
+    /// The path of the file in the repository.
     pub(crate) path: &'static str,
     title: &'static str,
-    /// The beginning of the heading that the table stands under.
+    /// The beginning of the heading above the table.
     section: &'static str,
-    /// The first cell of the table's head.
+    /// The first header cell of the table.
     table: &'static str,
-    /// The first cells of rows, and what the chart calls them.
+    /// The first cells of rows, and their labels in the chart.
     rows: &'static [(&'static str, &'static str)],
-    /// The heads of columns, and what the chart calls them.
+    /// The header cells of columns, and their labels in the chart.
     columns: &'static [(&'static str, &'static str)],
-    /// Whether all groups have the scale of the largest figure; otherwise each has its own.
+    /// True if all groups share one scale; otherwise each group has its own.
     one_scale: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn draw() -> Result<()> {
 }
 
 impl Chart {
-    /// The chart of the page's figures.
+    /// Returns the chart of the figures on the page.
     pub(crate) fn svg(&self, page: &str) -> Result<String> {
         let groups = self.figures(page)?;
         let largest = |figures: &[f64]| figures.iter().copied().fold(0.0, f64::max);
@@ -99,7 +99,7 @@ impl Chart {
         Ok(svg)
     }
 
-    /// The figures of each row.
+    /// Returns the figures of each row.
     fn figures(&self, page: &str) -> Result<Vec<Vec<f64>>> {
         let section =
             page.split_once(self.section).with_context(|| format!("no section {:?}", self.section))?.1;
@@ -119,13 +119,13 @@ impl Chart {
     }
 }
 
-/// The cells of a line of a table; none in other lines.
+/// Returns the cells of a table line; empty for other lines.
 fn cells(line: &str) -> Vec<&str> {
     let inner = line.strip_prefix('|').and_then(|line| line.strip_suffix('|'));
     inner.map_or_else(Vec::new, |inner| inner.split('|').map(str::trim).collect())
 }
 
-/// The picture's beginning: its size, its colors on light and on dark pages, its title.
+/// Returns the beginning of the image: its size, its colors on light and dark pages, and its title.
 fn head(title: &str, height: usize) -> Result<String> {
     let mut svg = String::new();
     writeln!(

@@ -1,5 +1,5 @@
-//! `cargo xtask check-aarch64`: Linux on Arm, from Linux on another processor. The steps of the set-up run with a cross compiler; then the
-//! workspace is type-checked, and the tests of the library and two answers run in qemu.
+//! `cargo xtask check-aarch64`: checks Linux on Arm, from Linux on another processor. Runs the steps of the set-up with a cross compiler and
+//! type-checks the workspace. Then runs the library's tests and two answers in qemu.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::workspace;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-g++";
 const INSTALL: &str = "install a cross compiler and an emulator (on Debian or Ubuntu: `apt install g++-aarch64-linux-gnu qemu-user`)";
-/// What the packages of MLX and OpenBLAS are for.
+/// The platforms of the packages of MLX and OpenBLAS.
 const PLATFORMS: [&str; 2] = ["manylinux_2_35_aarch64", "manylinux_2_28_aarch64"];
-/// It has no SME: with that, which qemu's processor `max` has, products of OpenBLAS are wrong in qemu 7.2.
+/// A processor without SME. With SME, as in qemu's processor `max`, OpenBLAS computes wrong products in qemu 7.2.
 const PROCESSOR: &str = "neoverse-n1";
-/// Plain weights and packed ones.
+/// A model with plain weights and one with packed weights.
 const MODELS: [&str; 2] = ["llama-f32", "llama-q4-f16"];
 
 pub(crate) fn run() -> Result<()> {
@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     let emulator = emulator()?;
     let folder = root.join("target/check-aarch64");
     let home = libraries(&folder, &emulator)?;
-    println!("the native libraries compute what they should");
+    println!("the self-check of the native libraries passes");
 
     let config = folder.join("cargo.toml");
     fs::write(&config, config_text(&home, &emulator))?;
@@ -53,16 +53,16 @@ pub(crate) fn run() -> Result<()> {
     for model in MODELS {
         let mut generate = cargo(&["run", "--quiet", "--package", "mlx-cli", "--bin", "mlx"]);
         answer(&root.join("tests/golden"), model, generate.args(["--", "generate"]))?;
-        println!("{model}: every token is the reference's");
+        println!("{model}: all tokens match the reference");
     }
     Ok(())
 }
 
-/// qemu, and the folder in which it finds the system's libraries: that of the cross compiler.
+/// Returns the command of qemu, with the cross compiler's folder for the system's libraries.
 fn emulator() -> Result<Vec<String>> {
     let loader = output(Command::new(COMPILER).arg("-print-file-name=ld-linux-aarch64.so.1"), INSTALL)?;
     let loader =
-        Path::new(loader.trim()).canonicalize().context("the cross compiler has no loader of programs")?;
+        Path::new(loader.trim()).canonicalize().context("the cross compiler has no dynamic loader")?;
     let system = loader.parent().and_then(Path::parent).context("the loader is in a folder lib")?;
     let qemu = ["qemu-aarch64", "qemu-aarch64-static"].into_iter();
     let mut qemu = qemu.filter(|name| succeeds(Command::new(name).arg("--version")));
@@ -70,13 +70,13 @@ fn emulator() -> Result<Vec<String>> {
     Ok([qemu, "-cpu", PROCESSOR, "-L", &system.display().to_string()].map(str::to_owned).to_vec())
 }
 
-/// The steps of `cargo xtask setup`, and its check of the result, in qemu.
+/// Runs the steps of `cargo xtask setup`, and its self-check in qemu.
 fn libraries(folder: &Path, emulator: &[String]) -> Result<PathBuf> {
     let recipe = Recipe::new()?;
     let home = folder.join(format!("mlx-{}", recipe.mlx));
     let wheels = System::Linux.wheels(&recipe.mlx);
     if !home.join("mlx").exists() {
-        // MLX and its BLAS are for the target, libclang is for this machine.
+        // MLX and its BLAS are for the target; libclang is for this machine.
         wheels::unpack(&wheels[..2], &PLATFORMS, &home)?;
         wheels::unpack(&wheels[2..], &[], &home)?;
     }
@@ -92,11 +92,11 @@ fn libraries(folder: &Path, emulator: &[String]) -> Result<PathBuf> {
     compiler.library(&home)?;
     let program = compiler.self_check(&home)?;
     output(Command::new(&emulator[0]).args(&emulator[1..]).arg(program), INSTALL)
-        .context("the native libraries were built but do not compute what they should")?;
+        .context("the native libraries were built, but their self-check fails")?;
     Ok(home)
 }
 
-/// How Cargo links and runs programs for the target, and what takes the place of mlx-sys' build script.
+/// Returns the Cargo config for linking and running programs of the target. It also replaces the build script of mlx-sys.
 fn config_text(home: &Path, emulator: &[String]) -> String {
     let home = home.display().to_string();
     [
@@ -111,7 +111,7 @@ fn config_text(home: &Path, emulator: &[String]) -> String {
     .join("\n")
 }
 
-/// Lets `generate` continue a golden prompt, and compares the tokens.
+/// Runs `generate` on a golden prompt and compares the tokens.
 fn answer(golden: &Path, model: &str, generate: &mut Command) -> Result<()> {
     let path = golden.join(format!("expected/{model}.json"));
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: unmodified third-party clients against the server, on a tiny checkpoint or on models that follow a script.
+//! `cargo xtask clients`: unmodified third-party clients against the server, with a tiny checkpoint or scripted models.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::process::output;
 use crate::{python, setup, workspace};
 
-/// What the names of files begin with that scripts import.
+/// The name prefix of files that scripts import.
 const PART: &str = "scripted_";
 
 const INSTALL_NODE: &str = "install Node.js with npm (on Debian or Ubuntu: `apt install npm`)";
 
-/// Builds and starts the server, then runs every script of tests/clients. They get the address of the server; those that start servers of
-/// their own find the program in `MLX_SERVER`, and programs of npm in `NODE_MODULES`.
+/// Builds and starts the server, then runs every script of tests/clients with the server's address. `MLX_SERVER` has the path of the program,
+/// for scripts that start their own servers. `NODE_MODULES` has the path of npm packages.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<()> {
     let node = root.join("target/clients-node");
     install_npm(&clients, &node)?;
     let mut build = workspace::cargo();
-    // Without a package, all features are those that the tests are built with, so nothing is compiled twice.
+    // Without --package, the features equal those of the tests, so nothing is compiled twice.
     build.args(["build", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let program = root.join("target/debug/mlx-server");
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs the programs that package.json lists, without running their scripts.
+/// Installs the packages of package.json, without running their scripts.
 fn install_npm(clients: &Path, node: &Path) -> Result<()> {
     std::fs::create_dir_all(node)?;
     std::fs::copy(clients.join("package.json"), node.join("package.json"))?;
@@ -66,20 +66,20 @@ fn install_npm(clients: &Path, node: &Path) -> Result<()> {
 struct Server(Child);
 
 impl Server {
-    /// The address that it listens on, read from the first lines of its log.
+    /// Returns the server's address, read from the first lines of its log.
     fn base(&mut self) -> Result<String> {
         let mut log = BufReader::new(self.0.stderr.take().context("the log is piped")?);
         let mut line = String::new();
         while log.read_line(&mut line)? > 0 {
             if let Some((_, address)) = line.split_once("\"address\":\"") {
                 let base = format!("http://{}", address.split('"').next().unwrap_or_default());
-                // Read to the end, so that the server does not block on a full pipe.
+                // Drains the pipe, so that the server never blocks on it.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
                 return Ok(base);
             }
             line.clear();
         }
-        bail!("the server ended before it listened")
+        bail!("the server exited before it listened")
     }
 }
 

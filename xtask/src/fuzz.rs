@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{process, setup, workspace};
 
-/// A target, and the names of the fixtures in its initial corpus.
+/// The targets, and the file names of fixtures for their initial corpus.
 const TARGETS: [(&str, &[&str]); 9] = [
     ("cache", &[]),
     ("config", &["config.json"]),
@@ -21,15 +21,15 @@ const TARGETS: [(&str, &[&str]); 9] = [
     ("tokenizer", &["tokenizer.json"]),
 ];
 
-/// The limits of one input in time and of a run in memory.
+/// The time limit of an input and the memory limit of a run.
 const LIMITS: [&str; 3] = ["-timeout=10", "-report_slow_units=2", "-rss_limit_mb=1024"];
 
-/// Runs one target, or all of them in sequence, for `seconds` each.
+/// Runs one target, or all of them one after the other, for `seconds` each.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
     let chosen: Vec<_> =
         TARGETS.iter().filter(|(name, _)| target.is_none_or(|chosen| chosen == *name)).collect();
     if chosen.is_empty() {
-        bail!("there is no such target; there are: {}", TARGETS.map(|(name, _)| name).join(", "));
+        bail!("there is no such target; the targets are {}", TARGETS.map(|(name, _)| name).join(", "));
     }
     check_tools()?;
     setup::run()?;
@@ -40,8 +40,8 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
         fs::create_dir_all(&seeds)?;
         fs::create_dir_all(&corpus)?;
         collect(&root.join("tests/golden"), fixtures, &seeds)?;
-        // Without a sanitizer: the product is safe Rust but for one file of calls, and MLX's library, which is not
-        // instrumented, would be reported for memory that it hands out itself.
+        // Without a sanitizer, because the product is safe Rust except for a few files of calls. A sanitizer would also report memory that
+        // MLX's library, which is not instrumented, allocates itself.
         let mut command = Command::new("cargo");
         command.args(["+nightly", "fuzz", "run", "--sanitizer", "none", name]).args([&corpus, &seeds]);
         let own = root.join("fuzz/seeds").join(name);
@@ -51,7 +51,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
         if words.exists() {
             command.arg(format!("-dict={}", words.display()));
         }
-        ensure!(command.current_dir(&root).status()?.success(), "{name} found something; see above");
+        ensure!(command.current_dir(&root).status()?.success(), "{name} failed on an input; see above");
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn check_tools() -> Result<()> {
     Ok(())
 }
 
-/// Copies files of these names from anywhere under `folder`.
+/// Copies all files with these names below `folder`.
 fn collect(folder: &Path, names: &[&str], seeds: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

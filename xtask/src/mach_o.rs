@@ -1,4 +1,4 @@
-//! What a library or program of a Mac says of itself: its name, what it needs and where that is looked for, its symbols, whether it is signed.
+//! Reads Mach-O files: names of the library, its dependencies and search paths, its symbols, and its signature.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +12,17 @@ use object::read::{Import, NameOrOrdinal, Object};
 
 /// A dynamic library for Apple silicon, or a program.
 pub(crate) struct Library {
-    /// Its install name; a program has none.
+    /// The install name; empty for a program.
     pub(crate) name: String,
-    /// The install names of the libraries that it is linked with.
+    /// The install names of linked libraries.
     pub(crate) needed: Vec<String>,
-    /// Where `@rpath` leads.
+    /// The search paths for `@rpath`.
     pub(crate) search: Vec<String>,
-    /// The oldest macOS that it runs on.
+    /// The minimum version of macOS.
     pub(crate) oldest: Option<(u32, u32)>,
-    /// Whether it has a signature, without which Apple silicon runs nothing.
+    /// True if it has a signature, which Apple silicon requires.
     pub(crate) is_signed: bool,
-    /// The symbols that it takes, each with the library that has it.
+    /// The imported symbols, each with the library that provides it.
     imports: Vec<(String, String)>,
     exports: BTreeSet<String>,
 }
@@ -74,12 +74,12 @@ impl Library {
         Ok(library)
     }
 
-    /// The symbols that it takes from the library of this name.
+    /// Returns the symbols imported from the library with this name.
     pub(crate) fn imports_of<'a>(&'a self, library: &'a str) -> impl Iterator<Item = &'a str> {
         self.imports.iter().filter(move |it| it.1 == library).map(|it| it.0.as_str())
     }
 
-    /// Those of them that `other`, which has this name, does not have.
+    /// Returns the symbols imported from `other`, which has this name, that it does not export.
     pub(crate) fn missing<'a>(&'a self, library: &'a str, other: &Self) -> Vec<&'a str> {
         self.imports_of(library).filter(|name| !other.exports.contains(*name)).collect()
     }

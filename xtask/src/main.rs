@@ -1,4 +1,4 @@
-//! `cargo xtask`: tasks around the code, from the native libraries to the house rules.
+//! `cargo xtask`: development tasks, from the native libraries to the house rules.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program prints its report")]
 
@@ -34,15 +34,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Assemble the native libraries from packages; a second run has nothing to do
+    /// Assemble the native libraries from packages; does nothing if they exist
     Setup {
-        /// Leave MLX to be compiled with the next build, on macOS; needs Xcode and CMake
+        /// Let mlx-sys compile MLX in the next build, on macOS; needs Xcode and CMake
         #[arg(long)]
         from_source: bool,
-        /// Take MLX for a GPU of NVIDIA, on Linux; downloads 1.5 GB
+        /// Use MLX for NVIDIA GPUs, on Linux; downloads 1.5 GB
         #[arg(long, conflicts_with = "from_source")]
         cuda: bool,
-        /// Leave out our kernels for processors, on Linux: MLX as it is in its package, many times slower
+        /// Use MLX's package without our CPU kernels, on Linux; many times slower
         #[arg(long, conflicts_with_all = ["from_source", "cuda"])]
         plain: bool,
     },
@@ -52,7 +52,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Set up and run all tests, more cases of each with `--full`; with other arguments, run `cargo test` with them
+    /// Set up and run all tests; --full runs more cases; other arguments go to `cargo test`
     #[command(disable_help_flag = true)]
     Test {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -60,23 +60,23 @@ enum Task {
     },
     /// Regenerate the golden fixtures with mlx-lm and transformers from PyPI
     Golden {
-        /// The folder to write to instead of tests/golden
+        /// The output folder instead of tests/golden
         arguments: Vec<String>,
     },
     /// Run third-party clients against the server
     Clients,
-    /// Try replicas of the server behind nginx, HAProxy and Envoy, whichever are installed
+    /// Test replicas of the server behind those of nginx, HAProxy and Envoy that are installed
     Proxies,
-    /// Try the server's page in a headless Chromium; CHROMIUM names another browser of its kind
+    /// Test the server's page in a headless Chromium; the variable CHROMIUM selects another browser
     Page {
-        /// Skip it on a machine without Chromium or Node.js, unless CHROMIUM is set
+        /// Skip the test on a machine without Chromium or Node.js, unless CHROMIUM is set
         #[arg(long)]
         if_installed: bool,
-        /// Measure what a growing answer costs the browser, in place of the test
+        /// Measure the browser's time for a growing answer instead of running the test
         #[arg(long)]
         speed: bool,
     },
-    /// Measure speed and memory beside other programs, with their packages from PyPI; --svg draws the charts of docs/benchmarks.md
+    /// Measure speed and memory, compared with other programs from PyPI; --svg draws the charts of docs/benchmarks.md
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -84,25 +84,25 @@ enum Task {
     },
     /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
     Fuzz {
-        /// One target of fuzz/fuzz_targets; without it all of them, one after the other
+        /// One target of fuzz/fuzz_targets; by default all of them, one after the other
         target: Option<String>,
-        /// How long each of them runs
+        /// Seconds per target
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Make a release: a folder that can be moved, its archive and the checksum, in target/dist
+    /// Make a release in target/dist: a relocatable folder, its archive and the checksum
     Dist(dist::Arguments),
-    /// Check the house rules that a machine can check
+    /// Check the house rules
     Tidy,
     /// Type-check the workspace for macOS; needs rustup, Python with venv, and access to PyPI
     CheckMacos {
-        /// Skip it where rustup has not installed Rust's library for macOS
+        /// Skip the check if rustup has not installed Rust's library for macOS
         #[arg(long)]
         if_installed: bool,
     },
-    /// Check Linux on Arm from Linux on another processor, in qemu; needs rustup, a cross compiler, Python with pip, and access to PyPI
+    /// Check Linux on Arm in qemu, from Linux on another processor; needs rustup, a cross compiler, Python with pip, and access to PyPI
     CheckAarch64,
-    /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
+    /// Write the bindings of mlx-c; `setup` runs this step in a separate process
     #[command(hide = true)]
     Bindings(setup::bindings::Arguments),
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask page`: the server's page in a headless Chromium, against the built-in guide and a model that follows a script.
+//! `cargo xtask page`: tests the server's page in a headless Chromium, with the built-in guide and a scripted model.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{setup, workspace};
 
 const INSTALL_NODE: &str = "install Node.js 20 or newer with npm (on Debian or Ubuntu: `apt install npm`)";
 
-/// Where browsers of Chromium's kind are, by name or by path.
+/// Chromium and similar browsers, by name or by path.
 const BROWSERS: [&str; 5] = [
     "chromium",
     "chromium-browser",
@@ -20,8 +20,8 @@ const BROWSERS: [&str; 5] = [
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 ];
 
-/// Builds the server and runs tests/page/flow.mjs, or speed.mjs if it `measures`. With `may_skip`, a machine without Chromium or Node.js skips it and says so, unless
-/// `CHROMIUM` names a browser.
+/// Builds the server and runs tests/page/flow.mjs, or speed.mjs if `measures`. With `may_skip`, a machine without Chromium or Node.js skips the
+/// test with a message, unless `CHROMIUM` names a browser.
 pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     let named = env::var_os("CHROMIUM").filter(|it| !it.is_empty()).map(PathBuf::from);
     let may_skip = may_skip && named.is_none();
@@ -37,17 +37,17 @@ pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     let folder = root.join("target/page");
     install(&root.join("tests/page"), &folder)?;
     let mut build = workspace::cargo();
-    // Without a package, all features are those that the tests are built with, so nothing is compiled twice.
+    // Without --package, the features equal those of the tests, so nothing is compiled twice.
     build.args(["build", "--locked", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let script = if measures { "tests/page/speed.mjs" } else { "tests/page/flow.mjs" };
     let mut flow = Command::new("node");
     flow.arg(root.join(script)).arg(root.join("target/debug/mlx-server")).arg(browser).arg(&folder);
-    ensure!(flow.status()?.success(), "the page does not work; {} has screenshots", folder.display());
+    ensure!(flow.status()?.success(), "the test of the page failed; screenshots are in {}", folder.display());
     Ok(())
 }
 
-/// The browser that `CHROMIUM` names, else the first that starts; Node.js and npm must be there, too.
+/// Returns the browser in `CHROMIUM`, or the first known one that starts. Fails without Node.js and npm.
 fn browser(named: Option<PathBuf>) -> Result<PathBuf> {
     let version = output(Command::new("node").arg("--version"), INSTALL_NODE)?;
     let major =
@@ -64,15 +64,15 @@ fn browser(named: Option<PathBuf>) -> Result<PathBuf> {
     )
 }
 
-/// The whole path of a browser, if it is there and starts.
+/// Returns the absolute path of a browser, if it exists and starts.
 fn started(browser: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // A path that is whole stays as it is when it is joined to a folder.
+    // Joining an absolute path to a folder leaves it unchanged.
     let whole = env::split_paths(&path).map(|folder| folder.join(browser)).find(|it| it.is_file())?;
     succeeds(Command::new(&whole).arg("--version")).then_some(whole)
 }
 
-/// Installs what package-lock.json lists, without running its scripts.
+/// Installs the packages of package-lock.json, without running their scripts.
 fn install(from: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let lock = "package-lock.json";

@@ -1,4 +1,4 @@
-//! Runs other programs quietly, and shows their output when they fail.
+//! Runs other programs quietly, and shows their output if they fail.
 
 use std::{
     ffi::OsStr,
@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail};
 
 const SHOWN_LINES: usize = 25;
 
-/// Runs `command` and returns what it printed. `hint` is the advice for a program that is missing.
+/// Runs `command` and returns its output. `hint` tells how to install a missing program.
 pub(crate) fn output(command: &mut Command, hint: &str) -> Result<String> {
     let output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!("{} was not found: {hint}", command.get_program().display()),
@@ -22,18 +22,18 @@ pub(crate) fn output(command: &mut Command, hint: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether `command` starts and succeeds.
+/// Returns true if `command` starts and succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// The command as it would be typed in a shell, for messages.
+/// Returns the command as typed in a shell, for messages.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-/// The last lines that a failed program printed, which usually hold the reason.
+/// Returns the last output lines of a failed program, which usually contain the reason.
 fn last_lines(output: &Output) -> String {
     let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
     let text = String::from_utf8_lossy(text);

@@ -1,4 +1,4 @@
-//! The product's own commands, after the native libraries have been built.
+//! Tasks that run the product: `cargo xtask chat` and `cargo xtask test`.
 
 use std::{collections::BTreeMap, fs, os::unix::process::CommandExt, process::Command};
 
@@ -15,8 +15,8 @@ pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, and prints the checks that this machine could not make. `--full` multiplies the
-/// cases of tests that have many. With other arguments, which go to `cargo test`, only those tests run.
+/// Runs the tests of this tool, then those of the product, and prints the skipped checks. `--full` multiplies the cases of tests with many
+/// cases. Other arguments go to `cargo test`, and only those tests run.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
@@ -52,25 +52,25 @@ fn own(mut cargo: Command) -> Result<()> {
     Ok(())
 }
 
-/// The variable that multiplies the cases of tests that have many, and its value for a full run.
+/// The variable that multiplies the cases of tests with many cases; `FULL` is its value for a full run.
 const SCALE: &str = "MLX_TEST_SCALE";
 const FULL: usize = 4;
 
-/// The variable with the file in which tests list the checks that they skip.
+/// The variable with the path of a file in which tests list skipped checks.
 const SKIPPED: &str = "MLX_SKIPPED_CHECKS";
 
-/// Summarizes skipped checks: their number, and a count for each requirement.
+/// Summarizes skipped checks: their number, and the count of each requirement.
 fn summary(list: &str) -> String {
     let mut needs = BTreeMap::<&str, usize>::new();
     for (_, need) in list.lines().filter_map(|line| line.split_once(": needs ")) {
         *needs.entry(need).or_default() += 1;
     }
-    let total = format!("\nchecks that were skipped: {}\n", needs.values().sum::<usize>());
+    let total = format!("\nskipped checks: {}\n", needs.values().sum::<usize>());
     let lines = needs.iter().map(|(need, count)| format!("  {count} need {need}\n"));
     std::iter::once(total).chain(lines).collect::<Vec<_>>().concat()
 }
 
-/// Replaces this process by the other program, which gets the terminal, the signals and the exit code.
+/// Replaces this process by the other program, which inherits the terminal and receives the signals.
 fn replace(mut command: Command) -> Result<()> {
     Err(command.exec()).context("cargo does not start")
 }
@@ -83,7 +83,7 @@ mod tests {
     fn skipped_checks_are_counted_by_what_they_need() {
         let list =
             "skipped: a: needs /proc/PID/io\nskipped: b::c: needs /proc/PID/io\nskipped: d: needs a GPU\n";
-        assert_eq!(summary(list), "\nchecks that were skipped: 3\n  2 need /proc/PID/io\n  1 need a GPU\n");
-        assert_eq!(summary(""), "\nchecks that were skipped: 0\n");
+        assert_eq!(summary(list), "\nskipped checks: 3\n  2 need /proc/PID/io\n  1 need a GPU\n");
+        assert_eq!(summary(""), "\nskipped checks: 0\n");
     }
 }

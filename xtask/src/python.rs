@@ -1,4 +1,4 @@
-//! Python programs, in virtual environments of their own under `target`.
+//! Python programs in separate virtual environments under `target`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,12 @@ use crate::process::output;
 
 const INSTALL_VENV: &str = "install Python 3.11 with venv (on Debian or Ubuntu: `apt install python3-venv`)";
 
-/// The Python of an environment that holds what `requirements` lists.
+/// Returns the Python of an environment with the packages of `requirements`.
 pub(crate) fn with_packages(environment: &Path, requirements: &Path) -> Result<PathBuf> {
     with_compiled_packages(environment, requirements, &[])
 }
 
-/// The same where packages are compiled here, with these environment variables.
+/// Like [`with_packages`], with environment variables for packages that are compiled here.
 pub(crate) fn with_compiled_packages(
     environment: &Path,
     requirements: &Path,
@@ -27,6 +27,6 @@ pub(crate) fn with_compiled_packages(
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
     output(install.arg(requirements).envs(variables.iter().copied()), INSTALL_VENV)
-        .with_context(|| format!("what {} lists could not be installed", requirements.display()))?;
+        .with_context(|| format!("the packages in {} could not be installed", requirements.display()))?;
     Ok(python)
 }

@@ -1,4 +1,4 @@
-//! All tests of the product, in as many processes at once as there are processors: most tests lock the device of their process.
+//! All tests of the product, in several concurrent processes, because most tests lock the device of their process.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -10,28 +10,28 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Tests of one process at most. A process takes a while to load MLX; the last ones should end together.
+/// The maximum number of tests per process. Loading MLX takes a while, but the last processes should end together.
 const TESTS_AT_ONCE: usize = 30;
 
-/// Processes at once at most: each holds models and threads of its own.
+/// The maximum number of concurrent processes. Each has its own models and threads.
 const MAX_PROCESSES: usize = 4;
 
-/// An executable of tests.
+/// A test executable.
 struct Program {
     name: String,
     path: PathBuf,
-    /// The folder of its package, in which Cargo runs it.
+    /// The folder of its package, which Cargo uses as the working directory.
     folder: PathBuf,
 }
 
-/// Some tests of a program.
+/// Some of the tests of a program.
 struct Share<'a> {
     program: &'a Program,
     title: String,
     tests: Vec<String>,
 }
 
-/// Builds the tests with `cargo`, runs all of them with these variables, and repeats what failed at the end.
+/// Builds the tests with `cargo`, runs all of them with these variables, and repeats the failures at the end.
 pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> Result<()> {
     let mut command = cargo();
     command
@@ -52,7 +52,7 @@ pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> 
             lock(&failures).push(format!("\n{}: {error:#}\n", share.title));
         }
     });
-    // Examples in the docs are no executables.
+    // Examples in the docs are not part of the executables.
     let mut docs = cargo();
     let are_docs_right = docs.args(["test", "--doc", "--quiet"]).status()?.success();
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -62,10 +62,10 @@ pub(crate) fn run(cargo: impl Fn() -> Command, variables: &[(&str, String)]) -> 
     Ok(())
 }
 
-/// Does `work` with everything in the queue, `count` at once.
+/// Does `work` for every item of the queue, with `count` threads.
 fn side_by_side<T: Send>(count: usize, queue: VecDeque<T>, work: impl Fn(T) + Sync) {
     let queue = Mutex::new(queue);
-    // In the condition of the loop, the guard would keep the queue locked during the work.
+    // A separate closure, because in the condition of the loop the guard would stay locked during the work.
     let next = || lock(&queue).pop_front();
     thread::scope(|scope| {
         for _ in 0..count {
@@ -78,7 +78,7 @@ fn side_by_side<T: Send>(count: usize, queue: VecDeque<T>, work: impl Fn(T) + Sy
     });
 }
 
-/// The executables of tests in Cargo's messages. The one with the longest tests is first, so that no long test is left for the end.
+/// Returns the test executables in Cargo's messages. The one with the longest tests is first, so that no long test runs last.
 fn programs(messages: &str) -> Result<Vec<Program>> {
     let mut found = Vec::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
@@ -94,7 +94,7 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
     Ok(found)
 }
 
-/// The names of a program's tests.
+/// Returns the names of a program's tests.
 fn tests(program: &Program) -> Result<Vec<String>> {
     let listed = Command::new(&program.path)
         .args(["--list", "--format", "terse"])
@@ -105,7 +105,7 @@ fn tests(program: &Program) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Divides the tests so that those of one module, which take alike, are in different shares.
+/// Divides the tests so that those of one module, which take similar times, are in different shares.
 fn shares<'a>(program: &'a Program, tests: &[String]) -> Vec<Share<'a>> {
     let count = tests.len().div_ceil(TESTS_AT_ONCE);
     let share = |number: usize| Share {
@@ -117,7 +117,7 @@ fn shares<'a>(program: &'a Program, tests: &[String]) -> Vec<Share<'a>> {
 }
 
 impl Share<'_> {
-    /// Runs the tests and prints their lines as they come. The error has the report of those that failed.
+    /// Runs the tests and prints their output as it arrives. The error contains the report of failed tests.
     fn run(&self, variables: &[(&str, String)]) -> Result<()> {
         let mut command = Command::new(&self.program.path);
         command.current_dir(&self.program.folder).env("CARGO_MANIFEST_DIR", &self.program.folder);
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn work_is_done_side_by_side() {
         let both = std::sync::Barrier::new(2);
-        // Alone, either would wait for ever.
+        // Without the other, either would wait forever.
         side_by_side(2, VecDeque::from([1, 2]), |_| {
             both.wait();
         });

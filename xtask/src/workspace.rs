@@ -1,4 +1,4 @@
-//! The workspace as Cargo sees it.
+//! The workspace, as reported by Cargo.
 
 use std::{
     env,
@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// The Cargo that runs this program.
+/// Returns a command of the Cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // `cargo run` sets variables about the package xtask; another Cargo must not inherit them.
+    // `cargo run` sets variables about the package xtask, which another Cargo must not inherit.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "LD_LIBRARY_PATH"
@@ -24,7 +24,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// The folder that holds the workspace's Cargo.toml. Found at run time, since a clone may be moved without a rebuild.
+/// Returns the folder of the workspace's Cargo.toml. It is located at run time, because a clone may be moved without a rebuild.
 pub(crate) fn root() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["locate-project", "--workspace", "--message-format", "plain"]);

@@ -1,4 +1,4 @@
-//! The libraries of a release for Macs: ours is made here by zig's compiler, in place of Apple's; all are read.
+//! Checks the libraries of a macOS release. Zig's compiler builds ours instead of Apple's, then all libraries are read.
 
 use std::fs;
 use std::path::Path;
@@ -16,16 +16,16 @@ use crate::setup::{
     wheels,
 };
 
-/// The oldest macOS that MLX's packages are for.
+/// The platform of MLX's packages, with the minimum macOS version.
 const PLATFORM: &str = "macosx_14_0_arm64";
 const TARGET: &str = "aarch64-macos.14.0";
-/// zig's headers for macOS lack them.
+/// Macros that zig's headers for macOS lack.
 const MISSING: [&str; 2] = ["-DNAN=__builtin_nanf(\"\")", "-DINFINITY=__builtin_inff()"];
-/// What a library may need: the system's own, and MLX.
+/// The libraries that a release may depend on: the system's, and MLX.
 const SYSTEM: [&str; 2] = ["/usr/lib/", "/System/Library/Frameworks/"];
 const MLX: &str = "@rpath/libmlx.dylib";
 
-/// Links mlx-c for macOS in `folder`, with the compiler of `python`'s package, and checks what a Mac will load.
+/// Links mlx-c for macOS in `folder` with zig from `python`'s packages, and checks the properties that matter for loading.
 pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     let recipe = Recipe::new()?;
     let build = folder.join(format!("mlx-{}", recipe.mlx));
@@ -38,7 +38,7 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     let mut words = vec![python.display().to_string()];
     words.extend(["-m", "ziglang", "c++", "-target", TARGET].map(str::to_owned));
     words.extend(MISSING.map(str::to_owned));
-    // As a release calls it; the set-up of a Mac has the path of a folder there.
+    // The install name in a release. The set-up on a Mac uses an absolute path.
     let home = Path::new("@rpath");
     Compiler::new(System::MacOs, words, &build, &recipe.mlx_c).library(home)?;
     let mlx = Library::read(&build.join("mlx/lib/libmlx.dylib"))?;
@@ -46,11 +46,11 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     check_loading(&mlx, &ours, home)?;
     let missing: Vec<&str> = ours.missing(MLX, &mlx);
     ensure!(missing.is_empty(), "libmlx.dylib has no {}", missing.join(", "));
-    println!("{}: {} symbols of MLX, all there", System::MacOs.library(), ours.imports_of(MLX).count());
+    println!("{}: all {} symbols of MLX exist", System::MacOs.library(), ours.imports_of(MLX).count());
     check_release(folder, python, &build)
 }
 
-/// Lays out a release and checks it file by file. A small program stands in for ours: linking that needs frameworks of Apple's SDK.
+/// Lays out a release and checks each file. A small program replaces ours, because linking ours needs frameworks of Apple's SDK.
 fn check_release(folder: &Path, python: &Path, build: &Path) -> Result<()> {
     let release = folder.join("release");
     if release.exists() {
@@ -65,15 +65,15 @@ fn check_release(folder: &Path, python: &Path, build: &Path) -> Result<()> {
     link.arg("-L").arg(release.join("lib")).args(["-lmlxc", "-Wl,-rpath,@executable_path/../lib"]);
     output(&mut link, "")?;
     macos::check(&release)?;
-    println!("a release: every file finds what it loads, wherever the folder lies");
+    println!("a release is relocatable: every file finds its libraries");
     Ok(())
 }
 
-/// Checks names and search paths: what the loader of a Mac goes by.
+/// Checks the names and search paths that the macOS loader uses.
 fn check_loading(mlx: &Library, ours: &Library, home: &Path) -> Result<()> {
     let name = home.join(System::MacOs.library());
-    ensure!(Path::new(&ours.name) == name, "libmlxc.dylib calls itself {}", ours.name);
-    ensure!(mlx.name == MLX, "libmlx.dylib calls itself {}", mlx.name);
+    ensure!(Path::new(&ours.name) == name, "the install name of libmlxc.dylib is {}", ours.name);
+    ensure!(mlx.name == MLX, "the install name of libmlx.dylib is {}", mlx.name);
     ensure!(
         ours.search.iter().any(|path| path == "@loader_path/mlx/lib"),
         "no search path leads to libmlx.dylib"
@@ -88,7 +88,7 @@ fn check_loading(mlx: &Library, ours: &Library, home: &Path) -> Result<()> {
         if let Some(needed) = library.needed.iter().find(foreign) {
             anyhow::bail!("{} needs {needed}, which a Mac may not have", library.name);
         }
-        let oldest = library.oldest.context("a library names the oldest macOS that it runs on")?;
+        let oldest = library.oldest.context("a library does not declare its minimum macOS version")?;
         ensure!(oldest <= (14, 0), "{} needs macOS {}.{}", library.name, oldest.0, oldest.1);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `cargo xtask check-macos`: a check for macOS on Linux. The whole workspace is type-checked, and mlx-c is compiled and linked with
-//! MLX's package for Macs by the code that does so on a Mac; what comes out is read.
+//! `cargo xtask check-macos`: checks macOS support on Linux. Type-checks the whole workspace. Compiles and links mlx-c with MLX's package for
+//! Macs, with the code that does so on a Mac, and reads the result.
 
 mod library;
 
@@ -14,8 +14,8 @@ use crate::{python, setup, workspace};
 
 const TARGET: &str = "aarch64-apple-darwin";
 
-/// Checks all packages with the bindings of this machine's set-up, which have the same functions. A Mac skips the check
-/// with a message. With `may_skip`, so does a machine without Rust's library for macOS.
+/// Checks all packages with the bindings of this machine's set-up, which have the same functions. Skips the check on a Mac with a message;
+/// with `may_skip`, also on a machine without Rust's library for macOS.
 pub(crate) fn run(may_skip: bool) -> Result<()> {
     if let Some(why) = skipped(&setup::host()?, may_skip, is_installed) {
         println!("skipped the check for macOS: {why}");
@@ -36,13 +36,13 @@ pub(crate) fn run(may_skip: bool) -> Result<()> {
     )?;
     let mut check = Command::new(programs.join("cargo-zigbuild"));
     check.args(["check", "--workspace", "--target", TARGET, "--config"]).arg(&config);
-    // Build scripts ask for a folder of headers; those of the C compiler are enough for what is checked.
+    // Build scripts need a folder of headers. Those of the C compiler suffice for this check.
     check.env("PATH", paths).env("SDKROOT", &folder).current_dir(&root);
     ensure!(check.status()?.success(), "the workspace does not compile for macOS; see above");
     Ok(())
 }
 
-/// Returns the reason to skip the check on this host, if there is one. A Mac compiles for macOS in all other steps of the gate.
+/// Returns the reason to skip the check on this host, if there is one. On a Mac, all other steps of the gate compile for macOS.
 fn skipped(host: &str, may_skip: bool, is_installed: impl FnOnce() -> bool) -> Option<String> {
     if host == TARGET {
         Some("this is a Mac, where the gate builds and tests everything for macOS".to_owned())
@@ -58,7 +58,7 @@ fn is_installed() -> bool {
     installed.is_ok_and(|targets| targets.lines().any(|it| it == TARGET))
 }
 
-/// What takes the place of mlx-sys' build script, which would build MLX for macOS.
+/// Returns the Cargo config that replaces mlx-sys' build script, which would build MLX for macOS.
 fn config_text(root: &Path) -> Result<String> {
     let path = root.join("target/native/cargo.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

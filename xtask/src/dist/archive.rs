@@ -1,4 +1,4 @@
-//! A folder as an archive with its checksum: the same files give the same bytes on every system.
+//! Packs a folder into a reproducible archive with a checksum: equal files give equal bytes on every system.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::files::files_of;
 
-/// Packs the folder `name` in `dist`, all files with this time in seconds, and writes the checksum beside it.
+/// Packs the folder `name` in `dist`, with `time` in seconds for all files, and writes the checksum next to the archive.
 pub(super) fn pack(dist: &Path, name: &str, time: u64) -> Result<PathBuf> {
     let path = dist.join(format!("{name}.tar.gz"));
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -32,7 +32,7 @@ pub(super) fn pack(dist: &Path, name: &str, time: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The SHA-256 of a file, in hexadecimal digits.
+/// Returns the SHA-256 of a file in hexadecimal.
 pub(super) fn checksum(path: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -48,7 +48,7 @@ pub(super) fn checksum(path: &Path) -> Result<String> {
     Ok(format!("{:x}", digest.finalize()))
 }
 
-/// Programs lie in `bin`, and scripts end with `.sh`.
+/// Returns true for files in `bin` and for `.sh` scripts.
 fn is_program(file: &Path) -> bool {
     file.parent().is_some_and(|folder| folder.ends_with("bin"))
         || file.extension().is_some_and(|end| end == "sh")

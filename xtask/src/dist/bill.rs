@@ -1,4 +1,4 @@
-//! What is in a release and under which terms: the licences of all crates and wheels, and a bill of materials (CycloneDX 1.5).
+//! The licences of all crates and wheels in a release, and a bill of materials (CycloneDX 1.5).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 
 use crate::{process, workspace::cargo};
 
-/// The packages that are compiled into the program.
+/// The package of the program in a release.
 const PROGRAM: &str = "mlx-cli";
 
-/// What begins the name of a file with terms.
+/// Name prefixes of files with licence terms.
 const TERMS: [&str; 6] = ["license", "licence", "copying", "notice", "copyright", "unlicense"];
 
-/// A part of the release that others wrote.
+/// A third-party component of the release.
 struct Part {
     name: String,
     version: String,
-    /// As SPDX writes it.
+    /// The licence as an SPDX expression.
     terms: String,
-    /// As package URLs write it.
+    /// The type in package URLs.
     ecosystem: &'static str,
     folder: PathBuf,
 }
 
-/// Writes `licenses/` and `bill-of-materials.json` into `release`. `wheels` is the folder that holds unpacked wheels.
+/// Writes `licenses/` and `bill-of-materials.json` into `release`. `wheels` is the folder of unpacked wheels.
 pub(super) fn write(root: &Path, host: &str, wheels: &Path, release: &Path) -> Result<()> {
     let mut parts = crates(root, host)?;
     parts.extend(unpacked(wheels)?);
@@ -35,7 +35,7 @@ pub(super) fn write(root: &Path, host: &str, wheels: &Path, release: &Path) -> R
         let into = release.join("licenses").join(format!("{}-{}", part.name, part.version));
         copy_terms(&part.folder, &into)?;
         if !into.exists() {
-            // Some crates name their terms and have no file of them.
+            // Some crates declare their terms but have no file with them.
             fs::create_dir_all(&into)?;
             fs::write(into.join("TERMS"), format!("{}\n", part.terms))?;
         }
@@ -61,7 +61,7 @@ pub(super) fn write(root: &Path, host: &str, wheels: &Path, release: &Path) -> R
     Ok(())
 }
 
-/// The crates that the program is made of, without this workspace's own.
+/// Returns the crates that the program consists of, except those of this workspace.
 fn crates(root: &Path, host: &str) -> Result<Vec<Part>> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--filter-platform", host]).current_dir(root);
@@ -84,7 +84,7 @@ fn crates(root: &Path, host: &str) -> Result<Vec<Part>> {
     foreign.map(part).collect()
 }
 
-/// The ids of what the program depends on when it runs, itself included.
+/// Returns the ids of the program and its run-time dependencies.
 fn reachable(metadata: &Value) -> Result<BTreeSet<&str>> {
     let packages = || metadata["packages"].as_array().into_iter().flatten();
     let program = packages().find(|package| package["name"] == PROGRAM).context("the program is missing")?;
@@ -106,7 +106,7 @@ fn reachable(metadata: &Value) -> Result<BTreeSet<&str>> {
     Ok(found)
 }
 
-/// The wheels whose libraries are shipped.
+/// Returns the wheels with shipped libraries.
 fn unpacked(wheels: &Path) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(wheels)? {
@@ -136,7 +136,7 @@ fn unpacked(wheels: &Path) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Copies files with terms, also from `licenses/` in it.
+/// Copies files with licence terms, including those in `licenses/`.
 fn copy_terms(from: &Path, into: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let path = entry?.path();

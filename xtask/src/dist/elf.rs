@@ -1,4 +1,4 @@
-//! The names that an ELF file of this machine's kind loads libraries by, and a way to make them movable.
+//! Reads the library names in an ELF file of this machine's kind, and makes them relocatable.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ const SONAME: u64 = 14;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
 
-/// What a file says to the loader.
+/// The library names and search paths of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) soname: Option<String>,
     pub(super) needed: Vec<String>,
-    /// Where they are looked for, in this order.
+    /// The search paths, in order.
     pub(super) paths: Vec<String>,
 }
 
-/// Reads them.
+/// Reads the library names and search paths.
 pub(super) fn names(file: &[u8]) -> Result<Names> {
     let mut names = Names::default();
     for (tag, place) in texts(file)? {
@@ -33,8 +33,8 @@ pub(super) fn names(file: &[u8]) -> Result<Names> {
     Ok(names)
 }
 
-/// Replaces libraries that are named by an absolute path, and a soname that is one, by their file names: the loader looks for those in
-/// the file's paths. Nothing moves, for the names become shorter.
+/// Replaces absolute paths of libraries, and an absolute soname, by their file names, which the loader searches in the file's paths. The
+/// names become shorter, so no other data moves.
 pub(super) fn forget_folders(file: &mut [u8]) -> Result<()> {
     for (tag, place) in texts(file)? {
         let text = &file[place.clone()];
@@ -49,7 +49,7 @@ pub(super) fn forget_folders(file: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The entries of the dynamic section that are texts: their tag and where the text lies.
+/// Returns the string entries of the dynamic section: their tag and the range of the string.
 fn texts(file: &[u8]) -> Result<Vec<(u64, Range<usize>)>> {
     ensure!(file.starts_with(b"\x7fELF\x02\x01"), "no 64-bit little-endian ELF file");
     let segments = segments(file)?;
@@ -96,17 +96,17 @@ fn segments(file: &[u8]) -> Result<Vec<Segment>> {
 }
 
 fn number(file: &[u8], at: usize, bytes: usize) -> Result<u64> {
-    let Some(bytes) = file.get(at..at + bytes) else { bail!("it ends early") };
+    let Some(bytes) = file.get(at..at + bytes) else { bail!("the file is truncated") };
     Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-// They read their own program, which is an ELF file on Linux alone.
+// The tests read their own program, which is an ELF file only on Linux.
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The test program itself is such a file, and knows libmlxc by nothing or by a path, as it was linked.
+    /// Returns the bytes of the test program itself. It was linked with libmlxc by a path, or not at all.
     fn own() -> Vec<u8> {
         std::fs::read(std::env::current_exe().expect("a program")).expect("a file")
     }

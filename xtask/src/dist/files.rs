@@ -1,11 +1,11 @@
-//! The files of a folder.
+//! Copies and lists the files of a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Copies these parts of `from`, files and folders, to the same places in `into`.
+/// Copies these files and folders from `from` to the same relative paths in `into`.
 pub(crate) fn copy(parts: &[&str], from: &Path, into: &Path) -> Result<()> {
     for part in parts {
         let path = from.join(part);
@@ -19,7 +19,7 @@ pub(crate) fn copy(parts: &[&str], from: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether programs load it: a library, or the kernels of a GPU.
+/// Returns true if programs load the file: a library, or the kernels of a GPU.
 fn is_loaded(file: &Path) -> bool {
     [".so", ".dylib", ".metallib"].iter().any(|end| name_of(file).contains(end))
 }
@@ -28,7 +28,7 @@ pub(super) fn name_of(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// All files below a folder, in order.
+/// Returns all files below a folder, sorted.
 pub(super) fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut entries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;

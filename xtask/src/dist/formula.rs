@@ -1,18 +1,18 @@
-//! A formula for Homebrew that names the archives of a release.
+//! A Homebrew formula for the archives of a release.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The targets, as Homebrew asks for them.
+/// The targets, with their conditions in a formula.
 const TARGETS: [(&str, &str); 3] = [
     ("aarch64-apple-darwin", "on_macos"),
     ("aarch64-unknown-linux-gnu", "on_linux { on_arm"),
     ("x86_64-unknown-linux-gnu", "on_linux { on_intel"),
 ];
 
-/// Writes `mlx-cli.rb` for the archives in `dist` that have checksums, which will lie at `url`.
+/// Writes `mlx-cli.rb` for the archives in `dist` that have checksums, with `url` as their future location.
 pub(super) fn write(dist: &Path, url: &str) -> Result<()> {
     let mut sums = Vec::new();
     for (target, _) in TARGETS {

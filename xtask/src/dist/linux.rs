@@ -1,4 +1,4 @@
-//! A release for Linux: its files, and how they find each other.
+//! The Linux release: its files and their search paths.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::elf;
 use super::files::{files_of, name_of};
 
-/// Libraries that every Linux has on which MLX's wheel runs; all others are shipped.
+/// Libraries of every Linux system that MLX's wheel runs on. All others are shipped.
 const SYSTEM: [&str; 9] = [
     "libc.so.6",
     "libm.so.6",
@@ -21,13 +21,13 @@ const SYSTEM: [&str; 9] = [
     "ld-linux-aarch64.so.1",
 ];
 
-/// The parts of the set-up that a release has: libraries, and folders of them.
+/// The parts of the set-up in a release: libraries, and folders of libraries.
 pub(super) const PARTS: [&str; 4] = ["libmlxc.so", "mlx/lib", "mlx_cpu.libs", "scipy_openblas32/lib"];
 
-/// Tells the linker where the program's libraries lie, seen from the program.
+/// Sets the program's search path for libraries, relative to the program.
 pub(super) const FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-rpath,$ORIGIN/../lib"];
 
-/// Lets the programs and libraries find each other wherever the folder lies, and checks that they do, and that nothing else is missing.
+/// Makes the release relocatable. Checks that all libraries are found in it or in the system.
 pub(super) fn make_movable(release: &Path) -> Result<()> {
     let files = files_of(release)?;
     let program = release.join("bin/mlx");
@@ -45,7 +45,7 @@ pub(super) fn make_movable(release: &Path) -> Result<()> {
             );
         }
         for path in &names.paths {
-            ensure!(path.starts_with("$ORIGIN"), "{} looks for libraries in {path}", file.display());
+            ensure!(path.starts_with("$ORIGIN"), "{} searches for libraries in {path}", file.display());
         }
         fs::write(file, bytes)?;
     }

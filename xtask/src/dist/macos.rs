@@ -1,4 +1,4 @@
-//! A release for a Mac: its files, how they find each other, and a check of that which runs on any system.
+//! The macOS release: its files, their search paths, and a check of them that runs on any system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use super::files::files_of;
 use crate::mach_o::Library;
 use crate::process::output;
 
-/// The parts of the set-up that a release has. The kernels lie beside MLX, which looks for them there.
+/// The parts of the set-up in a release. MLX expects its kernels next to itself.
 pub(crate) const PARTS: [&str; 3] = ["libmlxc.dylib", "mlx/lib/libmlx.dylib", "mlx/lib/mlx.metallib"];
 
-/// Tells the linker where the program's libraries lie, seen from the program, and to leave room for other names.
+/// Sets the program's search path for libraries, relative to the program, and reserves space for other names.
 pub(super) const FLAGS: [&str; 2] =
     ["-Clink-arg=-Wl,-rpath,@executable_path/../lib", "-Clink-arg=-Wl,-headerpad_max_install_names"];
 
-/// Our library as a release calls it.
+/// The install name of our library in a release.
 const OURS: &str = "@rpath/libmlxc.dylib";
-/// Where the system's own libraries lie.
+/// The folders of system libraries.
 const SYSTEM: [&str; 2] = ["/usr/lib/", "/System/Library/"];
-/// How a 64-bit file of the loader begins.
+/// The magic number of 64-bit Mach-O files.
 const MAGIC: [u8; 4] = [0xcf, 0xfa, 0xed, 0xfe];
 const TOOLS: &str = "install the Command Line Tools with `xcode-select --install`";
 
-/// Takes the path of the set-up out of the program and out of our library, and checks the release.
+/// Removes the path of the set-up from the program and from our library, and checks the release.
 pub(super) fn make_movable(release: &Path) -> Result<()> {
     let (program, library) = (release.join("bin/mlx"), release.join("lib/libmlxc.dylib"));
     let old = Library::read(&library)?.name;
@@ -33,13 +33,13 @@ pub(super) fn make_movable(release: &Path) -> Result<()> {
     output(rename.args(["-id", OURS]).arg(&library), TOOLS)?;
     let mut rename = Command::new("install_name_tool");
     output(rename.args(["-change", &old, OURS]).arg(&program), TOOLS)?;
-    // Their signatures were made for other bytes.
+    // The changes have invalidated their signatures.
     let mut sign = Command::new("codesign");
     output(sign.args(["--force", "--sign", "-"]).args([&library, &program]), TOOLS)?;
     check(release)
 }
 
-/// Checks that every file of a release finds what it loads, in the release or in the system, wherever the release lies.
+/// Checks that every file of a release finds its libraries, in the release or in the system, in any location of the release.
 pub(crate) fn check(release: &Path) -> Result<()> {
     let files = files_of(release)?;
     let kernels = release.join("lib/mlx/lib/mlx.metallib");
@@ -50,9 +50,9 @@ pub(crate) fn check(release: &Path) -> Result<()> {
             loaded.push((Library::read(&file)?, file));
         }
     }
-    ensure!(loaded.iter().any(|it| it.1 == release.join("bin/mlx")), "bin/mlx is no program of a Mac");
+    ensure!(loaded.iter().any(|it| it.1 == release.join("bin/mlx")), "bin/mlx is not a macOS program");
     loaded.iter().try_for_each(|(library, file)| {
-        check_file(library, file, &loaded).with_context(|| format!("{} cannot be moved", file.display()))
+        check_file(library, file, &loaded).with_context(|| format!("{} is not relocatable", file.display()))
     })
 }
 
@@ -60,7 +60,7 @@ fn check_file(library: &Library, file: &Path, loaded: &[(Library, PathBuf)]) -> 
     ensure!(library.is_signed, "it has no signature");
     ensure!(
         library.name.is_empty() || library.name.starts_with("@rpath/"),
-        "it calls itself {}",
+        "its install name is {}",
         library.name
     );
     let folder = file.parent().context("a file lies in a folder")?;
@@ -68,7 +68,7 @@ fn check_file(library: &Library, file: &Path, loaded: &[(Library, PathBuf)]) -> 
     for path in &library.search {
         let inside =
             ["@loader_path/", "@executable_path/"].iter().find_map(|origin| path.strip_prefix(origin));
-        places.push(folder.join(inside.with_context(|| format!("it looks for libraries in {path}"))?));
+        places.push(folder.join(inside.with_context(|| format!("it searches for libraries in {path}"))?));
     }
     for needed in library.needed.iter().filter(|needed| **needed != library.name) {
         if SYSTEM.iter().any(|folder| needed.starts_with(folder)) {

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: a release as a folder that can be moved, and as an archive with its checksum.
+//! `cargo xtask dist`: makes a release as a relocatable folder, and an archive with its checksum.
 
 mod archive;
 mod bill;
@@ -18,26 +18,26 @@ use crate::setup;
 use crate::setup::system::System;
 use crate::{process, workspace};
 
-/// Files of the repository that a release has.
+/// Files of the repository in a release.
 const TEXTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the archives will lie: also write a formula for Homebrew, mlx-cli.rb, that names those that were made
+    /// The future URL of the archives; also writes mlx-cli.rb, a Homebrew formula for the archives in target/dist
     #[arg(long)]
     url: Option<String>,
-    /// Build twice and fail unless the archives are the same byte for byte
+    /// Build twice and fail unless the archives are identical
     #[arg(long)]
     twice: bool,
 }
 
-/// Makes `target/dist/mlx-VERSION-HOST`, its archive and the archive's checksum.
+/// Makes `target/dist/mlx-VERSION-HOST`, its archive and the checksum of the archive.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     setup::run()?;
     let (root, native) = (workspace::root()?, setup::native()?);
     ensure!(
         native.folder.join(native.system.library()).is_file(),
-        "a release is made of MLX's packages: run `cargo xtask setup` first"
+        "a release needs MLX's packages: run `cargo xtask setup` first"
     );
     let dist = root.join("target/dist");
     let path = make(&root, &native, &dist)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         make(&root, &native, &dist)?;
         let second = archive::checksum(&path)?;
         ensure!(first == second, "the archives differ: {first} and {second}");
-        println!("twice the same: {first}");
+        println!("both builds are identical: {first}");
     }
     if let Some(url) = &arguments.url {
         formula::write(&dist, url)?;
@@ -67,10 +67,10 @@ fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
         System::Linux => (&linux::PARTS[..], &linux::FLAGS[..]),
         System::MacOs => (&macos::PARTS[..], &macos::FLAGS[..]),
         System::Plain => {
-            bail!("a release has the kernels that make it fast; run `cargo xtask setup` first")
+            bail!("a release needs our CPU kernels; run `cargo xtask setup` first")
         }
         System::Cuda => bail!(
-            "a release for NVIDIA GPUs would hold 3 GB of NVIDIA's libraries; run `cargo xtask setup` first"
+            "a release for NVIDIA GPUs would contain 3 GB of NVIDIA's libraries; run `cargo xtask setup` first"
         ),
     };
     fs::copy(build(root, dist, flags)?, release.join("bin/mlx"))?;
@@ -88,7 +88,7 @@ fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
     archive::pack(dist, &name, commit_time(root)?.parse()?)
 }
 
-/// Builds the program to look for its libraries beside itself, without the paths of this machine.
+/// Builds the program with relative library paths, and without paths of this machine.
 fn build(root: &Path, dist: &Path, flags: &[&str]) -> Result<PathBuf> {
     let home = std::env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| {
         std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")).context("HOME is not set")
@@ -102,7 +102,7 @@ fn build(root: &Path, dist: &Path, flags: &[&str]) -> Result<PathBuf> {
         .args(["build", "--release", "--locked", "--package", "mlx-cli", "--bin", "mlx"])
         .current_dir(root);
     command.env("CARGO_TARGET_DIR", &target).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    // Objects name the time of their sources nowhere else.
+    // Objects contain no timestamps except the source date.
     command.env("SOURCE_DATE_EPOCH", commit_time(root)?);
     ensure!(command.status()?.success(), "the program does not build");
     Ok(target.join("release/mlx"))
@@ -117,7 +117,7 @@ fn make_executable(file: &Path) -> Result<()> {
     Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
 }
 
-/// When the newest commit was made, in seconds.
+/// Returns the time of the newest commit in seconds.
 fn commit_time(root: &Path) -> Result<String> {
     let mut git = Command::new("git");
     let text = process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(root), "install git")?;

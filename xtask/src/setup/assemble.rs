@@ -1,4 +1,4 @@
-//! MLX assembled from its published packages, in place of mlx-sys' build script, which needs Xcode and CMake.
+//! Assembles MLX from its published packages. This replaces mlx-sys' build script, which needs Xcode and CMake.
 
 use std::{
     fs::{self, File},
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::process::output;
 
-/// Builds the libraries unless they exist. The folder is renamed into place when it is complete, and Cargo's configuration is written
-/// after the self-check, so an interrupted run can simply be repeated.
+/// Builds the libraries unless they exist. The complete folder is renamed into place, and Cargo's configuration is written after the
+/// self-check. So an interrupted run can simply be repeated.
 pub(super) fn run(recipe: &Recipe) -> Result<()> {
     if is_done(recipe) {
         return Ok(());
     }
     fs::create_dir_all(&recipe.native)?;
-    // Held to the end of this function: a second setup waits here and then finds everything done.
+    // Held until this function returns. A concurrent setup waits here and then finds everything done.
     let lock = File::create(recipe.native.join("lock"))?;
     if lock.try_lock().is_err() {
         say("waiting for another setup");
@@ -51,7 +51,7 @@ fn build(recipe: &Recipe) -> Result<()> {
     discard(&partial)?;
     discard(&recipe.folder)?;
     recipe::write_helpers(&partial)?;
-    // Before anything is downloaded.
+    // A missing compiler should fail before any download.
     let compiler = Compiler::find(recipe.system, &partial, &recipe.mlx_c)?;
 
     let wheels = recipe.system.wheels(&recipe.mlx);
@@ -67,10 +67,10 @@ fn build(recipe: &Recipe) -> Result<()> {
     if recipe.system.has_kernels() {
         say("checking the result");
         let program = compiler.self_check(&recipe.folder)?;
-        // The code for narrower registers runs on any processor.
+        // Code for narrower registers runs on any processor.
         for width in ["16", "8", "4"] {
             output(Command::new(&program).env("MLX_REGISTER_WIDTH", width), "")
-                .context("the native libraries were built but do not compute what they should")?;
+                .context("the native libraries were built, but their self-check fails")?;
         }
     }
     write_whole(&recipe.cargo_config(), &cargo_config(recipe))
@@ -83,12 +83,12 @@ fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Re
     let into = partial.join("bindings.rs");
     let builtin = compiler.builtin_headers()?;
     bindings::write_with(folder, &recipe.mlx_c, &prelude, &builtin, &sdk(recipe.system)?, &into)?;
-    // It is not needed any more, and it is large.
+    // It is large and no longer needed.
     fs::remove_file(clang)?;
     Ok(())
 }
 
-/// Where a Mac's C headers are; libclang does not know.
+/// Returns the option with the C headers of a Mac, which libclang does not find itself.
 fn sdk(system: System) -> Result<Vec<String>> {
     if system != System::MacOs {
         return Ok(Vec::new());
@@ -97,11 +97,11 @@ fn sdk(system: System) -> Result<Vec<String>> {
     Ok(vec!["-isysroot".to_owned(), path.trim().to_owned()])
 }
 
-/// Replaces mlx-sys' build script: see "links" in Cargo's book.
+/// Returns the Cargo config that replaces mlx-sys' build script: see "links" in Cargo's book.
 fn cargo_config(recipe: &Recipe) -> String {
     let folder = recipe.folder.display().to_string();
     let search = format!("native={folder}");
-    // mlx-core's Backend reads it when it is compiled.
+    // Read at compile time by mlx-core's Backend.
     let kernels = if recipe.system.has_kernels() { "\n[env]\nMLX_CPU_KERNELS = \"1\"\n" } else { "" };
     [
         recipe.headline(),
@@ -113,7 +113,7 @@ fn cargo_config(recipe: &Recipe) -> String {
     .join("\n")
 }
 
-/// Writes a file atomically: a reader sees the old text or the new one.
+/// Writes a file atomically, so that readers see the old or the new text.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let partial = partial(path);
     fs::write(&partial, text)?;
@@ -121,7 +121,7 @@ fn write_whole(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The path of a file or folder that is not complete yet.
+/// Returns the path of an incomplete file or folder.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");

@@ -1,4 +1,4 @@
-//! The Rust bindings of mlx-c, as mlx-sys' own build script writes them on macOS.
+//! The Rust bindings of mlx-c, in the form that mlx-sys' own build script writes on macOS.
 
 use std::{
     env, fs,
@@ -10,26 +10,26 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process::output;
 
-/// mlx-rs is written for bindings of this language version, as mlx-sys' build script makes them.
+/// The language version of the bindings. mlx-rs expects the version that mlx-sys' build script uses.
 const RUST_TARGET: &str = "1.73.0";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The root of mlx-c's sources
     mlx_c: PathBuf,
-    /// A header that is read first
+    /// A header to include first
     prelude: PathBuf,
     /// The C compiler's own headers
     builtin: PathBuf,
-    /// The file to write
+    /// The output file
     into: PathBuf,
-    /// More options for libclang, such as where the headers of the system are
+    /// More options for libclang, such as the path of system headers
     #[arg(last = true)]
     clang: Vec<String>,
 }
 
-/// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which can only be set safely for a
-/// new process.
+/// Runs [`fn@write`] in a separate process. libclang is found through an environment variable, which can only be set safely for a new
+/// process.
 pub(crate) fn write_with(
     libclang: &Path,
     mlx_c: &Path,
@@ -41,11 +41,11 @@ pub(crate) fn write_with(
     let mut command = Command::new(env::current_exe()?);
     command.arg("bindings").args([mlx_c, prelude, builtin, into]).arg("--").args(clang);
     command.env("LIBCLANG_PATH", libclang);
-    output(&mut command, "run this as `cargo xtask`").context("the bindings for mlx-c could not be made")?;
+    output(&mut command, "run this as `cargo xtask`").context("cannot generate the bindings of mlx-c")?;
     Ok(())
 }
 
-/// The hidden subcommand.
+/// Runs the hidden subcommand.
 pub(crate) fn write(arguments: &Arguments) -> Result<()> {
     let headers = headers(&arguments.mlx_c.join("mlx/c"))?;
     ensure!(!headers.is_empty(), "no header in {}", arguments.mlx_c.display());
@@ -64,7 +64,7 @@ pub(crate) fn write(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// mlx-rs names the mode of a padding with `*const i8`. On Linux for Arm a `char` of C is u8.
+/// Fixes the type of a padding mode: mlx-rs passes `*const i8`, but on Linux for Arm C's `char` is u8.
 fn with_modes_of_i8(bindings: &str) -> String {
     const FUNCTION: &str = "pub fn mlx_pad";
     let mut parts = bindings.split(FUNCTION);

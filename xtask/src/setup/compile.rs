@@ -1,4 +1,4 @@
-//! Compiles mlx-c, and on Linux the kernels of crates/cpu-kernels, into the library that programs are linked with.
+//! Compiles mlx-c, and on Linux the kernels of crates/cpu-kernels, into the library that programs link.
 
 use std::{
     env, fs,
@@ -13,17 +13,17 @@ use anyhow::{Context, Result, ensure};
 use super::system::System;
 use crate::process::{output, succeeds};
 
-/// A C++ compiler, and the folder that holds the unpacked wheels and helpers.
+/// A C++ compiler, and the folder of the unpacked wheels and helpers.
 pub(crate) struct Compiler<'a> {
     system: System,
-    /// The program, then arguments that come before all others.
+    /// The program and its first arguments.
     words: Vec<String>,
     build: &'a Path,
     mlx_c: &'a Path,
 }
 
 impl<'a> Compiler<'a> {
-    /// Takes $CXX, which may hold arguments too, or the first of the usual names that starts.
+    /// Finds a compiler: $CXX, which may contain arguments, or the first usual name that starts.
     pub(super) fn find(system: System, build: &'a Path, mlx_c: &'a Path) -> Result<Self> {
         let chosen = env::var("CXX").unwrap_or_default();
         let names =
@@ -35,20 +35,19 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The compiler that these words start.
+    /// Creates the compiler with this program and first arguments.
     pub(crate) fn new(system: System, words: Vec<String>, build: &'a Path, mlx_c: &'a Path) -> Self {
         Self { system, words, build, mlx_c }
     }
 
-    /// Compiles and links the library, which will lie in `home`.
+    /// Compiles and links the library for its final location `home`.
     pub(crate) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
         sources.extend(self.system.sources().iter().map(|name| self.build.join("helpers").join(name)));
         let objects = self.objects(&sources)?;
         let name = self.system.library();
         let mut link = self.command();
-        // Programs record the library's name. It is a path and opened as it is, so they need no search path of their own, and no
-        // RUSTFLAGS can remove one.
+        // Programs record the library's name. An absolute path needs no search path, which RUSTFLAGS could remove.
         match self.system {
             System::Linux | System::Plain | System::Cuda => {
                 link.arg("-shared");
@@ -83,7 +82,7 @@ impl<'a> Compiler<'a> {
         Ok(program)
     }
 
-    /// The compiler's own C headers, such as stddef.h: libclang has none.
+    /// Returns the folder of the compiler's own C headers, such as stddef.h, which libclang lacks.
     pub(crate) fn builtin_headers(&self) -> Result<PathBuf> {
         for question in ["-print-file-name=include", "-print-resource-dir"] {
             let answer = output(self.command().arg(question), self.system.install_compiler())?;
@@ -94,7 +93,7 @@ impl<'a> Compiler<'a> {
                 }
             }
         }
-        anyhow::bail!("{} does not say where its stddef.h is", self.words.join(" "))
+        anyhow::bail!("{} does not report the location of its stddef.h", self.words.join(" "))
     }
 
     fn command(&self) -> Command {
@@ -103,7 +102,7 @@ impl<'a> Compiler<'a> {
         command
     }
 
-    /// Compiles every source, one per core at a time; after a failure no further one is started.
+    /// Compiles every source, one per core at a time. After a failure no further source is started.
     fn objects(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let folder = self.build.join("objects");
         fs::create_dir_all(&folder)?;
@@ -116,7 +115,7 @@ impl<'a> Compiler<'a> {
         let lock = || queue.lock().expect("no worker panics");
         let worker = || -> Result<()> {
             loop {
-                // A statement of its own, so that the lock is released before the compiler runs.
+                // A separate statement, so that the lock is released before the compiler runs.
                 let job = lock().next();
                 let Some((source, object)) = job else { return Ok(()) };
                 self.object(source, object).inspect_err(|_| *lock() = [].iter())?;
@@ -145,7 +144,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Passes a word to the linker. Not with `-Wl,`, which would split a path at its commas.
+/// Passes a word to the linker. `-Wl,` would split a path at its commas.
 fn linker<'a>(command: &'a mut Command, word: &str) -> &'a mut Command {
     command.arg("-Xlinker").arg(word)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask setup --from-source`: mlx-sys builds MLX itself, on a Mac. This checks for the two tools that it needs.
+//! `cargo xtask setup --from-source`: lets mlx-sys build MLX itself, on a Mac. Checks for the two required tools.
 
 use std::{fs, process::Command};
 
@@ -7,18 +7,18 @@ use anyhow::{Context, Result, ensure};
 use super::{recipe::Recipe, system::System};
 use crate::process::succeeds;
 
-/// What stands in place of the configuration that replaces mlx-sys' build script.
+/// The text that replaces the configuration for the assembled libraries.
 const CHOSEN: &str = "# Written by `cargo xtask setup --from-source`: mlx-sys builds MLX.\n";
 
 pub(super) fn run() -> Result<()> {
     let recipe = Recipe::new()?;
     ensure!(
         recipe.system == System::MacOs,
-        "mlx-sys builds MLX on macOS alone; run `cargo xtask setup` without --from-source"
+        "mlx-sys builds MLX only on macOS; run `cargo xtask setup` without --from-source"
     );
     ensure!(
         succeeds(Command::new("cmake").arg("--version")),
-        "cmake is missing, which builds MLX: install it with `brew install cmake`"
+        "building MLX needs cmake: install it with `brew install cmake`"
     );
     ensure!(
         succeeds(Command::new("xcrun").args(["--sdk", "macosx", "metal", "--version"])),
@@ -30,7 +30,7 @@ pub(super) fn run() -> Result<()> {
     fs::write(&config, CHOSEN).with_context(|| format!("cannot write {}", config.display()))
 }
 
-/// Whether MLX is compiled from its sources here.
+/// Returns true if MLX is compiled from source here.
 pub(super) fn is_chosen(recipe: &Recipe) -> bool {
     fs::read_to_string(recipe.cargo_config()).is_ok_and(|text| text == CHOSEN)
 }

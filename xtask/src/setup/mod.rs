@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: what mlx-sys needs before Cargo can build it on this system.
+//! `cargo xtask setup`: prepares what mlx-sys needs before Cargo can build it on this system.
 
 pub(crate) mod assemble;
 pub(crate) mod bindings;
@@ -16,23 +16,23 @@ use anyhow::Result;
 use recipe::Recipe;
 use system::System;
 
-/// What other tasks begin with: the set-up that was last asked for.
+/// Runs the set-up that was last selected. Other tasks call it first.
 pub(crate) fn run() -> Result<()> {
     let recipe = Recipe::chosen()?;
     if from_source::is_chosen(&recipe) { Ok(()) } else { assemble::run(&recipe) }
 }
 
-/// Assembles MLX from its packages; does nothing when everything exists.
+/// Assembles MLX from its packages, unless that is already done.
 pub(crate) fn assemble() -> Result<()> {
     assemble::run(&Recipe::new()?)
 }
 
-/// The same with MLX for a GPU of NVIDIA, on any machine.
+/// Like [`assemble`], with MLX for NVIDIA GPUs, on any machine.
 pub(crate) fn assemble_for_cuda() -> Result<()> {
     assemble::run(&Recipe::cuda()?)
 }
 
-/// The same without kernels of ours, on Linux.
+/// Like [`assemble`], without our kernels, on Linux.
 pub(crate) fn assemble_plain() -> Result<()> {
     assemble::run(&Recipe::plain()?)
 }
@@ -42,19 +42,19 @@ pub(crate) fn leave_to_mlx_sys() -> Result<()> {
     from_source::run()
 }
 
-/// The target triple of this machine.
+/// Returns the target triple of this machine.
 pub(crate) fn host() -> Result<String> {
     registry::host()
 }
 
-/// Where the native libraries are, and for what.
+/// The location and the target of the native libraries.
 pub(crate) struct Native {
     pub(crate) host: String,
     pub(crate) system: System,
     pub(crate) folder: PathBuf,
 }
 
-/// The libraries that [`run`] makes.
+/// Returns the libraries that [`run`] prepares.
 pub(crate) fn native() -> Result<Native> {
     let Recipe { host, system, folder, .. } = Recipe::chosen()?;
     Ok(Native { host, system, folder })

@@ -1,4 +1,4 @@
-//! What is built, from what, and where it goes: everything that decides whether an earlier build is up to date.
+//! The inputs and the output folder of a build. They decide if an earlier build is up to date.
 
 use std::{
     fs,
@@ -14,23 +14,23 @@ use super::{
 };
 use crate::workspace;
 
-/// Raise this when the steps change; changes of the helper sources are noticed without it.
+/// The version of the build steps. Raise it when they change; changes of the helper sources are detected automatically.
 const VERSION: u32 = 1;
 
-/// The version of MLX whose packages are linked.
+/// The version of the MLX packages to link.
 const MLX: &str = "0.32.4";
 
-/// The version of MLX that mlx-c's sources were written for. crates/mlx-extra/newer_mlx.h closes the gap.
+/// The version of MLX that mlx-c's sources were written for. crates/mlx-extra/newer_mlx.h adapts them to [`MLX`].
 const MLX_OF_MLX_C: &str = "0.32.2";
 
-/// Files of folders in crates: their names and texts.
+/// Expands to the names and texts of files in crates.
 macro_rules! files {
     ($($folder:literal: [$($name:literal,)*],)*) => {
         &[$($(($name, include_str!(concat!("../../../crates/", $folder, "/", $name))),)*)*]
     };
 }
 
-/// The sources that are compiled beside mlx-c's.
+/// The sources that are compiled together with mlx-c's.
 const HELPERS: &[(&str, &str)] = files![
     "cpu-kernels": [
         "portability.h",
@@ -81,31 +81,31 @@ pub(crate) struct Recipe {
     pub(super) system: System,
     /// The version of MLX.
     pub(crate) mlx: String,
-    /// `<root>/target/native`, fixed by the include in .cargo/config.toml, wherever Cargo's own target folder is.
+    /// `<root>/target/native`, wherever Cargo's own target folder is. The include in .cargo/config.toml fixes this path.
     pub(super) native: PathBuf,
-    /// The folder of this build.
+    /// The output folder of this build.
     pub(super) folder: PathBuf,
     /// The sources of mlx-c, in Cargo's registry folder.
     pub(crate) mlx_c: PathBuf,
 }
 
 impl Recipe {
-    /// MLX for this machine, without a GPU of NVIDIA and with our kernels.
+    /// Returns the recipe for this machine, without an NVIDIA GPU and with our kernels.
     pub(crate) fn new() -> Result<Self> {
         Self::with(Ok)
     }
 
-    /// MLX for a GPU of NVIDIA.
+    /// Returns the recipe of MLX for NVIDIA GPUs.
     pub(super) fn cuda() -> Result<Self> {
         Self::with(System::with_nvidia_gpu)
     }
 
-    /// MLX as it is in its package.
+    /// Returns the recipe of MLX's package without our kernels.
     pub(super) fn plain() -> Result<Self> {
         Self::with(System::without_kernels)
     }
 
-    /// What was chosen when the set-up was last asked for.
+    /// Returns the recipe that was last selected.
     pub(super) fn chosen() -> Result<Self> {
         let recipe = Self::new()?;
         let config = fs::read_to_string(recipe.cargo_config()).unwrap_or_default();
@@ -129,18 +129,18 @@ impl Recipe {
         Ok(Self { host, system, mlx, native, folder, mlx_c })
     }
 
-    /// The file by which Cargo finds the build. It is written last, so it also marks a finished build.
+    /// The file that points Cargo to the build. It is written last, so it also marks a finished build.
     pub(super) fn cargo_config(&self) -> PathBuf {
         self.native.join("cargo.toml")
     }
 
-    /// How that file begins.
+    /// Returns the first line of that file.
     pub(super) fn headline(&self) -> String {
         format!("{} `cargo clean` removes it.", beginning(self.system))
     }
 }
 
-/// Writes our own sources into the folder of a build.
+/// Writes our sources into the folder of a build.
 pub(crate) fn write_helpers(build: &Path) -> Result<()> {
     let folder = build.join("helpers");
     fs::create_dir_all(&folder)?;
@@ -154,7 +154,7 @@ fn beginning(system: System) -> String {
     format!("# Written by `cargo xtask setup{}`;", system.flag())
 }
 
-/// The folders are part of it: libraries and bindings are named by absolute paths.
+/// Returns a hash of all inputs. It includes the folders, because libraries and bindings contain absolute paths.
 fn fingerprint(root: &Path, package: &Package, host: &str, system: System) -> u64 {
     let mut hasher = DefaultHasher::new();
     let wheels = system.wheels("");
@@ -162,11 +162,11 @@ fn fingerprint(root: &Path, package: &Package, host: &str, system: System) -> u6
     hasher.finish()
 }
 
-/// Fails if this mlx-c was written for another version of MLX than the one that newer_mlx.h knows.
+/// Fails if this mlx-c was written for another version of MLX than newer_mlx.h supports.
 fn check_mlx_c(mlx_c: &Path) -> Result<()> {
     let path = mlx_c.join("CMakeLists.txt");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let tag = find_tag(&text).with_context(|| format!("{} names no `GIT_TAG v…` of MLX", path.display()))?;
+    let tag = find_tag(&text).with_context(|| format!("{} has no `GIT_TAG v…` of MLX", path.display()))?;
     ensure!(
         tag == MLX_OF_MLX_C,
         "{} is for MLX {tag}; MLX {MLX} is linked with an mlx-c for {MLX_OF_MLX_C}. Change the versions in \

@@ -1,4 +1,4 @@
-//! Where Cargo keeps the sources of a dependency, and for which target it builds.
+//! Cargo's source folders of dependencies, and its target triple.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ pub(super) struct Package {
     pub(super) folder: PathBuf,
 }
 
-/// The target triple of this machine.
+/// Returns the target triple of this machine.
 pub(super) fn host() -> Result<String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let text = process::output(Command::new(rustc).arg("-vV"), "install rust")?;
@@ -25,7 +25,7 @@ pub(super) fn host() -> Result<String> {
     Ok(host.context("`rustc -vV` does not name the host")?.to_owned())
 }
 
-/// Finds a package that the workspace depends on, after Cargo has downloaded it.
+/// Finds a dependency of the workspace, after Cargo has downloaded it.
 pub(super) fn package(root: &Path, name: &str, host: &str) -> Result<Package> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--filter-platform", host]).current_dir(root);

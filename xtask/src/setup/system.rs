@@ -1,4 +1,4 @@
-//! What the set-up does differently from system to system, as a value, so that the macOS way can be tried on Linux.
+//! The differences of the set-up between systems, as a value, so that the macOS steps can be tested on Linux.
 
 use anyhow::{Result, bail};
 
@@ -6,17 +6,17 @@ use anyhow::{Result, bail};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum System {
     Linux,
-    /// Linux without kernels of ours: MLX as it is in its package.
+    /// Linux with MLX's package and without our kernels.
     Plain,
     /// Linux with an NVIDIA GPU.
     Cuda,
     MacOs,
 }
 
-/// The wheel of MLX for Linux has the reference BLAS, which is about thirty times slower.
+/// OpenBLAS, because MLX's wheel for Linux has the reference BLAS, which is about thirty times slower.
 const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
-/// What MLX's wheel for NVIDIA GPUs requires. libmlx.so looks for them beside itself, as pip lays them; linking needs none of them.
+/// The requirements of MLX's wheel for NVIDIA GPUs. libmlx.so expects them next to itself, as installed by pip. Linking needs none of them.
 const NVIDIA: [&str; 9] = [
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-nvrtc==13.5.37",
@@ -31,7 +31,7 @@ const NVIDIA: [&str; 9] = [
 ];
 
 impl System {
-    /// That of a target triple.
+    /// Returns the system of a target triple.
     pub(crate) fn of(triple: &str) -> Result<Self> {
         match triple {
             "aarch64-apple-darwin" => Ok(Self::MacOs),
@@ -42,7 +42,7 @@ impl System {
         }
     }
 
-    /// This system with a GPU of NVIDIA.
+    /// Returns this system with an NVIDIA GPU.
     pub(super) fn with_nvidia_gpu(self) -> Result<Self> {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => Ok(Self::Cuda),
@@ -50,17 +50,17 @@ impl System {
         }
     }
 
-    /// This system without kernels of ours.
+    /// Returns this system without our kernels.
     pub(super) fn without_kernels(self) -> Result<Self> {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => Ok(Self::Plain),
             Self::MacOs => {
-                bail!("on a Mac none of our kernels is built; run `cargo xtask setup` without --plain")
+                bail!("our CPU kernels are not used on a Mac; run `cargo xtask setup` without --plain")
             }
         }
     }
 
-    /// The flag of `cargo xtask setup` that chooses it, behind a space.
+    /// The flag of `cargo xtask setup` that selects it, after a space.
     pub(super) fn flag(self) -> &'static str {
         match self {
             Self::Linux | Self::MacOs => "",
@@ -69,7 +69,7 @@ impl System {
         }
     }
 
-    /// The library that programs are linked with: mlx-c, and what stands beside it.
+    /// The library that programs link: mlx-c and our sources.
     pub(crate) fn library(self) -> &'static str {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => "libmlxc.so",
@@ -77,7 +77,7 @@ impl System {
         }
     }
 
-    /// The library that reads C headers for the bindings.
+    /// The library that parses C headers for the bindings.
     pub(crate) fn libclang(self) -> &'static str {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => "libclang.so",
@@ -85,7 +85,7 @@ impl System {
         }
     }
 
-    /// The packages, as pip reads them: MLX of this version, libclang, and what MLX needs.
+    /// The packages as pip requirements: MLX of this version, libclang, and the dependencies of MLX.
     pub(crate) fn wheels(self, mlx: &str) -> Vec<String> {
         match self {
             Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()],
@@ -99,8 +99,8 @@ impl System {
         }
     }
 
-    /// Of our own sources, those that are compiled into the library. The kernels are for processors: they would take operations away from
-    /// a GPU.
+    /// The file names of our sources that are compiled into the library. The kernels are CPU code, which would take operations away from a
+    /// GPU.
     pub(super) fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Linux => &[
@@ -122,12 +122,12 @@ impl System {
         }
     }
 
-    /// Whether our kernels are in the library, which are checked once.
+    /// Returns true if the library contains our kernels, which need a self-check.
     pub(super) fn has_kernels(self) -> bool {
         self == Self::Linux
     }
 
-    /// The libraries of the packages that the library is linked with: their folders and names.
+    /// The package libraries to link with: their folders and names.
     pub(super) fn linked(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Linux => &[("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")],
@@ -135,7 +135,7 @@ impl System {
         }
     }
 
-    /// How the linker calls the folder of the library that names a search path.
+    /// The linker's placeholder for the folder of the library that has a search path.
     pub(super) fn origin(self) -> &'static str {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => "$ORIGIN",
@@ -143,7 +143,7 @@ impl System {
         }
     }
 
-    /// The usual compilers.
+    /// The usual compilers, in order of preference.
     pub(super) fn compilers(self) -> &'static [&'static str] {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => &["g++", "clang++", "c++"],
@@ -151,7 +151,7 @@ impl System {
         }
     }
 
-    /// How to get one.
+    /// The advice for a missing compiler.
     pub(super) fn install_compiler(self) -> &'static str {
         match self {
             Self::Linux | Self::Plain | Self::Cuda => {

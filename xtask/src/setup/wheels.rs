@@ -8,7 +8,7 @@ use crate::process::{output, succeeds};
 
 const INSTALL_PYTHON: &str = "install Python 3 with pip (on Debian or Ubuntu: `apt install python3 python3-pip`; the Command Line Tools of macOS have it)";
 
-/// Downloads each wheel, for this machine or for the platforms of these names, and unpacks it into `into`.
+/// Downloads each wheel, for this machine or for the given platforms, and unpacks it into `into`.
 pub(crate) fn unpack(requirements: &[String], platforms: &[&str], into: &Path) -> Result<()> {
     let downloads = into.join("wheels");
     for requirement in requirements {
@@ -40,14 +40,14 @@ fn download(requirement: &str, platforms: &[&str], into: &Path) -> Result<()> {
     }
     output(&mut command, INSTALL_PYTHON).with_context(|| {
         format!(
-            "{requirement} could not be downloaded. This needs the network, pip 20.3 or newer and a system with \
+            "cannot download {requirement}. This needs the network, pip 20.3 or newer and a system with \
              glibc 2.35 or newer (Debian 12, Ubuntu 22.04) or macOS 14"
         )
     })?;
     Ok(())
 }
 
-/// `pip download` changes nothing on the system, so it works where Python is managed by the distribution.
+/// Returns a working pip. `pip download` changes nothing on the system, so it also works with a Python managed by the distribution.
 fn pip() -> Result<Command> {
     for words in [&["python3", "-m", "pip"][..], &["pip3"]] {
         let pip = || {

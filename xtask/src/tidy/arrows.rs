@@ -1,4 +1,4 @@
-//! Which part of the project may depend on which other part.
+//! The allowed dependencies between parts of the project.
 
 use super::{
     code::{find_word, is_word},
@@ -7,7 +7,7 @@ use super::{
     words::is_under,
 };
 
-/// The files that may touch tensors; most of the logic is tested without them.
+/// The files that may use tensors. Most logic is tested without them.
 const MAY_USE_MLX: [&str; 27] = [
     "mlx-core/src/adapter/fuse.rs",
     "mlx-core/src/array.rs",
@@ -38,7 +38,7 @@ const MAY_USE_MLX: [&str; 27] = [
     "tests/",
 ];
 
-/// Dependencies that a folder's manifests must not name. Cargo enforces the rest: what a manifest does not name cannot be used.
+/// Dependencies that a folder's manifest must not list. Cargo enforces that unlisted packages cannot be used.
 const BANNED: [(&str, &[&str]); 7] = [
     ("mlx-core/", &["axum", "tokio", "clap", "ureq"]),
     ("crates/chat-format/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
@@ -49,7 +49,7 @@ const BANNED: [(&str, &[&str]); 7] = [
     ("crates/json/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
 ];
 
-/// Files in this folder must not name these modules of their crate.
+/// Folders whose files must not use these modules of their crate.
 const APART: [(&str, &[&str]); 2] =
     [("mlx-core/src/sampling/", &["model", "cache", "engine"]), ("mlx-core/src/model/", &["sampling"])];
 
@@ -64,13 +64,13 @@ pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
         for (line, name) in
             crate_modules(code).into_iter().filter(|(_, name)| banned.contains(&name.as_str()))
         {
-            found.push(Violation::new(file, line, format!("{folder} must not know crate::{name}")));
+            found.push(Violation::new(file, line, format!("{folder} must not use crate::{name}")));
         }
     }
     found
 }
 
-/// Checks the dependencies that a manifest names.
+/// Checks the dependencies in a manifest.
 pub(super) fn check_manifest(file: &SourceFile) -> Vec<Violation> {
     let Some((folder, banned)) = BANNED.iter().find(|(folder, _)| file.path == format!("{folder}Cargo.toml"))
     else {
@@ -93,7 +93,7 @@ fn lines_with<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> +
     lines.filter(move |(_, line)| find_word(line, word).next().is_some()).map(|(number, _)| number + 1)
 }
 
-/// Every module of the own crate that is named by a path, also inside `use crate::{…}`, with its line.
+/// Returns every module of the own crate in a path, also inside `use crate::{…}`, with its line.
 fn crate_modules(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in find_word(code, "crate::") {

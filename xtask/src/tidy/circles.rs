@@ -1,5 +1,5 @@
-//! No import circles: files of a crate that import each other can only be understood together. A module and its child may import each
-//! other. The modules in a folder of [`LAYERED`], each with all files below it, form no circle either.
+//! Finds import cycles: files of a crate that import each other can only be understood together. A module and its child may import each other.
+//! The modules in a folder of [`LAYERED`], each with all files below it, must not form a cycle either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use super::{
     violation::Violation,
 };
 
-/// Folders whose modules depend on each other in one direction. A file of a module counts as the module, so that no circle hides behind a
-/// re-export.
+/// Folders whose modules depend on each other in one direction. A file of a module counts as the module, so that a re-export hides no
+/// cycle.
 const LAYERED: [&str; 4] =
     ["mlx-core/src/cache", "mlx-core/src/distributed", "mlx-core/src/engine", "mlx-core/src/sampling"];
 
-/// A module of one crate, by the names on the way from the root.
+/// A module of one crate, by the names from the root to it.
 type Module = Vec<String>;
 
 struct Source {
@@ -27,10 +27,10 @@ struct Source {
 /// The files of one crate.
 struct Crate(BTreeMap<Module, Source>);
 
-/// The files of a circle by path, each with those of them that it imports.
+/// The files of a cycle by path, each with its imports within the cycle.
 pub(super) type Circle = Vec<(String, Vec<String>)>;
 
-/// Every circle of all crates.
+/// Returns every cycle of all crates.
 pub(super) fn find(files: &[SourceFile]) -> Vec<Circle> {
     let of_crate = |(folder, one): (String, Crate)| {
         let root = format!("{folder}/src/");
@@ -42,7 +42,7 @@ pub(super) fn find(files: &[SourceFile]) -> Vec<Circle> {
     crates(files).into_iter().flat_map(of_crate).collect()
 }
 
-/// The circles as broken rules, each at its first file.
+/// Returns a violation per cycle, at its first file.
 pub(super) fn violations(circles: &[Circle]) -> Vec<Violation> {
     let first = |circle: &Circle| circle[0].0.clone();
     let rule = |circle: &Circle| {
@@ -50,7 +50,7 @@ pub(super) fn violations(circles: &[Circle]) -> Vec<Violation> {
             .iter()
             .map(|(file, imported)| format!("\n    {file} imports {}", imported.join(", ")))
             .collect();
-        let rule = format!("these files import each other in a circle:{}", lines.concat());
+        let rule = format!("these files import each other in a cycle:{}", lines.concat());
         Violation { path: first(circle), line: 0, rule }
     };
     circles.iter().map(rule).collect()
@@ -82,7 +82,7 @@ impl Crate {
         Self(sources)
     }
 
-    /// Components of more than two files, and pairs that are not a module and its child.
+    /// Returns components of more than two files, and pairs that are not a module and its child.
     fn circles(&self) -> Vec<Circle> {
         let modules: Vec<&Module> = self.0.keys().collect();
         let targets: Vec<BTreeSet<usize>> = modules
@@ -97,7 +97,7 @@ impl Crate {
         named(&circles, &targets, |index| self.0[modules[index]].path.clone())
     }
 
-    /// Components of more than one child of a module, where a child counts with everything below it.
+    /// Returns components of more than one child of a module. A child includes everything below it.
     fn circles_of_children(&self, parent: &Module) -> Vec<Circle> {
         let child = |module: &Module| -> Option<Module> {
             (module.len() > parent.len() && module.starts_with(parent))
@@ -114,7 +114,7 @@ impl Crate {
         named(&components(&targets), &targets, |index| self.0[children[index]].path.clone())
     }
 
-    /// The other modules whose files a module's file needs.
+    /// Returns the other modules that a module's file needs.
     fn targets(&self, module: &Module) -> BTreeSet<Module> {
         let source = &self.0[module];
         let paths = source.imports.iter().map(|import| &import.path).chain(&source.paths);
@@ -123,7 +123,7 @@ impl Crate {
         targets
     }
 
-    /// The module in whose file the item of a path is defined, seen from `module`; none if it is of another crate.
+    /// Returns the module whose file defines the item of a path seen from `module`; `None` if it is in another crate.
     fn resolve(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -142,7 +142,7 @@ impl Crate {
             } else if self.0.contains_key(&child) {
                 at = child;
             } else {
-                // What a module imports can be named through it.
+                // Imports of a module can be used through it.
                 let imported = self.0.get(&at).into_iter().flat_map(|source| &source.imports);
                 let import = imported.into_iter().find(|import| import.name.as_ref() == Some(name));
                 return match import {
@@ -177,7 +177,7 @@ fn is_child(one: &Module, other: &Module) -> bool {
     parent(one).as_ref() == Some(other) || parent(other).as_ref() == Some(one)
 }
 
-/// The sets of more than one node that reach each other.
+/// Returns the sets of more than one node that reach each other.
 fn components(targets: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let reached: Vec<BTreeSet<usize>> = (0..targets.len()).map(|from| reach(from, targets)).collect();
     let component = |from: usize| -> Vec<usize> {
@@ -200,7 +200,7 @@ fn named(
     components.iter().map(circle).collect()
 }
 
-/// What can be reached from a node over edges, itself included.
+/// Returns the nodes that can be reached from a node, including itself.
 fn reach(from: usize, targets: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
     while let Some(node) = open.pop() {

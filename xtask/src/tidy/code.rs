@@ -1,6 +1,6 @@
 //! Rust source without comments and strings, for rules about code.
 
-/// Blanks comments and the insides of strings; lines keep their numbers and columns.
+/// Blanks comments and the contents of strings. Lines keep their numbers and columns.
 pub(super) fn without_comments_and_strings(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -11,7 +11,7 @@ pub(super) fn without_comments_and_strings(text: &str) -> String {
             code.extend(rest[..length].chars().map(|symbol| if symbol == '\n' { '\n' } else { ' ' }));
             rest = &rest[length..];
         } else {
-            // A quote in a character literal opens no string.
+            // A quote in a character literal does not start a string.
             let length = character(rest).unwrap_or(first.len_utf8());
             code.push_str(&rest[..length]);
             rest = &rest[length..];
@@ -20,7 +20,7 @@ pub(super) fn without_comments_and_strings(text: &str) -> String {
     code
 }
 
-/// The length of the comment that `text` starts with.
+/// Returns the length of the comment at the start of `text`.
 fn comment(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         return Some(text.find('\n').unwrap_or(text.len()));
@@ -47,7 +47,7 @@ fn comment(text: &str) -> Option<usize> {
     Some(text.len())
 }
 
-/// The length of a string with escapes, quotes included.
+/// Returns the length of a string with escapes, including quotes.
 fn string(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('"')?;
     let mut escaped = false;
@@ -61,7 +61,7 @@ fn string(text: &str) -> Option<usize> {
     Some(text.len())
 }
 
-/// The length of a raw string, from its `r` to the last `#`. In the middle of a word, `r` starts nothing.
+/// Returns the length of a raw string, from its `r` to the last `#`. Within a word, `r` starts nothing.
 fn raw_string(text: &str, before: Option<char>) -> Option<usize> {
     // `br"…"`: the `b` has been read as code.
     if before.is_some_and(|symbol| is_word(symbol) && symbol != 'b') {
@@ -76,7 +76,7 @@ fn raw_string(text: &str, before: Option<char>) -> Option<usize> {
     Some(text.len() - inside.len() + length)
 }
 
-/// The length of a character literal; `'a` without a closing quote is a lifetime.
+/// Returns the length of a character literal; `'a` without a closing quote is a lifetime.
 fn character(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('\'')?;
     let first = inside.chars().next()?;
@@ -84,12 +84,12 @@ fn character(text: &str) -> Option<usize> {
     inside[length..].starts_with('\'').then_some(length + 2)
 }
 
-/// Whether a character can be part of a name.
+/// Returns true if a character can be part of a name.
 pub(super) fn is_word(symbol: char) -> bool {
     symbol.is_alphanumeric() || symbol == '_'
 }
 
-/// The columns at which `word` stands alone in `line`: not as a part of a longer name.
+/// Returns the columns of `word` in `line`, excluding matches within longer names.
 pub(super) fn find_word<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let starts_name = word.starts_with(is_word);
     let ends_name = word.ends_with(is_word);

@@ -1,4 +1,4 @@
-//! The files that belong to the project.
+//! Lists and reads the files of the project.
 
 use std::{fs, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::process;
 
-/// A text file, with its path from the root of the workspace.
+/// A text file, with its path relative to the root of the workspace.
 pub(super) struct SourceFile {
     pub(super) path: String,
     pub(super) text: String,
@@ -22,11 +22,11 @@ impl SourceFile {
     }
 }
 
-/// Reads what git tracks or would track. Files that are not text are left out.
+/// Reads all files that git tracks or would track, except files that are not text.
 pub(super) fn read(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     for path in list(root)? {
-        // A file that was removed but not yet committed is still in git's list.
+        // Git still lists a removed file before the commit.
         let Ok(bytes) = fs::read(root.join(&path)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(SourceFile { path, text });
@@ -39,7 +39,7 @@ fn list(root: &Path) -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
     let Ok(text) = process::output(&mut git, "") else {
-        // An unpacked archive, or a container where git does not trust the folder.
+        // An unpacked archive, or a container in which git does not trust the folder.
         return walk(root);
     };
     let mut paths: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
@@ -48,7 +48,7 @@ fn list(root: &Path) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Every file outside git's own folder and Cargo's.
+/// Returns every file outside git's and Cargo's folders.
 fn walk(root: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     let mut folders = vec![root.to_owned()];

@@ -1,19 +1,18 @@
-//! Which paths a Rust file names: use declarations and paths in code that begin with `crate`, `super`, `self` or a module.
+//! Reads the paths in a Rust file: use declarations, and paths in code that begin with `crate`, `super`, `self` or a module.
 
 use super::code::is_word;
 
-/// A path as it is written, from its first segment on.
+/// The segments of a path as written.
 pub(super) type Path = Vec<String>;
 
-/// A use declaration's leaf: the path, and the name under which it is known in the file. A glob has no name.
+/// A leaf of a use declaration: its path and its name in the file. A glob has no name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Import {
     pub(super) path: Path,
     pub(super) name: Option<String>,
 }
 
-/// The leaves of all use declarations, and all paths of at least two segments elsewhere. `code` is without comments, strings and
-/// tests.
+/// Returns the leaves of all use declarations, and all other paths of at least two segments. `code` has no comments, strings and tests.
 pub(super) fn read(code: &str) -> (Vec<Import>, Vec<Path>) {
     let (mut imports, mut paths) = (Vec::new(), Vec::new());
     let tokens = tokens(code);
@@ -41,7 +40,7 @@ pub(super) fn read(code: &str) -> (Vec<Import>, Vec<Path>) {
     (imports, paths)
 }
 
-/// Reads a use tree that begins at `at`, behind `prefix`; returns the place after it.
+/// Reads the use tree at `at`, with a prefix; returns the position after it.
 fn tree(tokens: &[&str], mut at: usize, prefix: &Path, imports: &mut Vec<Import>) -> usize {
     let mut path = prefix.clone();
     let mut name = None;
@@ -78,7 +77,7 @@ fn tree(tokens: &[&str], mut at: usize, prefix: &Path, imports: &mut Vec<Import>
     at
 }
 
-/// Blanks the items that are only compiled for tests; also says which modules in files of their own are.
+/// Removes the items that are only compiled for tests. Also returns the names of test modules in separate files.
 pub(super) fn without_tests(code: &str) -> (String, Vec<String>) {
     const MARK: &str = "#[cfg(test)]";
     let (mut kept, mut modules) = (String::with_capacity(code.len()), Vec::new());
@@ -99,7 +98,7 @@ pub(super) fn without_tests(code: &str) -> (String, Vec<String>) {
     (kept, modules)
 }
 
-/// Up to the first semicolon outside of brackets, or the end of the first block in braces.
+/// Returns the length up to the first semicolon outside of brackets, or to the end of the first block in braces.
 fn item_length(item: &str) -> usize {
     let mut depth = 0_usize;
     for (at, symbol) in item.char_indices() {
@@ -122,7 +121,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(is_word) && !token.starts_with(|first: char| first.is_numeric())
 }
 
-/// Names, `::`, and single symbols.
+/// Splits code into names, `::`, and single symbols.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of the house, as far as a machine can check them.
+//! `cargo xtask tidy`: checks the house rules.
 
 mod arrows;
 mod charts;
@@ -20,7 +20,7 @@ use crate::workspace;
 use files::SourceFile;
 use violation::Violation;
 
-/// Reports every violation, then fails if there was one.
+/// Reports every violation, and fails if there is one.
 pub(crate) fn run() -> Result<()> {
     let files = files::read(&workspace::root()?)?;
     let mut found: Vec<Violation> = files.iter().flat_map(check).collect();
@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<()> {
     println!("tidy: {lengths}");
     found.extend(lengths.violation());
     let circles = circles::find(&files);
-    println!("tidy: {} import circles", circles.len());
+    println!("tidy: {} import cycles", circles.len());
     found.extend(circles::violations(&circles));
     found.extend(proof::check(&files));
     found.extend(platform::check_table(&files));
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
         eprintln!("{path}:{line}: {rule}");
     }
     if !found.is_empty() {
-        bail!("{} house rules are broken; CONTRIBUTING.md says what they are for", found.len());
+        bail!("{} house rules are broken; CONTRIBUTING.md explains them", found.len());
     }
     Ok(())
 }

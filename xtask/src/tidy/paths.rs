@@ -1,8 +1,8 @@
-//! No file may hold an absolute path of one machine.
+//! The rule that no file contains an absolute path of one machine.
 
 use super::{files::SourceFile, violation::Violation};
 
-/// Where a path of one machine starts. Written in halves, so that this file may name them.
+/// Prefixes of such paths. Written in halves, so that this file may contain them.
 const STARTS: [&str; 5] = [
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),
@@ -11,7 +11,7 @@ const STARTS: [&str; 5] = [
     concat!("/wo", "rk/"),
 ];
 
-/// Written by Cargo.
+/// A file that Cargo writes.
 const EXEMPT: &str = "Cargo.lock";
 
 pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
@@ -25,14 +25,14 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
             Violation::new(
                 file,
                 number + 1,
-                format!("a path under {start} exists on one machine; write a relative one"),
+                format!("a path under {start} exists only on one machine; write a relative one"),
             )
         }));
     }
     found
 }
 
-/// Whether an absolute path starts here. `a/home/b` is relative, and without a name behind it is only the folder as such.
+/// Returns true if an absolute path begins with `start`. `a/home/b` is relative, and without a name after it, `start` is only a folder.
 fn has_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,12 +1,12 @@
-//! The platform is asked for in one place, where the backend is made, and no test returns early on a GPU. Code of one system alone is
-//! listed with what checks it.
+//! The rules that only the file of the backend queries the platform, and that no test returns early on a GPU. Code for one system must be
+//! listed together with its check.
 
 use super::{code::find_word, files::SourceFile, violation::Violation, words::is_under};
 
-/// The file that makes the backend; all others get it as a value.
+/// The file that creates the backend; all others receive it as a value.
 const MAY_ASK: [&str; 1] = ["mlx-core/src/backend.rs"];
 
-/// Written in halves, so that this file may name it.
+/// The query. Written in halves, so that this file may contain it.
 const QUESTION: &str = concat!("on_", "gpu");
 
 pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
@@ -18,7 +18,7 @@ pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
             found.push(Violation::new(
                 file,
                 number + 1,
-                "take the backend as a value instead of asking for the platform",
+                "take the backend as a value instead of querying the platform",
             ));
         }
         if file.path.contains("tests") && skips(line, lines.get(number + 1)) {
@@ -28,13 +28,13 @@ pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
     found
 }
 
-/// How code asks for the system that it is compiled for.
+/// The configuration predicate for the target system.
 const SYSTEM: &str = concat!("target", "_os");
 
-/// The page with a table of the files that do.
+/// The page with a table of the files that use it.
 const LISTED: &str = "docs/on-a-mac.md";
 
-/// Files that ask for the system and are not in the table, and files in it that do not ask.
+/// Reports files that query the system but are not in the table, and files in the table that do not query it.
 pub(super) fn check_table(files: &[SourceFile]) -> Vec<Violation> {
     let Some(page) = files.iter().find(|file| file.path == LISTED) else { return Vec::new() };
     let asks = |file: &&SourceFile| file.is_rust() && find_word(&file.text, SYSTEM).next().is_some();
@@ -43,7 +43,7 @@ pub(super) fn check_table(files: &[SourceFile]) -> Vec<Violation> {
     let unlisted = asking.iter().filter(|file| !is_listed(&file.path));
     let mut found: Vec<Violation> = unlisted
         .map(|file| {
-            Violation::new(file, 1, format!("{LISTED} must list this file and say what checks its {SYSTEM}"))
+            Violation::new(file, 1, format!("{LISTED} must list this file and the check of its {SYSTEM}"))
         })
         .collect();
     for (index, line) in page.text.lines().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn check_table(files: &[SourceFile]) -> Vec<Violation> {
     found
 }
 
-/// Whether a condition about a GPU leads straight to a `return`.
+/// Returns true if a condition about a GPU leads directly to a `return`.
 fn skips(line: &str, next: Option<&&str>) -> bool {
     let condition = line.trim_start();
     let Some((condition, then)) = condition.strip_prefix("if ").and_then(|rest| rest.split_once('{')) else {

@@ -1,4 +1,4 @@
-//! The rule that docs/proof.md names tests that exist: each filter of a `cargo test` in it is part of a file's path or a function's name.
+//! The rule that docs/proof.md refers to existing tests: each filter of a `cargo test` in it must match a file's path or a function's name.
 
 use super::files::SourceFile;
 use super::violation::Violation;
@@ -17,7 +17,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
     found
 }
 
-/// The paths and the function names of all Rust files, a line each.
+/// Returns the paths and the function names of all Rust files, one per line.
 fn names(files: &[SourceFile]) -> String {
     let rust = files.iter().filter(|file| file.is_rust());
     let functions = |file: &SourceFile| {
@@ -30,7 +30,7 @@ fn names(files: &[SourceFile]) -> String {
     rust.flat_map(|file| [vec![file.path.clone()], functions(file)].concat()).collect::<Vec<_>>().join("\n")
 }
 
-/// What the commands of a line filter tests by, each module of a path by itself.
+/// Returns the test filters in the commands of a line. Each segment of a module path is a separate filter.
 fn filters(line: &str) -> impl Iterator<Item = &str> {
     let commands = line.split('`').filter_map(|code| code.split_once("cargo test ").map(|(_, words)| words));
     commands.flat_map(|words| {

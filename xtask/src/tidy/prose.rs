@@ -1,8 +1,8 @@
-//! Words that do not belong in comments, messages and documentation. Sentences name their subject, and code is not personified.
+//! Words that are banned in comments, messages and documentation, because sentences name their subject and code is not personified.
 
 use super::{code::find_word, files::SourceFile, violation::Violation};
 
-/// Written in halves, so that this file may name them.
+/// The banned words. Written in halves, so that this file may contain them.
 const WORDS: [&str; 7] = [
     concat!("some", "body"),
     concat!("no", "body"),
@@ -27,7 +27,7 @@ pub(super) fn check(file: &SourceFile, prose: &str) -> Vec<Violation> {
     found
 }
 
-/// The comments and strings of a Rust file: what is blank in `code` and not in `text`.
+/// Returns the comments and strings of a Rust file: the text that is blank in `code`.
 pub(super) fn of_rust(text: &str, code: &str) -> String {
     let prose = |(symbol, code): (char, char)| if code == symbol && symbol != '\n' { ' ' } else { symbol };
     text.chars().zip(code.chars()).map(prose).collect()

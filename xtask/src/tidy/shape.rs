@@ -1,13 +1,13 @@
-//! Limits on the length of files, their first line and their names.
+//! Limits on the length of files, and rules for their first line and their names.
 
 use std::fmt;
 
 use super::{files::SourceFile, violation::Violation};
 
 const MAX_LINES: usize = 400;
-/// Nine of ten files are at most this long.
+/// The maximum length of nine out of ten files.
 const USUAL: usize = 280;
-/// Names that say nothing about the contents.
+/// Names that do not describe the contents.
 const EMPTY_NAMES: [&str; 3] = ["utils.rs", "helpers.rs", "common.rs"];
 
 pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
@@ -17,10 +17,14 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
         found.push(Violation::new(file, lines, format!("more than {MAX_LINES} lines; split the file")));
     }
     if !file.text.starts_with("//! ") {
-        found.push(Violation::new(file, 1, "the first line must say what the file is for, after `//! `"));
+        found.push(Violation::new(
+            file,
+            1,
+            "the first line must describe the purpose of the file, after `//! `",
+        ));
     }
     if EMPTY_NAMES.contains(&file.name()) {
-        found.push(Violation::new(file, 0, "name the file after what is in it"));
+        found.push(Violation::new(file, 0, "name the file after its contents"));
     }
     found
 }
@@ -36,13 +40,13 @@ impl Lengths {
         Self(lengths)
     }
 
-    /// The smallest length that `percent` of the files do not exceed.
+    /// Returns the smallest length that `percent` of the files do not exceed.
     fn at(&self, percent: usize) -> usize {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).map_or(0, |(lines, _)| *lines)
     }
 
-    /// The rule about the distribution of lengths.
+    /// Checks the distribution of lengths.
     pub(super) fn violation(&self) -> Option<Violation> {
         let (_, path) = self.0.last()?;
         let rule = format!("9 of 10 files may have at most {USUAL} lines; split the longest");

@@ -1,8 +1,8 @@
-//! A place where a rule is broken.
+//! A violation of a rule.
 
 use super::files::SourceFile;
 
-/// A place where a rule is broken; line 0 stands for the whole file.
+/// A violation of a rule at a line; line 0 is the whole file.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Violation {
     pub(super) path: String,
