@@ -353,7 +353,7 @@ fn claims_of_the_config_that_do_not_fit_are_refused_by_name() {
     expect("dora", |it| it["fine_tune_type"] = json!("lora"), "with magnitudes");
     expect("lora-last", |it| it["lora_parameters"]["rank"] = json!(3), "rank 3 in adapter_config.json");
     let keys = |it: &mut Value| it["lora_parameters"]["keys"] = json!(["self_attn.q_proj"]);
-    expect("lora-last", keys, "v_proj.lora_a is of a module that lora_parameters.keys");
+    expect("lora-last", keys, "v_proj.lora_a belongs to a module that lora_parameters.keys");
     expect("lora", |it| it["num_layers"] = json!(1), "the last 1 layers were trained");
     // Adapters of models of other sizes.
     expect("lora-q4", |_| {}, "a projection of this model from");

@@ -118,12 +118,14 @@ impl AdapterConfig {
             if !lora.has("scale") {
                 return Err(lora.error("scale", "is missing; mlx-lm does not derive it from alpha"));
             }
-            tracing::warn!("lora_parameters.alpha of the adapter is not used, as in mlx-lm; scale is");
+            tracing::warn!(
+                "ignoring lora_parameters.alpha of the adapter, as mlx-lm does; lora_parameters.scale is used"
+            );
         }
         lora.optional_number("dropout")?;
         let layers = fields.get("num_layers");
         let count = layers.and_then(serde_json::Value::as_i64);
-        let count = count.ok_or_else(|| fields.error("num_layers", "is missing, or no whole number"))?;
+        let count = count.ok_or_else(|| fields.error("num_layers", "is missing or not a whole number"))?;
         let keys = lora.has("keys").then(|| lora.texts("keys")).transpose()?;
         Ok(Self {
             kind,
@@ -180,17 +182,17 @@ impl AdapterConfig {
         let first = layers.saturating_sub(self.num_layers.unwrap_or(layers));
         match in_layer(module) {
             Some((layer, _)) if layer >= layers => {
-                Err(format!("is of layer {layer}, and this model has {layers} layers"))
+                Err(format!("belongs to layer {layer}, but this model has {layers} layers"))
             }
             _ if self.is_transposed || is_key(module) => Ok(()),
             Some((layer, _)) if layer < first => {
                 let count = layers - first;
                 Err(format!(
-                    "is of layer {layer}, and num_layers in {FILE} says that the last {count} layers were trained"
+                    "belongs to layer {layer}, but num_layers in {FILE} says that only the last {count} layers were trained"
                 ))
             }
             Some((_, name)) if self.keys.is_none() || is_key(name) => Ok(()),
-            _ => Err(format!("is of a module that lora_parameters.keys in {FILE} does not name")),
+            _ => Err(format!("belongs to a module that lora_parameters.keys in {FILE} does not list")),
         }
     }
 }

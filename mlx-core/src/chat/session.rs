@@ -131,7 +131,7 @@ impl ChatSession {
         if !self.open_calls().contains(call) {
             return Err(Error::request(
                 "tool_call_id",
-                format!("is {:?}, which waits for no result", call.id),
+                format!("is {:?}, which is not the id of an open call", call.id),
             ));
         }
         let name = Some(call.name.clone());

@@ -250,7 +250,7 @@ impl Quantizer<'_> {
                 let some =
                     units.iter().rfind(|unit| unit.scheme.is_some()).map_or("", |unit| unit.name.as_str());
                 let message = format!(
-                    "{} matches no module of this model, whose modules have names such as {some}",
+                    "{} matches no module of this model; modules have names such as {some}",
                     rule.text()
                 );
                 Err(Error::option("rule", message))
@@ -268,7 +268,7 @@ impl Quantizer<'_> {
                 None => Ok(scheme),
                 Some(scheme) => {
                     let message = format!(
-                        "{} does not fit: {module} has rows of {inputs} numbers, which is no multiple of the group size of {scheme}",
+                        "{} does not fit: {module} has rows of {inputs} numbers, which is not a multiple of the group size of {scheme}",
                         rule.text()
                     );
                     Err(Error::option("rule", message))

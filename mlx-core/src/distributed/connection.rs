@@ -187,7 +187,7 @@ impl Writer {
         while !rest.is_empty() {
             let left = self.whole.saturating_sub(begun.elapsed());
             if left.is_zero() {
-                return Err(format!("did not take a message within {:.0} s", self.whole.as_secs_f64()));
+                return Err(format!("did not accept a message within {:.0} s", self.whole.as_secs_f64()));
             }
             self.stream.set_write_timeout(Some(left.min(self.stalled))).ok();
             match self.stream.write(rest) {
@@ -196,7 +196,7 @@ impl Writer {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) && begun.elapsed() < self.whole => {
                     if !is_there()? {
-                        return Err(format!("received nothing for {:.1} s", self.stalled.as_secs_f64()));
+                        return Err(format!("accepted no data for {:.1} s", self.stalled.as_secs_f64()));
                     }
                 }
                 Err(error) if is_passing(&error) => {}

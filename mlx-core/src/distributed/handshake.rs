@@ -92,7 +92,7 @@ impl Handshake {
         let mut connection = Connection::new(stream, STEP_TIMEOUT)?;
         let (proof, heartbeat_timeout) = self.examine(&mut connection)?;
         if self.is_busy.swap(true, Ordering::AcqRel) {
-            let message = "works for another rank 0 already".to_owned();
+            let message = "already works for another rank 0".to_owned();
             connection.send(&Reply::Refused { message, busy: true }, &[]).ok();
             return Ok(None);
         }

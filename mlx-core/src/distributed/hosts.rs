@@ -65,7 +65,7 @@ impl Host {
             return Err(Error::file(path, message));
         };
         if !(2..=MAX_MACHINES).contains(&entries.len()) {
-            let message = format!("has {} hosts; a model is on 2 to {MAX_MACHINES} machines", entries.len());
+            let message = format!("has {} hosts; it must have 2 to {MAX_MACHINES}", entries.len());
             return Err(Error::file(path, message));
         }
         if let Some(wrong) = envs.iter().find(|it| it.find('=').is_none_or(|place| place == 0)) {

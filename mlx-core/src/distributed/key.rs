@@ -32,7 +32,7 @@ impl Key {
         let key = text.trim().as_bytes().to_vec();
         if key.len() < SHORTEST {
             let message =
-                format!("a key needs at least {SHORTEST} bytes, as `openssl rand -hex 32` writes it");
+                format!("a key needs at least {SHORTEST} bytes; `openssl rand -hex 32` creates one");
             return Err(Error::file(path, message));
         }
         Ok(Self(key))
@@ -94,7 +94,8 @@ pub(super) fn are_equal(one: &str, other: &str) -> bool {
 /// Returns a random number from the system, in hex.
 pub(super) fn nonce() -> Outcome<String> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| format!("cannot get random numbers from the system: {error}"))?;
     Ok(hex(&bytes))
 }
 

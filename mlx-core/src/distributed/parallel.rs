@@ -15,4 +15,4 @@ pub enum Parallel {
     Tensor,
 }
 
-impl_variant_names!(Parallel, |name| format!("parallel is {name:?}; it must be pipeline or tensor"));
+impl_variant_names!(Parallel, |name| format!("{name:?} is not a parallel mode; use pipeline or tensor"));

@@ -49,7 +49,7 @@ fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let ends = divided.parts().ends + divided.vision().map_or(0, |vision| vision.weight_bytes);
     split(&divided.parts().layers, ends, budgets, may_begin, is_enough).ok_or_else(|| {
         let message = format!(
-            "is {}; the {} layers of this model cannot be divided among so many machines",
+            "is {}; the {} layers of this model cannot be divided among that many machines",
             budgets.len(),
             divided.spec().num_layers
         );
@@ -79,7 +79,7 @@ pub(crate) fn plan(
         Parallel::Tensor => ("a model".to_owned(), MAX_MACHINES),
     };
     if !(2..=most).contains(&ranks) {
-        let message = format!("is {ranks}; {what} is divided among 2 to {most} machines");
+        let message = format!("is {ranks}; {what} can be divided among 2 to {most} machines");
         return Err(Error::option("ranks", message));
     }
     let shares = shares(&divided, parallel, &vec![1; ranks])?;

@@ -38,7 +38,7 @@ impl RemoteState {
     /// Returns the workers' layers of a state.
     pub(super) fn of(state: &mut SequenceState) -> Result<&mut Self> {
         let store = state.store_mut().and_then(|store| store.as_any_mut().downcast_mut());
-        store.ok_or_else(|| Error::Distributed("a state has no part on other machines".into()))
+        store.ok_or_else(|| Error::Distributed("a state has no layers on other machines".into()))
     }
 
     /// Returns the number of the state on the workers, and creates it there first if needed.
@@ -66,7 +66,7 @@ impl RemoteState {
     /// Like [`change`](Self::change), but logs the error. The next pass will report it.
     fn change_or_log(&mut self, change: StateChange) {
         if let Err(error) = self.change(change) {
-            tracing::debug!(%error, ?change, "a state on other machines was not changed");
+            tracing::debug!(%error, ?change, "cannot change a state on other machines");
         }
     }
 

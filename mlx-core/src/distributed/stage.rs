@@ -60,7 +60,7 @@ impl Stage {
         let batch = Batch::resumed(hidden, spans, &advance.axes, picture_rows, advance.per_span);
         let mut states = Vec::with_capacity(advance.states.len());
         for (id, shift) in advance.states.iter().zip(&advance.position_shifts) {
-            let mut state = self.states.remove(id).ok_or_else(|| unexpected("a state that is not here"))?;
+            let mut state = self.states.remove(id).ok_or_else(|| unexpected("an unknown state"))?;
             state.set_position_shift(*shift);
             states.push(state);
         }
@@ -108,13 +108,13 @@ impl Stage {
             return Err(unexpected("positions that do not fit the rows"));
         }
         if !picture_rows.is_sorted_by(|one, next| one < next) || picture_rows.last() >= Some(&rows) {
-            return Err(unexpected("rows of pictures beyond the pass"));
+            return Err(unexpected("picture rows outside of the pass"));
         }
         let mut sorted = states.clone();
         sorted.sort_unstable();
         sorted.dedup();
         if sorted.len() != states.len() || !sorted.iter().all(|id| self.states.contains_key(id)) {
-            return Err(unexpected("a state that is not here"));
+            return Err(unexpected("an unknown state"));
         }
         Ok(())
     }
@@ -133,13 +133,14 @@ impl Stage {
             }
             StateChange::Fork { from, length } => {
                 let fork = self.state(from)?.fork(length)?;
-                let fork = fork.ok_or_else(|| unexpected("a length that a state cannot go back to"))?;
+                let fork =
+                    fork.ok_or_else(|| unexpected("a length that a state cannot be rolled back to"))?;
                 fork.eval()?;
                 self.states.insert(id, fork);
             }
             StateChange::Rollback(length) => {
                 if self.state(id)?.rollback(length) != Rollback::Done {
-                    return Err(unexpected("a length that a state cannot go back to"));
+                    return Err(unexpected("a length that a state cannot be rolled back to"));
                 }
             }
             StateChange::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
@@ -147,7 +148,7 @@ impl Stage {
             StateChange::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
             StateChange::RecordSnapshots(on) => self.state(id)?.record_snapshots(on),
             StateChange::Shift { kept, dropped } => {
-                let state = self.states.get_mut(&id).ok_or_else(|| unexpected("a state that is not here"))?;
+                let state = self.states.get_mut(&id).ok_or_else(|| unexpected("an unknown state"))?;
                 self.decoder.shift(state, kept, dropped)?;
             }
         }
@@ -155,7 +156,7 @@ impl Stage {
     }
 
     fn state(&mut self, id: u64) -> Result<&mut SequenceState> {
-        self.states.get_mut(&id).ok_or_else(|| unexpected("a state that is not here"))
+        self.states.get_mut(&id).ok_or_else(|| unexpected("an unknown state"))
     }
 }
 

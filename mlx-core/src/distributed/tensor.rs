@@ -69,7 +69,7 @@ impl TensorModel {
         let layers = end - pass.layer();
         if let Err(error) = self.local.advance(pass, layers, states) {
             // The workers are waiting for a sum that will not come.
-            let message = format!("rank 0 could not compute its part: {error}");
+            let message = format!("rank 0 could not compute its shard: {error}");
             return Err(if self.pool.outage().is_some() { error } else { self.pool.mark_lost(message) });
         }
         for place in 0..self.pool.count() {

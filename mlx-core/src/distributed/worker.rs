@@ -193,7 +193,7 @@ impl Worker {
                 }
             }
         }
-        let Some((_, loaded, _)) = &self.loaded else { return Err("has no part".into()) };
+        let Some((_, loaded, _)) = &self.loaded else { return Err("has loaded no share".into()) };
         let layers = [part.layers.start, part.layers.end];
         let Part { rank, ranks, parallel, .. } = *part;
         tell(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
@@ -276,7 +276,7 @@ fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
         Parallel::Tensor => (1..*ranks).contains(rank) && *layers == all,
     };
     match parallel {
-        _ if !is_right => Err(Error::Distributed(format!("{layers:?} are no layers of a worker"))),
+        _ if !is_right => Err(Error::Distributed(format!("{layers:?} are not valid layers for a worker"))),
         Parallel::Pipeline => Ok(divided.stage(layers)),
         Parallel::Tensor => divided.shard(*rank, *ranks),
     }
@@ -285,6 +285,6 @@ fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
 fn in_words(part: &Part) -> String {
     match part.parallel {
         Parallel::Pipeline => format!("layers {} to {}", part.layers.start, part.layers.end - 1),
-        Parallel::Tensor => format!("its parts of {} layers", part.layers.len()),
+        Parallel::Tensor => format!("its shards of {} layers", part.layers.len()),
     }
 }

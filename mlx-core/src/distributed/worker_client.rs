@@ -110,7 +110,7 @@ impl WorkerClient {
         match connection.expect(STEP_TIMEOUT)?.0 {
             Reply::Welcome { proof, budget } => {
                 if !are_equal(&proof, &self.key.proof("worker", [&theirs, &ours])) {
-                    return Err(Refusal::lasting("has another key".into()));
+                    return Err(Refusal::lasting("has a different key".into()));
                 }
                 connection.trust(self.heartbeat_timeout)?;
                 self.state = State::Loading { connection, heard: Instant::now(), read: None };
@@ -124,7 +124,7 @@ impl WorkerClient {
     pub(super) fn load(&mut self, part: &Part) -> Outcome<()> {
         match &self.state {
             State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
-            State::Away | State::Ready(_) => Err("was not greeted".into()),
+            State::Away | State::Ready(_) => Err("is not connected".into()),
         }
     }
 
@@ -190,10 +190,10 @@ impl WorkerClient {
         let found = self.look(Instant::now() + LOOK).map_err(|refusal| refusal.message)?;
         let Some(loaded) = found else { return Ok(false) };
         if loaded.fingerprint != before.fingerprint {
-            return Err("has other weights than before; start this server again".into());
+            return Err("has other weights than before; restart this server".into());
         }
         if loaded.room < before.room {
-            return Err("has less memory than before; start this server again".into());
+            return Err("has less memory than before; restart this server".into());
         }
         self.become_ready();
         Ok(true)

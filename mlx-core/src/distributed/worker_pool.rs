@@ -97,7 +97,7 @@ impl WorkerPool {
                 _ => return Err(self.malformed(place)),
             }
         }
-        let unknown = || self.mark_lost(format!("rank 0 has {dtype:?} to be added up"));
+        let unknown = || self.mark_lost(format!("rank 0 cannot sum {dtype:?}"));
         let sum = sum(dtype, &parts).ok_or_else(unknown)?;
         for place in 0..self.count() {
             self.send(place, &Request::Sum, &sum)?;
@@ -199,7 +199,7 @@ fn join_all(clients: &mut [WorkerClient]) -> Result<(), String> {
     for client in &mut *clients {
         let one = match client.join() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(format!("{} is loading its part of the model", client.name())),
+            Ok(false) => Err(format!("{} is loading its share of the model", client.name())),
             Err(error) => Err(format!("{} {error}", client.name())),
         };
         all = all.and(one);
@@ -245,7 +245,7 @@ mod tests {
         }
         let first = join_all(&mut clients).expect_err("none is ready");
         assert!(
-            first.starts_with("rank 1 ") && first.ends_with("is loading its part of the model"),
+            first.starts_with("rank 1 ") && first.ends_with("is loading its share of the model"),
             "{first}"
         );
         for asked in asked {

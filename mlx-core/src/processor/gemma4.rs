@@ -62,7 +62,7 @@ impl Gemma4 {
         let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
             [] if tokenizer.token(usual).is_some() => Ok(usual),
             [token] if tokenizer.token(token).is_some() => Ok(token),
-            _ => Err(config.error(key, "names no token of tokenizer.json, which prompts with images need")),
+            _ => Err(config.error(key, "is not a token of tokenizer.json; prompts with images need it")),
         };
         Ok(Self {
             patch_size: patch_size as u32,

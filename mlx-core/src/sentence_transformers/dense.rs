@@ -86,7 +86,7 @@ impl Dense {
     /// Returns the output of the layer.
     pub(super) fn forward(&self, vector: &[f32]) -> Result<Vec<f32>> {
         if vector.len() != self.inputs {
-            let message = format!("takes {} numbers, and gets {}", self.inputs, vector.len());
+            let message = format!("expects {} numbers, not {}", self.inputs, vector.len());
             return Err(Error::file(&self.file, message));
         }
         let weights = if let Some(weights) = self.weights.get() {
@@ -104,7 +104,7 @@ impl Dense {
     fn take(&self, read: impl Fn(&Checkpoint, &Entry) -> Result<Vec<f32>>) -> Result<Weights> {
         let mut checkpoint = Checkpoint::open_file(self.file.clone())?;
         let mut take = |name: &str, shape: &[usize]| {
-            let entry = checkpoint.take(name, shape, "config.json beside it")?;
+            let entry = checkpoint.take(name, shape, "the module's config.json")?;
             if !matches!(entry.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                 let message =
                     format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype);

@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
         [] => Ok((Pooling::Mean, include_prompt)),
         [only] => Ok((*only, include_prompt)),
         modes => {
-            let message = format!("names {} modes; vectors of several are not supported", modes.len());
+            let message = format!("has {} modes; only one is supported", modes.len());
             Err(fields.error("pooling_mode", message))
         }
     }

@@ -51,9 +51,7 @@ impl Prompts {
         }
         let default = fields.optional_text("default_prompt_name")?.map(str::to_owned);
         if let Some(name) = default.as_ref().filter(|name| !texts.contains_key(*name)) {
-            return Err(
-                fields.error("default_prompt_name", format!("is {name:?}, which prompts does not have"))
-            );
+            return Err(fields.error("default_prompt_name", format!("is {name:?}, which is not in prompts")));
         }
         Ok(Self { texts, default })
     }

@@ -202,15 +202,17 @@ impl Checkpoint {
                 && other.shape.len() == shape.len()
                 && (0..shape.len()).all(|axis| axis == stack || other.shape[axis] == shape[axis]);
             if !is_alike {
-                return Err(self.error(other, "tensors that differ cannot be read as one".to_owned()));
+                return Err(
+                    self.error(other, "tensors of different types or shapes cannot be joined".to_owned())
+                );
             }
             shape[stack] += other.shape[stack];
         }
         let matrices = if others.is_empty() { 1 } else { shape[..stack].iter().product() };
         let parts = entries.iter().map(|entry| self.source(entry).parts(matrices));
-        let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            self.error(first, "parts of tensors that are no whole matrices cannot be read as one".to_owned())
-        })?;
+        let parts = parts
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| self.error(first, "only tensors of whole matrices can be joined".to_owned()))?;
         let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
         let matrix = |_| parts.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>();
         let sources: Vec<Source> = (0..matrices).flat_map(matrix).collect();

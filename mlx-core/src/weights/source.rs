@@ -120,7 +120,7 @@ pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHa
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, read).ok();
         let others: Vec<_> = (1..threads).filter_map(spawn).collect();
         let own = read();
-        let ended = |_| Err(Error::Array("a thread that reads tensors ended early".into()));
+        let ended = |_| Err(Error::Array("a thread that reads tensors panicked".into()));
         let joined = others.into_iter().map(|other| other.join().unwrap_or_else(ended));
         [own].into_iter().chain(joined).collect::<Result<()>>()
     })?;

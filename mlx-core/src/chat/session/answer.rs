@@ -115,7 +115,7 @@ impl ChatSession {
     /// Starts the answer to the results of all calls. Without `may_call` the model sees no tools and answers with text.
     pub fn go_on(&mut self, may_call: bool) -> Result<Answer<'_>> {
         if self.messages.last().is_none_or(|last| last.role != Role::Tool) {
-            return Err(Error::request("messages", "do not end with the result of a call"));
+            return Err(Error::request("messages", "must end with the result of a tool call"));
         }
         let choice = if may_call { ToolChoice::Auto } else { ToolChoice::None };
         let stream = self.start(&choice)?;
