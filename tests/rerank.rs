@@ -147,9 +147,9 @@ fn a_reranker_is_known_by_its_files() {
     let flags: Vec<&str> = models.iter().flat_map(|model| ["-m", model]).collect();
     let server = Server::start(&SERVER, &flags);
     for (model, why) in [
-        ("reranker", "is no model that ranks documents"),
-        ("own-prompt", "ranks by a prompt of its own"),
-        ("one-token", "ranks by a prompt of its own"),
+        ("reranker", "is not a reranker"),
+        ("own-prompt", "ranks with a custom prompt"),
+        ("one-token", "ranks with a custom prompt"),
     ] {
         let refused = server.post(PATH, &json!({"model": model, "query": "q", "documents": ["a"]}));
         let error = &refused.body["error"];

@@ -25,7 +25,7 @@ pub(crate) struct AnswerMeta {
     pub(crate) seed: u64,
     /// The time of the request, in seconds since 1970.
     pub(crate) created: u64,
-    /// The exactness level of the answer, as far as it is known before the answer starts.
+    /// The exactness level of the answer, as far as it is known at its start.
     pub(crate) exactness: &'static str,
     /// The number of chat messages dropped from the prompt. `None` with the context policy `stop`.
     pub(crate) dropped: Option<usize>,
@@ -38,7 +38,7 @@ pub(crate) struct AnswerMeta {
     pub(crate) tokenizer: Tokenizer,
 }
 
-/// A prompt, for protocols whose responses show it.
+/// A prompt with its tokens and its text to echo.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptPart {
     /// The tokens of the prompt.

@@ -12,7 +12,7 @@ use mlx_core::engine::EngineStats;
 const BOUNDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-/// All metrics except those of the engines.
+/// The metrics of the server. Engines keep their own.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// Responses by route and status.

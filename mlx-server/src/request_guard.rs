@@ -1,5 +1,5 @@
-//! The resources of a request that was read: the memory of its body, and the slot of its computations. They are free once the guard is
-//! dropped.
+//! The resources of a parsed request: the memory of its body, and access to the slots for its computations. Dropping the guard releases
+//! them.
 
 use mlx_core::engine::Client;
 
@@ -10,7 +10,7 @@ use crate::request_log::RequestId;
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// The resources of a request, held until it is answered.
+/// The resources of a request, held until its answer is complete.
 pub(crate) struct RequestGuard {
     state: AppState,
     charge: Charge,
@@ -20,18 +20,18 @@ pub(crate) struct RequestGuard {
 }
 
 impl RequestGuard {
-    /// Guards a request that was read from so many bytes.
+    /// Guards a request with a body of this many bytes.
     pub(crate) fn new(state: &AppState, charge: Charge, bytes: usize, origin: Origin) -> Self {
         Self { state: state.clone(), charge, bytes, origin }
     }
 
-    /// Guards a stored response of this client that the server computes again.
+    /// Guards a stored response that the server recomputes for this client.
     pub(crate) fn of_server(state: &AppState, client: Client, response: &str) -> Self {
         let origin = Origin { client, id: RequestId::of_server(response) };
         Self::new(state, state.bodies.charge(), 0, origin)
     }
 
-    /// Runs a computation for the request. It is cancelled if the client leaves.
+    /// Runs a computation for the request. It is cancelled when the client disconnects.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&CancelFlag) -> Result<T, ApiError> + Send + 'static,
@@ -39,7 +39,7 @@ impl RequestGuard {
         self.state.host.run(self.origin.client, self.bytes, work).await
     }
 
-    /// Sets the bytes that the request now holds.
+    /// Sets the number of bytes that the request now uses.
     pub(crate) fn set_bytes(&mut self, bytes: usize) -> Result<(), ApiError> {
         self.charge.set(bytes as u64)
     }

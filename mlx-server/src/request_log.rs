@@ -1,5 +1,5 @@
-//! Middleware around every request: an id, a log line, metrics and a handler for panics. Invariant: of a client's
-//! input, only the id, `user` and the names of unused fields reach the log.
+//! Middleware for all requests: request ids, log lines, metrics and a panic handler. Invariant: of a client's input, only the id,
+//! `user` and the names of unused fields reach the log.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::state::AppState;
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The header with the id of a request in Anthropic's API.
 pub(crate) const ANTHROPIC_REQUEST_ID: &str = "request-id";
-/// The header with the level of exactness of an answer.
+/// The header with the exactness level of an answer.
 pub(crate) const EXACTNESS: &str = "x-exactness";
 /// The header with the seed of an answer.
 pub(crate) const SEED: &str = "x-seed";
 /// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
-/// The header that says where a prompt left a kept one: `AT/KEPT`, in tokens.
+/// The header for a prefix cache miss: `AT/KEPT`, the position of the divergence and the length of the cached prompt, in tokens.
 pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
 
-/// The header with fields that were accepted and not used.
+/// The header with the names of unused fields.
 pub(crate) const IGNORED: &str = "x-ignored-fields";
 
-/// The headers that the pages of listed origins may read.
+/// The response headers that pages of allowed origins may read.
 pub(crate) const HEADERS: [&str; 8] =
     [REQUEST_ID, ANTHROPIC_REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
 
@@ -41,7 +41,7 @@ const MAX_NAME_LEN: usize = 100;
 /// The maximum length of `user` in the log, in bytes.
 const MAX_USER_LEN: usize = 128;
 
-/// The id of a request; empty if there is none.
+/// The id of a request; empty if the request has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestId(Arc<str>);
 
@@ -51,7 +51,7 @@ impl RequestId {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
-    /// Returns the id of work of the server itself, such as a stored response that is computed again.
+    /// Returns an id for work that the server starts itself, such as recomputing a stored response.
     pub(crate) fn of_server(id: &str) -> Self {
         Self(id.into())
     }
@@ -62,7 +62,7 @@ impl RequestId {
     }
 }
 
-/// Data about a request that its endpoint sets, for the log and the headers of the response.
+/// Data that an endpoint sets for the log line and the headers of the response.
 #[derive(Clone, Default)]
 pub(crate) struct RequestNotes(Arc<Mutex<Notes>>);
 
@@ -80,7 +80,7 @@ impl RequestNotes {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
-    /// Stores the start of the user.
+    /// Stores the start of `user`.
     pub(crate) fn user(&self, user: Option<&str>) {
         let start = |user: &str| user[..user.floor_char_boundary(MAX_USER_LEN)].to_owned();
         self.lock().user = user.map(start);
@@ -96,7 +96,7 @@ impl RequestNotes {
     }
 }
 
-/// Returns field names as one header value. Clients choose the names, so other characters become `?`, and names that do not fit are
+/// Returns field names as one header value. Clients choose the names, so unsafe characters become `?`. Names beyond the maximum length are only
 /// counted.
 fn header_list(names: &[String]) -> String {
     let plain = |name: &String| {
@@ -141,7 +141,7 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     response
 }
 
-/// The name of a method; clients may invent others, of any length.
+/// Returns the name of a known method. Clients may send other methods, of any length.
 fn method_name(method: &Method) -> &'static str {
     const KNOWN: [Method; 6] =
         [Method::GET, Method::POST, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE];
@@ -158,7 +158,7 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     ApiError::failed("internal error; see the server's log").into_response()
 }
 
-/// The id that the client sent, if it is safe in a header and a log.
+/// Returns the id that the client sent, if it is safe in a header and a log.
 fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(REQUEST_ID)?;
     let text = id.to_str().ok()?;

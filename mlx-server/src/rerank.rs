@@ -1,4 +1,4 @@
-//! How relevant documents are to a query, by a model that was trained to answer that with yes or no.
+//! Scores the relevance of documents to a query, with a model trained to answer that question with yes or no.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -19,33 +19,36 @@ use crate::protocol::rerank::{RerankDocument, RerankList, RerankRequest, RerankR
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// Makes one token certain, whatever the model's logits are.
+/// A logit bias that makes a token certain, whatever the model's logits are.
 const CERTAIN: f32 = 100.0;
 
-/// The task that Qwen3-Reranker's model card gives where the request has none.
+/// The default task, from Qwen3-Reranker's model card.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
 
-/// The sentences of Qwen3-Reranker's prompt.
+/// Sentences of Qwen3-Reranker's prompt.
 const TASK: &str =
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
 const ANSWERS: &str = "Note that the answer can only be \"yes\" or \"no\".";
 
-/// Running generations: for each document one that says yes, then one that says no.
+/// The running generations: for each document, one that answers yes, then one that answers no.
 pub(crate) struct Ranking {
     model: String,
     choices: Vec<Choice>,
 }
 
-/// Refuses more documents than are taken at once, before any of them is looked at.
+/// Rejects a request with too many documents, before any of them is processed.
 pub(crate) fn check_amount(state: &AppState, request: &RerankRequest) -> Result<(), ApiError> {
     let (most, count) = (state.config.limits.max_inputs, request.documents.len());
     if count <= most {
         return Ok(());
     }
-    Err(ApiError::field("documents", format!("has {count} documents; at most {most} are taken at once")))
+    Err(ApiError::field(
+        "documents",
+        format!("has {count} documents; --max-inputs allows {most} per request"),
+    ))
 }
 
-/// Submits the documents of a request to the engine. It computes for a while, so it belongs on a blocking thread.
+/// Submits the documents of a request to the engine. Tokenizing takes CPU time, so this belongs on a blocking thread.
 pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
@@ -80,7 +83,7 @@ pub(crate) fn start(
 }
 
 impl Ranking {
-    /// Waits for all of them. The most relevant document comes first.
+    /// Waits for all scores. The most relevant document comes first.
     pub(crate) async fn list(self, request: RerankRequest) -> Result<RerankList, ApiError> {
         let Self { model, choices } = self;
         let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
@@ -94,23 +97,23 @@ impl Ranking {
             results.push(RerankResult { index, relevance_score: 1.0 / (1.0 + (no - yes).exp()), document });
         }
         usage.total_tokens = usage.prompt_tokens;
-        // Documents of one score stay in their order.
+        // The sort is stable: documents with equal scores keep their order.
         results.sort_by(|one, other| other.relevance_score.total_cmp(&one.relevance_score));
         results.truncate(request.top_n.unwrap_or(usize::MAX));
         Ok(RerankList { object: "list", model, results, usage })
     }
 }
 
-/// The log-probability of the only token of an answer.
+/// Returns the log-probability of an answer's only token.
 fn logprob(answer: &[Delta]) -> Result<f64, ApiError> {
     let token = answer.iter().flat_map(|delta| &delta.tokens).next();
     let logprob = token.and_then(|token| token.logprob.as_ref());
     logprob
         .map(|it| f64::from(it.logprob))
-        .ok_or_else(|| ApiError::failed("the model gave no probability of yes and no"))
+        .ok_or_else(|| ApiError::failed("the model returned no probability of yes and no"))
 }
 
-/// Returns the tokens of yes and no. The model's files, not its name, decide whether it ranks documents.
+/// Returns the tokens of yes and no. The model's files, not its name, decide whether it can rank documents.
 fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
     let folder = lease.engine.folder();
     let no_reranker = |why: &str| ApiError::unsupported("model", format!("{} {why}", lease.name));
@@ -119,7 +122,7 @@ fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
         return match head.false_token_id {
             Some(no) if is_qwen => Ok([head.true_token_id, no]),
             _ => Err(no_reranker(
-                "ranks by a prompt of its own, which is not supported; Qwen3-Reranker models are",
+                "ranks with a custom prompt, which is not supported; use a Qwen3-Reranker model",
             )),
         };
     }
@@ -129,7 +132,7 @@ fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
     };
     match (token("yes"), token("no")) {
         (Some(yes), Some(no)) if lease.engine.spec().family == "qwen3" => Ok([yes, no]),
-        _ => Err(no_reranker("is no model that ranks documents; Qwen3-Reranker models are")),
+        _ => Err(no_reranker("is not a reranker; use a Qwen3-Reranker model")),
     }
 }
 
@@ -139,7 +142,7 @@ struct LogitScore {
     true_token_id: u32,
     false_token_id: Option<u32>,
 }
-
+/// Reads the module that the folder's `modules.json` names. `None` if it names no such module.
 impl LogitScore {
     /// Reads the module that a folder's `modules.json` names. `None` if it names no such module.
     fn read(folder: &Path) -> Result<Option<Self>, ApiError> {
@@ -158,7 +161,7 @@ impl LogitScore {
         let Some(head) = modules.iter().find(|module| module.kind.ends_with(".LogitScore")) else {
             return Ok(None);
         };
-        // The file comes from the network: a module is in a folder of the model.
+        // The file may be untrusted: the module's folder must be inside the model's folder.
         if Path::new(&head.path).file_name() != Some(head.path.as_ref()) {
             return Err(failed("modules.json", &"the path of LogitScore must be a folder in the model's"));
         }

@@ -1,5 +1,5 @@
-//! Stored responses: they outlive their request, in memory and in the journal. Clients fetch, follow, continue and delete them.
-//! Invariant: only [`Responses`] changes the store and the journal, so both hold the same responses.
+//! Stored responses. They outlive their request, in memory and in the journal; clients can fetch, follow, continue and delete them.
+//! Invariant: only [`Responses`] changes the store and the journal, so both have the same responses.
 
 pub(crate) mod events;
 mod follow;
@@ -26,7 +26,7 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// An empty store of at most so many bytes, and the journal, if there is one.
+    /// Creates an empty store of at most `limit` bytes, with the journal, if there is one.
     pub(crate) fn new(limit: ByteSize, journal: Option<Journal>) -> Self {
         Self { store: ResponseStore::new(limit), journal: journal.map(Arc::new) }
     }
@@ -46,7 +46,7 @@ impl Responses {
         self.store.item(id, client)
     }
 
-    /// Writes a response that is about to be computed to the journal.
+    /// Writes a response to the journal before it is computed.
     async fn record(&self, record: Record) -> Result<(), ApiError> {
         let Some(journal) = self.journal.clone() else { return Ok(()) };
         match spawn_blocking(move || journal.begin(&record)).await {
@@ -54,20 +54,20 @@ impl Responses {
             Ok(Err(error)) => {
                 // The error names a path, so the client does not get it.
                 tracing::error!(%error, "the journal cannot be written");
-                Err(ApiError::failed("the journal cannot be written; the server's log says why"))
+                Err(ApiError::failed("the journal cannot be written; see the server's log"))
             }
             Err(_) => Err(ApiError::failed("writing the journal was interrupted")),
         }
     }
 
-    /// Stores the first state of a response that is being computed.
+    /// Stores the initial state of a response.
     fn begin(&self, response: &Arc<StoredResponse>, value: Value) {
         response.set(value);
         self.store.begin(response);
     }
 
-    /// Stores the end of a response, unless it was deleted. The journal is written in the background: if that fails, the server computes the
-    /// response again after a restart.
+    /// Stores the end of a response, unless it was deleted. The journal is written in the background. If that fails, the server recomputes the
+    /// response after a restart.
     fn end(&self, response: &Arc<StoredResponse>, value: Value) {
         response.set(value);
         self.store.end(response);
@@ -80,22 +80,22 @@ impl Responses {
         });
     }
 
-    /// Lets memory evict a response that cannot be computed now. It stays in the journal, for the next start.
+    /// Allows evicting a response that cannot be recomputed now. It stays in the journal for the next start.
     fn give_up(&self, response: &Arc<StoredResponse>) {
         self.store.end(response);
     }
 
-    /// Deletes a response of this client: from memory, from the journal, and its computation if it runs.
+    /// Deletes a response of this client from memory and from the journal, and cancels its computation.
     pub(crate) async fn delete(&self, id: &str, client: Client) -> Result<(), ApiError> {
         let stored = self.get(id, client);
         if let Ok(stored) = &stored {
-            // Its computation ends even if its file cannot be removed.
+            // Cancel the computation even if the file cannot be removed.
             stored.cancelled.cancel();
         }
         let in_journal = self.delete_from_journal(id, client).await?;
         match stored {
             Ok(stored) => self.store.delete(&stored),
-            // It was evicted from memory.
+            // The response was evicted from memory, but the journal had it.
             Err(error) if !in_journal => return Err(error),
             Err(_) => {}
         }
@@ -116,7 +116,7 @@ impl Responses {
         }
     }
 
-    /// Stores the responses of the journal. Returns those that have not ended.
+    /// Stores the responses of the journal. Returns the unfinished ones.
     async fn restore(&self) -> Vec<(Record, Arc<StoredResponse>)> {
         let Some(journal) = self.journal.clone() else { return Vec::new() };
         let Ok(found) = spawn_blocking(move || journal.open()).await else { return Vec::new() };

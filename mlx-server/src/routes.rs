@@ -1,5 +1,5 @@
-//! The endpoints. Invariant: an endpoint validates its request before it leases a model, so an invalid request loads
-//! nothing.
+//! The endpoints. Invariant: an endpoint validates its request before it leases a model, so an invalid request never loads a
+//! model.
 
 pub(crate) mod body;
 pub(crate) mod chat;
@@ -25,7 +25,7 @@ use crate::error::ApiError;
 use crate::openapi;
 use crate::state::AppState;
 
-/// All endpoints.
+/// Returns the router with all endpoints.
 pub(crate) fn router(state: AppState) -> Router {
     Router::new()
         .route("/", get(page::page).fallback(no_path))

@@ -1,4 +1,4 @@
-//! Accepts connections, each with its time limits, until the server shuts down.
+//! Accepts connections and serves each within its time limits, until the server shuts down.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::state::{AppState, Shutdown};
 const ABORT_GRACE: Duration = Duration::from_secs(5);
 /// The time between two attempts to load a divided model.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum number of connections beyond the limit that get an answer at once; further ones are closed.
+/// The maximum number of connections beyond the limit that are rejected with a response at the same time. Others are closed.
 const MAX_REFUSALS: usize = 64;
 
 /// Serves requests until a signal arrives.
@@ -55,7 +55,7 @@ fn not_bound(address: SocketAddr, error: &std::io::Error) -> StartError {
         let port = address.port();
         return StartError::about(
             address,
-            format_args!("another program has port {port}; --port 0 takes a free one"),
+            format_args!("another program uses port {port}; --port 0 picks a free one"),
         );
     }
     StartError::about(address, error)
@@ -78,8 +78,8 @@ async fn preload(state: AppState) -> Result<(), StartError> {
     }
 }
 
-/// Loads a divided model as soon as its machines are there, and again whenever its engine has ended: `/ready` answers for the machines,
-/// and without an engine nothing looks for them.
+/// Loads a divided model as soon as its workers are available, and again after its engine has ended. `/ready` reports the state of the workers,
+/// and only an engine monitors them.
 async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
     let mut was_loaded = false;
     loop {
@@ -97,7 +97,7 @@ async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
     }
 }
 
-/// Ends the server, whose model cannot be loaded.
+/// Stops the server after its model failed to load.
 fn not_started(state: &AppState, flag: &str, error: &ApiError) -> StartError {
     state.shutdown.draining.cancel();
     StartError::about(flag, error.response().error.message)
@@ -136,7 +136,7 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                 }
             }
             Err(error) => {
-                // Most likely too many open files; some of them will be closed soon.
+                // The process probably has too many open files, and some will be closed soon.
                 tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -155,6 +155,9 @@ async fn drain(state: &AppState, connections: &TaskTracker) {
         () = forced.cancelled() => {}
     }
     if tokio::time::timeout(ABORT_GRACE, connections.wait()).await.is_err() {
-        tracing::warn!(connections = connections.len(), "some connections were cut off");
+        tracing::warn!(
+            connections = connections.len(),
+            "closed some connections before their requests ended"
+        );
     }
 }

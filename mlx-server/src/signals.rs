@@ -1,4 +1,4 @@
-//! The signals that end the server: the first drains, the second aborts.
+//! The signals that stop the server. The first one drains, the second one aborts.
 
 use mlx_core::ignores_hangup;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::StartError;
 use crate::state::Shutdown;
 
-/// Watches for SIGTERM, SIGINT, and SIGHUP of a terminal that closes. A program that nohup started ignores SIGHUP, and continues to.
+/// Handles SIGTERM, SIGINT, and the SIGHUP of a closing terminal. A server started by nohup continues to ignore SIGHUP.
 pub(crate) fn watch(shutdown: &Shutdown) -> Result<(), StartError> {
     let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
     let mut terminate = listen(SignalKind::terminate())?;

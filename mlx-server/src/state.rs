@@ -16,7 +16,7 @@ use crate::models::Models;
 use crate::responses::Responses;
 use crate::work::HostWork;
 
-/// The state shared by all requests; clones are cheap.
+/// The state shared by all requests. Clones are cheap.
 #[derive(Clone)]
 pub struct AppState(Arc<Shared>);
 
@@ -28,38 +28,38 @@ pub struct Shared {
     pub(crate) models: Arc<Models>,
     /// The metrics.
     pub(crate) metrics: Metrics,
-    /// Where requests compute on the host.
+    /// The slots for CPU work of requests.
     pub(crate) host: HostWork,
-    /// The memory of their bodies.
+    /// The memory budget of request bodies.
     pub(crate) bodies: BodyMemory,
-    /// Makes clients of API keys and addresses.
+    /// Derives clients from API keys and addresses.
     pub(crate) identities: Identities,
-    /// Pictures that they name by URL.
+    /// Fetches images that requests reference by URL.
     pub(crate) image_urls: Arc<ImageUrls>,
     /// Stored responses.
     pub(crate) responses: Responses,
     /// The shutdown signals.
     pub shutdown: Shutdown,
-    /// Whether preloading is complete.
+    /// True once preloading is complete.
     pub started: AtomicBool,
 }
 
 /// The two stages of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// No new connections or requests are accepted.
+    /// Cancelled when the server stops accepting connections and requests.
     pub draining: CancellationToken,
-    /// Running answers are aborted.
+    /// Cancelled when running answers are to be aborted.
     pub forced: CancellationToken,
 }
 
 impl AppState {
-    /// The state of a new server.
+    /// Creates the state of a server.
     pub fn new(config: Config) -> Result<Self, StartError> {
         Self::connecting(config, is_public)
     }
 
-    /// The state of a new server that fetches pictures from the addresses that the rule allows, in place of all that are public.
+    /// Creates the state of a server that fetches images from addresses that `rule` allows, instead of all public ones.
     pub fn connecting(config: Config, rule: AddressRule) -> Result<Self, StartError> {
         let mut options = config.engine_options();
         options.workers = config.workers(&options)?;
@@ -85,7 +85,7 @@ impl AppState {
         self.identities.of_address(address)
     }
 
-    /// Whether the server accepts requests.
+    /// Returns true if the server accepts requests.
     pub fn is_ready(&self) -> bool {
         self.started.load(Ordering::Relaxed)
             && !self.shutdown.draining.is_cancelled()

@@ -1,4 +1,4 @@
-//! A streamed answer, made as the client reads it. Invariant: an answer that fails ends with the failure as its protocol writes it.
+//! Streams of answers, produced while the client reads them. Invariant: an answer that fails ends with an error in its protocol's format.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::Choice;
 
-/// The body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels its generations.
+/// Returns the body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels the generations.
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
     let feed = Feed::new(choices, writer, keep_alive);
     Body::from_stream(unfold(feed, |mut feed| async move {
@@ -23,35 +23,35 @@ pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: 
     }))
 }
 
-/// What a stream sends.
+/// An element of a stream.
 pub(crate) enum Sent {
-    /// A part of the answer.
+    /// An event of the answer.
     Event(Bytes),
     /// Bytes that keep a silent stream alive.
     KeepAlive(Bytes),
 }
 
-/// The events of an answer. Dropping it cancels its generations.
+/// The events of an answer. Dropping the feed cancels the generations.
 pub(crate) struct Feed<W> {
     deltas: SelectAll<BoxStream<'static, Result<Delta, ApiError>>>,
     writer: W,
     keep_alive: Duration,
-    /// Events that are ready to be sent.
+    /// Events to send before the next delta is read.
     ready: VecDeque<Bytes>,
-    /// All events have been made.
+    /// True once all events have been produced.
     ended: bool,
     error: Option<ApiError>,
 }
 
 impl<W: AnswerWriter> Feed<W> {
-    /// The events of these choices.
+    /// Creates the events of these choices.
     pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
         let deltas = select_all(choices.into_iter().map(|choice| choice.deltas().boxed()));
         let ready = writer.opening().into();
         Self { deltas, writer, keep_alive, ready, ended: false, error: None }
     }
 
-    /// The next event, or a keep-alive if there is none for long. Dropping the future loses nothing.
+    /// Returns the next event, or a keep-alive after a time without one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -72,20 +72,20 @@ impl<W: AnswerWriter> Feed<W> {
         }
     }
 
-    /// Ends the answer with a failure, unless it has ended.
+    /// Ends the answer with an error, unless it has ended.
     pub(crate) fn fail(&mut self, error: ApiError) {
         if self.ended {
             return;
         }
         tracing::warn!(error = error.message(), "a stream failed");
-        // The other choices of the request end, too.
+        // The other choices of the request end too.
         self.deltas.clear();
         self.ended = true;
         self.ready.extend(self.writer.failure(&error));
         self.error = Some(error);
     }
 
-    /// Returns true once the answer is complete or has failed, even if events of it wait to be sent.
+    /// Returns true once the answer is complete or has failed, even if some of its events are not sent yet.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -95,7 +95,7 @@ impl<W: AnswerWriter> Feed<W> {
         &self.writer
     }
 
-    /// Why it failed.
+    /// Returns the error if the answer failed.
     pub(crate) fn error(&self) -> Option<&ApiError> {
         self.error.as_ref()
     }

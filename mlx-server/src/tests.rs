@@ -1,4 +1,4 @@
-//! The complete app without a port and without a device: access control, and what is refused before a model is loaded.
+//! Tests of the complete app without a port or a device: access control, and requests that are rejected before a model is loaded.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -100,7 +100,7 @@ fn errors_have_openais_shape_and_name_the_field() {
     }
 }
 
-/// One rule for all protocols: the server reports an unused field, even if the request fails later; a strict server refuses it.
+/// Tests one rule for all protocols: an unused field is reported, even if the request fails later; a strict server rejects it.
 #[test]
 fn fields_that_are_not_used_are_named_or_refused() {
     let user = json!([{"role": "user", "content": "hi"}]);
@@ -138,7 +138,7 @@ fn fields_that_are_not_used_are_named_or_refused() {
         let first = ignored.split(',').next().expect("a name");
         assert!(reply.status == 400 && reply.text.contains(first), "{path}: {}", reply.text);
     }
-    // A field inside a message is an error at any time.
+    // An unknown field inside a message is always an error.
     let reply =
         post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "hi", "mood": 1}]}));
     assert_eq!((reply.status, &reply.body["error"]["param"]), (400, &json!("messages[0].mood")));
@@ -238,7 +238,7 @@ fn every_response_has_an_id() {
     assert_eq!(id(&[("x-request-id", "mine-1")]), "mine-1");
     assert_ne!(id(&[]), id(&[]));
     assert_ne!(id(&[("x-request-id", "with space")]), "with space");
-    // Anthropic's clients read another header, also of errors.
+    // Anthropic's clients read another header, of errors as well.
     for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/nothing"] {
         let reply = ask("POST", path, &[("x-request-id", "mine-2")], b"{}");
         assert!(reply.status >= 400 && reply.headers["request-id"] == "mine-2", "{path}");
@@ -290,7 +290,7 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
     assert_eq!(status(config(), "GET", "/", &foreign), 403);
 }
 
-/// The `ollama` command shows 12 characters of a digest, and clients choose models by their capabilities.
+/// The `ollama` command shows 12 characters of a digest, and clients select models by their capabilities.
 #[test]
 fn clients_of_ollama_get_digests_and_capabilities() {
     let copy = mlx_tests::model_copy("llama-f32");
@@ -315,7 +315,7 @@ fn clients_of_ollama_get_digests_and_capabilities() {
     assert!(abilities[0] == "embedding", "{abilities}");
 }
 
-/// The `ollama` command sends HEAD without a key, and others look for the words.
+/// The `ollama` command sends HEAD without a key, and other clients look for the text.
 #[test]
 fn clients_of_ollama_see_that_the_server_runs() {
     let mut config = config();

@@ -1,6 +1,6 @@
-//! Computations of requests on the processors of the host: JSON, templates, tokens. They run on tokio's blocking threads, and each holds a
-//! slot. Short requests have slots of their own, so they pass long ones. A client gets half of the slots at most, so one client's work
-//! leaves room for others. Invariant: work ends soon after its client has left.
+//! CPU work of requests: JSON, templates, tokenization. It runs on tokio's blocking threads, and each piece of work holds a slot. Short
+//! requests have separate slots, so they do not wait for long ones. A client gets at most half of the slots, so one client cannot block
+//! others. Invariant: work ends soon after its client has disconnected.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::ApiError;
 
-/// Requests with fewer bytes are short.
+/// The body size in bytes below which a request is short.
 pub(crate) const SHORT: usize = 64 << 10;
 
-/// Bounds the computations that run at once.
+/// Limits the concurrent CPU work of requests.
 pub(crate) struct HostWork {
     short: Slots,
     long: Slots,
@@ -31,7 +31,7 @@ impl Default for HostWork {
 }
 
 impl HostWork {
-    /// Runs work of a request with so many bytes. If the future is dropped, because the client has left, the work is cancelled.
+    /// Runs the work of a request with this many bytes. Dropping the future, as when the client disconnects, cancels the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: Client,
@@ -43,34 +43,34 @@ impl HostWork {
         let cancelled = CancellationToken::new();
         let _cancels = cancelled.clone().drop_guard();
         let work = move || {
-            // Held until the work ends, even if the client has left.
+            // Held until the work ends, even after the client disconnects.
             let _slot = slot;
             work(&CancelFlag(cancelled))
         };
-        // A panic has been logged already.
+        // The panic was already logged.
         let failed = |_| ApiError::failed("internal error while preparing the request; see the server's log");
         spawn_blocking(work).await.map_err(failed)?
     }
 }
 
-/// Set once the client of a computation has left.
+/// Set once the client of the work has disconnected.
 pub(crate) struct CancelFlag(CancellationToken);
 
 impl CancelFlag {
-    /// Returns an error if the client has left.
+    /// Returns an error if the client has disconnected.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
 
-/// Slots for computations, and the share of each client with work.
+/// Slots for work, with a limit per client.
 struct Slots {
     share: usize,
     all: Arc<Semaphore>,
     clients: Mutex<HashMap<Client, Arc<Semaphore>>>,
 }
 
-/// One of a client's slots; dropping it frees it.
+/// A slot of a client. Dropping it releases the slot.
 struct Slot {
     // `None` only if a semaphore is closed, which never happens.
     _own: Option<OwnedSemaphorePermit>,
@@ -91,7 +91,7 @@ impl Slots {
 
     fn of_client(&self, client: Client) -> Arc<Semaphore> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // A permit and a waiting request hold their semaphore; other clients need no entry.
+        // Slots in use and waiting requests keep their client's semaphore alive. Other clients need no entry.
         clients.retain(|_, slots| Arc::strong_count(slots) > 1);
         Arc::clone(clients.entry(client).or_insert_with(|| Arc::new(Semaphore::new(self.share))))
     }
@@ -119,7 +119,7 @@ mod tests {
         Arc::new(HostWork { short: Slots::new(1), long: Slots::new(1) })
     }
 
-    /// Starts work that runs until it is cancelled. Returns a handle that aborts its task, and a receiver of its end.
+    /// Starts work that runs until it is cancelled. Returns a handle that aborts its task, and a receiver that is notified when the work ends.
     fn begin_endless(
         runtime: &Runtime,
         host: &Arc<HostWork>,

@@ -91,7 +91,7 @@ fn is_host_with_port(text: &str) -> bool {
     is_host(host) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// Whether this is a host as URLs have it: a name, an IPv4 address, or an IPv6 address in brackets.
+/// Returns true for a host in URL syntax: a name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(text: &str) -> bool {
     let address = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     let is_part_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
@@ -101,7 +101,7 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// Whether this is an origin as browsers send it: `scheme://host`, with a port or without one.
+/// Returns true for an origin in the form that browsers send: `scheme://host`, with or without a port.
 fn is_origin(text: &str) -> bool {
     let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let is_scheme = |scheme: &str| {

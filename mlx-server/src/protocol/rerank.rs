@@ -1,4 +1,4 @@
-//! The request and the answer of `POST /v1/rerank`, as Jina, Cohere and vLLM have them.
+//! The request and the response of `POST /v1/rerank`, compatible with Jina, Cohere and vLLM.
 
 use mlx_core::engine::Priority;
 use mlx_json::Value;
@@ -14,47 +14,47 @@ use crate::fields::{Fields, field_group};
 field_group! {
     /// Documents to rank.
     pub(crate) struct RerankFields {
-        /// The text that the documents are compared with.
+        /// The query to compare the documents with.
         #[schema(example = "What is the capital of France?")]
         pub(crate) query: String,
-        /// The texts to rank; an object with a `text` is one, too.
+        /// The texts to rank, as strings or as objects with a `text`.
         #[schema(value_type = Vec<String>, example = json!(["Paris", "Berlin"]))]
         pub(crate) documents: Value,
-        /// The model's name; without it the first model is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-reranker")]
         pub(crate) model: String,
-        /// What makes a document relevant, for the model.
+        /// The instruction for the model: what makes a document relevant.
         #[schema(example = "Find the passage that answers the question")]
         pub(crate) instruction: String,
-        /// Return the most relevant of this number only.
+        /// Return only this many of the most relevant documents.
         #[schema(minimum = 1, example = 1)]
         pub(crate) top_n: usize,
-        /// Return the texts, too.
+        /// Also return the texts.
         #[schema(example = true)]
         pub(crate) return_documents: bool,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// The end user; written to the log line of the request.
+        /// The end user. Written to the request's log line.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// A request that was read.
+/// A parsed rerank request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RerankRequest {
-    /// The text that the documents are compared with.
+    /// The query to compare the documents with.
     pub(crate) query: String,
     /// The texts to rank; at least one.
     pub(crate) documents: Vec<String>,
     /// The model's name.
     pub(crate) model: Option<String>,
-    /// What makes a document relevant.
+    /// The instruction for the model.
     pub(crate) instruction: Option<String>,
-    /// How many results are returned.
+    /// The maximum number of results.
     pub(crate) top_n: Option<usize>,
-    /// Whether results have the texts.
+    /// True to return the texts too.
     pub(crate) return_documents: bool,
     /// The priority in the queue.
     pub(crate) priority: Priority,
@@ -63,7 +63,7 @@ pub(crate) struct RerankRequest {
 }
 
 impl RerankRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = RerankFields::read(fields)?;
         if given.top_n == Some(0) {
@@ -95,7 +95,7 @@ fn documents(given: Option<Value>) -> Result<Vec<String>, ApiError> {
         _ => Err(index),
     };
     given.into_iter().enumerate().map(text).collect::<Result<_, usize>>().map_err(|index| {
-        ApiError::field(format!("documents[{index}]"), "must be a text or an object with nothing but a text")
+        ApiError::field(format!("documents[{index}]"), "must be a string or an object with only a text")
     })
 }
 
@@ -107,27 +107,27 @@ impl PartialSchema for RerankRequest {
 
 impl ToSchema for RerankRequest {}
 
-/// The documents in the order of their relevance.
+/// The documents, most relevant first.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct RerankList {
     /// Always `list`.
     pub(crate) object: &'static str,
-    /// The model that ranked them.
+    /// The name of the model.
     pub(crate) model: String,
-    /// The most relevant document comes first.
+    /// The results, most relevant first.
     pub(crate) results: Vec<RerankResult>,
-    /// Tokens in.
+    /// Token counts.
     pub(crate) usage: RerankUsage,
 }
 
-/// How relevant a document is.
+/// The relevance of a document.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct RerankResult {
     /// The index of the document in the request.
     pub(crate) index: usize,
-    /// From 0 to 1: the probability of yes among yes and no.
+    /// The relevance from 0 to 1: the probability of yes against no.
     pub(crate) relevance_score: f64,
-    /// The document, if the request asks for it.
+    /// The document, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) document: Option<RerankDocument>,
 }
@@ -135,15 +135,15 @@ pub(crate) struct RerankResult {
 /// A document.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct RerankDocument {
-    /// Its text.
+    /// The text of the document.
     pub(crate) text: String,
 }
 
-/// Tokens in.
+/// Token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct RerankUsage {
     /// Tokens of all prompts.
     pub(crate) prompt_tokens: usize,
-    /// The same: an answer is one of two words.
+    /// Equal to `prompt_tokens`, since only one word is generated.
     pub(crate) total_tokens: usize,
 }

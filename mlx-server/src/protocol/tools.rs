@@ -1,4 +1,4 @@
-//! What the protocols have in common about tools: the list, names, and the choice of a tool.
+//! Shared reading of tools: the list, names, and the choice of a tool.
 
 use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
@@ -9,19 +9,19 @@ use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
 
-/// The maximum number of tools of a request.
+/// The maximum number of tools per request.
 pub(crate) const MAX_TOOLS: usize = 512;
-/// The maximum bytes of a tool's name.
+/// The maximum length of a tool's name in bytes.
 const MAX_NAME_LEN: usize = 256;
-/// The text between a namespace and the name of a function, for the model.
+/// The separator between a namespace and a function name, for the model.
 const NAMESPACE_SEPARATOR: &str = "__";
 
-/// Returns the items of `tools`, each with its place in the request.
+/// Returns the items of `tools`, each with its path in the request.
 pub(crate) fn list(tools: Option<Value>, places: Places) -> Result<Vec<(String, Value)>, ApiError> {
     match tools {
         None => Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() > MAX_TOOLS => {
-            let message = format!("has {} tools; at most {MAX_TOOLS} are taken", list.len());
+            let message = format!("has {} tools; at most {MAX_TOOLS} are allowed", list.len());
             Err(ApiError::field("tools", message))
         }
         Some(Value::Array(list)) => Ok(places.of("tools", list).collect()),
@@ -35,34 +35,35 @@ pub(crate) fn take_name(fields: &mut Fields) -> Result<String, ApiError> {
     check_name(fields.take("name")?, &place)
 }
 
-/// Checks the name of a tool. Formats of calls must be able to tell where it ends.
+/// Checks the name of a tool. Parsers of tool calls must be able to find its end.
 pub(crate) fn check_name(name: Option<String>, place: &str) -> Result<String, ApiError> {
     let name = name.ok_or_else(|| ApiError::field(place, "is missing"))?;
     let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_part) {
-        let message = format!("must be at most {MAX_NAME_LEN} letters, digits and signs of _-.:/");
+        let message =
+            format!("must be 1 to {MAX_NAME_LEN} bytes of letters, digits and the characters _-.:/");
         return Err(ApiError::field(place, message));
     }
     Ok(name)
 }
 
-/// Returns the name of a function in a namespace as the model sees it.
+/// Returns the name of a function in a namespace, in the form that the model sees.
 pub(crate) fn qualified(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}{NAMESPACE_SEPARATOR}{name}"))
 }
 
-/// A function that a protocol describes in another form than OpenAI's chat.
+/// A function from a protocol with a format other than that of OpenAI's chats.
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) description: Option<String>,
-    /// The JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub(crate) parameters: Map,
     pub(crate) is_strict: bool,
     pub(crate) is_deferred: bool,
 }
 
 impl Function {
-    /// Returns the function as templates see it. Errors name `place`.
+    /// Returns the function in the form that templates expect. Errors name `place`.
     pub(crate) fn tool(self, place: &str) -> Result<Tool, ApiError> {
         let description = self.description.map(|text| ("description", text.into()));
         let entries =
@@ -75,10 +76,10 @@ impl Function {
     }
 }
 
-/// The form of `tool_choice` in one of OpenAI's APIs.
+/// The format of `tool_choice` in one of OpenAI's APIs.
 #[derive(Clone, Copy)]
 pub(crate) enum ChoiceForm {
-    /// Chat: `{"type": "function", "function": {"name": …}}`.
+    /// Chat completions: `{"type": "function", "function": {"name": …}}`.
     Chat,
     /// Responses: `{"type": "function", "name": …, "namespace": …}`, also for custom tools.
     Responses,
@@ -154,7 +155,7 @@ impl ChoiceForm {
         let kinds: Vec<_> = self.kinds().iter().map(|kind| json!(kind)).collect();
         let name = |(place, tool): (String, Value)| {
             let mut tool = Fields::inside(&place, tool)?;
-            tool.only("type", &kinds, "no other tools are offered")?;
+            tool.only("type", &kinds, "no other tools are supported")?;
             let name = self.name(&mut tool, tools)?;
             tool.end().map(|()| name)
         };
@@ -162,7 +163,7 @@ impl ChoiceForm {
         Ok(ToolChoice::Allowed { names, is_required })
     }
 
-    /// Takes the name of a tool, which must exist, as the model sees it.
+    /// Takes the name of a tool, which must exist. Returns it in the form that the model sees.
     fn name(self, fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
         match self {
             Self::Chat => {
@@ -193,10 +194,10 @@ fn known_name(fields: &mut Fields, namespace: Option<&str>, tools: &Tools) -> Re
     Ok(qualified)
 }
 
-/// Refuses a choice that demands a call if there are no tools.
+/// Rejects a choice that requires a call if there are no tools.
 pub(crate) fn expect_tools(tools: &Tools) -> Result<(), ApiError> {
     if tools.list().is_empty() {
-        return Err(ApiError::field("tool_choice", "demands a call, but there are no tools"));
+        return Err(ApiError::field("tool_choice", "requires a call, but there are no tools"));
     }
     Ok(())
 }

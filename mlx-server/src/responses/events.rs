@@ -1,4 +1,4 @@
-//! The events of one stored response, which clients read from any number on.
+//! The events of a stored response. Clients can read them starting at any event number.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +20,14 @@ pub(crate) struct EventLog {
 #[derive(Default)]
 struct State {
     events: Vec<Bytes>,
-    /// The latest keep-alive, and the number of all.
+    /// The latest keep-alive, and the number of keep-alives so far.
     keep_alive: (Bytes, usize),
     ended: bool,
     error: Option<ApiError>,
 }
 
 impl EventLog {
-    /// An empty log.
+    /// Returns an empty log.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) })
     }
@@ -37,12 +37,12 @@ impl EventLog {
         self.change(|state| state.events.push(event));
     }
 
-    /// Sends a keep-alive to all who read now.
+    /// Sends a keep-alive to all current readers.
     pub(crate) fn add_keep_alive(&self, bytes: Bytes) {
         self.change(|state| state.keep_alive = (bytes, state.keep_alive.1 + 1));
     }
 
-    /// No event follows. `error` is set if the answer failed.
+    /// Marks the end of the events. `error` is set if the response failed.
     pub(crate) fn end(&self, error: Option<ApiError>) {
         self.change(|state| (state.ended, state.error) = (true, error));
     }
@@ -52,7 +52,7 @@ impl EventLog {
         self.changed.send_replace(());
     }
 
-    /// Waits until there has been no reader for this long.
+    /// Waits until there is no reader after an interval of this length that started without one.
     pub(crate) async fn abandoned_for(&self, time: Duration) {
         loop {
             self.changed.closed().await;
@@ -63,19 +63,19 @@ impl EventLog {
         }
     }
 
-    /// A reader of the events from this number on.
+    /// Returns a reader that starts at event number `from`.
     pub(crate) fn reader(self: &Arc<Self>, from: usize) -> Reader {
         Reader { log: Arc::clone(self), changed: self.changed.subscribe(), next: from, keep_alives: 0 }
     }
 
-    /// Bytes of all events.
+    /// Returns the size of all events in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.events.iter().map(Bytes::len).sum()
     }
 }
 
-/// A client that reads events.
+/// A reader of the events, one per client.
 pub(crate) struct Reader {
     log: Arc<EventLog>,
     changed: watch::Receiver<()>,
@@ -84,7 +84,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// The rest of the events as the body of an answer.
+    /// Returns the remaining events as a response body.
     pub(crate) fn body(self) -> Body {
         Body::from_stream(unfold(self, |mut reader| async move {
             let bytes = reader.next().await?;
@@ -92,7 +92,7 @@ impl Reader {
         }))
     }
 
-    /// Waits for the end, and gives the error if it failed.
+    /// Waits for the end. Returns the error if the response failed.
     pub(crate) async fn end(mut self) -> Result<(), ApiError> {
         loop {
             self.changed.borrow_and_update();

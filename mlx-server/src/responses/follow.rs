@@ -1,4 +1,4 @@
-//! Makes the events of a stored response in the background, whether a client reads them or not.
+//! Produces the events of a stored response in the background, with or without a reader.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::protocol::responses::writer::Writer;
 use crate::state::AppState;
 use crate::stream::{Feed, Sent};
 
-/// How long a response is computed without a reader.
+/// The policy for a response without a reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AbandonPolicy {
-    /// It is cancelled after this time.
+    /// Cancel the response after this time.
     After(Duration),
-    /// It is computed to its end.
+    /// Compute the response to its end.
     Never,
 }
 
-/// Starts to make the events. The reader exists from the start, so that the response is not abandoned at once.
+/// Starts to produce the events. Returns a reader that already counts, so that the response is not abandoned immediately.
 pub(super) fn follow(
     state: &AppState,
     stored: Arc<StoredResponse>,
@@ -65,7 +65,7 @@ async fn run(
             sent = feed.next() => sent,
         };
         if feed.has_ended() && !is_stored {
-            // Before its last event: who has read that finds the whole response.
+            // Stored before the last event is sent, so that a client that has read it finds the complete response.
             is_stored = true;
             state.responses.end(&stored, feed.writer().to_json());
         }

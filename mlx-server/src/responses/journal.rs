@@ -1,5 +1,5 @@
-//! The journal: a file for each stored response, written before its first token and again at its end. After a crash the responses
-//! that had not ended are computed again from their seeds. Invariants: a file appears as a whole; the folder stays within its size.
+//! The journal: one file per stored response, written before its first token and again at its end. After a crash, unfinished responses are
+//! recomputed from their seeds. Invariants: files are written atomically; the folder stays within its size limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::client;
 
-/// The data that computes a response again.
+/// The data to recompute a response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The id of the response.
     pub(crate) id: String,
-    /// When the request came, in seconds since 1970.
+    /// The time of the request, in seconds since 1970.
     pub(crate) created: u64,
     /// The seed.
     pub(crate) seed: u64,
-    /// The client, an HMAC with the secret of this folder. `None` if an earlier version wrote another form.
+    /// The client, an HMAC with the secret of this folder. `None` if an earlier version wrote it in another format.
     #[serde(with = "client::stored")]
     pub(crate) client: Option<Client>,
     /// The request.
     pub(crate) request: Value,
     /// The conversation.
     pub(crate) items: Vec<Value>,
-    /// The number of items that came with the request. They are the last ones.
+    /// The number of items of the request. They are the last ones.
     #[serde(alias = "own")]
     pub(crate) input_len: usize,
 }
@@ -42,12 +42,12 @@ struct Entry<R> {
     response: Option<Value>,
 }
 
-/// What a journal holds when the server starts.
+/// The contents of a journal at startup.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Responses that have ended, the oldest first.
+    /// Finished responses, oldest first.
     pub(crate) ended: Vec<(Record, Value)>,
-    /// Responses that have not, the oldest first.
+    /// Unfinished responses, oldest first.
     pub(crate) begun: Vec<Record>,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Journal {
 
 #[derive(Default)]
 struct State {
-    /// Records whose responses have not ended.
+    /// The records of unfinished responses.
     begun: HashMap<String, Record>,
-    /// The others, the oldest first.
+    /// The finished responses, oldest first.
     ended: VecDeque<Ended>,
 }
 
-/// A file whose response has ended.
+/// The file of a finished response.
 struct Ended {
     file: String,
     client: Option<Client>,
@@ -74,22 +74,22 @@ struct Ended {
 }
 
 impl Journal {
-    /// The journal in a folder, which is created if it does not exist.
+    /// Opens the journal in a folder. Creates the folder if it does not exist.
     pub(crate) fn at(folder: &Path, limit: ByteSize) -> mlx_core::Result<Self> {
         create_private_folder(folder)?;
         warn_of_readers(folder);
         Ok(Self { folder: folder.to_owned(), limit, state: Mutex::default() })
     }
 
-    /// Reads the responses of earlier servers. Unreadable files are logged and skipped. Responses without a readable client are not served;
-    /// they count to the size of the journal until they are removed.
+    /// Reads the responses that earlier runs of the server wrote. Unreadable files are logged and skipped. Responses without a readable client are
+    /// not served, but count toward the size of the journal until they are removed.
     pub(crate) fn open(&self) -> Found {
         let mut entries: Vec<(Entry<Record>, String, u64)> = Vec::new();
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             let kind = path.extension().and_then(|kind| kind.to_str());
             if name.starts_with("resp_") && matches!(kind, Some("tmp" | "part")) {
-                // The machine stopped before the file had its name.
+                // The machine stopped before the file was renamed.
                 fs::remove_file(&path).ok();
             }
             if kind != Some("json") {
@@ -98,7 +98,7 @@ impl Journal {
             match read(&path) {
                 Ok((entry, bytes)) => entries.push((entry, name.to_owned(), bytes)),
                 Err(error) => {
-                    tracing::error!(file = %path.display(), %error, "a file of the journal cannot be read");
+                    tracing::error!(file = %path.display(), %error, "a journal file cannot be read");
                 }
             }
         }
@@ -128,14 +128,14 @@ impl Journal {
         found
     }
 
-    /// Writes a response that is about to be computed. Its bytes are on the disk when this returns.
+    /// Writes a response before it is computed. The data is on disk when this returns.
     pub(crate) fn begin(&self, record: &Record) -> mlx_core::Result<()> {
         self.write(&record.id, &Entry { record, response: None })?;
         self.state().begun.insert(record.id.clone(), record.clone());
         Ok(())
     }
 
-    /// Writes a response that has ended, unless it was deleted. The oldest ended ones are removed if the journal is full.
+    /// Writes a finished response, unless it was deleted. Removes the oldest finished responses if the journal is full.
     pub(crate) fn end(&self, id: &str, response: &Value) -> mlx_core::Result<()> {
         let mut state = self.state();
         let Some(record) = state.begun.get(id) else { return Ok(()) };
@@ -148,15 +148,15 @@ impl Journal {
             && let Some(oldest) = state.ended.pop_front()
         {
             total -= oldest.bytes;
-            // Other files are still removed: one file must not let the folder grow.
+            // Continue with the other files, so that one file cannot make the folder grow.
             if let Err(error) = remove_file(&self.folder.join(&oldest.file)) {
-                tracing::error!(%error, "a file of the journal cannot be removed");
+                tracing::error!(%error, "a journal file cannot be removed");
             }
         }
         Ok(())
     }
 
-    /// Removes a response of this client. Returns false if the client has no such response. If it fails, the response stays.
+    /// Removes a response of this client. Returns false if the client has no such response. After an error, the response stays.
     pub(crate) fn remove(&self, id: &str, client: Client) -> mlx_core::Result<bool> {
         let mut state = self.state();
         let file = file_of(id);
@@ -186,12 +186,12 @@ impl Journal {
     }
 }
 
-/// The file of a response. Ids are the server's own: letters and digits.
+/// Returns the file name of a response. The server creates the ids: letters and digits.
 fn file_of(id: &str) -> String {
     format!("{id}.json")
 }
 
-/// Removes a file; one that is missing is no error.
+/// Removes a file. A missing file is not an error.
 fn remove_file(path: &Path) -> mlx_core::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, error)),
@@ -232,7 +232,7 @@ mod tests {
         journal.end("resp_b", &json!({"output": []})).expect("written");
         assert!(!journal.remove("resp_c", Client(8)).expect("no fault"), "it is another client's");
         assert!(journal.remove("resp_c", Client(7)).expect("removed"));
-        // A file that was being written when the machine stopped.
+        // A partially written file, as left behind when the machine stops.
         fs::write(folder.path().join("resp_d.part"), "{").expect("written");
         let found = Journal::at(folder.path(), ByteSize(1 << 20)).expect("a folder").open();
         assert_eq!(found.begun, [record("resp_a", 2)]);
@@ -277,7 +277,7 @@ mod tests {
         };
         (0..2).for_each(end);
         fs::remove_file(folder.path().join("resp_0.json")).expect("it was written");
-        // A folder cannot be removed as a file.
+        // A folder, which cannot be removed as a file.
         fs::remove_file(folder.path().join("resp_1.json")).expect("it was written");
         fs::create_dir(folder.path().join("resp_1.json")).expect("it can be created");
         (2..6).for_each(end);
@@ -296,7 +296,7 @@ mod tests {
             let path = folder.path().join(format!("{id}.json"));
             let mut entry: serde_json::Value =
                 serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
-            // The number of the same client, as it was once written.
+            // The client as a number, as an earlier version wrote it.
             entry["record"]["client"] = serde_json::json!(7);
             fs::write(&path, entry.to_string()).expect("written");
         }

@@ -1,4 +1,4 @@
-//! Computes responses: from a request, or again from the journal.
+//! Computes responses, for requests and for unfinished responses of the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,33 +25,32 @@ use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::stream::Feed;
 
-/// A response that is about to be computed.
+/// A response to compute.
 pub(crate) struct ResponseRun {
     id: String,
     client: Client,
     request: ResponseRequest,
-    /// The body of the request, if there is a journal.
+    /// The body of the request, if there is a journal to write it to.
     body: Option<Value>,
     /// The conversation.
     items: Vec<SharedItem>,
-    /// The number of items that came with the request. They are the last ones.
+    /// The number of items of the request. They are the last ones.
     input_len: usize,
-    /// For a response of the journal: the time of its request, and its entry of the store.
+    /// For a response of the journal: the time of the original request, and the stored response.
     again: Option<(u64, Arc<StoredResponse>)>,
 }
 
-/// A stored response that is being computed.
+/// A running stored response.
 pub(crate) struct RunningResponse {
-    /// What is known of it before its first token.
+    /// The metadata of the answer.
     pub(crate) meta: AnswerMeta,
-    /// The response.
     pub(crate) stored: Arc<StoredResponse>,
-    /// Reads its events.
+    /// A reader of the events.
     pub(crate) reader: Reader,
 }
 
 impl ResponseRun {
-    /// A request with the stored part of its conversation.
+    /// Prepares a request, with the stored part of its conversation.
     pub(crate) fn new(
         state: &AppState,
         request: ResponseRequest,
@@ -82,7 +81,7 @@ impl ResponseRun {
         Ok(Self { id: format!("resp_{id}"), client, request, body, items, input_len, again: None })
     }
 
-    /// A response of the journal, computed again from its seed.
+    /// Prepares a response of the journal, to be recomputed from its seed.
     fn again(record: Record, stored: Arc<StoredResponse>) -> Result<Self, ApiError> {
         let Record { id, created, seed, request: body, input_len, .. } = record;
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
@@ -98,7 +97,7 @@ impl ResponseRun {
         let items = items.map_err(|error| error.renamed("previous_response_id", "input"))?;
         let messages = messages(self.request.instructions.as_deref(), &items);
         if messages.is_empty() {
-            return Err(ApiError::field("input", "holds no message; give a text or a list of items"));
+            return Err(ApiError::field("input", "has no message; give a string or a list of items"));
         }
         check_calls(&messages).map_err(|mistake| {
             ApiError::field("input", mistake.why.replace("message of role tool", "function_call_output"))
@@ -132,7 +131,7 @@ impl ResponseRun {
         }
     }
 
-    /// Computes a response that is not stored. Returns it with the request that it shows.
+    /// Computes a response that is not stored. Returns it with the parts of the request that it repeats.
     pub(crate) async fn run_ephemeral(
         self,
         state: &AppState,
@@ -141,7 +140,7 @@ impl ResponseRun {
         Ok((self.start(state, guard).await?, self.echoed()))
     }
 
-    /// Computes a response that is stored.
+    /// Computes and stores a response.
     pub(crate) async fn run_stored(
         mut self,
         state: &AppState,
@@ -193,7 +192,7 @@ impl ResponseRun {
     }
 }
 
-/// Restores the responses of the journal. Those that had not ended are computed again in the background.
+/// Restores the responses of the journal. Recomputes the unfinished ones in the background.
 pub(crate) async fn resume(state: &AppState) {
     let begun = state.responses.restore().await;
     let state = state.clone();
@@ -204,11 +203,11 @@ pub(crate) async fn resume(state: &AppState) {
             }
             let id = record.id.clone();
             match again(&state, record, Arc::clone(&stored)).await {
-                Ok(()) => tracing::info!(id, "a response of the journal is computed again"),
+                Ok(()) => tracing::info!(id, "recomputing a response of the journal"),
                 Err(error) => {
                     state.responses.give_up(&stored);
                     let error = error.message();
-                    tracing::error!(id, error, "a response of the journal cannot be computed");
+                    tracing::error!(id, error, "a response of the journal cannot be recomputed");
                 }
             }
         }
@@ -220,7 +219,7 @@ async fn again(state: &AppState, record: Record, stored: Arc<StoredResponse>) ->
     ResponseRun::again(record, stored)?.run_stored(state, guard).await.map(drop)
 }
 
-/// An item with an id, so that it can be listed.
+/// Returns the item with an id, so that it can be listed.
 fn with_id(item: &Value, response: &str, index: usize) -> Value {
     let mut item = item.clone();
     if item["id"].is_null()

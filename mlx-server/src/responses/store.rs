@@ -1,5 +1,5 @@
-//! Responses in memory, so that they can be fetched, continued and referred to. Invariants: bounded by bytes, the
-//! least recently used goes first; a client sees its own responses only.
+//! The responses in memory, so that clients can fetch, continue and reference them. Invariants: memory is bounded, and the least recently
+//! used response is evicted first; a client sees only its own responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::events::EventLog;
 use super::journal::Record;
 use crate::error::ApiError;
 
-/// An item of a conversation, which several responses may share.
+/// An item of a conversation. Several responses may share it.
 pub(crate) type SharedItem = Arc<Value>;
 
 /// The responses in memory.
@@ -39,26 +39,25 @@ struct Entry {
 
 /// A stored response.
 pub(crate) struct StoredResponse {
-    /// Its id.
     pub(crate) id: String,
-    /// Who may see it.
+    /// The owner of the response.
     pub(crate) client: Client,
     /// The conversation before the answer.
     pub(crate) items: Vec<SharedItem>,
-    /// The number of them that came with the request. They are the last ones.
+    /// The number of items of the request. They are the last ones.
     pub(crate) input_len: usize,
-    /// Cancels it.
+    /// Cancels the response.
     pub(crate) cancelled: CancellationToken,
-    /// The response itself, and its output.
+    /// The current response object, and its output items.
     now: Mutex<(Arc<Value>, Vec<SharedItem>)>,
-    /// Its events.
+    /// The events of the response.
     events: Mutex<Option<Arc<EventLog>>>,
-    /// Its client has deleted it: the store never takes it again, even if its computation still runs.
+    /// True after its client deleted the response. Then the store rejects it, even while its computation still runs.
     is_deleted: AtomicBool,
 }
 
 impl StoredResponse {
-    /// A response that has begun.
+    /// Creates a running response.
     pub(crate) fn new(id: String, client: Client, items: Vec<SharedItem>, input_len: usize) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -72,42 +71,42 @@ impl StoredResponse {
         })
     }
 
-    /// A response of the journal.
+    /// Creates a response from a record of the journal.
     pub(crate) fn of_record(record: &Record) -> Arc<Self> {
         let items = record.items.iter().cloned().map(Arc::new).collect();
-        // The journal gives no record without a client.
+        // The journal returns only records with a client.
         let client = record.client.unwrap_or_default();
         Self::new(record.id.clone(), client, items, record.input_len)
     }
 
-    /// The response as it is now.
+    /// Returns the current response object.
     pub(crate) fn response(&self) -> Arc<Value> {
         Arc::clone(&locked(&self.now).0)
     }
 
-    /// The conversation with the answer.
+    /// Returns the conversation including the answer.
     pub(crate) fn conversation(&self) -> Vec<SharedItem> {
         self.items.iter().chain(&locked(&self.now).1).cloned().collect()
     }
 
-    /// Its events, if they are made or kept.
+    /// Returns the events, if the response has been followed since the server started.
     pub(crate) fn events(&self) -> Option<Arc<EventLog>> {
         locked(&self.events).clone()
     }
 
-    /// Sets where its events are.
+    /// Sets the event log.
     pub(crate) fn set_events(&self, events: Arc<EventLog>) {
         *locked(&self.events) = Some(events);
     }
 
-    /// Sets what it is now.
+    /// Sets the response object and its output items.
     pub(crate) fn set(&self, response: Value) {
         let output = response["output"].as_array().into_iter().flatten();
         let output = output.cloned().map(Arc::new).collect();
         *locked(&self.now) = (Arc::new(response), output);
     }
 
-    /// Returns true if its client has deleted it.
+    /// Returns true if the client has deleted the response.
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
@@ -127,22 +126,22 @@ impl StoredResponse {
 }
 
 impl ResponseStore {
-    /// An empty store of at most so many bytes.
+    /// Creates an empty store of at most `limit` bytes.
     pub(crate) fn new(limit: ByteSize) -> Self {
         Self { inner: Mutex::default(), limit }
     }
 
-    /// Stores a response that has begun. It stays until its end, so that it can be followed, cancelled and deleted.
+    /// Stores a running response. It is not evicted before its end, so that it can be followed, cancelled and deleted.
     pub(crate) fn begin(&self, response: &Arc<StoredResponse>) {
         self.insert(response, false);
     }
 
-    /// Stores a response that has ended, and measures it again.
+    /// Stores a finished response, and updates its size.
     pub(crate) fn end(&self, response: &Arc<StoredResponse>) {
         self.insert(response, true);
     }
 
-    /// Stores a response unless it was deleted. Evicts the least recently used responses that have ended.
+    /// Stores a response unless it was deleted. Evicts the least recently used finished responses.
     fn insert(&self, response: &Arc<StoredResponse>, has_ended: bool) {
         let bytes = response.bytes();
         let mut inner = locked(&self.inner);
@@ -159,7 +158,7 @@ impl ResponseStore {
         }
     }
 
-    /// The response with this id, if the client may see it.
+    /// Returns the response with this id, if it belongs to the client.
     pub(crate) fn get(&self, id: &str, client: Client) -> Result<Arc<StoredResponse>, ApiError> {
         let mut inner = locked(&self.inner);
         inner.clock += 1;
@@ -170,7 +169,7 @@ impl ResponseStore {
         Ok(Arc::clone(&entry.response))
     }
 
-    /// Deletes a response for good, and cancels its computation.
+    /// Deletes a response permanently, and cancels its computation.
     pub(crate) fn delete(&self, response: &StoredResponse) {
         let mut inner = locked(&self.inner);
         response.is_deleted.store(true, Ordering::Release);
@@ -179,7 +178,7 @@ impl ResponseStore {
         response.cancelled.cancel();
     }
 
-    /// The item with this id.
+    /// Returns the item with this id from the client's responses.
     pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
         let inner = locked(&self.inner);
         let mut own = inner.responses.values().filter(|entry| entry.response.client == client);
@@ -188,7 +187,7 @@ impl ResponseStore {
 }
 
 impl Inner {
-    /// The id of the response that has ended and has not been used for the longest time.
+    /// Returns the id of the least recently used finished response.
     fn oldest(&self) -> Option<String> {
         let ended = self.responses.iter().filter(|(_, entry)| entry.has_ended);
         ended.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
@@ -205,7 +204,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// About the bytes of a value in memory.
+/// Returns the approximate size of a value in memory, in bytes.
 fn size(value: &Value) -> usize {
     size_of::<Value>()
         + match value {
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(found, [true, false, true, true]);
         let deleted = store.get("a", Client(1)).expect("it is stored");
         store.delete(&deleted);
-        // Its computation ends after that.
+        // The computation ends after the response was deleted.
         store.end(&deleted);
         assert!(store.get("a", Client(1)).is_err());
         assert!(store.item("rs_c", Client(1)).is_some() && store.item("msg_a", Client(1)).is_none());

@@ -1,4 +1,4 @@
-//! The body of a request: read within its limits, and parsed where that blocks no other request.
+//! Reads the body of a request within its limits, and parses it without blocking other requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
 use crate::work::SHORT;
 
-/// The time for which the rest of a refused body is read.
+/// The time limit for reading the remainder of a rejected body.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads and parses the body of a request.
@@ -65,7 +65,7 @@ pub(super) async fn read<T: Send + 'static>(
     Ok((request, RequestGuard::new(state, charge, bytes, origin)))
 }
 
-/// Reads a request, and returns it with the names of its unused fields. A strict server refuses a request with such a field.
+/// Wraps `read` to return the names of unused fields too. A strict server rejects requests with unused fields.
 fn whole_reader<T>(
     read: fn(&mut Fields) -> Result<T, ApiError>,
     is_strict: bool,
@@ -79,22 +79,22 @@ where
         match unused.first().filter(|_| is_strict) {
             Some(name) => Err(refused(
                 name,
-                "is not used here, and the server is --strict; remove it or check the spelling",
+                "is not used here, and the server runs with --strict; remove it or check the spelling",
             )),
             None => Ok((request, unused)),
         }
     }
 }
 
-/// A body that was parsed.
+/// A parsed body.
 enum Parsed<T> {
     /// The request.
     Read(T),
-    /// The fields of one whose pictures have to be fetched, and the bytes that they take.
+    /// The fields of a request with image URLs to fetch, and their size in memory.
     WithUrls(Fields, u64),
 }
 
-/// Computes at once or, with many bytes, on a blocking thread.
+/// Runs the work: short bodies immediately, longer ones on a blocking thread.
 async fn compute<T: Send + 'static>(
     state: &AppState,
     client: Client,
@@ -104,7 +104,7 @@ async fn compute<T: Send + 'static>(
     if bytes < SHORT { work() } else { state.host.run(client, bytes, move |_| work()).await }
 }
 
-/// The bytes of a body, each charged before it is kept.
+/// Collects the bytes of a body. Each frame is charged before it is stored.
 async fn collect(
     mut body: Body,
     most: ByteSize,
@@ -139,7 +139,7 @@ async fn collect(
     };
     drop(bytes);
     charge.set(0)?;
-    // A client that still sends would not read the answer.
+    // Drain the body: a client that is still sending would not read the response.
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     tokio::time::timeout(timeout.min(DRAIN_TIMEOUT), rest).await.ok();
     Err(error)

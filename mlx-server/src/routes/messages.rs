@@ -13,7 +13,7 @@ use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
 use crate::protocol::messages::writer::Writer;
 use crate::state::AppState;
 
-/// Answers a conversation in the form of Anthropic's Messages API, as one response or as server-sent events.
+/// Answers a conversation with Anthropic's Messages API, as one response or as server-sent events.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "generation",
     request_body = MessagesRequest,

@@ -26,7 +26,7 @@ use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::{embed, prepare};
 
-/// The version of Ollama whose API this follows: clients ask before they use newer parts of it.
+/// The implemented version of Ollama's API. Clients check it before they use newer features.
 const VERSION: &str = "0.13.5";
 
 /// Continues a chat.
@@ -39,7 +39,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     generate(&state, request, |fields| OllamaChatRequest::read(fields).map(|it| it.0), Endpoint::Chat).await
 }
 
-/// Answers one message.
+/// Answers a prompt.
 #[utoipa::path(
     post, path = "/api/generate", tag = "ollama",
     request_body = OllamaGenerateRequest,
@@ -99,11 +99,11 @@ pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -
     let vectors = vectors(&state, request, guard).await;
     let (list, name) = vectors.map_err(|error| error.renamed("input", "prompt"))?;
     let first = list.data.into_iter().next();
-    let embedding = first.ok_or_else(|| ApiError::failed("the model gave no vector"))?.embedding;
+    let embedding = first.ok_or_else(|| ApiError::failed("the model returned no embedding"))?.embedding;
     Ok(exactness(json(OllamaEmbedding { embedding }), name))
 }
 
-/// Computes the vectors of a request. Returns them with their exactness.
+/// Computes the embeddings of a request. Returns them with their exactness level.
 async fn vectors(
     state: &AppState,
     request: EmbeddingRequest,
@@ -144,20 +144,20 @@ pub(crate) async fn show(State(state): State<AppState>, request: Request) -> Res
     description.map(json).map_err(|_| ApiError::failed("describing the model was interrupted"))
 }
 
-/// The version of the API.
+/// The API version.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Version {
-    /// Of Ollama.
+    /// The version of Ollama.
     version: &'static str,
 }
 
-/// Reports which version of Ollama's API this is.
+/// Reports the version of Ollama's API that the server implements.
 #[utoipa::path(get, path = "/api/version", tag = "ollama", responses((status = 200, body = Version)))]
 pub(crate) async fn version() -> Response {
     json(Version { version: VERSION })
 }
 
-/// Models are managed with the command line, not by clients.
+/// Rejects requests to manage models, since that is done with the command line.
 pub(crate) async fn unmanaged() -> ApiError {
     let message = "models are not managed over HTTP; use mlx pull, mlx list and mlx remove, and mlx serve -m";
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message)

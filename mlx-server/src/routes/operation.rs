@@ -25,8 +25,8 @@ pub(crate) async fn health() -> Json<Status> {
     Json(Status { status: "ok" })
 }
 
-/// Reports whether the server accepts requests: not while it preloads models, not during shutdown, not while an
-/// engine has failed, not while a machine that holds a part of the model is away.
+/// Reports whether the server accepts requests. It does not while it preloads models or shuts down, after an engine has
+/// failed, and while a worker of a divided model is unavailable.
 #[utoipa::path(
     get, path = "/ready", tag = "operation",
     responses((status = 200, body = Status), (status = 503, body = ErrorResponse))

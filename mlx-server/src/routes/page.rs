@@ -1,6 +1,6 @@
-//! The page at `/` for browsers, and a text for Ollama's clients, which check there that a server runs. Invariant: the page's policy
-//! names the hashes of its own style and script, and refuses text as markup (trusted types), so that nothing else runs in it, whatever a
-//! model writes.
+//! The page at `/` for browsers, and a text for Ollama's clients, which check there whether a server runs. Invariant: the content security policy
+//! allows only the page's own style and script, by their hashes, and forbids assigning text as markup (trusted types). So no text of a model can
+//! run as code.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use crate::state::AppState;
 
 const PAGE: &str = include_str!("../../page/index.html");
 
-/// What the page may do.
+/// The content security policy of the page.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; connect-src 'self'; style-src '{}'; script-src '{}'; img-src data:; base-uri 'none'; \
@@ -29,17 +29,17 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The hash of what stands inside the page's element of this name.
+/// Returns the hash of the content of this element of the page.
 fn hash_of(element: &str) -> String {
     let (start, end) = (format!("<{element}>"), format!("</{element}>"));
     let inside = PAGE.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map_or("", |it| it.0);
     format!("sha256-{}", STANDARD.encode(Sha256::digest(inside)))
 }
 
-/// The text that Ollama's clients look for.
+/// The text that Ollama's clients expect.
 const RUNNING: &str = "Ollama is running";
 
-/// Returns true for a request for the page or the text. Neither needs a key: they contain no data of this server.
+/// Returns true for a request for the page or the text. Neither needs a key, since they contain no data of this server.
 pub(crate) fn wants_page(request: &Request) -> bool {
     request.uri().path() == "/" && [Method::GET, Method::HEAD].contains(request.method())
 }
@@ -48,7 +48,7 @@ fn takes_html(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|it| it.to_str().is_ok_and(|it| it.contains("text/html")))
 }
 
-/// Answers browsers with the page; other clients, and all with `--no-page`, get the text.
+/// Returns the page to browsers, and the text to other clients. With `--no-page`, all clients get the text.
 pub(crate) async fn page(State(state): State<AppState>, request: Request) -> Response {
     if state.config.network.no_page || !takes_html(request.headers()) {
         return ([(CONTENT_TYPE, "text/plain; charset=utf-8"), (VARY, "accept")], RUNNING).into_response();

@@ -1,4 +1,4 @@
-//! The responses of the endpoints: JSON, or a stream of events.
+//! Builds responses: JSON, or a stream of events.
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::{request_log, stream};
 
-/// The response to a request whose generations are running.
+/// Returns the response to a request with running generations.
 pub(super) async fn answer<W: AnswerWriter>(
     state: &AppState,
     prepared: Prepared,
@@ -31,7 +31,7 @@ pub(super) async fn answer<W: AnswerWriter>(
         let body = stream::body(choices, writer, keep_alive);
         return Ok(with_headers(body.into_response(), about, W::STREAM_TYPE, true));
     }
-    // In parallel: the first failure cancels the others.
+    // All choices are awaited together: the first failure cancels the others.
     let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
     let miss = deltas.iter().flatten().find_map(|delta| delta.end.as_ref()?.usage.miss);
     let body = Body::from(writer.whole(deltas));
@@ -44,7 +44,7 @@ pub(super) async fn answer<W: AnswerWriter>(
     Ok(response)
 }
 
-/// What the headers of an answer say of it.
+/// The metadata of an answer for its headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About {
     seed: u64,
@@ -53,7 +53,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// An answer.
+    /// Returns the header metadata of an answer.
     pub(super) fn of(meta: &AnswerMeta) -> Self {
         let AnswerMeta { seed, exactness, dropped, .. } = *meta;
         Self { seed, exactness, dropped }
@@ -80,32 +80,32 @@ pub(super) fn with_headers(
     response
 }
 
-/// The headers of a stream.
+/// Sets the headers of a stream.
 pub(super) fn event_stream(headers: &mut HeaderMap, kind: &'static str) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Keeps nginx from buffering the events.
+    // nginx must not buffer the events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
-/// Adds the level of exactness to a response.
+/// Adds the exactness level to a response.
 pub(super) fn exactness(mut response: Response, name: &'static str) -> Response {
     response.headers_mut().insert(request_log::EXACTNESS, HeaderValue::from_static(name));
     response
 }
 
-/// A response whose body is JSON.
+/// Returns a JSON response.
 pub(super) fn json<T: serde::Serialize>(value: T) -> Response {
     Json(value).into_response()
 }
 
-/// A value as JSON.
+/// Serializes a value as JSON.
 pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
-    // Every value here has a form in JSON.
+    // Serializing cannot fail for the types in use.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// A response whose body is JSON that is made part by part as the client reads it. Meanwhile `guard` holds its memory.
+/// Returns a JSON response whose body is produced in chunks while the client reads it. `guard` holds its memory until the end.
 pub(super) fn in_parts(
     parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
     guard: RequestGuard,
@@ -117,7 +117,7 @@ pub(super) fn in_parts(
     written(Body::from_stream(futures_util::stream::iter(parts)))
 }
 
-/// A response whose body is JSON that is written already.
+/// Returns a JSON response with a serialized body.
 pub(super) fn written(json: impl Into<Body>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json.into()).into_response()
 }

@@ -1,4 +1,4 @@
-//! `/v1/responses`: responses are computed, fetched, followed, cancelled and deleted.
+//! `/v1/responses`: computes, fetches, follows, cancels and deletes responses.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
@@ -64,14 +64,14 @@ fn read_with_body(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>
     ResponseRequest::read(fields).map(|request| (request, Some(body)))
 }
 
-/// How a response is fetched.
+/// Options for fetching a response.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FetchQuery {
-    /// Send its events, also those that have not been made yet.
+    /// Stream the events, including future ones.
     #[serde(default)]
     stream: bool,
-    /// Only events with larger numbers; the header `Last-Event-ID` says the same.
+    /// Send only events with larger numbers. The header `Last-Event-ID` has the same effect.
     starting_after: Option<usize>,
     /// Not used.
     #[serde(default)]
@@ -108,7 +108,7 @@ pub(crate) async fn fetch(
         None => last_event(request.headers())?,
     };
     let events = stored.events().ok_or_else(|| {
-        ApiError::field("stream", "is true, but this response has no events now; fetch it whole")
+        ApiError::field("stream", "is true, but this response has no events; fetch it without stream")
     })?;
     let reader = events.reader(after.map_or(0, |after| after.saturating_add(1)));
     let mut response = reader.body().into_response();
@@ -126,10 +126,10 @@ fn last_event(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
     number.map(Some).ok_or_else(|| ApiError::field("Last-Event-ID", "must be the number of an event"))
 }
 
-/// A response that was deleted.
+/// The result of a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Deletion {
-    /// Its id.
+    /// The id of the deleted response.
     id: String,
     /// Always `response`.
     object: &'static str,
@@ -137,7 +137,7 @@ pub(crate) struct Deletion {
     deleted: bool,
 }
 
-/// Deletes a stored response. One that is being computed is cancelled.
+/// Deletes a stored response. A running response is cancelled.
 #[utoipa::path(
     delete, path = "/v1/responses/{id}", tag = "generation",
     params(("id" = String, Path, description = "The id of the response.")),
@@ -153,7 +153,7 @@ pub(crate) async fn delete(
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 
-/// Cancels a response that is being computed. One that has ended stays as it is.
+/// Cancels a running response. A finished response is not changed.
 #[utoipa::path(
     post, path = "/v1/responses/{id}/cancel", tag = "generation",
     params(("id" = String, Path, description = "The id of the response.")),
@@ -168,21 +168,21 @@ pub(crate) async fn cancel(
     let stored = state.responses.get(&id, client::of_request(&request))?;
     stored.cancelled.cancel();
     if let Some(events) = stored.events() {
-        // The error is part of the response.
+        // The response contains the error.
         events.reader(0).end().await.ok();
     }
     Ok(json(&*stored.response()))
 }
 
-/// Which items are listed.
+/// Options for listing items.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ItemsQuery {
-    /// How many, from 1 to 100; 20 unless given.
+    /// Maximum number of items, from 1 to 100; the default is 20.
     limit: Option<usize>,
-    /// `asc`, or `desc` for the newest first, the default.
+    /// `desc` (the default) lists the newest item first; `asc` the oldest.
     order: Option<String>,
-    /// Only items after this one.
+    /// List only items after the one with this id.
     after: Option<String>,
 }
 
@@ -194,15 +194,15 @@ pub(crate) struct ItemList {
     /// The items.
     #[schema(value_type = Vec<Object>)]
     data: Vec<Value>,
-    /// The id of the first.
+    /// The id of the first item.
     first_id: Option<String>,
-    /// The id of the last.
+    /// The id of the last item.
     last_id: Option<String>,
-    /// Whether there are more.
+    /// True if there are more items.
     has_more: bool,
 }
 
-/// Lists the conversation before the answer.
+/// Lists the items of the conversation before the answer.
 #[utoipa::path(
     get, path = "/v1/responses/{id}/input_items", tag = "generation",
     params(("id" = String, Path, description = "The id of the response."), ItemsQuery),
@@ -232,7 +232,7 @@ pub(crate) async fn items(
         Some(after) => {
             let place = items.iter().position(|item| item["id"] == after.as_str());
             place.ok_or_else(|| {
-                ApiError::field("after", format!("is {after:?}, which is no item of this response"))
+                ApiError::field("after", format!("is {after:?}, which is not an item of this response"))
             })? + 1
         }
     };

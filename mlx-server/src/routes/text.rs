@@ -13,7 +13,7 @@ use crate::protocol::openai::text::{
 };
 use crate::state::AppState;
 
-/// Tokens that become text between two pauses.
+/// The number of tokens to decode between two checks for cancellation.
 const TOKENS_AT_ONCE: usize = 4 << 10;
 
 /// Tokenizes a text.
@@ -70,7 +70,7 @@ pub(crate) async fn detokenize(
             content.extend(tokens.iter().map(|id| detokenizer.push(*id)));
             cancel.check()?;
             if content.len() as u64 > longest.0 {
-                let message = format!("stand for a text of more than --max-body, {longest}");
+                let message = format!("decode to more than the {longest} that --max-body allows");
                 return Err(ApiError::field("tokens", message));
             }
         }

@@ -1,4 +1,4 @@
-//! Lists of tokens as JSON, written as the client reads them: a list may be ten times as large as its text.
+//! Token lists as JSON, serialized while the client reads them, since a list may be ten times as large as its text.
 
 use std::iter::once;
 
@@ -9,11 +9,11 @@ use serde_json::json;
 use super::response::{in_parts, to_json, written};
 use crate::request_guard::RequestGuard;
 
-/// Tokens of a part of the list.
+/// The number of tokens per chunk.
 const PART: usize = 1 << 10;
 
-/// An object that begins with `opening` and goes on with `tokens` and `count`. With a tokenizer each token has its text, or its bytes where
-/// they are not whole characters.
+/// Returns a JSON object that starts with `opening` and continues with `tokens` and `count`. With a tokenizer, each token has its text, or its
+/// bytes if they are not whole characters.
 pub(super) fn token_list(
     opening: Vec<u8>,
     ids: Vec<u32>,

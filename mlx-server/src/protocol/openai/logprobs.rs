@@ -14,7 +14,7 @@ const MIN_LOGPROB: f32 = -9999.0;
 /// The log-probabilities of a chat answer.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatLogprobs {
-    /// The generated tokens, including those of reasoning and the end token.
+    /// All generated tokens, including reasoning and the end token.
     pub(crate) content: Vec<ChatLogprob>,
     /// Always null.
     pub(crate) refusal: Option<Vec<ChatLogprob>>,

@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(one(&message).expect_err(name).param(), Some(name));
         }
         assert_eq!(read(Some(json!([]))).expect_err("empty").param(), Some("messages"));
-        // Counted before the first of them is read.
+        // The count is checked before the first message is read.
         let many = read(Some(vec![json!(5); MAX_MESSAGES + 1].into())).expect_err("too many");
         assert_eq!(many.param(), Some("messages"));
         assert_eq!(read(None).expect_err("missing").param(), Some("messages"));

@@ -7,63 +7,62 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-/// A model that the server offers.
+/// A served model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ModelObject {
-    /// Its name.
+    /// The name of the model.
     pub(crate) id: String,
     /// Always `model`.
     pub(crate) object: &'static str,
-    /// When its folder was written, in seconds since 1970.
+    /// The modification time of the model's folder, in seconds since 1970.
     pub(crate) created: u64,
     /// Always `local`.
     pub(crate) owned_by: &'static str,
-    /// Whether it is in memory now.
+    /// True if the model is in memory.
     pub(crate) loaded: bool,
-    /// Its other names.
+    /// Other names of the model.
     pub(crate) aliases: Vec<String>,
-    /// The model that this one adapts and shares the weights of.
+    /// For an adapter: the name of the base model, with which it shares the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<String>,
-    /// Always `model`, where Anthropic's clients look for it.
+    /// Always `model`, for Anthropic's clients.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    /// Its name again.
+    /// The name of the model.
     pub(crate) display_name: String,
-    /// `created` in RFC 3339.
+    /// The time `created` in RFC 3339 format.
     pub(crate) created_at: String,
-    /// The tokens of its context, as vLLM names them; null if its files are wrong.
+    /// The context length in tokens, by vLLM's name; null if the model's files are invalid.
     pub(crate) max_model_len: Option<usize>,
-    /// The same, as Anthropic names it.
+    /// The context length, by Anthropic's name.
     pub(crate) max_input_tokens: Option<usize>,
-    /// The longest answer: the same again.
+    /// The context length, which limits answers.
     pub(crate) max_tokens: Option<usize>,
-    /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` have OpenAI's defaults instead.
+    /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` use OpenAI's defaults instead.
     pub(crate) chat_sampling: BTreeMap<&'static str, SamplingValue>,
-    /// What llama.cpp's clients read.
+    /// Sizes of the model, for llama.cpp's clients.
     pub(crate) meta: Option<ModelMeta>,
 }
 
 /// Sizes of a model, by llama.cpp's names.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ModelMeta {
-    /// The tokens of its context.
+    /// The context length in tokens.
     pub(crate) n_ctx_train: usize,
     /// The number of token ids.
     pub(crate) n_vocab: usize,
-    /// Its parameters.
+    /// The number of parameters.
     pub(crate) n_params: u64,
-    /// Bytes of them in the files.
+    /// The size of the weights in the files, in bytes.
     pub(crate) size: u64,
 }
 
 /// The value of a sampling parameter.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct SamplingValue {
-    /// The value.
     #[schema(value_type = f64)]
     value: Number,
-    /// `checkpoint` if the model's `generation_config.json` sets it, else `default`.
+    /// `checkpoint` if the model's `generation_config.json` sets it; otherwise `default`.
     source: &'static str,
 }
 
@@ -75,17 +74,17 @@ pub(crate) fn chat_sampling(checkpoint: &SamplingOptions) -> BTreeMap<&'static s
     all.map(|it| (it.name, SamplingValue { value: value(&it.value), source: it.source.as_str() })).collect()
 }
 
-/// All models that the server offers.
+/// All served models.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ModelList {
     /// Always `list`.
     pub(crate) object: &'static str,
     /// The models.
     pub(crate) data: Vec<ModelObject>,
-    /// Always false: there is one page.
+    /// Always false, since there is only one page.
     pub(crate) has_more: bool,
-    /// The name of the first.
+    /// The name of the first model.
     pub(crate) first_id: Option<String>,
-    /// The name of the last.
+    /// The name of the last model.
     pub(crate) last_id: Option<String>,
 }

@@ -1,37 +1,36 @@
-//! Where the tokens of a completion begin in its text, in characters. A token that is half a character begins where the character
-//! does, and a special token that is no text has no width.
+//! Computes the start of each token in the text of a completion, in characters. A token that continues a character starts where the
+//! character starts. A special token without text has no width.
 
 use std::sync::Arc;
 
 use chat_format::text::{Detokenizer, Tokenizer};
 
-/// The offsets of one answer's tokens, in their order.
+/// The offsets of one answer's tokens, in order.
 #[derive(Debug, Clone)]
 pub(crate) struct TextOffsets {
-    /// Those of the prompt's tokens, and how many of them were given.
+    /// The offsets of the prompt's tokens. The first `given` have been returned.
     prompt: Arc<[usize]>,
     given: usize,
-    /// Decodes the answer.
     detokenizer: Detokenizer,
-    /// The characters before the text that the detokenizer holds.
+    /// The number of characters before the text that the detokenizer holds.
     chars: usize,
 }
 
 impl TextOffsets {
-    /// For answers to a prompt of these tokens, which begin with its text `echo`; empty unless echoed.
+    /// Creates the offsets for an answer. `ids` is the prompt, and `echo` its text at the start of the answer, or empty.
     pub(crate) fn new(tokenizer: &Tokenizer, ids: &[u32], echo: &str) -> Self {
         let prompt = if echo.is_empty() { vec![0; ids.len()] } else { prompt_offsets(tokenizer, ids, echo) };
         let detokenizer = tokenizer.detokenizer_after(ids, true);
         Self { prompt: prompt.into(), given: 0, detokenizer, chars: echo.chars().count() }
     }
 
-    /// Where the next token of the prompt begins.
+    /// Returns the start of the next prompt token.
     pub(crate) fn of_prompt(&mut self) -> usize {
         self.given += 1;
         self.prompt.get(self.given - 1).copied().unwrap_or(self.chars)
     }
 
-    /// Where the answer's next token begins.
+    /// Returns the start of the answer's next token.
     pub(crate) fn of_answer(&mut self, id: u32) -> usize {
         let (before, text) = self.detokenizer.locate(id);
         let begin = self.chars + before;
@@ -40,8 +39,8 @@ impl TextOffsets {
     }
 }
 
-/// Where each token of a prompt begins in its text. The tokenizer may have added special tokens that the text does not spell, and
-/// spaces; special tokens may have swallowed white space.
+/// Returns the start of each prompt token in the prompt's text. The tokenizer may have added special tokens and spaces that are not in the
+/// text, and special tokens may have absorbed white space.
 fn prompt_offsets(tokenizer: &Tokenizer, ids: &[u32], text: &str) -> Vec<usize> {
     let mut detokenizer = tokenizer.detokenizer(false);
     let (mut rest, mut chars) = (text, 0);
@@ -63,8 +62,8 @@ fn prompt_offsets(tokenizer: &Tokenizer, ids: &[u32], text: &str) -> Vec<usize> 
     ids.iter().map(offset).collect()
 }
 
-/// The bytes of white space before `part` at the start of `text`, and the bytes of `part` there. If it does not stand there, since a
-/// normalizer has changed it, it is as many characters.
+/// Returns the number of white space bytes before `part` at the start of `text`, and the number of bytes of `part` there. If a normalizer has
+/// changed `part`, counts the same number of characters instead.
 fn found(text: &str, part: &str) -> (usize, usize) {
     if text.starts_with(part) {
         return (0, part.len());
@@ -86,7 +85,7 @@ mod tests {
         Tokenizer::load(&model_folder(model)).expect("the fixture loads")
     }
 
-    /// Each token with the text from its offset on.
+    /// Returns each token with the text from its offset on.
     fn of_prompt(model: &str, text: &str) -> Vec<(String, String)> {
         let tokenizer = tokenizer(model);
         let ids = tokenizer.encode(text, true).expect("encodes");
@@ -112,7 +111,7 @@ mod tests {
                 let at_start = rest.len() == text.len();
                 let as_text = String::from_utf8(spelled.clone()).ok().filter(|_| !token.starts_with("<0x"));
                 let fits = if let Some(word) = as_text {
-                    // The mark that sentencepiece puts before a text is no part of it, nor is a special token that was added.
+                    // The space marker that sentencepiece puts before a text is not part of the text, nor is an added special token.
                     rest.starts_with(&word) || rest.starts_with(word.trim_start()) || at_start && place == 0
                 } else {
                     let letter = rest.chars().next().expect("a letter").to_string();
@@ -131,7 +130,7 @@ mod tests {
         let answer = tokenizer.encode("\u{6f22}\u{5b57} the waves", false).expect("encodes");
         let mut offsets = TextOffsets::new(&tokenizer, &prompt, "the");
         let begins: Vec<usize> = answer.iter().map(|id| offsets.of_answer(*id)).collect();
-        // The mark before the text, three bytes for each of two letters, and words.
+        // The space marker before the text, three bytes for each of two characters, and words.
         let spaced: Vec<usize> = answer[7..]
             .iter()
             .scan(6, |at, id| {

@@ -1,4 +1,4 @@
-//! The request fields that chats and completions share: the model, the length and number of answers, the form of the response.
+//! The request fields that chats and completions share: model, length and number of answers, and the format of the response.
 
 use mlx_core::engine::{Priority, RequestOptions, Speculate};
 use mlx_json::Value;
@@ -15,49 +15,49 @@ use crate::request_log::RequestId;
 field_group! {
     /// The model, and the length and number of answers.
     pub(crate) struct OutputFields {
-        /// The model's name; without it the first model answers.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// The limit of generated tokens; without it, the answer ends when the model ends it or the context is full.
+        /// Maximum number of generated tokens. By default, the answer ends with the model's end token or at the end of the context.
         #[schema(minimum = 0, example = 5)]
         pub(crate) max_tokens: usize,
-        /// The text ends before the first of these strings.
+        /// Stop strings. The text ends before the first one that is generated.
         pub(crate) stop: OneOrMany,
-        /// Continue after a token that ends the text.
+        /// Continue after end tokens.
         #[schema(example = true)]
         pub(crate) ignore_eos: bool,
-        /// The number of answers to each prompt; with those to all prompts, at most the server's `--max-choices`.
+        /// The number of answers per prompt. The server's `--max-choices` limits the answers to all prompts together.
         #[schema(minimum = 1, example = 2)]
         pub(crate) n: usize,
         /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// Only with `stream: true`: what the stream contains besides the answer.
+        /// Additional content of the stream. Requires `stream: true`.
         #[schema(value_type = StreamOptions)]
         pub(crate) stream_options: Value,
-        /// Also give the token ids of prompt and answer.
+        /// Also return the token ids of prompt and answer.
         #[schema(example = true)]
         pub(crate) return_token_ids: bool,
-        /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
+        /// True to require the same bits regardless of other requests. The default is the server's `--exact`.
         #[schema(example = true)]
         pub(crate) exact: bool,
-        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup, suffix, draft or mtp; the
-        /// default is the server's `--speculate`.
+        /// The source of draft tokens, which affects only the speed: auto, off, lookup, suffix, draft or mtp. The default is the
+        /// server's `--speculate`.
         #[schema(pattern = "^(auto|off|lookup|suffix|draft|mtp)$", example = "lookup")]
         pub(crate) speculate: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// The end user; written to the log line of the request.
+        /// The end user. Written to the request's log line.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// What a stream contains besides the answer.
+/// Additional content of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
 pub(crate) struct StreamOptions {
-    /// Token counts in a last chunk.
+    /// True to send token counts in a last chunk.
     pub(crate) include_usage: bool,
 }
 
@@ -97,12 +97,12 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
     Ok((spec, output))
 }
 
-/// A source of drafts by its name.
+/// Parses a source of drafts.
 pub(crate) fn speculate(name: Option<&str>) -> Result<Option<Speculate>, ApiError> {
     name.map(str::parse).transpose().map_err(|why: String| ApiError::field("speculate", why))
 }
 
-/// A priority by its name.
+/// Parses a priority.
 pub(crate) fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
     match name {
         None | Some("normal") => Ok(Priority::Normal),

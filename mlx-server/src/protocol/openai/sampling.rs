@@ -1,4 +1,4 @@
-//! The sampling fields of a request. docs/sampling.md has their meanings, ranges and defaults.
+//! The sampling fields of a request. docs/sampling.md documents their meanings, ranges and defaults.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use crate::error::ApiError;
 use crate::field_value;
 use crate::fields::{Fields, field_group};
 
-/// The sampling fields: those of the table of parameters, and [`OtherFields`].
+/// The sampling fields: the table of parameters, and [`OtherFields`].
 pub(crate) struct SamplingFields;
 
 field_group! {
-    /// Sampling fields that are no single numbers, and the seed.
+    /// The seed, and sampling fields that are not single numbers.
     pub(crate) struct OtherFields {
-        /// The same seed gives the same tokens. A negative one counts from 2^64 down.
+        /// The random seed. The same seed gives the same tokens. A negative seed is added to 2^64.
         #[schema(value_type = i64, example = 7)]
         pub(crate) seed: Number,
-        /// Added to the logits of tokens, by token id.
+        /// Values to add to the logits of tokens, by token id.
         #[schema(example = json!({"5": -1.5}))]
         pub(crate) logit_bias: BTreeMap<String, f32>,
-        /// Texts that no repeated sequence reaches across.
+        /// Strings at which DRY's repeated sequences end.
         #[schema(example = json!(["\n"]))]
         pub(crate) dry_sequence_breakers: Vec<String>,
     }
@@ -46,7 +46,7 @@ pub(crate) fn read(fields: &mut Fields) -> Result<SamplingOptions, ApiError> {
     Ok(options)
 }
 
-/// Takes the field `name` as the value of a parameter.
+/// Takes the field `name` and sets it as the value of a parameter.
 pub(crate) fn take(
     fields: &mut Fields,
     parameter: &Parameter,
@@ -75,7 +75,7 @@ impl PartialSchema for SamplingFields {
     }
 }
 
-/// The schema of a parameter's field.
+/// Returns the schema of a parameter's field.
 pub(crate) fn property(parameter: &Parameter) -> Object {
     let (kind, format) = match parameter.kind {
         Kind::Float => (Type::Number, KnownFormat::Float),
@@ -92,7 +92,7 @@ pub(crate) fn property(parameter: &Parameter) -> Object {
         .build()
 }
 
-/// A value of a parameter for documentation and tests.
+/// Returns an example value of a parameter, for documentation and tests.
 pub(crate) fn example(parameter: &Parameter) -> Value {
     match parameter.kind {
         Kind::Float => json!(parameter.example),

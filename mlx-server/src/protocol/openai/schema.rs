@@ -1,5 +1,5 @@
-//! The schemas of requests: groups of fields become one object. It allows other fields: they are not used, and a header of the response
-//! names them.
+//! The schemas of requests: merges groups of fields into one object. Other fields are allowed; they are not used, and a response header lists
+//! them.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{
@@ -8,13 +8,13 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A field of which only neutral values are accepted: its name, the values, and why.
+/// A field that supports only neutral values: its name, the values, and the reason.
 pub(crate) type Fixed = (&'static str, Vec<Value>, &'static str);
 
-/// A builder of an object's schema.
+/// A builder for the schema of an object.
 pub(crate) struct Merged(Object);
 
-/// All properties of these objects, and the fixed ones.
+/// Merges the properties of these objects and the fixed fields.
 pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[Fixed]) -> Merged {
     let mut object = Object::new();
     for group in groups {
@@ -42,7 +42,7 @@ impl Merged {
         self
     }
 
-    /// The finished object.
+    /// Returns the finished object.
     pub(crate) fn build(self, required: &[&str]) -> RefOr<Schema> {
         let Self(mut object) = self;
         object.required = required.iter().map(ToString::to_string).collect();
@@ -52,7 +52,7 @@ impl Merged {
     }
 }
 
-/// In every field that may be absent, null is the same as absent.
+/// Allows null for every optional field, with the same meaning as an absent field.
 fn allow_null(object: &mut Object) {
     let properties = std::mem::take(&mut object.properties).into_iter();
     let required = &object.required;
@@ -94,7 +94,7 @@ fn with_null(schema_type: SchemaType) -> SchemaType {
     SchemaType::Array(others.chain([Type::Null]).collect())
 }
 
-/// Adds an object to the document's components, with those it refers to.
+/// Adds an object to the document's components, with the objects that it refers to.
 pub(crate) fn register<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     let mut schema = T::schema();
     if let RefOr::T(Schema::Object(object)) = &mut schema {

@@ -1,4 +1,4 @@
-//! Requests and responses of `POST /tokenize`, `/detokenize` and `/v1/chat/render`.
+//! The requests and responses of `POST /tokenize`, `POST /detokenize` and `POST /v1/chat/render`.
 
 use mlx_json::Value;
 use serde::Serialize;
@@ -11,15 +11,15 @@ use super::schema::{Fixed, merged};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
-/// Fields of `/tokenize` of which only neutral values are accepted.
+/// Fields of `/tokenize` that support only neutral values.
 fn fixed() -> [Fixed; 1] {
-    [("parse_special", vec![json!(true)], "special tokens that are spelled out always become themselves")]
+    [("parse_special", vec![json!(true)], "the text of a special token is always parsed as that token")]
 }
 
 field_group! {
     /// A text to tokenize.
     pub(crate) struct TokenizeFields {
-        /// The model's name; without it the first model's tokenizer is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
         /// The text.
@@ -28,27 +28,27 @@ field_group! {
         /// Add the special tokens that the model expects around a text, such as BOS.
         #[schema(example = true)]
         pub(crate) add_special: bool,
-        /// Also give the text of each token, or its bytes where they are not whole characters.
+        /// Also return the text of each token, or its bytes if they are not whole characters.
         #[schema(example = true)]
         pub(crate) with_pieces: bool,
     }
 }
 
-/// A request to tokenize that was read.
+/// A parsed tokenize request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenizeRequest {
     /// The model's name.
     pub(crate) model: Option<String>,
     /// The text.
     pub(crate) content: String,
-    /// Add the special tokens that the model expects around a text.
+    /// True to add the special tokens that the model expects around a text.
     pub(crate) add_special: bool,
-    /// Give the text of each token.
+    /// True to return the text of each token.
     pub(crate) with_pieces: bool,
 }
 
 impl TokenizeRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = TokenizeFields::read(fields)?;
         for (field, allowed, why) in fixed() {
@@ -77,14 +77,14 @@ impl ToSchema for TokenizeRequest {}
 pub(crate) struct TokenizeResponse {
     /// Token ids, or objects with `id` and `piece`.
     pub(crate) tokens: Vec<Value>,
-    /// Their number.
+    /// The number of tokens.
     pub(crate) count: usize,
 }
 
 field_group! {
-    /// Tokens to turn into text.
+    /// Tokens to decode.
     pub(crate) struct DetokenizeFields {
-        /// The model's name; without it the first model's tokenizer is used.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
         /// The token ids.
@@ -96,19 +96,19 @@ field_group! {
     }
 }
 
-/// A request to turn tokens into text that was read.
+/// A parsed detokenize request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DetokenizeRequest {
     /// The model's name.
     pub(crate) model: Option<String>,
     /// The token ids.
     pub(crate) tokens: Vec<u32>,
-    /// Omit special tokens.
+    /// True to omit special tokens.
     pub(crate) skip_special: bool,
 }
 
 impl DetokenizeRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = DetokenizeFields::read(fields)?;
         let tokens =
@@ -126,7 +126,7 @@ impl PartialSchema for DetokenizeRequest {
 
 impl ToSchema for DetokenizeRequest {}
 
-/// The text of tokens.
+/// The decoded text.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DetokenizeResponse {
     /// The text.
@@ -137,10 +137,10 @@ pub(crate) struct DetokenizeResponse {
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "it describes what `token_list` writes")]
 pub(crate) struct RenderResponse {
-    /// The text that the chat template gives.
+    /// The output of the chat template.
     pub(crate) prompt: String,
-    /// Its token ids.
+    /// The token ids of the prompt.
     pub(crate) tokens: Vec<u32>,
-    /// Their number.
+    /// The number of tokens.
     pub(crate) count: usize,
 }

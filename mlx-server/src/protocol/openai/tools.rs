@@ -1,4 +1,4 @@
-//! The tools of a chat request, and which of them the model may or must call.
+//! The tools of a chat request, and the ones that the model may or must call.
 
 use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::protocol::content::Places;
 use crate::protocol::tools::{ChoiceForm, list, take_name};
 
 field_group! {
-    /// The tools of a chat, and which of them the model may or must call.
+    /// The tools of a chat, and the ones that the model may or must call.
     pub(crate) struct ToolFields {
         /// The functions that the model may call.
         #[schema(value_type = Vec<ToolObject>)]
@@ -20,7 +20,7 @@ field_group! {
         /// `auto` (the default with tools), `none`, `required`, a function, or `allowed_tools`.
         #[schema(value_type = String, example = "none")]
         pub(crate) tool_choice: Value,
-        /// Whether an answer may hold several calls; true unless given.
+        /// True (the default) allows several calls per answer.
         #[schema(example = false)]
         pub(crate) parallel_tool_calls: bool,
     }
@@ -42,14 +42,14 @@ pub(crate) struct ToolObject {
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "it describes what `read_tool` reads")]
 pub(crate) struct FunctionObject {
-    /// Its name.
+    /// The name of the function.
     name: String,
-    /// What it does.
+    /// The description of the function.
     description: Option<String>,
-    /// The JSON schema of its arguments; without it, it has none.
+    /// The JSON schema of the arguments. By default, the function has no arguments.
     #[schema(value_type = Object)]
     parameters: Option<Value>,
-    /// Whether the arguments must follow the schema.
+    /// True if the arguments must follow the schema.
     strict: Option<bool>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
     Ok(ToolRequest { tools, choice, is_single })
 }
 
-/// These tools, of which the model may call any.
+/// Reads tools without a `tool_choice`. The model may call any of them.
 pub(crate) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
     Ok(ToolRequest { tools: tools(list)?, ..ToolRequest::default() })
 }
@@ -75,7 +75,7 @@ fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
 fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     let whole = tool.clone();
     let mut fields = Fields::inside(place, tool)?;
-    fields.only("type", &[json!("function")], "only functions are offered")?;
+    fields.only("type", &[json!("function")], "only functions are supported")?;
     let function = fields.value("function");
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;

@@ -1,5 +1,5 @@
-//! Writes answers as the objects of OpenAI's API, whole or in chunks. Invariant: every stream ends with `[DONE]`, and an error is an
-//! event of its own before it.
+//! Writes answers as the objects of OpenAI's API, as one object or in chunks. Invariant: every stream ends with `[DONE]`, and an error is a
+//! separate event before it.
 
 mod chat;
 mod completion;
@@ -18,7 +18,7 @@ use crate::ids::random_id;
 /// The last event of every stream.
 const DONE: &str = "[DONE]";
 
-/// Which endpoint's objects are written.
+/// The endpoint, which determines the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `POST /v1/chat/completions`
@@ -27,14 +27,14 @@ pub(crate) enum Endpoint {
     Completion,
 }
 
-/// What a response has besides text.
+/// The optional parts of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OutputOptions {
-    /// Log-probabilities.
+    /// True to report log-probabilities.
     pub(crate) logprobs: bool,
-    /// Token ids.
+    /// True to report token ids.
     pub(crate) token_ids: bool,
-    /// Token counts in a last chunk of a stream.
+    /// True to report token counts in a last chunk of a stream.
     pub(crate) usage: bool,
 }
 
@@ -52,12 +52,12 @@ pub(crate) struct Writer {
 struct Tally {
     usage: Usage,
     reasoning_tokens: usize,
-    /// Where the tokens of a completion begin, if they are reported.
+    /// The start of each token in the text, if it is reported.
     offsets: Option<TextOffsets>,
 }
 
 impl Writer {
-    /// A writer of an answer.
+    /// Creates a writer for one answer.
     pub(crate) fn new(form: Endpoint, output_options: OutputOptions, meta: AnswerMeta) -> Self {
         let tally = |prompt: &PromptPart| {
             let is_reported = output_options.logprobs && form == Endpoint::Completion;
@@ -72,7 +72,7 @@ impl Writer {
         Self { form, output_options, id: format!("{kind}-{}", random_id()), meta, tallies }
     }
 
-    /// The chunk for a delta; none if it has nothing for this client.
+    /// Returns the chunk for a delta. `None` if the delta has nothing that the client asked for.
     fn chunk(&mut self, delta: Delta) -> Option<String> {
         self.note(&delta);
         let has_text = !delta.is_silent() || delta.end.is_some();
@@ -87,7 +87,7 @@ impl Writer {
         })
     }
 
-    /// The chunk that counts tokens.
+    /// Returns the chunk with the token counts.
     fn usage_chunk(&self) -> String {
         let (usage, timings) = (Some(self.usage()), self.timings());
         match self.form {
@@ -107,13 +107,13 @@ impl Writer {
         }
     }
 
-    /// The prompt of a choice, and whether it is the first choice of that prompt.
+    /// Returns the prompt of a choice, and true if it is the first choice of that prompt.
     fn prompt_of(&self, choice: usize) -> (&PromptPart, bool) {
         let each = self.meta.choices;
         (&self.meta.prompts[choice / each], choice.is_multiple_of(each))
     }
 
-    /// Every prompt is counted once, however many answers it has.
+    /// Returns the token counts of all choices. Each prompt counts once, regardless of its number of answers.
     fn usage(&self) -> UsageObject {
         let mut usage = UsageObject::default();
         for (choice, Tally { usage: one, reasoning_tokens, .. }) in self.tallies.iter().enumerate() {
@@ -130,7 +130,7 @@ impl Writer {
         usage
     }
 
-    /// How the drafts of all choices went, if there were some.
+    /// Returns the counts of draft tokens of all choices. `None` if none were verified.
     fn timings(&self) -> Option<DraftTimings> {
         let mut timings = DraftTimings::default();
         for Tally { usage, .. } in &self.tallies {
@@ -200,7 +200,7 @@ impl AnswerWriter for Writer {
     }
 }
 
-/// The name of a reason.
+/// Returns the API's name of a reason.
 fn finish_reason(reason: &EndReason) -> &'static str {
     match reason {
         EndReason::EndToken | EndReason::StopString(_) => "stop",
@@ -209,7 +209,7 @@ fn finish_reason(reason: &EndReason) -> &'static str {
     }
 }
 
-/// The deltas of a choice as one: the text of a message has no place among its calls.
+/// Merges the deltas of a choice, since the format of a message does not order its text and calls.
 fn joined(deltas: Vec<Delta>) -> Option<Delta> {
     deltas.into_iter().reduce(|mut one, next| {
         one.extend(next);
@@ -218,5 +218,5 @@ fn joined(deltas: Vec<Delta>) -> Option<Delta> {
 }
 
 fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("answers hold nothing that JSON has no form for")
+    serde_json::to_string(value).expect("answers can be serialized as JSON")
 }

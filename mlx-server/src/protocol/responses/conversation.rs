@@ -1,4 +1,4 @@
-//! Items as the messages of a conversation. Invariant: pure, so that the prompts of one conversation begin alike.
+//! Converts items to the messages of a conversation. Invariant: the conversion is pure, so that the prompts of one conversation share prefixes.
 
 use chat_format::{Message, Part, Role, ToolCall};
 
@@ -6,7 +6,7 @@ use super::item::{Arguments, Item};
 use super::tools::seen_arguments;
 use crate::protocol::tools::qualified;
 
-/// The messages of a conversation, after its instructions.
+/// Returns the messages of a conversation, with the instructions first.
 pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Message> {
     let mut messages: Vec<Message> = instructions.map(Message::system).into_iter().collect();
     let mut turn = Turn::default();
@@ -49,13 +49,13 @@ fn call(call_id: &str, namespace: Option<&str>, name: &str, arguments: &Argument
     ToolCall { id, name, arguments: seen_arguments(arguments) }
 }
 
-/// The name of the tool that was called.
+/// Returns the name of the tool that a call used.
 fn name_of(messages: &[chat_format::Message], call_id: &str) -> Option<String> {
     let mut calls = messages.iter().rev().flat_map(|message| &message.tool_calls);
     calls.find(|call| call.id.as_deref() == Some(call_id)).map(|call| call.name.clone())
 }
 
-/// A message of the model that is being put together.
+/// An assistant message under construction.
 #[derive(Default)]
 struct Turn {
     reasoning: String,
@@ -64,7 +64,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// Adds the message, if there is one. Thoughts that nothing follows are left out: no template has a place for them.
+    /// Adds the message, unless it is empty. Drops reasoning without text or calls after it, since no template supports that.
     fn end(&mut self, messages: &mut Vec<Message>) {
         let Self { reasoning, parts, calls } = std::mem::take(self);
         if parts.is_empty() && calls.is_empty() {

@@ -1,4 +1,4 @@
-//! The items of a conversation as a client sends them: read strictly, with the place of each mistake.
+//! Reads the items of a conversation strictly. Errors name the path.
 
 use chat_format::{Image, Part, Role};
 use mlx_json::Value;
@@ -10,47 +10,47 @@ use crate::fields::Fields;
 use crate::protocol::content::{Places, joined};
 use crate::protocol::image::{expect_detail, of_url};
 
-/// The maximum number of items of a conversation, for the reason that messages have a limit.
+/// The maximum number of items per conversation. Like messages, each item takes memory in the template.
 const MAX_ITEMS: usize = 1 << 16;
 
 /// One item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
-    /// A message of a person, a program or the model.
+    /// A message.
     Message { role: Role, parts: Vec<Part> },
-    /// What the model thought.
+    /// Reasoning of the model.
     Reasoning(String),
-    /// A call of a tool.
+    /// A tool call.
     Call { call_id: String, name: String, namespace: Option<String>, arguments: Arguments },
-    /// The result of a call.
+    /// The result of a tool call.
     Output { call_id: String, parts: Vec<Part> },
 }
 
 /// The arguments of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Arguments {
-    /// Of a function: a JSON text, as the model wrote it.
+    /// Arguments of a function: JSON text, as the model generated it.
     Json(String),
-    /// Of a custom tool: any text.
+    /// Arguments of a custom tool: any text.
     Text(String),
 }
 
-/// An item that was sent, or a reference to one that the server made.
+/// An item of the request, or a reference to a stored item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Given {
-    /// The item itself: as it was sent, and as it was read.
+    /// The item: its JSON, and its parsed form.
     Item(Value, Item),
-    /// The id of an item of an earlier response, and the place of the reference.
+    /// The id of an item of an earlier response, and the path of the reference.
     Reference(String, String),
 }
 
-/// Reads `input`: a text, or a list of items.
+/// Reads `input`: a string, or a list of items.
 pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
     match input {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![message(text)]),
         Some(Value::Array(items)) if items.len() > MAX_ITEMS => {
-            let message = format!("has {} items; at most {MAX_ITEMS} are taken", items.len());
+            let message = format!("has {} items; at most {MAX_ITEMS} are allowed", items.len());
             Err(ApiError::field("input", message))
         }
         Some(Value::Array(items)) => items
@@ -60,12 +60,12 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
             .collect(),
         Some(other) => Err(ApiError::field(
             "input",
-            format!("is {}; it must be a text or a list of items", kind(&other)),
+            format!("is {}; it must be a string or a list of items", kind(&other)),
         )),
     }
 }
 
-/// A text as the message of a user.
+/// Returns a user message with this text.
 fn message(text: String) -> Given {
     let content = json!([{"type": "input_text", "text": text}]);
     let value = json!({"type": "message", "role": "user", "content": content}).into();
@@ -84,12 +84,12 @@ fn given(value: Value, place: &str) -> Result<Given, ApiError> {
     Ok(Given::Item(value, item))
 }
 
-/// An object with nothing but an id is a reference, too.
+/// Returns true for an object with only an id, which is a reference too.
 fn is_reference(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.len() == 1 && object.contains_key("id"))
 }
 
-/// Reads an item that the server has kept.
+/// Reads a stored item.
 pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
     let mut fields = Fields::inside("previous_response_id", value.clone())?;
     let kind: Option<String> = fields.take("type")?;
@@ -97,7 +97,7 @@ pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
 }
 
 fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
-    // The model sees neither.
+    // The id and the status are not shown to the model.
     fields.take::<String>("id")?;
     fields.take::<String>("status")?;
     let item = match kind {
@@ -107,7 +107,10 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
             let place = fields.name("content");
             let parts = content(fields.value("content"), &place)?;
             if !matches!(role, Role::User) && parts.iter().any(|part| part.image().is_some()) {
-                return Err(ApiError::field(place, "holds an image; images belong to messages of role user"));
+                return Err(ApiError::field(
+                    place,
+                    "has an image; only messages of role user may have images",
+                ));
             }
             Item::Message { role, parts }
         }
@@ -130,7 +133,7 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
             Item::Output { call_id, parts: content(fields.value("output"), &fields.name("output"))? }
         }
         Some(other) => {
-            let message = format!("is {other:?}; this server has no such items");
+            let message = format!("is {other:?}, which is not supported");
             return Err(ApiError::unsupported(fields.name("type"), message));
         }
     };
@@ -140,7 +143,7 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
 
 fn needed(fields: &mut Fields, field: &str) -> Result<String, ApiError> {
     let value = fields.take(field)?;
-    value.ok_or_else(|| ApiError::field(fields.name(field), "is missing; give a text"))
+    value.ok_or_else(|| ApiError::field(fields.name(field), "is missing; give a string"))
 }
 
 fn role(fields: &mut Fields) -> Result<Role, ApiError> {
@@ -155,13 +158,13 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// A text, or the texts of parts joined by line ends, so that both forms of one message are equal; and pictures.
+/// Reads text and images. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
 fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
     let parts = Places::Brackets.content(content, place, Part::Text, read_part)?;
     match parts {
         Some(parts) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
         Some(parts) => Ok(joined(parts)),
-        None => Err(ApiError::field(place, "is missing; give a text or a list of parts")),
+        None => Err(ApiError::field(place, "is missing; give a string or a list of parts")),
     }
 }
 
@@ -170,7 +173,7 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
     let kind: Option<String> = fields.take("type")?;
     let part = match kind.as_deref() {
         Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
-            // What the server wrote beside an earlier answer.
+            // Parts of an earlier answer that the server wrote next to the text.
             fields.take::<Vec<Value>>("annotations")?;
             fields.take::<Vec<Value>>("logprobs")?;
             Part::Text(needed(&mut fields, "text")?)
@@ -178,7 +181,7 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
         Some("refusal") => Part::Text(needed(&mut fields, "refusal")?),
         Some("input_image") => Part::Image(image(&mut fields)?),
         Some(other) => {
-            let message = format!("is {other:?}; only text and images are accepted");
+            let message = format!("is {other:?}; only text and images are supported");
             return Err(ApiError::unsupported(fields.name("type"), message));
         }
         None => return Err(ApiError::field(fields.name("type"), "is missing")),
@@ -189,23 +192,23 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
 
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     expect_detail(fields)?;
-    fields.refuse(&[("file_id", "this server keeps no files; give image_url, a data URL")])?;
+    fields.refuse(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
     let place = fields.name("image_url");
     of_url(&needed(fields, "image_url")?, &place)
 }
 
-/// The thoughts themselves, or else their summary.
+/// Reads the text of reasoning, or its summary if there is no text.
 fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
     let place = fields.name("encrypted_content");
     if fields.take::<String>("encrypted_content")?.is_some_and(|text| !text.is_empty()) {
-        let message = "was written by another server and cannot be read here; leave the item out";
+        let message = "was encrypted by another server and cannot be read here; leave the item out";
         return Err(ApiError::unsupported(place, message));
     }
     let mut text = |field: &str| -> Result<String, ApiError> {
         let place = fields.name(field);
         let parts = fields.value(field).map_or(Ok(Vec::new()), |parts| content(Some(parts), &place))?;
         let texts: Option<Vec<&str>> = parts.iter().map(Part::text).collect();
-        let texts = texts.ok_or_else(|| ApiError::field(place, "holds an image; thoughts are texts"))?;
+        let texts = texts.ok_or_else(|| ApiError::field(place, "has an image; reasoning must be text"))?;
         Ok(texts.join("\n"))
     };
     let (whole, summary) = (text("content")?, text("summary")?);

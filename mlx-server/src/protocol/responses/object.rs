@@ -1,4 +1,4 @@
-//! The objects of the Responses API as the server writes them. Every field that may be null is written.
+//! The objects of the Responses API that the server writes. Fields that are null are written too.
 
 use mlx_json::{Map, Value};
 use serde::Serialize;
@@ -6,107 +6,107 @@ use utoipa::ToSchema;
 
 use crate::protocol::openai::logprobs::ChatLogprob;
 
-/// A response, at the beginning or the end of its computation.
+/// A response, in progress or finished.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ResponseObject)]
 pub(crate) struct Response {
-    /// Its id.
+    /// The response's id.
     pub(crate) id: String,
     /// Always `response`.
     pub(crate) object: &'static str,
-    /// When the request came, in seconds since 1970.
+    /// The time of the request, in seconds since 1970.
     pub(crate) created_at: u64,
-    /// When the answer ended.
+    /// The time of the end, in seconds since 1970.
     pub(crate) completed_at: Option<u64>,
     /// `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
     pub(crate) status: Status,
     /// Always false.
     pub(crate) background: bool,
-    /// Why it failed.
+    /// The error, if the response failed.
     pub(crate) error: Option<ResponseError>,
-    /// Why it is incomplete.
+    /// The reason that the response is incomplete.
     pub(crate) incomplete_details: Option<IncompleteDetails>,
-    /// What the model answered.
+    /// The output of the model.
     #[schema(value_type = Vec<Object>)]
     pub(crate) output: Vec<OutputItem>,
-    /// Tokens in and out; null until it has ended.
+    /// Token counts; null until the response has ended.
     pub(crate) usage: Option<ResponseUsage>,
-    /// The model that answers.
+    /// The name of the model.
     pub(crate) model: String,
-    /// The seed, given or drawn: sent again, it gives the same tokens.
+    /// The seed, given or random. A request with this seed gets the same tokens.
     pub(crate) seed: u64,
-    /// What the request said.
+    /// Fields of the request.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub(crate) request: Map<String, Value>,
 }
 
-/// How far a response or an item is.
+/// The status of a response or an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// It is being computed.
+    /// The computation is in progress.
     InProgress,
-    /// It is complete.
+    /// The computation is complete.
     Completed,
-    /// A limit cut it.
+    /// A limit ended the computation.
     Incomplete,
-    /// It failed.
+    /// The computation failed.
     Failed,
-    /// The client cancelled it, or left.
+    /// The client cancelled the response or disconnected.
     Cancelled,
 }
 
-/// Why a response failed.
+/// The error of a failed response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ResponseError {
-    /// A name for programs.
+    /// The error code.
     pub(crate) code: &'static str,
-    /// What went wrong.
+    /// The error message.
     pub(crate) message: String,
 }
 
-/// Why a response is incomplete.
+/// Details of an incomplete response.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(crate) struct IncompleteDetails {
-    /// Always `max_output_tokens`: the limit or the end of the context was reached.
+    /// Always `max_output_tokens`: the token limit or the end of the context was reached.
     pub(crate) reason: &'static str,
 }
 
-/// Tokens in and out.
+/// Token counts.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(crate) struct ResponseUsage {
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub(crate) input_tokens: usize,
-    /// Details of these.
+    /// Details of the prompt tokens.
     pub(crate) input_tokens_details: InputTokensDetails,
     /// Generated tokens.
     pub(crate) output_tokens: usize,
-    /// Details of these.
+    /// Details of the generated tokens.
     pub(crate) output_tokens_details: OutputTokensDetails,
     /// The sum of both.
     pub(crate) total_tokens: usize,
 }
 
-/// Details of a prompt's tokens.
+/// Details of the prompt tokens.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(crate) struct InputTokensDetails {
-    /// Tokens whose states came from the prefix cache.
+    /// Tokens reused from the prefix cache.
     pub(crate) cached_tokens: usize,
 }
 
-/// Details of generated tokens.
+/// Details of the generated tokens.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(crate) struct OutputTokensDetails {
-    /// Tokens of thoughts.
+    /// Tokens of the reasoning.
     pub(crate) reasoning_tokens: usize,
 }
 
-/// A part of the answer.
+/// An item of the output.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum OutputItem {
-    /// What the model thought.
+    /// Reasoning.
     Reasoning {
         id: String,
         summary: Vec<Value>,
@@ -114,9 +114,9 @@ pub(crate) enum OutputItem {
         encrypted_content: Option<String>,
         status: Status,
     },
-    /// What it said.
+    /// A message.
     Message { id: String, status: Status, role: &'static str, content: Vec<OutputPart> },
-    /// A call of a function.
+    /// A function call.
     FunctionCall {
         id: String,
         status: Status,
@@ -138,18 +138,18 @@ pub(crate) enum OutputItem {
     },
 }
 
-/// A part of a message or of thoughts.
+/// A part of a message or of reasoning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum OutputPart {
-    /// Text of an answer.
+    /// Text of a message.
     OutputText { annotations: Vec<Value>, logprobs: Vec<ChatLogprob>, text: String },
-    /// Text of a thought.
+    /// Text of reasoning.
     ReasoningText { text: String },
 }
 
 impl OutputPart {
-    /// A part of an answer.
+    /// Returns a text part of a message.
     pub(crate) fn text(text: String, logprobs: Vec<ChatLogprob>) -> Self {
         Self::OutputText { annotations: Vec::new(), logprobs, text }
     }

@@ -22,68 +22,68 @@ use crate::request_log::RequestId;
 field_group! {
     /// A request for a response.
     pub(crate) struct ResponseFields {
-        /// The model's name; without it the first model answers.
+        /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// A text, or a list of items: messages, thoughts, calls and their results.
+        /// A string, or a list of items: messages, reasoning, calls and their results.
         #[schema(value_type = String, example = "Once upon a time")]
         pub(crate) input: Value,
-        /// Stands before the conversation; belongs to this response alone.
+        /// The system prompt of this response. Later responses do not inherit it.
         #[schema(example = "Be brief.")]
         pub(crate) instructions: String,
-        /// Continue after this stored response.
+        /// The id of the stored response to continue.
         #[schema(example = "resp_1")]
         pub(crate) previous_response_id: String,
-        /// Keep the response, so that it can be fetched and continued; true unless given.
+        /// True (the default) stores the response, so that clients can fetch and continue it.
         #[schema(example = false)]
         pub(crate) store: bool,
         /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// Functions, namespaces of functions, and custom tools. Tools that OpenAI's servers run are not shown to the model.
+        /// Functions, namespaces of functions, and custom tools. Tools that run on OpenAI's servers are not shown to the model.
         #[schema(value_type = Vec<Object>, example = json!([{"type": "function", "name": "add"}]))]
         pub(crate) tools: Value,
         /// `auto` (the default with tools), `none`, `required`, a tool, or `allowed_tools`.
         #[schema(value_type = String, example = "none")]
         pub(crate) tool_choice: Value,
-        /// Whether an answer may hold several calls; true unless given.
+        /// True (the default) allows several calls per answer.
         #[schema(example = false)]
         pub(crate) parallel_tool_calls: bool,
-        /// The limit of generated tokens.
+        /// Maximum number of generated tokens.
         #[schema(minimum = 0, example = 5)]
         pub(crate) max_output_tokens: usize,
-        /// With `message.output_text.logprobs` in `include`: this many of the likeliest tokens at each position.
+        /// Number of most likely tokens to return at each position. Requires `message.output_text.logprobs` in `include`.
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) top_logprobs: usize,
-        /// What the answer contains besides: `message.output_text.logprobs`; `reasoning.encrypted_content` is accepted and stays null.
+        /// Additional content: `message.output_text.logprobs`. `reasoning.encrypted_content` is accepted and stays null.
         #[schema(example = json!(["message.output_text.logprobs"]))]
         pub(crate) include: Vec<String>,
-        /// `effort`: none, minimal, low, medium or high, as far as the model's template knows it. `summary` is not used.
+        /// `effort`: none, minimal, low, medium or high, as far as the model's template supports it. `summary` is not used.
         #[schema(value_type = Object)]
         pub(crate) reasoning: Value,
         /// `format`: text, `json_object` or `json_schema`. `verbosity` is not used.
         #[schema(value_type = Object)]
         pub(crate) text: Value,
-        /// `auto` drops the oldest turns of a conversation that outgrows the context; `disabled` refuses it.
+        /// `auto` drops the oldest turns of a conversation that exceeds the context; `disabled` rejects it.
         #[schema(pattern = "^(auto|disabled)$", example = "auto")]
         pub(crate) truncation: String,
-        /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
+        /// True to require the same bits regardless of other requests. The default is the server's `--exact`.
         #[schema(example = true)]
         pub(crate) exact: bool,
-        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup, suffix, draft or mtp; the
-        /// default is the server's `--speculate`.
+        /// The source of draft tokens, which affects only the speed: auto, off, lookup, suffix, draft or mtp. The default is the
+        /// server's `--speculate`.
         #[schema(pattern = "^(auto|off|lookup|suffix|draft|mtp)$", example = "lookup")]
         pub(crate) speculate: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// The end user; written to the log line of the request.
+        /// The end user. Written to the request's log line.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// Fields that change no answer: accepted, and shown in the response if that has them.
+/// Fields without effect. They are accepted, and repeated in the response if its object has them.
 const HINTS: [&str; 8] = [
     "prompt_cache_key",
     "safety_identifier",
@@ -98,7 +98,7 @@ const HINTS: [&str; 8] = [
 const REFUSED: [(&str, &str); 2] =
     [("conversation", "give previous_response_id or the items"), ("prompt", "this server stores no prompts")];
 
-/// What an answer may contain besides, and is never there.
+/// Values of `include` that are accepted but add nothing.
 const NEVER_THERE: [&str; 7] = [
     "reasoning.encrypted_content",
     "web_search_call.action.sources",
@@ -110,33 +110,33 @@ const NEVER_THERE: [&str; 7] = [
 ];
 const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// A request that was read. The conversation is complete only with what the store holds.
+/// A parsed request. Stored items may be missing from its conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResponseRequest {
-    /// What all kinds of generation have in common.
+    /// The options that all kinds of generation share.
     pub(crate) spec: GenerationSpec,
     /// The new items.
     pub(crate) input: Vec<Given>,
-    /// What stands before the conversation.
+    /// The system prompt.
     pub(crate) instructions: Option<String>,
-    /// The response before this one.
+    /// The id of the previous response.
     pub(crate) previous: Option<String>,
-    /// Whether the response is kept.
+    /// True to store the response.
     pub(crate) store: bool,
-    /// Whether tokens have log-probabilities.
+    /// True to report log-probabilities.
     pub(crate) logprobs: bool,
     /// The tools.
     pub(crate) tools: OfferedTools,
-    /// Whether the model is asked to think.
+    /// The requested reasoning.
     pub(crate) thinking: ThinkingRequest,
-    /// What happens to a conversation that does not fit.
+    /// The policy for conversations that exceed the context.
     pub(crate) policy: ContextPolicy,
-    /// What the response shows of the request.
+    /// The fields of the request that the response repeats.
     pub(crate) echo: Map<String, Value>,
 }
 
 impl ResponseRequest {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let mut echo = echo(fields);
         let given = ResponseFields::read(fields)?;
@@ -145,14 +145,14 @@ impl ResponseRequest {
             fields.hint(hint, &[]);
         }
         fields.hint("service_tier", &[json!("auto"), json!("default")]);
-        // The response shows it.
+        // The response repeats it.
         fields.value("metadata");
-        fields.only("background", &[json!(false)], "a response is computed while the client waits")?;
+        fields.only("background", &[json!(false)], "background responses are not supported")?;
         fields.refuse(&REFUSED)?;
         let mut tools = OfferedTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
         let input = item::read(given.input)?;
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
-            return Err(ApiError::field("input", "is missing; give a text or a list of items"));
+            return Err(ApiError::field("input", "is missing; give a string or a list of items"));
         }
         let include = given.include.unwrap_or_default();
         let logprobs = logprobs(&include, given.top_logprobs)?;
@@ -201,17 +201,14 @@ impl ResponseRequest {
 impl PartialSchema for ResponseRequest {
     fn schema() -> RefOr<Schema> {
         let groups = [ResponseFields::schema(), SamplingFields::schema()];
-        merged(
-            groups,
-            &[("background", vec![json!(false)], "A response is computed while the client waits.")],
-        )
-        .build(&["input"])
+        merged(groups, &[("background", vec![json!(false)], "Background responses are not supported.")])
+            .build(&["input"])
     }
 }
 
 impl ToSchema for ResponseRequest {}
 
-/// The fields that a response shows, as they were given or as they are without being given.
+/// Returns the fields that the response repeats, with defaults for absent ones.
 fn echo(fields: &Fields) -> Map<String, Value> {
     let shown = [
         ("instructions", Value::Null),
@@ -243,7 +240,7 @@ fn echo(fields: &Fields) -> Map<String, Value> {
     echo
 }
 
-/// Gives a function the fields that clients require of it in a response.
+/// Adds the fields of a function that clients require in a response.
 fn complete(tool: &mut Value) {
     let Some(tool) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&"function".into())) else {
         return;
@@ -266,11 +263,11 @@ fn policy(truncation: Option<&str>) -> Result<ContextPolicy, ApiError> {
     }
 }
 
-/// How many alternatives each token has, if log-probabilities are included.
+/// Returns the number of alternatives per token. `None` without log-probabilities.
 fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, ApiError> {
     let is_known = |name: &String| name == LOGPROBS || NEVER_THERE.contains(&name.as_str());
     if let Some(name) = include.iter().find(|name| !is_known(name)) {
-        return Err(ApiError::unsupported("include", format!("has {name:?}, which no answer has here")));
+        return Err(ApiError::unsupported("include", format!("has {name:?}, which is not supported")));
     }
     if top.is_some_and(|count| count > MAX_TOP_LOGPROBS) {
         return Err(ApiError::field("top_logprobs", format!("must be from 0 to {MAX_TOP_LOGPROBS}")));
@@ -298,7 +295,7 @@ fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingR
     Ok((ThinkingRequest::demanded(effort.as_deref(), "reasoning.effort")?, shown))
 }
 
-/// Where a schema stands.
+/// The path of the schema.
 const SCHEMA: &str = "text.format.schema";
 
 fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
@@ -319,7 +316,7 @@ fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintS
         Some("text") => None,
         Some("json_object") => Some(Grammar::JsonSchema(json!({"type": "object"}))),
         Some("json_schema") => {
-            // It is enforced whether `strict` is set or not; name and description change nothing.
+            // The schema is always enforced; `strict`, name and description have no effect.
             fields.take::<String>("name")?;
             fields.take::<String>("description")?;
             fields.take::<bool>("strict")?;

@@ -1,5 +1,5 @@
-//! The tools of a request: functions, functions in namespaces, custom tools that take a text. A template knows functions only, so
-//! the others become functions for the model, and their calls are turned back.
+//! The tools of a request: functions, functions in namespaces, and custom tools with text input. Chat templates support only functions. So the
+//! other tools become functions for the model, and their calls are converted back.
 
 use std::collections::HashMap;
 
@@ -14,28 +14,28 @@ use crate::fields::Fields;
 use crate::protocol::content::Places;
 use crate::protocol::tools::{ChoiceForm, Function, MAX_TOOLS, list, qualified, take_name};
 
-/// The argument of a custom tool.
+/// The argument with the input of a custom tool.
 const INPUT: &str = "input";
 
 /// The tools of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OfferedTools {
-    /// As the model sees them.
+    /// The tools in the form that the model sees.
     pub(crate) request: ToolRequest,
-    /// What they are for the client, by the names that the model sees.
+    /// The client's form of each tool, by the name that the model sees.
     origins: HashMap<String, Origin>,
-    /// Fields that are accepted and not used.
+    /// The full names of unused fields.
     pub(crate) ignored: Vec<String>,
 }
 
-/// What a tool is for the client.
+/// The client's form of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its name there.
+    /// The client's name of the tool.
     pub(crate) name: String,
-    /// The namespace that it stands in.
+    /// The namespace of the tool.
     pub(crate) namespace: Option<String>,
-    /// Whether it takes a text.
+    /// True for a custom tool with text input.
     pub(crate) is_custom: bool,
 }
 
@@ -66,14 +66,14 @@ impl OfferedTools {
         Ok(offered)
     }
 
-    /// What a tool is for the client.
+    /// Returns the client's form of the tool that the model calls `name`.
     pub(crate) fn origin(&self, name: &str) -> Origin {
         let plain = || Origin { name: name.to_owned(), namespace: None, is_custom: false };
         self.origins.get(name).cloned().unwrap_or_else(plain)
     }
 }
 
-/// The arguments of an earlier call, as the model wrote them.
+/// Returns the arguments of an earlier call in the form that the model generated.
 pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
     match arguments {
         Arguments::Json(text) => text.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
     }
 }
 
-/// The input of a custom tool in the arguments that the model wrote; those that are cut off give what is there.
+/// Returns the input of a custom tool from generated arguments. Truncated arguments are returned unchanged.
 pub(crate) fn input_of(arguments: &str) -> String {
     let whole = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
     match whole.and_then(|mut object| object.shift_remove(INPUT)) {
@@ -107,9 +107,9 @@ impl Reader {
             (Some("custom"), _) => self.custom(fields, namespace),
             (Some("namespace"), None) => self.namespace(fields),
             (Some("namespace"), Some(_)) => {
-                Err(ApiError::unsupported(fields.name("type"), "is namespace; one may not stand in another"))
+                Err(ApiError::unsupported(fields.name("type"), "is namespace; namespaces cannot be nested"))
             }
-            // A tool that OpenAI's servers run. The model does not see it.
+            // A tool of OpenAI's servers, which is not shown to the model.
             (Some(_), _) => {
                 self.ignored.push(place.to_owned());
                 Ok(())
@@ -136,7 +136,7 @@ impl Reader {
         let parameters: Option<Map<String, Value>> = fields.take("parameters")?;
         let is_strict: Option<bool> = fields.take("strict")?;
         let is_deferred: Option<bool> = fields.take("defer_loading")?;
-        // Not shown to a model by OpenAI either.
+        // OpenAI does not show the output schema to models either.
         fields.value("output_schema");
         let place = fields.name("defer_loading");
         fields.end()?;
@@ -159,7 +159,7 @@ impl Reader {
         self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
     }
 
-    /// A tool that takes a text: a function with one argument.
+    /// Adds a custom tool as a function with one argument.
     fn custom(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
         let name = take_name(&mut fields)?;
         let mut description: String = fields.take("description")?.unwrap_or_default();

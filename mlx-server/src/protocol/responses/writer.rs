@@ -1,5 +1,5 @@
-//! Writes answers as responses, whole or as events. Invariants: the deltas alone decide what is written, so a stream and a whole
-//! response are equal; the ids of items follow from that of the response, so an answer that is computed again has the same.
+//! Writes answers as responses, as one object or as events. Invariants: only the deltas decide what is written, so a stream and a whole
+//! response are equal. The ids of items derive from the response's id, so a recomputed answer has the same ids.
 
 use bytes::Bytes;
 use mlx_core::engine::Usage;
@@ -17,7 +17,7 @@ use crate::delta::{CallDelta, Delta, End, EndReason, Token};
 use crate::error::ApiError;
 use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
 
-/// The request, as far as its response shows it.
+/// The parts of a request that its response repeats.
 pub(crate) struct EchoedRequest {
     /// The id of the response.
     pub(crate) id: String,
@@ -25,7 +25,7 @@ pub(crate) struct EchoedRequest {
     pub(crate) echo: Map,
     /// The tools.
     pub(crate) tools: OfferedTools,
-    /// Whether tokens have log-probabilities.
+    /// True to report log-probabilities.
     pub(crate) logprobs: bool,
 }
 
@@ -35,14 +35,14 @@ pub(crate) struct Writer {
     meta: AnswerMeta,
     tools: OfferedTools,
     logprobs: bool,
-    /// Tokens whose text has not come yet.
+    /// Tokens without text so far, such as parts of a character.
     tokens: Vec<Token>,
     open: Option<Open>,
-    /// The number of the next event.
+    /// The sequence number of the next event.
     sequence: u64,
 }
 
-/// The item that is being written.
+/// The item in progress.
 struct Open {
     id: String,
     kind: Kind,
@@ -58,14 +58,14 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether the item has a content part with a text.
+    /// Returns true if the item has a content part.
     fn has_part(&self) -> bool {
         !matches!(self, Self::Call { .. })
     }
 }
 
 impl Writer {
-    /// Creates a writer of a response.
+    /// Creates a writer for one response.
     pub(crate) fn new(request: EchoedRequest, meta: AnswerMeta) -> Self {
         let EchoedRequest { id, echo, tools, logprobs } = request;
         let response = Response {
@@ -86,9 +86,9 @@ impl Writer {
         Self { response, meta, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0 }
     }
 
-    /// Returns the response as JSON, as far as it was written.
+    /// Returns the current state of the response as JSON.
     pub(crate) fn to_json(&self) -> mlx_json::Value {
-        // Every response has a form in JSON.
+        // Serializing cannot fail for this type.
         mlx_json::to_value(&self.response).unwrap_or_default()
     }
 
@@ -98,14 +98,14 @@ impl Writer {
         bytes
     }
 
-    /// An event with the whole response.
+    /// Returns an event with the whole response.
     fn response_event(&mut self, kind: &'static str) -> Bytes {
         let bytes = event_bytes(kind, self.sequence, &Whole { response: &self.response });
         self.sequence += 1;
         bytes
     }
 
-    /// An event of the open item.
+    /// Returns an event of the open item.
     fn item_event(&mut self, kind: &'static str, more: Value) -> Bytes {
         let place = self.response.output.len();
         let open = self.open.as_ref();
@@ -169,7 +169,7 @@ impl Writer {
             return;
         }
         self.add(&call.arguments);
-        // The input of a custom tool is known when its JSON is complete.
+        // The input of a custom tool is sent once its JSON is complete.
         if !self.open.as_ref().is_some_and(Open::is_custom) {
             events.push(
                 self.item_event("response.function_call_arguments.delta", json!({"delta": call.arguments})),
@@ -228,7 +228,7 @@ impl Writer {
         self.response.usage = Some(usage(&end.usage, end.reasoning_tokens));
     }
 
-    /// The end of the response, whatever it is.
+    /// Records the end of the response.
     fn finish(&mut self) {
         self.response.completed_at = Some(crate::time::now());
     }
@@ -259,8 +259,8 @@ impl AnswerWriter for Writer {
         events
     }
 
-    /// Some clients do not count comments. The number is that of the event before: keep-alives are not repeated to clients that
-    /// come back.
+    /// Returns an event, since some clients ignore comments. It repeats the previous sequence number, because keep-alives are not replayed to clients
+    /// that reconnect.
     fn keep_alive(&mut self) -> Bytes {
         let whole = Whole { response: &self.response };
         event_bytes("response.in_progress", self.sequence.saturating_sub(1), &whole)
@@ -287,7 +287,7 @@ impl AnswerWriter for Writer {
             self.delta(delta);
         }
         self.finish();
-        // Every value here has a form in JSON.
+        // Serializing cannot fail for this type.
         serde_json::to_vec(&self.response).unwrap_or_default()
     }
 }
@@ -297,7 +297,7 @@ impl Open {
         matches!(&self.kind, Kind::Call { origin, .. } if origin.is_custom)
     }
 
-    /// The content part; calls have none.
+    /// Returns the content part. Calls have none.
     fn part(&self) -> Option<OutputPart> {
         match self.kind {
             Kind::Reasoning => Some(OutputPart::ReasoningText { text: self.text.clone() }),
@@ -306,7 +306,7 @@ impl Open {
         }
     }
 
-    /// The item; one that has just begun has no content.
+    /// Returns the item. A new item has no content.
     fn item(&self, status: Status) -> OutputItem {
         let id = self.id.clone();
         let has_begun = status == Status::InProgress;
@@ -362,13 +362,13 @@ struct Whole<'a> {
 }
 
 fn event_bytes(kind: &'static str, sequence: u64, fields: &impl Serialize) -> Bytes {
-    // Every value here has a form in JSON.
+    // Serializing cannot fail for these types.
     let data = serde_json::to_string(&Data { r#type: kind, sequence_number: sequence, fields });
     Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", data.unwrap_or_default()))
 }
 
 fn json<T: Serialize>(value: &T) -> Value {
-    // Every value here has a form in JSON.
+    // Serializing cannot fail for these types.
     serde_json::to_value(value).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! The objects of a chat's answer.
+//! Writes the objects of chat answers.
 
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ impl Writer {
             index: delta.choice,
             message,
             logprobs: self.chat_logprobs(&delta.tokens),
-            // A delta without an end was an error, and no answer is written for that.
+            // Unreachable: an answer without an end is an error, which is written elsewhere.
             finish_reason: delta.end.map_or("error", |end| finish_reason(&end.reason)),
             token_ids: self.ids(&delta.tokens),
         }

@@ -1,4 +1,4 @@
-//! The objects of a completion's answer.
+//! Writes the objects of text completions.
 
 use super::{Writer, finish_reason, json};
 use crate::delta::Delta;
@@ -6,7 +6,7 @@ use crate::protocol::openai::answer::{CompletionAnswer, CompletionChoice};
 use crate::protocol::openai::logprobs::CompletionLogprobs;
 
 impl Writer {
-    /// The chunk with the prompt, if the response shows it.
+    /// Returns the chunk with the prompt, if the client asked for its text or tokens.
     pub(super) fn completion_opening(&self, choice: usize) -> Option<String> {
         let (prompt, _) = self.prompt_of(choice);
         if prompt.echo.is_empty() && !self.output_options.token_ids {
@@ -57,7 +57,7 @@ impl Writer {
         }
     }
 
-    /// Of the prompt's tokens, if they were scored, and then of the answer's.
+    /// Returns the log-probabilities of the prompt's tokens, if they were scored, followed by those of the answer.
     fn completion_logprobs(&mut self, delta: &Delta) -> Option<CompletionLogprobs> {
         let offsets = self.tallies[delta.choice].offsets.as_mut()?;
         let lists = CompletionLogprobs::new(&delta.prompt, &delta.tokens, &self.meta.tokenizer, offsets);

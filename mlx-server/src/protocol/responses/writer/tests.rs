@@ -1,4 +1,4 @@
-//! The order of events, and that a stream and a whole response are equal.
+//! Tests of the order of events, and that a stream equals the whole response.
 
 use mlx_core::engine::{Timings, Usage};
 use mlx_tests::model_folder;
