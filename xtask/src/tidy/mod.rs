@@ -4,12 +4,12 @@ mod arrows;
 mod charts;
 mod circles;
 mod code;
+mod english;
 mod files;
 mod imports;
 mod paths;
 mod platform;
 mod proof;
-mod prose;
 mod shape;
 mod violation;
 mod words;
@@ -17,6 +17,7 @@ mod words;
 use anyhow::{Result, bail};
 
 use crate::workspace;
+use english::English;
 use files::SourceFile;
 use violation::Violation;
 
@@ -33,6 +34,7 @@ pub(crate) fn run() -> Result<()> {
     found.extend(proof::check(&files));
     found.extend(platform::check_table(&files));
     found.extend(charts::check(&files));
+    report_english(&files);
     found.sort();
     for Violation { path, line, rule } in &found {
         eprintln!("{path}:{line}: {rule}");
@@ -41,6 +43,16 @@ pub(crate) fn run() -> Result<()> {
         bail!("{} house rules are broken; CONTRIBUTING.md explains them", found.len());
     }
     Ok(())
+}
+
+/// Prints the rates of odd English, and a warning if they are high.
+fn report_english(files: &[SourceFile]) {
+    for (kind, english) in
+        [("comments", English::of_comments(files)), ("Markdown", English::of_markdown(files))]
+    {
+        let advice = if english.is_plain() { "" } else { "; CONTRIBUTING.md says how to write" };
+        println!("tidy: {kind}: {english}{advice}");
+    }
 }
 
 fn check(file: &SourceFile) -> Vec<Violation> {
@@ -52,9 +64,6 @@ fn check(file: &SourceFile) -> Vec<Violation> {
         found.extend(words::check(file, &code));
         found.extend(arrows::check(file, &code));
         found.extend(platform::check(file, &code));
-        found.extend(prose::check(file, &prose::of_rust(&file.text, &code)));
-    } else if file.path.starts_with("docs/") {
-        found.extend(prose::check(file, &file.text));
     }
     found
 }
