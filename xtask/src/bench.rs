@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::setup::system::System;
 use crate::{charts, python, setup, workspace};
 
 /// How llama.cpp is compiled on x86: GCC 12 leaves out most of what AMX' tiles are configured with unless it keeps all stores, and where the processor
@@ -57,9 +58,8 @@ fn python_with_peers(root: &Path) -> Result<PathBuf> {
 
 /// Python with mlx-lm for the GPU of this machine. MLX has to be set up for it as well.
 fn python_with_gpu(root: &Path) -> Result<PathBuf> {
-    let set_up = fs::read_to_string(root.join("target/native/cargo.toml")).unwrap_or_default();
     ensure!(
-        cfg!(target_os = "macos") || set_up.contains("--cuda"),
+        matches!(setup::native()?.system, System::Cuda | System::MacOs),
         "gpu: MLX is set up for this machine's processor; run `cargo xtask setup --cuda` first"
     );
     python::with_packages(&root.join("target/bench-gpu-venv"), &root.join("bench/requirements-gpu.txt"))

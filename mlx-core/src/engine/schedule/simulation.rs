@@ -48,8 +48,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// Creates a device with memory for each of `requests`. A request that could not run by itself is refused before it reaches the
-    /// scheduler.
+    /// Creates a device with memory for each of `requests`. The engine refuses larger ones before the scheduler sees them.
     fn new(seed: u64, mut random: Random, requests: &[Sequence]) -> Self {
         let largest = requests.iter().map(|it| need(it.most).alone()).fold(0, u64::max) as f64;
         let budget = (largest * random.between(1.0, 3.0)) as u64;
@@ -379,7 +378,7 @@ impl Simulation {
             let start = one.started.unwrap_or(one.ended);
             let first = bounds.iter().filter(|it| it.0.started.is_some_and(|other| other <= start));
             self.check(start - one.came <= first.map(|it| it.1).sum::<f64>(), "waited for nothing");
-            self.check(one.ended - one.came <= all, "stayed for longer than all work takes");
+            self.check(one.ended - one.came <= all, "stayed longer than all work takes");
         }
     }
 }
