@@ -105,7 +105,7 @@ fn tests(program: &Program) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Divides the tests so that those of one module, which take similar times, are in different shares.
+/// Divides the tests. Tests of one module take similar times, so they go into different shares.
 fn shares<'a>(program: &'a Program, tests: &[String]) -> Vec<Share<'a>> {
     let count = tests.len().div_ceil(TESTS_AT_ONCE);
     let share = |number: usize| Share {

@@ -56,7 +56,7 @@ pub(super) fn index(shards: &[Shard]) -> Value {
     json!({ "metadata": { "total_size": size, "total_parameters": numbers }, "weight_map": map })
 }
 
-/// A file with a complete header, whose tensors can be written in any order.
+/// A file with a complete header. Its tensors can be written in any order.
 pub(super) struct ShardFile {
     path: PathBuf,
     file: File,

@@ -175,7 +175,7 @@ pub(crate) enum Reply {
         protocol: u32,
         /// [`VERSION`].
         version: String,
-        /// The worker's random number.
+        /// The worker's nonce.
         nonce: String,
     },
     /// The reply to [`Request::Join`].

@@ -119,7 +119,7 @@ impl Checkpoint {
         self.entries.contains_key(name)
     }
 
-    /// Returns true if the index lists the tensor `name`. No shard may contain it.
+    /// Returns true if the index lists the tensor `name`, even if no shard contains it.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.index.as_ref().is_some_and(|index| index.weight_map.contains_key(name))
     }

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(at(&[4, 6], 2, 2, &[[1, 2]]), Some(((12..24).collect(), vec![2, 6])));
         let columns = vec![3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23];
         assert_eq!(at(&[4, 6], 1, 2, &[[1, 2]]), Some((columns, vec![4, 3])));
-        // Two stacked blocks, and three of which the first is twice as long.
+        // Two stacked blocks, then three, the first of them twice as long.
         assert_eq!(
             at(&[4, 6], 2, 4, &[[0, 1], [2, 3]]),
             Some(([0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17].into(), vec![2, 6]))

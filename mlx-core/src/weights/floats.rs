@@ -93,7 +93,7 @@ impl WeightPolicy {
     }
 
     /// Returns true if a tensor keeps its half type although the model computes in f32. This holds for matrices and stacks of expert
-    /// matrices. It excludes the matrix that expands latents, which is not used in a plain product, and stacked norms of heads.
+    /// matrices. It excludes the matrix that expands latents, which is not used in a plain product, and the two-dimensional norms of heads.
     pub(super) fn keeps_half(&self, name: &str, dtype: Dtype, shape: &[usize]) -> bool {
         let is_of_products = match shape.len() {
             2 => name.ends_with(".weight") && !name.contains(LATENTS) && !name.ends_with("_norm.weight"),

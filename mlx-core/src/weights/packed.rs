@@ -60,7 +60,7 @@ impl Weights<'_> {
         self.policy.keep_packed
     }
 
-    /// Returns true if quantized weights remain that stay packed.
+    /// Returns true if some of the remaining weights are quantized and stay packed.
     pub(crate) fn has_packed(&self) -> bool {
         self.policy.keep_packed && self.names().any(|name| name.ends_with("scales"))
     }

@@ -1,4 +1,4 @@
-//! Takes tensors from the files as arrays; several alike tensors can become one array.
+//! Takes tensors from the files as arrays. Several tensors of the same format can become one array.
 
 use mlx_rs::{Array, Dtype};
 use safetensors::Dtype as FileDtype;
@@ -49,7 +49,7 @@ impl Weights<'_> {
     }
 
     /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Tensors of several
-    /// alike modules become one: the rows of each follow those of the previous one.
+    /// [alike](Self::are_alike) modules become one: the rows of each follow those of the previous one.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }

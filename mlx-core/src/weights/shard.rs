@@ -24,7 +24,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Returns the sum of all machines' terms, of which `part` is this machine's. Blocks until the others have sent theirs.
+    /// Returns the sum of all machines' terms; `part` is this machine's term. Blocks until the others have sent theirs.
     pub(crate) fn sum(&self, part: &Array) -> Result<Array> {
         let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
         let (dtype, bytes) = array::to_bytes(part)?;

@@ -36,7 +36,7 @@ pub(crate) fn run(may_skip: bool) -> Result<()> {
     )?;
     let mut check = Command::new(programs.join("cargo-zigbuild"));
     check.args(["check", "--workspace", "--target", TARGET, "--config"]).arg(&config);
-    // Build scripts need a folder of headers. Those of the C compiler suffice for this check.
+    // Build scripts need a folder of headers. The C compiler's headers suffice for this check.
     check.env("PATH", paths).env("SDKROOT", &folder).current_dir(&root);
     ensure!(check.status()?.success(), "the workspace does not compile for macOS; see above");
     Ok(())

@@ -10,5 +10,5 @@ ln -sf ../lib/mlx/bin/mlx "$prefix/bin/mlx"
 "$prefix/bin/mlx" --version
 case ":$PATH:" in
 *":$prefix/bin:"*) ;;
-*) echo "add $prefix/bin to PATH to type mlx" ;;
+*) echo "add $prefix/bin to PATH to run mlx" ;;
 esac

@@ -12,7 +12,8 @@ impl ChatSession {
     /// answer. The new answer replaces the old one when it starts.
     ///
     /// # Errors
-    /// Also if a constraint applies, which follows an answer from its beginning, or if `token` would end the answer.
+    /// Also if the session has a constraint or tools, because a constraint follows an answer from its beginning, or if `token` would end the
+    /// answer.
     pub fn branch(&mut self, kept: &[TokenOutput], token: u32) -> Result<Answer<'_>> {
         let refused = |why: &str| Err(Error::request("branch", why));
         let Some(last) = self.last_question_index() else {
