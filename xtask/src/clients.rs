@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<()> {
     let node = root.join("target/clients-node");
     install_npm(&clients, &node)?;
     let mut build = workspace::cargo();
-    // Without --package, the features equal those of the tests, so nothing is compiled twice.
+    // Without --package, the features are the same as in the tests, so nothing is compiled twice.
     build.args(["build", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let program = root.join("target/debug/mlx-server");

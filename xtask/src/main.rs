@@ -65,7 +65,7 @@ enum Task {
     },
     /// Run third-party clients against the server
     Clients,
-    /// Test replicas of the server behind those of nginx, HAProxy and Envoy that are installed
+    /// Test replicas of the server behind the installed proxies: nginx, HAProxy and Envoy
     Proxies,
     /// Test the server's page in a headless Chromium; the variable CHROMIUM selects another browser
     Page {

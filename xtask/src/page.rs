@@ -37,7 +37,7 @@ pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     let folder = root.join("target/page");
     install(&root.join("tests/page"), &folder)?;
     let mut build = workspace::cargo();
-    // Without --package, the features equal those of the tests, so nothing is compiled twice.
+    // Without --package, the features are the same as in the tests, so nothing is compiled twice.
     build.args(["build", "--locked", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     let script = if measures { "tests/page/speed.mjs" } else { "tests/page/flow.mjs" };

@@ -15,7 +15,7 @@ pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, and prints the skipped checks. `--full` multiplies the cases of tests with many
+/// Runs the tests of this tool, then all tests of the product, and prints the skipped checks. `--full` multiplies the cases of tests with many
 /// cases. Other arguments go to `cargo test`, and only those tests run.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;

@@ -14,7 +14,7 @@ pub(crate) fn run() -> Result<()> {
     let scripts = root.join("tests/proxies");
     let python = python::with_packages(&root.join("target/proxies-venv"), &scripts.join("requirements.txt"))?;
     let mut build = workspace::cargo();
-    // Without --package, the features equal those of the tests, so nothing is compiled twice.
+    // Without --package, the features are the same as in the tests, so nothing is compiled twice.
     build.args(["build", "--locked", "--bin", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
     for script in ["service_files.py", "lost_requests.py"] {

@@ -78,7 +78,7 @@ fn side_by_side<T: Send>(count: usize, queue: VecDeque<T>, work: impl Fn(T) + Sy
     });
 }
 
-/// Returns the test executables in Cargo's messages. The one with the longest tests is first, so that no long test runs last.
+/// Returns the test executables in Cargo's messages. The executable with the longest tests is first, so that no long test runs last.
 fn programs(messages: &str) -> Result<Vec<Program>> {
     let mut found = Vec::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {

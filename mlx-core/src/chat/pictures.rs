@@ -23,7 +23,7 @@ pub(super) struct Pictures<'a> {
     processor: &'a Processor,
     /// Pixels by the hash of the picture: the latest pictures, as many as the context holds.
     resized: BTreeMap<[u8; 32], Pixels>,
-    /// Their rows, including those of the first picture that does not fit.
+    /// Their rows, including the first picture that does not fit.
     rows: usize,
 }
 

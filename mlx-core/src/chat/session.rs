@@ -192,7 +192,7 @@ impl ChatSession {
 
     /// Like [`ask`](Self::ask), with pictures before the text.
     pub fn ask_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
-        // A message whose answer was interrupted before its first word is replaced.
+        // Replaces a message if its answer was interrupted before the first word.
         let unanswered = self.messages.pop_if(|last| self.is_unanswered && last.role == Role::User);
         self.messages.push(Message::user_with(images, text));
         match self.start(&ToolChoice::Auto) {

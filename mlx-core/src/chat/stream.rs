@@ -78,7 +78,7 @@ impl ChatStream {
         Self { generation, reader, ready: VecDeque::new() }
     }
 
-    /// Puts tokens before those of the generation: the beginning of an answer that it continues.
+    /// Prepends tokens to the generation: the beginning of an answer that it continues.
     #[must_use]
     pub(super) fn after(mut self, tokens: Vec<TokenOutput>) -> Self {
         for token in tokens {

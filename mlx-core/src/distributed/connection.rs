@@ -23,7 +23,7 @@ const READ: usize = 256 << 10;
 /// The largest capacity of the read buffer between messages.
 const KEPT: usize = 4 * READ;
 
-/// A result whose error is a predicate about the peer, such as "closed the connection".
+/// A result. Its error is a predicate about the peer, such as "closed the connection".
 pub(super) type Outcome<T> = Result<T, String>;
 
 /// A connection to a peer. Dropping it closes the socket.
@@ -296,7 +296,7 @@ mod tests {
                 there.write_all(&frame::heartbeat()).expect("it is there");
                 thread::sleep(MOMENT / 10);
             }
-            // Leaves some bytes unread. Closing a socket with unread input discards what it has sent.
+            // Leaves some bytes unread. Closing a socket with unread input also discards its output.
             let (mut taken, mut bytes) = (0, vec![0; 1 << 20]);
             while taken <= length {
                 let count = there.read(&mut bytes).expect("it is open");

@@ -149,7 +149,7 @@ impl Divided {
 /// The share of one machine.
 pub(super) struct Share {
     pub(super) part: ModelPart,
-    /// Bytes of its weights on the device, without those of a vision tower.
+    /// Bytes of its weights on the device, without a vision tower.
     pub(super) weight_bytes: u64,
     /// Bytes that sequences and passes take on this machine.
     pub(super) footprint: Footprint,

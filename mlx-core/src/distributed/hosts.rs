@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// The port of a worker whose address has no port.
+/// The default port of a worker.
 pub const PORT: u16 = 32323;
 
 /// The maximum number of machines of a model.

@@ -150,7 +150,7 @@ pub(crate) enum StateChange {
         /// True if eviction skips the checkpoint.
         marked: bool,
     },
-    /// Drops the checkpoint whose removal leaves the smallest gap.
+    /// Drops one checkpoint, so that the remaining gap is as small as possible.
     EvictCheckpoint,
     /// Drops all checkpoints.
     DropCheckpoints,

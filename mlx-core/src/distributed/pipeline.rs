@@ -17,7 +17,7 @@ use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 
-/// A model whose layers are on several machines.
+/// A model in pipeline mode.
 pub(super) struct PipelineModel {
     spec: ModelSpec,
     divided: Divided,

@@ -76,7 +76,7 @@ impl RemoteState {
 }
 
 impl StateStore for RemoteState {
-    /// The bytes are those of the machine with the largest state.
+    /// Reports the bytes of the machine with the largest state.
     fn info(&self) -> StoreInfo {
         StoreInfo {
             positions: self.infos.last().map_or(0, |info| info.len),

@@ -24,7 +24,7 @@ pub(super) fn split(
     };
     let count = layers.len();
     let (most, _) = cheapest(count, budgets.len(), fullness, f64::max)?;
-    // If the ends alone fill the first machine, the maximum does not balance the others. So the squares decide.
+    // The maximum does not balance the other machines if the ends already fill the first one. So the squares decide.
     let square = |rank: usize, range: &Range<usize>| {
         fullness(rank, range).filter(|full| *full <= most).map(|full| full * full * budgets[rank] as f64)
     };

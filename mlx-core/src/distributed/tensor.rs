@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 use crate::weights::AllReduce;
 
-/// A model on several machines that all compute at the same time.
+/// A model in tensor mode.
 pub(super) struct TensorModel {
     spec: ModelSpec,
     divided: Divided,

@@ -84,7 +84,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Replaces tensors by those of `other`, which must have the same names, shapes and kinds of numbers. Returns the names.
+    /// Replaces tensors by tensors of `other` with the same names, shapes and kinds of numbers. Returns the names.
     pub(crate) fn overlay(&mut self, other: &mut Self) -> Result<BTreeSet<String>> {
         let is_float = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
         let names = other.entries.keys().cloned().collect();
@@ -136,7 +136,7 @@ impl Checkpoint {
         &self.entries
     }
 
-    /// Drops the tensors whose names satisfy `unused`.
+    /// Drops the tensors with names that satisfy `unused`.
     pub(super) fn skip(&mut self, unused: impl Fn(&str) -> bool) {
         self.entries.retain(|name, _| !unused(name));
     }
@@ -187,8 +187,7 @@ impl Checkpoint {
 
     /// Reads a tensor of floats, words or bytes in the file's type. Also returns the hashes of its blocks.
     ///
-    /// Several tensors that differ only in their rows become one array: the rows of each follow those of the previous one, within each matrix
-    /// of a stack.
+    /// Several tensors that differ only in their rows become one array: their rows are concatenated in order, within each matrix of a stack.
     pub(crate) fn array(&self, entries: &[Entry]) -> Result<(Array, Vec<BlockHash>)> {
         let Some((first, others)) = entries.split_first() else {
             return Err(Error::Array("an array needs a tensor".into()));

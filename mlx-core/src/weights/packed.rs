@@ -9,7 +9,7 @@ use crate::quantization::{QuantScheme, QuantizedMatrix};
 
 impl Weights<'_> {
     /// Takes the matrix or stack `{module}.weight`, `[..., output, input]`, packed if the policy says so. Several modules that are
-    /// [alike](Self::are_alike) become one matrix: the rows of each follow those of the previous one.
+    /// [alike](Self::are_alike) become one matrix: their rows are concatenated in order.
     pub(crate) fn take_modules(&mut self, modules: &[Named]) -> Result<Taken> {
         if let Some(packed) = self.take_quantized(modules)? {
             return Ok(Taken::Packed(packed));

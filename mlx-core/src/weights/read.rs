@@ -49,7 +49,7 @@ impl Weights<'_> {
     }
 
     /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Tensors of several
-    /// [alike](Self::are_alike) modules become one: the rows of each follow those of the previous one.
+    /// [alike](Self::are_alike) modules become one: their rows are concatenated in order.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }

@@ -95,7 +95,7 @@ pub struct Kind {
 /// Weights by their format in the files: a float type or a quantization scheme.
 pub type Kinds = BTreeMap<String, Kind>;
 
-/// Adds the remaining tensors of `checkpoint` to an empty `tally`. Tensors whose names end with one of `wide` are stored in f32.
+/// Adds the remaining tensors of `checkpoint` to an empty `tally`. Tensors with names that end with one of `wide` are stored in f32.
 pub(super) fn survey(
     checkpoint: &Checkpoint,
     quantization: &QuantizationConfig,

@@ -61,7 +61,7 @@ pub(super) fn write(root: &Path, host: &str, wheels: &Path, release: &Path) -> R
     Ok(())
 }
 
-/// Returns the crates that the program consists of, except those of this workspace.
+/// Returns the third-party crates of the program.
 fn crates(root: &Path, host: &str) -> Result<Vec<Part>> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--filter-platform", host]).current_dir(root);

@@ -49,7 +49,7 @@ const BANNED: [(&str, &[&str]); 7] = [
     ("crates/json/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
 ];
 
-/// Folders whose files must not use these modules of their crate.
+/// Folders, and the modules of their crate that their files must not use.
 const APART: [(&str, &[&str]); 2] =
     [("mlx-core/src/sampling/", &["model", "cache", "engine"]), ("mlx-core/src/model/", &["sampling"])];
 

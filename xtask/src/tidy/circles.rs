@@ -10,7 +10,7 @@ use super::{
     violation::Violation,
 };
 
-/// Folders whose modules depend on each other in one direction. A file of a module counts as the module, so that a re-export hides no
+/// Folders in which modules depend on each other in one direction. A file of a module counts as the module, so that a re-export hides no
 /// cycle.
 const LAYERED: [&str; 4] =
     ["mlx-core/src/cache", "mlx-core/src/distributed", "mlx-core/src/engine", "mlx-core/src/sampling"];
@@ -123,7 +123,7 @@ impl Crate {
         targets
     }
 
-    /// Returns the module whose file defines the item of a path seen from `module`; `None` if it is in another crate.
+    /// Returns the module that defines the item of a path seen from `module`; `None` if it is in another crate.
     fn resolve(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
