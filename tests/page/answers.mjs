@@ -93,23 +93,23 @@ export const answers = {
   async "calls of tools are shown, and go on with results"(trial, page) {
     await page.click("#new");
     await page.locator("#settings").click();
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     await page.getByLabel("tools", { exact: true }).fill(JSON.stringify([{ type: "function", function: { name: "add", parameters: { type: "object", properties: { a: { type: "integer" }, b: { type: "integer" } } } } }]));
     await page.getByLabel("tools", { exact: true }).press("Tab");
     await send(page, "Add three and four.");
-    await page.getByText("Call of add").waitFor();
+    await page.getByText("Tool call: add").waitFor();
     // Its arguments are written piece by piece.
     await idle(page);
     assert.deepEqual(JSON.parse(await page.locator(".call pre").innerText()), { a: 3, b: 4 });
     await page.getByLabel("Result of add").fill("7");
-    await page.getByRole("button", { name: "Send the results" }).click();
+    await page.getByRole("button", { name: "Send results" }).click();
     await page.locator("article.assistant .body", { hasText: "The sum is known." }).waitFor();
     await idle(page);
     const { messages } = trial.proxy.bodies.at(-1);
     assert.deepEqual(messages.map((it) => it.role), ["user", "assistant", "tool"]);
     assert.equal(messages[2].content, "7");
     assert.equal(messages[2].tool_call_id, messages[1].tool_calls[0].id);
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     await page.locator("#settings").click();
   },
   async "an export that is imported is the same conversation"(trial, page) {

@@ -14,7 +14,7 @@ export const guide = {
     assert.equal(trial.proxy.bodies.at(-1).temperature, undefined);
     const first = await last(page).innerText();
     assert.ok(first.length > 10, first);
-    await page.getByRole("button", { name: "Same again" }).click();
+    await page.getByRole("button", { name: "Repeat with the same seed" }).click();
     await page.getByText("2/2").waitFor();
     await idle(page);
     assert.equal(await last(page).innerText(), first);
@@ -65,7 +65,7 @@ export const scripted = {
     await page.locator("article.assistant .body", { hasText: "twenty" }).waitFor();
     await idle(page);
     assert.match(await last(page).innerText(), /^one two three four five six eight .* nineteen twenty$/);
-    assert.equal(await page.getByRole("button", { name: "Same again" }).count(), 0, "a seed does not repeat a continued answer");
+    assert.equal(await page.getByRole("button", { name: "Repeat with the same seed" }).count(), 0, "a seed does not repeat a continued answer");
   },
   async "Regenerate makes a branch; the arrows go between branches"(trial, page) {
     await ask(page, "Hi");

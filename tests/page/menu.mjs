@@ -6,7 +6,7 @@ export const menu = {
   async "every field that the API describes can be set, and is sent"(trial, page) {
     await page.click("#new");
     await page.locator("#settings").click();
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     const names = await page.locator("#fields label, #advanced label").evaluateAll((all) => all.map((it) => it.firstChild.textContent));
     for (const name of "temperature top_p top_k min_p typical_p xtc_probability xtc_threshold seed logit_bias frequency_penalty presence_penalty repetition_penalty penalty_last_n dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers max_tokens stop ignore_eos exact priority tools tool_choice response_format structured_outputs reasoning_effort context_policy chat_template_kwargs".split(" ")) assert.ok(names.includes(name), name + " is not in " + names);
     await page.fill("#system", "Be brief.");
@@ -26,7 +26,7 @@ export const menu = {
     await page.getByRole("button", { name: "Try again" }).click();
     await idle(page);
     assert.equal(await last(page).innerText(), "Hello there.");
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     await page.locator("#settings").click();
   },
   async "the sampling of chats is the server's, is shown and sent, and a field overrides it"(trial, page) {
@@ -49,7 +49,7 @@ export const menu = {
   async "an answer that ends in a loop has a note, and the context is counted in thousands"(trial, page) {
     await page.click("#new");
     await page.locator("#settings").click();
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     await page.fill("#field-logit_bias", '{"40": 100}');
     await page.fill("#field-max_tokens", "150");
     await send(page, "Hi");
@@ -57,7 +57,7 @@ export const menu = {
     await idle(page);
     await page.locator("footer", { hasText: /context \d+ of 128k/ }).waitFor();
     await page.click("#reset");
-    await page.getByText("All fields of a request").click();
+    await page.getByText("All request fields").click();
     await page.locator("#settings").click();
     await ask(page, "Hi");
     assert.equal(await page.locator(".note:visible").count(), 0);
@@ -75,7 +75,7 @@ export const menu = {
     await send(page, "Hi");
     await idle(page);
     await page.locator("footer", { hasText: "random · " }).waitFor();
-    await page.locator("footer", { hasText: "cut at its limit" }).waitFor();
+    await page.locator("footer", { hasText: "length limit reached" }).waitFor();
     await page.locator("#model option", { hasText: /random · loaded · \d+ tokens/ }).waitFor({ state: "attached" });
     await page.click("#new");
     await page.selectOption("#model", "scripted");

@@ -26,7 +26,7 @@ export const pictures = {
     await page.click("#new");
     assert.equal(await page.locator("#attach").isVisible(), false);
     await give(page, "drop", "#talk", ["a.png", read("48x32"), "image/png"]);
-    await page.locator("#hint", { hasText: "scripted reads text alone" }).waitFor();
+    await page.locator("#hint", { hasText: "scripted does not support images" }).waitFor();
     assert.equal(await attached(page).count(), 0);
   },
   async "pictures are chosen, pasted and dropped, and can be removed"(trial, page) {
@@ -54,7 +54,7 @@ export const pictures = {
     await page.selectOption("#model", "seeing");
     await page.locator("#attach").waitFor();
     await page.setInputFiles("#images", { name: "large.png", mimeType: "image/png", buffer: Buffer.alloc(12 << 20) });
-    await page.locator("#hint", { hasText: "too large to stay" }).waitFor();
+    await page.locator("#hint", { hasText: "too large to keep" }).waitFor();
     await page.reload();
     await page.locator("#send").waitFor();
     assert.equal(await attached(page).count(), 0);
