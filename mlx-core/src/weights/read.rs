@@ -48,8 +48,8 @@ impl Weights<'_> {
         self.take_dense(&[(name, shape)], false)
     }
 
-    /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Tensors of several
-    /// [alike](Self::are_alike) modules become one: their rows are concatenated in order.
+    /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Several tensors
+    /// of modules with the same format become one: their rows are concatenated in order.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }

@@ -27,12 +27,12 @@ pub(crate) fn assemble() -> Result<()> {
     assemble::run(&Recipe::new()?)
 }
 
-/// Like [`assemble`], with MLX for NVIDIA GPUs, on any machine.
+/// Like [`fn@assemble`], with MLX for NVIDIA GPUs, on any machine.
 pub(crate) fn assemble_for_cuda() -> Result<()> {
     assemble::run(&Recipe::cuda()?)
 }
 
-/// Like [`assemble`], without our kernels, on Linux.
+/// Like [`fn@assemble`], without our kernels, on Linux.
 pub(crate) fn assemble_plain() -> Result<()> {
     assemble::run(&Recipe::plain()?)
 }
