@@ -22,6 +22,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Auto)]
     pub log: LogForm,
 
+    /// The settings.
     #[command(flatten)]
     pub settings: Settings,
 }

@@ -87,11 +87,11 @@ fn given_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiEr
     let bad = |why| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {why}"));
     let mut given = headers.get_all(HOST).iter();
     let host = match given.next() {
-        Some(host) => host.to_str().map_err(|_| bad("has a Host that is not text"))?,
-        None => uri.authority().ok_or_else(|| bad("has no Host"))?.as_str(),
+        Some(host) => host.to_str().map_err(|_| bad("has a Host header that is not text"))?,
+        None => uri.authority().ok_or_else(|| bad("has no Host header"))?.as_str(),
     };
     if given.next().is_some() {
-        return Err(bad("has more than one Host"));
+        return Err(bad("has more than one Host header"));
     }
     Ok(host)
 }

@@ -151,7 +151,7 @@ impl Fields {
     /// Checks that no unknown field remains. Returns the full names of the unused fields.
     pub(crate) fn finish(self) -> Result<Vec<String>, ApiError> {
         if let Some(field) = self.given().next() {
-            return Err(refused(&self.name(field), "is not a field here; remove it or check the spelling"));
+            return Err(refused(&self.name(field), "is not a known field; remove it or check the spelling"));
         }
         Ok(self.unused)
     }

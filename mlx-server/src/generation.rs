@@ -98,7 +98,7 @@ impl Choice {
             }
         }
         let end = self.last.take().and_then(|last| last.map(|delta| delta.end).transpose());
-        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine gave no result")))?;
+        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine returned no result")))?;
         Ok((vector, end.usage))
     }
 

@@ -132,7 +132,7 @@ impl Metrics {
         );
         self.next_token.write(&mut out, "mlx_inter_token_seconds", "Time between two tokens.");
         if let Some(bytes) = mlx_core::machine::footprint() {
-            let help = "Memory of this process in bytes, on a Mac with the GPU's.";
+            let help = "Memory of this process in bytes, including GPU memory on a Mac.";
             out.head("process_resident_memory_bytes", "gauge", help);
             out.line("process_resident_memory_bytes", &[], bytes);
         }
@@ -181,7 +181,7 @@ const FIGURES: [Figure; 20] = [
 
 /// Writes the metrics of the engines. Their counters restart when a model is reloaded; Prometheus handles such resets.
 fn engines(out: &mut Page, models: &[ModelFigures]) {
-    out.head("mlx_model_loaded", "gauge", "Whether a model is in memory.");
+    out.head("mlx_model_loaded", "gauge", "1 if a model is in memory, else 0.");
     for model in models {
         out.line("mlx_model_loaded", &[("model", &model.name)], u64::from(model.stats.is_some()));
     }

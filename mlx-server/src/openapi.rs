@@ -14,7 +14,7 @@ use crate::routes::{
 #[openapi(
     info(
         title = "mlx-server",
-        description = "Local language models behind the APIs of OpenAI, Anthropic and Ollama."
+        description = "Local language models with the APIs of OpenAI, Anthropic and Ollama."
     ),
     paths(
         chat::complete,

@@ -121,7 +121,7 @@ impl Journal {
             tracing::warn!(
                 responses = orphans,
                 folder = %self.folder.display(),
-                "responses of an earlier version name their clients in a form that is no longer read; \
+                "responses of an earlier version identify their clients in a format that is no longer supported; \
                  no client can fetch them, and they are removed when the journal is full"
             );
         }

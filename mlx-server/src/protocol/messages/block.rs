@@ -132,7 +132,7 @@ fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiE
         "document" => Part::Text(document::document(&mut fields)?),
         "search_result" => Part::Text(document::search_result(&mut fields)?),
         "tool_reference" => Part::Text(definition(&mut fields, tools)?),
-        _ => return Err(not_offered(&fields, &kind, "the result of a tool")),
+        _ => return Err(not_offered(&fields, &kind, "a tool result")),
     };
     fields.end()?;
     Ok(part)

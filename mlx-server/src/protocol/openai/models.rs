@@ -60,6 +60,7 @@ pub(crate) struct ModelMeta {
 /// The value of a sampling parameter.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct SamplingValue {
+    /// The value.
     #[schema(value_type = f64)]
     value: Number,
     /// `checkpoint` if the model's `generation_config.json` sets it; otherwise `default`.

@@ -116,7 +116,7 @@ fn includes_usage(is_streamed: bool, options: Option<Value>) -> Result<bool, Api
     let Some(options) = options else { return Ok(false) };
     let mut fields = Fields::inside("stream_options", options)?;
     let include_usage = fields.take("include_usage")?.unwrap_or(false);
-    fields.only("include_obfuscation", &[json!(false)], "nothing is added to hide lengths")?;
+    fields.only("include_obfuscation", &[json!(false)], "obfuscation is not supported")?;
     fields.end()?;
     if !is_streamed {
         return Err(ApiError::field("stream_options", "may only be given with stream: true"));
