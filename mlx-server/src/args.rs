@@ -106,7 +106,7 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "PORT", env = "MLX_PORT")]
     port: Option<u16>,
 
-    /// Require this API key; off loopback it needs at least 16 characters; may be given several times
+    /// Require this API key; it needs at least 16 characters unless --host is loopback; may be given several times
     #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     api_key: Vec<String>,
@@ -180,7 +180,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,
 
-    /// Maximum inputs per embedding request [default: 2048]
+    /// Maximum inputs per embedding or rerank request [default: 2048]
     #[arg(long, value_name = "N", env = "MLX_MAX_INPUTS")]
     max_inputs: Option<usize>,
 

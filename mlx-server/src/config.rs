@@ -80,7 +80,7 @@ pub struct LimitConfig {
     pub body_memory: ByteSize,
     /// The maximum number of answers per request.
     pub max_choices: usize,
-    /// The maximum number of inputs per embedding request.
+    /// The maximum number of inputs per embedding or rerank request.
     pub max_inputs: usize,
     /// The time to receive the head of a request.
     pub header_timeout: Seconds,
