@@ -1,4 +1,4 @@
-//! Puts the commit into optimized builds, so that their figures can name it. Debug builds leave it out: each commit would link them again.
+//! Puts the commit into optimized builds so that benchmark results can name it. Debug builds leave it out, since each commit would relink them.
 
 use std::io::Write;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn main() -> std::io::Result<()> {
     };
     let is_optimized = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let (commit, watched) = if is_optimized {
-        // An archive has no commit. The log moves with every commit.
+        // A source archive has no commit. The HEAD log changes with every commit.
         let commit = git(&["rev-parse", "--short=9", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
         (commit, git(&["rev-parse", "--git-path", "logs/HEAD"]))
     } else {

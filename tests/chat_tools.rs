@@ -198,7 +198,7 @@ fn the_user_is_asked_for_each_call() {
     assert_eq!(runs(work.path()), 1);
     type_line(&mut session, "/retry", asked);
     type_line(&mut session, "a", "I have seen it");
-    type_line(&mut session, "/tools", "without a question");
+    type_line(&mut session, "/tools", "without confirmation");
     type_line(&mut session, "/retry", "I have seen it");
     assert_eq!(runs(work.path()), 3);
     quit(&mut session);

@@ -268,7 +268,7 @@ fn models_are_listed_and_removed() {
     assert!(list[0]["problem"].is_null());
     let removed = setup.run(&["rm", "org/tiny"]);
     succeeded(&removed);
-    assert!(stderr(&removed).contains("org/tiny is removed"));
+    assert!(stderr(&removed).contains("removed org/tiny"));
     assert!(!setup.repo().exists());
     failed(&setup.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["mlx pull org/tiny"]);
 }

@@ -148,7 +148,7 @@ fn tab_completes_and_ctrl_c_says_how_to_leave() {
     std::fs::write(home.path().join("notes.md"), "Some words.").expect("it can be written");
     let mut session = chat(home.path(), &[]);
     type_line(&mut session, "/para\t top_k=7", "max_tokens=6 temperature=0 top_k=7");
-    type_line(&mut session, "\x03", "Ctrl-D or /quit leaves");
+    type_line(&mut session, "\x03", "press Ctrl-D or type /quit to leave");
     type_line(&mut session, "what is in @not\t", "attached notes.md, [0-9]+ tokens");
     session.expect("tok/s, context").expect("an answer");
     type_line(&mut session, "what is in @none.md", "@none.md is not a file here");

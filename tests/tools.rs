@@ -109,7 +109,7 @@ fn a_conversion_says_what_it_leaves_out() {
     let target = work.path().join("out");
     let target = target.to_str().expect("utf-8");
     let report = output(&["convert", &model("kimi_k25-f32"), "-o", target, "--dtype", "bf16"], "");
-    let words = "left out, because this program cannot use them: mm_projector, vision_tower";
+    let words = "skipped, because this program cannot use them: mm_projector, vision_tower";
     assert!(report.lines().any(|line| line == words), "{report}");
 }
 

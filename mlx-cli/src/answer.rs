@@ -1,4 +1,4 @@
-//! Reads one generation to its end, showing thoughts and text as they come.
+//! Reads one generation to its end and shows reasoning and text as they stream.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::terminal;
 
-/// A wait that needs no explanation.
+/// Waits shorter than this are not explained to the user.
 const UNNOTICED: Duration = Duration::from_millis(400);
 
-/// A generation that has ended.
+/// A finished generation.
 pub(crate) struct Answer {
-    /// The text, without thoughts.
+    /// The text, without reasoning.
     pub(crate) text: String,
-    /// The thoughts.
+    /// The reasoning.
     pub(crate) reasoning: String,
     /// The tokens of the prompt, if they were scored.
     pub(crate) prompt: Vec<PromptToken>,
@@ -28,7 +28,7 @@ pub(crate) struct Answer {
     pub(crate) finished: Finished,
 }
 
-/// Where the text goes while it comes.
+/// The destination of the streamed text.
 pub(crate) enum Show {
     Nothing,
     /// To standard output.
@@ -54,13 +54,13 @@ impl Show {
     }
 }
 
-/// Reads a generation whose text is not parsed. Ctrl-C ends it; what came before is kept.
+/// Reads a generation without parsing its text. Ctrl-C ends it; the text so far is returned.
 pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) -> Result<Answer, Failure> {
     let stream = ChatStream::new(generation, OutputParser::plain());
     read_chat(stream.canceller(), stream, interrupt, show)
 }
 
-/// Reads the answer of a chat. Ctrl-C ends it; what came before is kept.
+/// Reads the answer of a chat. Ctrl-C ends it; the text so far is returned.
 pub(crate) fn read_chat(
     canceller: Canceller,
     events: impl Iterator<Item = StreamEvent>,
@@ -85,7 +85,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
                 match event {
                     ChatEvent::Text(more) => text.push_str(&more),
                     ChatEvent::Reasoning(more) => reasoning.push_str(&more),
-                    // The session keeps calls.
+                    // The session records calls.
                     _ => {}
                 }
             }
@@ -93,7 +93,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
             StreamEvent::Engine(Event::Token(token)) => tokens.push(token),
             StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
             StreamEvent::Engine(Event::PromptProgress { read, total }) => reading.show(read, total),
-            // No command asks for one.
+            // No command requests embeddings.
             StreamEvent::Engine(Event::Embedding(_)) => {}
         }
     }
@@ -103,7 +103,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
     Ok(Answer { text, reasoning, prompt, tokens, finished })
 }
 
-/// A line that says how far a prompt was read, where that takes long enough to wonder.
+/// A progress line for prompts that take long to prefill.
 struct Reading {
     begun: Instant,
     is_shown: bool,
@@ -129,7 +129,7 @@ impl Reading {
 }
 
 impl Answer {
-    /// The failure that this answer ended with, if it did.
+    /// Returns the failure that ended this answer, if any.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match &self.finished.reason {
             FinishReason::Cancelled => Some(Failure::Interrupted),
@@ -148,13 +148,13 @@ impl Answer {
         (repeated > 0).then(note)
     }
 
-    /// One short line of figures.
+    /// Returns the token count and decode rate on one short line.
     pub(crate) fn status(&self) -> String {
         let Finished { usage, timings, .. } = &self.finished;
         format!("{} tokens, {:.1} tok/s", usage.completion_tokens, usage.decode_rate(timings))
     }
 
-    /// One line of figures.
+    /// Returns the timings of the prompt and the answer on one line.
     pub(crate) fn timings(&self) -> String {
         let Finished { usage, timings, reason, exactness, .. } = &self.finished;
         let peak = size(array::peak_memory().unwrap_or_default() as u64);

@@ -1,4 +1,4 @@
-//! The command line: the commands. The flags of each are in its own file.
+//! The command line: all commands. Each command defines its flags in its own file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use crate::worker::{self, WorkerArgs};
     after_help = EXAMPLES
 )]
 pub(crate) struct Cli {
-    /// Show timings, memory and messages of the loader (on standard error)
+    /// Print timings, memory and loader messages to stderr
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Chat with a model in the terminal
     #[command(alias = "run", after_help = CHAT_EXAMPLES)]
     Chat(ChatArgs),
-    /// Download a model from the Hugging Face Hub; continues where it stopped
+    /// Download a model from the Hugging Face Hub; resumes an interrupted download
     #[command(alias = "download", after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
     /// List downloaded models
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Answer one prompt, or continue one text, and exit
     #[command(after_help = generate::EXAMPLES)]
     Generate(GenerateArgs),
-    /// Compute recorded answers again and say whether they are identical
+    /// Recompute recorded answers and report whether they are identical
     #[command(after_help = replay::EXAMPLES)]
     Replay(ReplayArgs),
     /// Show the answers of two models side by side
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Default(DefaultArgs),
     /// Show a model's size, memory needs and what fits, without loading it
     Inspect(InspectArgs),
-    /// Quantize a model, cast it, or split it into other files
+    /// Quantize a model, cast it to another dtype or reshard its files
     #[command(alias = "quantize", after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),
     /// Remove a downloaded model
@@ -96,16 +96,16 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check this machine: device, speed, correctness
     Doctor(DoctorArgs),
-    /// Hold a part of a model for a command on another machine, see --hostfile of `mlx serve`
+    /// Run as a worker that holds a shard of a model (see --hostfile of `mlx serve`)
     #[command(after_help = worker::EXAMPLES)]
     Worker(WorkerArgs),
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Point a coding agent at the server: print the commands, or run it with --exec
+    /// Print the commands that connect a coding agent to the server; --exec runs them
     #[command(after_help = launch::EXAMPLES)]
     Launch(LaunchArgs),
-    /// Show what a model's raw output means: thoughts, answer and calls of tools
+    /// Parse a model's raw output into reasoning, answer and tool calls
     #[command(after_help = parse::EXAMPLES)]
     Parse(ParseArgs),
     /// Print a shell completion script
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     },
     /// Write manual pages
     Man {
-        /// Output directory; one page for each command
+        /// Output directory; one man page per command
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
@@ -168,7 +168,7 @@ Examples:
   mlx serve MODEL --host 0.0.0.0 --api-key-file keys.txt --allowed-host my-machine.example
   mlx serve MODEL --print-config > server.toml && mlx serve --config server.toml";
 
-/// Flags under these headings are in `--help`, not in `-h`.
+/// Headings of flags that only `--help` lists, not `-h`.
 const LONG_HELP: [&str; 8] = [
     "Penalties",
     "DRY, against repeated sequences",
@@ -180,12 +180,12 @@ const LONG_HELP: [&str; 8] = [
     "What the answer must be",
 ];
 
-/// The command line that is parsed, and of which help, manual pages and completions are made.
+/// Returns the parser, which also generates help, man pages and completions.
 pub(crate) fn command() -> Clap {
     quiet(Cli::command())
 }
 
-/// Variables are shown by name only, and rare flags in the long help only.
+/// Hides the values of environment variables everywhere, and rare flags in the short help.
 fn quiet(command: Clap) -> Clap {
     let arg = |arg: Arg| {
         let is_rare = arg.get_help_heading().is_some_and(|heading| LONG_HELP.contains(&heading));
@@ -194,7 +194,7 @@ fn quiet(command: Clap) -> Clap {
     command.mut_args(arg).mut_subcommands(quiet)
 }
 
-/// The arguments with the command that is meant where none is named: `mlx 'some words'` and `mlx -m MODEL …` generate.
+/// Inserts the default command when none is named: `mlx 'some words'` and `mlx -m MODEL …` mean `generate`.
 pub(crate) fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_global = |word: &OsString| word == "-v" || word == "--verbose";
     let place = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Every flag stands under the heading of its group, and none under one of another group.
+    /// Every flag is listed under the heading of its own group.
     #[test]
     fn headings_end_where_their_groups_do() {
         let command = command();

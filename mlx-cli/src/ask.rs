@@ -1,4 +1,4 @@
-//! `mlx ask`: the guide's answer to one question about this program, and what it says where it is not sure.
+//! `mlx ask`: the guide answers one question about this program and admits when it is unsure.
 
 use std::io::{IsTerminal, stdin};
 
@@ -22,12 +22,12 @@ Examples:
 
 A tiny built-in model answers, the guide. It says so where it is not sure.";
 
-/// Tokens of an answer, at most; the longest that the guide was trained on has about half of that.
+/// Maximum tokens of an answer. The longest answer in the guide's training data has about half of that.
 const MAX_TOKENS: usize = 200;
 
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// The question, in plain English; without it, what is piped in
+    /// The question, in plain English; read from stdin if omitted
     #[arg(value_name = "QUESTION")]
     question: Vec<String>,
 
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
     terminal::show(&format!("{reply}\n"))
 }
 
-/// The guide's answer to a question outside of any conversation, with its doubt before it. `engines` may run the guide already.
+/// Returns the guide's answer to a standalone question. A note precedes answers that are probably wrong. Reuses the guide if `engines` runs it.
 pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> Result<String, Failure> {
     let engine = engines.start(&guide::folder()?, &EngineOptions::single(), |_, _| {})?;
     let options =
@@ -68,7 +68,7 @@ pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> R
     Ok(doubt(question, &answer.tokens).map_or_else(|| answer.text.clone(), guess))
 }
 
-/// What to say of an answer of the guide that is likely to be wrong: that it is, and the two nearest questions that the guide knows.
+/// Returns a note for an answer of the guide that is probably wrong. It lists the two nearest questions that the guide knows.
 pub(crate) fn doubt(question: &str, tokens: &[TokenOutput]) -> Option<String> {
     let logprobs = tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob);
     if !guide::doubts(logprobs) {

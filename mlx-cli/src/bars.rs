@@ -1,14 +1,14 @@
-//! Bars of block characters beside figures. Invariant: pure.
+//! Bars of block characters that illustrate figures. Invariant: pure.
 
-/// A share from 0 to 1 as a bar of eighths of letters, filled up with spaces to `columns`.
+/// Draws a share from 0 to 1 as a bar in steps of an eighth of a character, padded with spaces to `columns`.
 pub(crate) fn share(share: f64, columns: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * 8.0 * columns as f64).round() as usize;
     let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     format!("{:<columns$}", format!("{}{rest}", "█".repeat(eighths / 8)))
 }
 
-/// Parts of a whole in one bar, each with its letter; what they leave is dotted. No part that has a size is left out while there is
-/// place for it.
+/// Draws the parts of a whole in one bar, each with its letter; the remainder is dotted. Every part with a size gets at least one
+/// column while columns remain.
 pub(crate) fn parts(parts: &[(u64, char)], whole: u64, columns: usize) -> String {
     let (mut bar, mut end) = (String::new(), 0);
     let mut written = 0;

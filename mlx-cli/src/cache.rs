@@ -1,4 +1,4 @@
-//! `mlx cache`: prompts saved in a folder, which later runs restore instead of computing them.
+//! `mlx cache`: prompts saved in a folder, which later runs restore instead of recomputing.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ use crate::{answer, input, terminal};
 pub(crate) enum CacheCommand {
     /// List saved prompts
     List(FolderArgs),
-    /// Compute a prompt and save it, such as instructions that many conversations begin with
+    /// Compute a prompt and save it, such as a system prompt that many conversations share
     Save(Box<SaveArgs>),
     /// Remove saved prompts
     Rm(RemoveArgs),
@@ -32,7 +32,7 @@ pub(crate) enum CacheCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct FolderArgs {
-    /// The folder
+    /// Folder of the saved prompts
     #[arg(long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
     prompt_cache_dir: PathBuf,
 }
@@ -51,11 +51,11 @@ pub(crate) struct SaveArgs {
     #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
 
-    /// The text; without it, or with -, what is piped in is the text
+    /// The text; read from stdin if omitted or -
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// Save the text as the instructions of conversations, as the model's chat template writes them
+    /// Save the text as a system prompt, formatted by the model's chat template
     #[arg(long)]
     system: bool,
 }
@@ -65,11 +65,11 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     folder: FolderArgs,
 
-    /// The names, or how they begin, as `mlx cache list` shows them
+    /// Names or their prefixes, as `mlx cache list` shows them
     #[arg(value_name = "NAME", required_unless_present = "all", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     names: Vec<String>,
 
-    /// Remove everything, damaged files too
+    /// Remove everything, including damaged files
     #[arg(long, conflicts_with = "names")]
     all: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
     }
 }
 
-/// A missing folder is most likely a typing error, though the engine takes it as empty.
+/// Rejects a missing folder, which is most likely a typo. The engine would treat it as empty.
 fn expect_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         Ok(())
@@ -118,19 +118,19 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
         engine.folder().tokenizer.encode(&text, true)?
     };
     let length = tokens.len();
-    // The engine saves a prompt when the request ends, and a request generates at least one token.
+    // The engine saves a prompt when its request ends, and a request generates at least one token.
     let one = RequestOptions { max_tokens: Some(1), ..RequestOptions::default() };
     let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, Show::Nothing)?;
     if let Some(failure) = answer.failure() {
         return Err(failure);
     }
-    // The last of it is written when the engine ends.
+    // Dropping the engine writes the remaining blocks.
     drop(engine);
-    terminal::note(&format!("{length} tokens computed; what is whole blocks of them is saved"));
+    terminal::note(&format!("{length} tokens computed; the whole blocks among them are saved"));
     Ok(())
 }
 
-/// The tokens that conversations with these instructions have in common.
+/// Returns the tokens that all conversations with this system prompt share.
 fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
     let system = Message::system(text);
     let prompt = |first: &str| {
@@ -140,7 +140,7 @@ fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
     };
     let (mut one, other) = (prompt("A")?, prompt("1")?);
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-    // A template may give nothing at all; the engine says so then.
+    // A template may produce nothing at all; the engine reports that.
     one.truncate(common.max(1));
     Ok(one)
 }

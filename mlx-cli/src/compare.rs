@@ -36,11 +36,11 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "MODEL_B", add = model_completer())]
     right: PathBuf,
 
-    /// The message for both
+    /// The prompt for both models
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
-    /// Instructions that stand before the prompt
+    /// System prompt for both models
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
 
@@ -55,7 +55,7 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-/// What happens in one of the two columns, by its place.
+/// An event of one column, with the column's index.
 enum Update {
     Text(usize, String),
     Done(usize, Box<Finished>),
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends an answer as it comes.
+/// Streams an answer to its column.
 fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sender<Update>) {
     let events = match session.ask(prompt) {
         Ok(events) => events,
@@ -137,7 +137,7 @@ fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sende
             StreamEvent::Engine(Event::Done(finished)) => Update::Done(place, Box::new(finished)),
             _ => continue,
         };
-        // There is no reader once the output is closed.
+        // The receiver is gone once the output is closed.
         if updates.send(update).is_err() {
             return;
         }

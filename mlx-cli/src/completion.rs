@@ -1,4 +1,4 @@
-//! Completion in shells: commands, flags, and the models that are on this machine.
+//! Shell completion of commands, flags and local models.
 
 use std::ffi::OsStr;
 
@@ -8,20 +8,20 @@ use clap_complete::env::CompleteEnv;
 use mlx_guide as guide;
 use mlx_hub::Cache;
 
-/// The variable by which a completion script asks for candidates.
+/// The environment variable with which a completion script requests candidates.
 pub(crate) const VARIABLE: &str = "MLX_COMPLETE";
 
-/// Answers a shell that asks for candidates, and ends the program then.
+/// Answers a completion request of a shell and exits; otherwise does nothing.
 pub(crate) fn answer_shell(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// Completes the name of a model: those in the cache, the guide, and folders.
+/// Completes a model name: cached models, the guide, and folders.
 pub(crate) fn model_completer() -> ArgValueCompleter {
     ArgValueCompleter::new(models)
 }
 
-/// The names of the models that are on this machine.
+/// Returns the names of the local models.
 pub(crate) fn models_here() -> Vec<String> {
     let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
     let mut names: Vec<String> = here.into_iter().map(|model| model.name).collect();
@@ -41,7 +41,7 @@ fn models(start: &OsStr) -> Vec<CompletionCandidate> {
     candidates
 }
 
-/// Folders that continue a path.
+/// Returns the folders that complete a path.
 fn folders(start: &str) -> Vec<CompletionCandidate> {
     let (parent, _) = start.rsplit_once('/').map_or(("", start), |(parent, rest)| (parent, rest));
     let place = if start.starts_with('/') && parent.is_empty() { "/" } else { parent };

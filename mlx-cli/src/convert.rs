@@ -1,4 +1,4 @@
-//! `mlx convert`: a model folder in fewer bits, another float type or other files.
+//! `mlx convert`: quantizes a model, casts it to another float type or reshards its files.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::model_args::{ModelName, adapters};
 use crate::terminal;
 
-/// Shown below the help.
+/// Examples shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx convert FOLDER -o SMALL            # 4 bits
@@ -36,16 +36,16 @@ pub(crate) struct ConvertArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// The folder to write
+    /// Output folder
     #[arg(short, long, value_name = "FOLDER")]
     output: PathBuf,
 
-    /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of
-    /// the mode; without --bits and --mode, --dtype or --adapter alone do not quantize]
+    /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or the number of
+    /// the mode; --dtype or --adapter without --bits and --mode do not quantize]
     #[arg(long, value_name = "BITS")]
     bits: Option<usize>,
 
-    /// Numbers that share a scale: 32, 64 or 128 in mode affine [default: 64, or those of the mode]
+    /// Weights that share a scale: 32, 64 or 128 in mode affine [default: 64, or the number of the mode]
     #[arg(long, value_name = "N")]
     group_size: Option<usize>,
 
@@ -53,34 +53,34 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
 
-    /// Modules whose names match a pattern take other bits, affine (PATTERN=BITS or PATTERN=BITS:GROUP), or stay as they are
-    /// (PATTERN=keep); the first rule that matches counts. A vision tower is not quantized, unless the pattern begins with its
-    /// name, as in vision_tower.*=8
+    /// Quantize modules whose names match a pattern with other bits, in mode affine (PATTERN=BITS or PATTERN=BITS:GROUP), or leave
+    /// them unquantized (PATTERN=keep); the first matching rule wins. A vision tower is not quantized, unless the pattern begins with
+    /// its name, as in vision_tower.*=8
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
 
-    /// Bits for the token embedding and the head, or same, for those of the other matrices [default: 8 in models below 4 billion
+    /// Bits for the token embedding and the head, or "same" for the bits of the other matrices [default: 8 in models below 4 billion
     /// parameters, where fewer bits lose much quality and save little; else same]
     #[arg(long, value_name = "BITS")]
     embedding_bits: Option<EmbeddingBits>,
 
-    /// Skip the comparison of both models on a short text after quantization
+    /// Skip the quality check, which compares both models on a short text after quantization
     #[arg(long)]
     no_quality: bool,
 
-    /// Put the changes of an adapter into the weights: a folder with adapter_config.json, as mlx-lm or PEFT writes it
+    /// Merge an adapter into the weights: a folder with adapter_config.json, as mlx-lm or PEFT writes it
     #[arg(long, value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 
-    /// Cast what stays floats to f32, f16 or bf16 [default: as in the files]
+    /// Cast unquantized tensors to f32, f16 or bf16 [default: unchanged]
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
     dtype: Option<Dtype>,
 
-    /// Bytes of a file of weights, at most
+    /// Maximum size of a weight file
     #[arg(long, value_name = "SIZE", default_value = "5GB")]
     shard_size: ByteSize,
 
-    /// Write into a folder that has files in it; those of the same name are replaced, others are left alone
+    /// Write into a folder that is not empty; files of the same name are replaced, others stay
     #[arg(long)]
     force: bool,
 }
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let Some(report) = convert(&source, &args.output, &options, &mut progress)? else {
         return Err(Failure::Interrupted);
     };
-    // The folder is complete, so Ctrl-C may end the measurement below at once.
+    // The folder is complete, so Ctrl-C may end the quality check at once.
     interrupt.release();
     terminal::show(&text(args, &report))?;
     if report.quantized > 0 && !args.no_quality && !stopped.load(Ordering::Relaxed) {
@@ -110,10 +110,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The largest rise of the perplexity that is hardly noticed, and the largest that is called small.
+/// The largest rises of the perplexity that count as hardly noticeable and as small.
 const LOSSES: [f64; 2] = [0.02, 0.1];
 
-/// Returns a line about the loss of quality.
+/// Describes the loss of quality on one line.
 fn quality(measured: &mlx_core::Result<Quality>) -> String {
     let quality = match measured {
         Ok(quality) => quality,
@@ -144,7 +144,7 @@ impl ConvertArgs {
         {
             return Err(Failure::usage(
                 "--bits",
-                "is missing; beside --dtype or --adapter, --group-size, --embedding-bits and --rule need --bits or --mode",
+                "is missing; with --dtype or --adapter, --group-size, --embedding-bits and --rule also need --bits or --mode",
             ));
         }
         let quantizes = is_asked || !only_other;
@@ -172,13 +172,13 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
         [first, more @ ..] => {
             let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
             format!(
-                "not quantized, because of a rule or because rows are no multiple of the group size: {first}{rest}\n"
+                "not quantized, because of a rule or because the row length is not a multiple of the group size: {first}{rest}\n"
             )
         }
     };
     let left_out = match left_out.as_slice() {
         [] => String::new(),
-        parts => format!("left out, because this program cannot use them: {}\n", parts.join(", ")),
+        parts => format!("skipped, because this program cannot use them: {}\n", parts.join(", ")),
     };
     let embedding = match (embedding, args.embedding_bits) {
         (Some(scheme), None) => format!(

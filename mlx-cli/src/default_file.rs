@@ -1,4 +1,4 @@
-//! The file that keeps the default model: one line with its name.
+//! The file that stores the name of the default model, on one line.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use mlx_core::{Error, Result};
 use mlx_hub::path_in;
 
-/// Makes a model the default.
+/// Sets the default model.
 pub(crate) fn write(name: &str) -> Result<()> {
     let path = path()?;
     let about = |error| Error::io(&path, error);
@@ -14,9 +14,9 @@ pub(crate) fn write(name: &str) -> Result<()> {
     std::fs::write(&path, format!("{name}\n")).map_err(about)
 }
 
-/// The default model, if there is one.
+/// Returns the default model, if any.
 pub(crate) fn read() -> Result<Option<PathBuf>> {
-    // Without a home folder there is no default either.
+    // Without a home folder there is no default model.
     let Ok(path) = path() else { return Ok(None) };
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(Some(text.trim()).filter(|name| !name.is_empty()).map(PathBuf::from)),
@@ -25,7 +25,7 @@ pub(crate) fn read() -> Result<Option<PathBuf>> {
     }
 }
 
-/// From now on there is none.
+/// Removes the default model.
 pub(crate) fn remove() -> Result<()> {
     let path = path()?;
     match std::fs::remove_file(&path) {
@@ -34,11 +34,11 @@ pub(crate) fn remove() -> Result<()> {
     }
 }
 
-/// `mlx/default-model` in `$XDG_CONFIG_HOME`, or else in `~/.config`.
+/// Returns `mlx/default-model` in `$XDG_CONFIG_HOME`, or in `~/.config`.
 fn path() -> Result<PathBuf> {
     let named = path_in("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
-    let config = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
-        Error::environment("HOME", "is not set, so there is no place for the default model")
-    })?;
+    let config = named
+        .or_else(|| Some(std::env::home_dir()?.join(".config")))
+        .ok_or_else(|| Error::environment("HOME", "is not set, so the default model cannot be stored"))?;
     Ok(config.join("mlx/default-model"))
 }

@@ -1,4 +1,4 @@
-//! `mlx default`: shows and chooses the model of commands that name none.
+//! `mlx default`: shows and sets the default model.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use mlx_core::Error;
 use crate::exit_code::Failure;
 use crate::{default_file, model_choice, terminal};
 
-/// Shown below the help.
+/// Examples shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx default mlx-community/Qwen3-4B-4bit
@@ -19,11 +19,11 @@ A model on the command line and MLX_MODEL win over it. Without any of them, `mlx
 
 #[derive(Debug, Args)]
 pub(crate) struct DefaultArgs {
-    /// The model: ORG/NAME, a folder, or guide; without it, the present one is shown
+    /// The model: ORG/NAME, a folder, or guide; if omitted, the current default is shown
     #[arg(value_name = "MODEL")]
     model: Option<PathBuf>,
 
-    /// Have no default model
+    /// Remove the default model
     #[arg(long, conflicts_with = "model")]
     none: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
     match (&args.model, default_file::read()?) {
         _ if args.none => {
             default_file::remove()?;
-            terminal::note("there is no default model now");
+            terminal::note("default model removed");
         }
         (Some(model), _) => {
             let name = checked(model)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name to keep, once the model is known to be here: that of a folder holds in every folder.
+/// Returns the name to store once the model is found. A folder is stored as an absolute path.
 fn checked(model: &Path) -> Result<String, Failure> {
     let folder = model_choice::resolve(model)?;
     let name = if model.is_dir() && !model_choice::is_guide(model) {
@@ -56,7 +56,7 @@ fn checked(model: &Path) -> Result<String, Failure> {
     };
     let name = name.to_str().ok_or_else(|| Failure::usage("MODEL", "is not UTF-8"))?;
     if name.contains('\n') {
-        Err(Failure::usage("MODEL", "has a line end in it"))
+        Err(Failure::usage("MODEL", "contains a line break"))
     } else {
         Ok(name.to_owned())
     }

@@ -1,4 +1,4 @@
-//! `mlx doctor`: what this machine computes with, whether it computes right, what is slow here and why.
+//! `mlx doctor`: reports the device, checks that it computes correctly, and explains what is slow.
 
 mod report;
 
@@ -19,18 +19,18 @@ use crate::{bars, model_choice, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Load this model, too, and say whether its results depend on what runs beside them
+    /// Also load this model and report whether its results depend on the batch size
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     word: Option<PathBuf>,
 
-    /// The same as a flag
+    /// The model, as a flag
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
 
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Measure the model as well, the guide if none is named, for some minutes, and write everything to this file, for an issue
+    /// Also measure the model (default: the guide) for a few minutes, and write a report for an issue to this file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -39,15 +39,15 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// What was found about a model.
+/// The results for a model.
 struct ModelFindings {
     exactness: &'static str,
     widths: Vec<StepWidth>,
-    /// Faults of optional files.
+    /// Problems in optional files.
     warnings: Vec<String>,
 }
 
-/// What stands in front of a line.
+/// The symbol in front of a line.
 enum Mark {
     None,
     Good,
@@ -77,12 +77,12 @@ fn folder_of(name: &Path) -> Result<PathBuf> {
     if model_choice::is_guide(name) { guide::folder() } else { Ok(mlx_hub::resolve(name)?) }
 }
 
-/// What was found.
+/// All results.
 struct Findings {
     machine: Machine,
     rates: ProductRates,
     widths: Vec<i32>,
-    /// What was found about the model, or why it does not load.
+    /// The results for the model, or the error if it does not load.
     model: Option<Result<ModelFindings>>,
     hub: Option<PathBuf>,
     computes: bool,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
 }
 
 impl ModelFindings {
-    /// A line for each width of decode steps.
+    /// Returns a line for each width of decode steps.
     fn steps(&self) -> Vec<String> {
         let line = |it: &StepWidth| {
             let bits = match it.same_bits_as {
@@ -125,7 +125,7 @@ impl Findings {
     fn gather(args: &DoctorArgs) -> Result<Self> {
         let model = |name: &Path| {
             let folder = folder_of(name)?;
-            // As a server asks for it that wants the same bits under any load.
+            // As in a server that needs the same bits under any load.
             let options = EngineOptions { exact: true, ..EngineOptions::default() };
             let engine = Engine::start(&folder, &options, terminal::load_bar())?;
             let exactness = engine.exactness().as_str();
@@ -143,21 +143,23 @@ impl Findings {
         })
     }
 
-    /// What does not work.
+    /// Lists problems that make results wrong or models unavailable.
     fn broken(&self) -> Vec<String> {
-        let product =
-            "a product of whole numbers comes out wrong: nothing that is computed here can be trusted";
+        let product = "a matrix product of integers is wrong: no result of this machine can be trusted";
         let mut broken: Vec<String> = (!self.computes).then(|| product.to_owned()).into_iter().collect();
         if let Some(Err(error)) = &self.model {
             broken.push(error.to_string());
         }
         if let Some(hub) = self.hub.as_ref().filter(|hub| hub.exists() && !hub.is_dir()) {
-            broken.push(format!("{}: is no folder; models of the hub are looked for there", hub.display()));
+            broken.push(format!(
+                "{} is not a folder; it should be the cache of the Hub's models",
+                hub.display()
+            ));
         }
         broken
     }
 
-    /// What is slow, and why.
+    /// Lists what is slow, with the reason.
     fn slow(&self) -> Vec<String> {
         let Self { machine, rates, .. } = self;
         let mut slow = Vec::new();
@@ -184,14 +186,17 @@ impl Findings {
             ] {
                 if rate < rates.single / 2.0 {
                     slow.push(format!(
-                        "products of {what} run at {:.0} % of the speed of f32: {remedy}",
+                        "matrix products in {what} run at {:.0} % of the speed of f32: {remedy}",
                         100.0 * rate / rates.single
                     ));
                 }
             }
         }
         if machine.lacks_bf16() {
-            slow.push("this GPU has no circuits for bf16: models in it are faster with --dtype f16, where their numbers fit".to_owned());
+            slow.push(
+                "this GPU has no bf16 hardware: bf16 models are faster with --dtype f16, if their values fit"
+                    .to_owned(),
+            );
         }
         if machine.blas == Blas::Unknown && machine.device == "cpu" {
             slow.push(
@@ -217,7 +222,7 @@ impl Findings {
         let hub = self.hub.as_ref().map_or_else(
             || "nowhere: neither HF_HOME nor HOME is set".to_owned(),
             |hub| {
-                let state = if hub.exists() { "" } else { " (not there yet)" };
+                let state = if hub.exists() { "" } else { " (does not exist yet)" };
                 format!("{}{state}", hub.display())
             },
         );
@@ -265,7 +270,7 @@ impl Findings {
         lines.into_iter().map(line).collect()
     }
 
-    /// The speed of products, beside the fastest.
+    /// Returns the speeds of matrix products, with bars relative to the fastest.
     fn products(&self) -> [String; 3] {
         let ProductRates { single, half, packed } = self.rates;
         let fastest = single.max(half).max(packed);

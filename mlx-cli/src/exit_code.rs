@@ -1,32 +1,32 @@
-//! How a command ends, as exit codes: 0 done, 1 failed, 2 impossible request, 130 interrupted.
+//! Exit codes of commands: 0 done, 1 failed, 2 invalid usage, 130 interrupted.
 
 use std::process::ExitCode;
 
 use mlx_core::Error;
 use mlx_options::describe;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An error of the core; the message has not been shown yet.
+    /// An error of the core; its message has not been shown yet.
     Error(Error),
-    /// Flags that cannot be used; the message has not been shown yet.
+    /// Invalid flags; the message has not been shown yet.
     Usage(String),
     /// Ctrl-C was pressed.
     Interrupted,
-    /// The message has been shown already.
+    /// The command failed, and the message has been shown already.
     Reported,
-    /// The reader of standard output has closed it, as `head` does.
+    /// The reader of standard output closed it, as `head` does.
     OutputClosed,
 }
 
 impl Failure {
-    /// A [`Failure::Usage`] about `flag`.
+    /// Returns a [`Failure::Usage`] about `flag`.
     pub(crate) fn usage(flag: &str, message: impl AsRef<str>) -> Self {
         Self::Usage(format!("{flag} {}", message.as_ref()))
     }
 
-    /// What to show, if it has not been shown yet.
+    /// Returns the message, if it has not been shown yet.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Error(error) => Some(describe(error)),

@@ -25,7 +25,7 @@ use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
 
-/// The text below the help.
+/// Examples shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx generate MODEL 'Why is the sky blue?'
@@ -48,19 +48,19 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
 
-    /// The prompt; what is piped in follows it
+    /// The prompt; piped text is appended
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "prompt_file", "prompt_ids"])]
     text: Option<String>,
 
-    /// The prompt; without any, or with -, what is piped in is the prompt
+    /// The prompt; read from stdin if omitted or -
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// The prompt is the text of this file
+    /// Read the prompt from this file
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     prompt_file: Option<PathBuf>,
 
-    /// The prompt as token ids; nothing is added to them
+    /// The prompt as token ids, used unchanged
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["raw", "system"])]
     prompt_ids: Option<Vec<u32>>,
 
@@ -68,11 +68,11 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "prompt_ids"])]
     pub(crate) image: Vec<PathBuf>,
 
-    /// Instructions that stand before the prompt
+    /// System prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
     system: Option<String>,
 
-    /// Continue the text as it is, without the model's chat template
+    /// Continue the text without the model's chat template
     #[arg(long)]
     raw: bool,
 
@@ -93,7 +93,7 @@ pub(crate) struct GenerateArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
-    // Read and checked before the model is loaded: a mistake should not cost a minute.
+    // Check the options before the model is loaded, so that a mistake is reported at once.
     let options = args.options.options(args.logprobs);
     options.check()?;
     let Words { model, prompt } = args.words()?;
@@ -140,14 +140,14 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     answer.failure().map_or(Ok(()), Err)
 }
 
-/// What the words without a flag are.
+/// The meaning of the arguments without a flag.
 struct Words {
     model: ModelArgs,
     prompt: Option<String>,
 }
 
 impl GenerateArgs {
-    /// Of two words the first is the model. One alone is the model only if it looks like one, or if the prompt is given by a flag.
+    /// Interprets the arguments. Of two, the first is the model. A single one is the model if it looks like one or a flag gives the prompt.
     fn words(&self) -> Result<Words, Failure> {
         let (mut model, mut prompt) = (self.model.clone(), self.text.clone());
         let has_flag = self.prompt.is_some() || self.prompt_file.is_some() || self.prompt_ids.is_some();
@@ -162,7 +162,7 @@ impl GenerateArgs {
         Ok(Words { model, prompt })
     }
 
-    /// Names the picture that an error is about. The core names only its message.
+    /// Returns an error that names the picture. The core names only its message.
     fn about_picture(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
         let Error::Request { field: "content", .. } = &error else { return error.into() };
         let processor = match engine.image_processor() {
@@ -177,7 +177,7 @@ impl GenerateArgs {
     }
 }
 
-/// The text as it comes; thoughts on one line where it is a terminal that can show them so.
+/// Streams the text; reasoning is folded to one line if the terminal supports it.
 fn show(json: bool) -> Show {
     if json {
         return Show::Nothing;
@@ -186,16 +186,16 @@ fn show(json: bool) -> Show {
     Show::Text(Box::new(Screen::new(colors, ThoughtView::Folded, terminal::columns())))
 }
 
-/// The prompt, and how to read what the model writes after it.
+/// A prompt, and the settings to parse the output with.
 struct Prompt {
     tokens: Vec<u32>,
     images: Vec<Pixels>,
     parser: OutputParser,
-    /// Whether the model answers a chat; else it continues the text.
+    /// True if the model answers a chat; false if it continues a text.
     is_message: bool,
 }
 
-/// Only a chat has thoughts.
+/// Builds the prompt. Only a chat has reasoning.
 fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str, images: Vec<Image>) -> Result<Prompt> {
     let folder = engine.folder();
     let is_raw =
@@ -255,7 +255,7 @@ fn token_to_json(token: &TokenOutput) -> Value {
     object
 }
 
-/// Alternatives with their log-probabilities.
+/// Returns the alternatives with their log probabilities as JSON.
 pub(crate) fn top_to_json(top: &[(u32, f32)]) -> Value {
     top.iter().map(|&(id, logprob)| json!({ "id": id, "logprob": logprob })).collect()
 }

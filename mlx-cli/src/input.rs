@@ -1,4 +1,4 @@
-//! Input text of a command: from a flag, a file or standard input.
+//! Input of a command: from a flag, a file or standard input.
 
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use mlx_core::{Error, Result};
 
 use crate::exit_code::Failure;
 
-/// The given text, or that of `file`; without either, or with `-`, all of standard input. Errors name `flag`.
+/// Returns the given text or that of `file`; without either, or with `-`, reads standard input. Errors name `flag`.
 pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &str) -> Result<String, Failure> {
     if let Some(file) = file {
         return Ok(read_file(file)?);
@@ -26,7 +26,7 @@ pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &str) ->
     }
 }
 
-/// The text, followed by what is piped in, if anything is.
+/// Appends piped text, if any.
 pub(crate) fn with_piped(text: String) -> Result<String, Failure> {
     if stdin().is_terminal() {
         return Ok(text);
@@ -41,13 +41,13 @@ pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::io(path, source))
 }
 
-/// Reads pictures. What they are is seen when the model is given them.
+/// Reads picture files. They are decoded when the model gets them.
 pub(crate) fn read_images(paths: &[PathBuf]) -> Result<Vec<Image>, Failure> {
     let read = |path: &PathBuf| {
         let most = Image::largest_file();
         let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
         if size > most as u64 {
-            let message = format!("has {size} bytes; a picture may have {most}");
+            let message = format!("has {size} bytes; the limit for pictures is {most}");
             return Err(Failure::from(Error::file(path, message)));
         }
         let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
@@ -59,7 +59,7 @@ pub(crate) fn read_images(paths: &[PathBuf]) -> Result<Vec<Image>, Failure> {
     paths.iter().map(read).collect()
 }
 
-/// The path that a person typed, in which `~/` is the home folder.
+/// Replaces a leading `~/` with the home folder.
 pub(crate) fn expanded(path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),

@@ -1,4 +1,4 @@
-//! `mlx inspect`: what a model is and what it would take, without loading it.
+//! `mlx inspect`: shows a model's properties and memory needs without loading it.
 
 mod distributed;
 
@@ -25,7 +25,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     model: ModelName,
 
-    /// An adapter of that model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
+    /// An adapter of the model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
     #[arg(long, value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 
@@ -35,7 +35,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Show what each of N machines like this one would hold of the model, and what a token would cost
+    /// Show how the model would be split over N machines like this one, and the cost per token
     #[arg(long, value_name = "N")]
     ranks: Option<usize>,
 
@@ -47,7 +47,7 @@ pub(crate) struct InspectArgs {
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     args.device.choose()?;
-    // As the other commands would run it.
+    // The options that the other commands use.
     let mut options = EngineOptions::single();
     args.load.apply(&mut options);
     options.adapters = adapters(args.adapter.as_deref())?;
@@ -123,7 +123,7 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
     object
 }
 
-/// The sampling parameters of a chat with this checkpoint.
+/// Returns the sampling parameters of a chat with this checkpoint.
 fn chat_settings(checkpoint: &SamplingOptions) -> Vec<Setting> {
     // The values were checked when the file was read.
     settings(&SamplingOptions::default(), checkpoint, SamplingDefaults::Chat).unwrap_or_default()
@@ -135,7 +135,7 @@ fn sampling_to_json(checkpoint: &SamplingOptions) -> Map<String, Value> {
     chat_settings(checkpoint).into_iter().map(about).collect()
 }
 
-/// The parameters that are on, with their sources.
+/// Lists the active parameters with their sources.
 fn about_sampling(checkpoint: &SamplingOptions) -> String {
     let all = chat_settings(checkpoint);
     let about = |it: &Setting| format!("{} {} ({})", it.name, it.value, it.source.as_str());
@@ -206,7 +206,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The memory budget as a bar, and what its letters stand for. A model that does not fit has none.
+/// Returns the memory budget as a bar with its legend. A model that does not fit has none.
 fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
     let room = &found.room;
     if room.refusal.is_some() {

@@ -1,4 +1,4 @@
-//! Ctrl-C: stops what is running, a generation or a command, or ends the program if there is nothing.
+//! Ctrl-C: stops the running generation or command, or ends the program if none is running.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::{keyboard, terminal};
 /// The exit code of a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Makes Ctrl-C print this line and end the program.
+/// Makes Ctrl-C print this line and exit.
 pub(crate) fn explain(line: String) {
     let on_signal = move || {
         terminal::note(&line);
@@ -18,15 +18,15 @@ pub(crate) fn explain(line: String) {
     }
 }
 
-/// What Ctrl-C does.
+/// The action of Ctrl-C.
 type Stop = Box<dyn FnOnce() + Send>;
 
-/// What Ctrl-C stops.
+/// A handle to the action of Ctrl-C.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<Mutex<Option<Stop>>>);
 
 impl Interrupt {
-    /// Installs the Ctrl-C handler of the program.
+    /// Installs the program's Ctrl-C handler.
     pub(crate) fn install() -> Self {
         let interrupt = Self::default();
         let watched = interrupt.clone();
@@ -45,12 +45,12 @@ impl Interrupt {
         interrupt
     }
 
-    /// Makes Ctrl-C stop something by this.
+    /// Makes Ctrl-C call `stop`.
     pub(crate) fn watch(&self, stop: impl FnOnce() + Send + 'static) {
         *self.current() = Some(Box::new(stop));
     }
 
-    /// It has ended.
+    /// Clears the action, because the work has ended.
     pub(crate) fn release(&self) {
         *self.current() = None;
     }

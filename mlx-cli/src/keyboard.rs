@@ -1,4 +1,4 @@
-//! The keyboard while the program works: keys are not shown in what it writes, and are kept for the next prompt.
+//! The keyboard while the program works: typed keys are not echoed into the output and stay queued for the next prompt.
 
 use std::io::stdin;
 use std::sync::{Mutex, PoisonError};
@@ -11,21 +11,21 @@ use rustix::termios::{
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// Bytes; terminals answer in tens.
+/// The byte limit of a terminal's reply; real replies have tens of bytes.
 const LONGEST_ANSWER: usize = 4096;
 
-/// The modes of the terminal before it was made quiet.
+/// The modes of the terminal before echo was turned off.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// A quiet keyboard, until this is dropped.
+/// A guard that turns off echo until it is dropped.
 pub(crate) struct Quiet(());
 
 impl Quiet {
-    /// Makes the keyboard quiet. Signals keep their keys. Without a terminal nothing changes.
+    /// Turns off echo. Keys for signals keep working. Does nothing without a terminal.
     pub(crate) fn begin() -> Self {
         if let Ok(before) = tcgetattr(stdin()) {
             let mut quiet = before.clone();
-            // Whole lines are collected by the kernel up to a length only, and with Ctrl-D as an end; keys are not.
+            // In canonical mode the kernel limits the length of a line and treats Ctrl-D as its end.
             quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
             if tcsetattr(stdin(), OptionalActions::Now, &quiet).is_ok() {
                 *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
@@ -41,23 +41,23 @@ impl Drop for Quiet {
     }
 }
 
-/// Gives the terminal back as it was; also for ways out of the program that drop nothing.
+/// Restores the terminal, also on exits that run no destructors.
 pub(crate) fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // A terminal that is gone needs nothing.
+        // The terminal may be gone.
         tcsetattr(stdin(), OptionalActions::Now, &before).ok();
     }
 }
 
-/// What the terminal answers to the control sequences of `question`, until it `is_whole`; nothing after a second of silence, or where keys
-/// wait that were typed before.
+/// Sends a query and reads the terminal's reply until `is_whole` returns true. Returns nothing after a second of silence, or if typed keys
+/// are waiting.
 pub(crate) fn answer_of_terminal(
     question: &str,
     is_whole: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, Failure> {
     let _quiet = Quiet::begin();
     let Ok(mut modes) = tcgetattr(stdin()) else { return Ok(None) };
-    // A read gives what is there, or nothing after ten tenths of a second.
+    // A read returns available bytes, or nothing after ten tenths of a second.
     modes.special_codes[SpecialCodeIndex::VMIN] = 0;
     modes.special_codes[SpecialCodeIndex::VTIME] = 10;
     let is_set = tcsetattr(stdin(), OptionalActions::Now, &modes).is_ok();
@@ -76,7 +76,7 @@ pub(crate) fn answer_of_terminal(
     Ok(Some(answer))
 }
 
-/// Forgets keys that nothing has read yet: what was typed before a question is no answer to it.
+/// Discards unread keys: text typed before a question is not its answer.
 pub(crate) fn forget_typed() {
     tcflush(stdin(), QueueSelector::IFlush).ok();
 }

@@ -1,4 +1,4 @@
-//! `mlx launch`: points a coding agent at the server: prints the commands, or runs the agent.
+//! `mlx launch`: connects a coding agent to the server, by printing the commands or running the agent.
 
 mod clients;
 
@@ -15,7 +15,7 @@ use crate::shell_word::quoted;
 use crate::terminal;
 use clients::{CLIENTS, Client, Server};
 
-/// How long the server may take to list its models.
+/// The time limit for listing the server's models.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) const EXAMPLES: &str = "\
@@ -31,15 +31,15 @@ pub(crate) struct LaunchArgs {
     #[arg(value_name = "CLIENT", value_parser = CLIENTS.map(|client| client.name))]
     client: String,
 
-    /// The model's name on the server [default: its first]
+    /// Name of the model on the server [default: its first]
     #[arg(short, long, value_name = "NAME")]
     model: Option<String>,
 
-    /// The address of the server
+    /// URL of the server
     #[arg(long, value_name = "URL", default_value = "http://localhost:8080")]
     url: String,
 
-    /// The API key of the server, if it has one
+    /// API key of the server, if it needs one
     #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
 
@@ -47,7 +47,7 @@ pub(crate) struct LaunchArgs {
     #[arg(long)]
     exec: bool,
 
-    /// Arguments of the client
+    /// Arguments for the client
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks the server for its models.
+/// Requests the list of models from the server.
 fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     let agent: Agent = Agent::config_builder()
@@ -79,7 +79,7 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     }
     let none = |why: &str| {
         fail(&format!(
-            "{url} gives no list of models: {why}; start a server with mlx serve, or give its address with --url"
+            "{url} returns no list of models: {why}; start a server with mlx serve, or give its address with --url"
         ))
     };
     let mut response = request.call().map_err(|error| none(&error.to_string()))?;
@@ -87,8 +87,8 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     if response.status() == 401 {
         return Err(fail(&format!("{url} requires an API key; give it with --api-key")));
     }
-    let list: Value = serde_json::from_str(&text).map_err(|_| none("its answer is not JSON"))?;
-    let models = list["data"].as_array().ok_or_else(|| none("its answer holds none"))?;
+    let list: Value = serde_json::from_str(&text).map_err(|_| none("its response is not JSON"))?;
+    let models = list["data"].as_array().ok_or_else(|| none("its response has none"))?;
     let is_called = |model: &&Value, name: &str| {
         let aliases = model["aliases"].as_array().into_iter().flatten();
         model["id"] == name || aliases.into_iter().any(|alias| alias == name)
@@ -97,7 +97,7 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
         None => models.first().ok_or_else(|| none("it serves none"))?,
         Some(name) => models.iter().find(|model| is_called(model, name)).ok_or_else(|| {
             let known: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
-            fail(&format!("--model: {name:?} is not served; there are: {}", known.join(", ")))
+            fail(&format!("--model: {name:?} is not served; available: {}", known.join(", ")))
         })?,
     };
     let name = args.model.clone().or_else(|| model["id"].as_str().map(str::to_owned)).unwrap_or_default();
@@ -105,16 +105,16 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     Ok(Server { url, model: name, context: model["max_model_len"].as_u64(), key })
 }
 
-/// Runs the client in place of this program.
+/// Replaces this process with the client.
 fn execute(client: &Client, server: &Server, arguments: &[String]) -> Result<(), Failure> {
     let mut command = Command::new(client.name);
     command.envs((client.environment)(server)).args(arguments);
-    // It returns only if there is no such program.
+    // `exec` returns only on failure.
     let error = command.exec();
     Err(fail(&format!("{} cannot be run: {error}; install it with {}", client.name, client.package)))
 }
 
-/// The commands of a shell that do the same.
+/// Returns the equivalent shell commands.
 fn script(client: &Client, server: &Server, arguments: &[String]) -> String {
     let mut lines = String::new();
     for (name, value) in (client.environment)(server) {

@@ -53,7 +53,7 @@ use exit_code::Failure;
 use mimalloc::MiMalloc;
 use mlx_options::log_filter;
 
-/// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).
+/// mimalloc, because the system's allocator does not return memory after a burst of large requests (docs/decisions/0032-mimalloc.md).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -100,7 +100,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     }
 }
 
-/// A panic on a guarded thread becomes an error with a message of its own; the default hook would print a second one.
+/// Silences the panic hook on guarded threads. Their panics become errors with a message, which the default hook would repeat.
 fn quiet_guarded_threads() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -110,14 +110,14 @@ fn quiet_guarded_threads() {
     }));
 }
 
-/// Log lines go to standard error.
+/// Starts logging to standard error.
 fn start_log(cli: &Cli) -> Result<(), Failure> {
     if matches!(cli.command, Some(Command::Serve(_))) {
         // The server starts its own log.
         return Ok(());
     }
     let default = if cli.verbose { "info" } else { "warn" };
-    // What the certificate verifier logs is part of the error of its connection.
+    // The log lines of the certificate verifier are part of the connection's error already.
     let filter = log_filter(&format!("{default},rustls_platform_verifier=off"));
     let filter = filter.map_err(|message| {
         terminal::note(&format!("error: {message}"));

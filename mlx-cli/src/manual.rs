@@ -1,4 +1,4 @@
-//! `mlx completions` and `mlx man`: shell completion scripts and manual pages.
+//! `mlx completions` and `mlx man`: shell completion scripts and man pages.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use mlx_core::Error;
 use crate::exit_code::Failure;
 use crate::{args, completion, terminal};
 
-/// Prints a script with which a shell asks this program for completions.
+/// Prints the completion script of a shell. The script calls this program for candidates.
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let name = shell.to_string();
     let shells = Shells::builtins();
@@ -22,7 +22,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     terminal::show(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a manual page for the program and one for each command.
+/// Writes one man page for the program and one per command.
 pub(crate) fn pages(folder: &Path) -> Result<(), Failure> {
     let about = |error| Error::io(folder, error);
     std::fs::create_dir_all(folder).map_err(about)?;

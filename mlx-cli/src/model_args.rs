@@ -1,4 +1,4 @@
-//! The flags that name a model and say how it runs, shared by all commands that load one.
+//! Flags that name a model and configure how it runs, shared by all commands that load one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,20 @@ use crate::exit_code::Failure;
 use crate::model_choice;
 use crate::terminal;
 
-/// The model of a command, as its first argument or by flag.
+/// The model of a command, as its first argument or as a flag.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ModelName {
     /// The model: a name that `mlx list` shows, ORG/NAME to download, a folder, or guide
     #[arg(value_name = "MODEL", add = model_completer())]
     word: Option<PathBuf>,
 
-    /// The same as a flag [default: MLX_MODEL, else the model of `mlx default`]
+    /// The model, as a flag [default: MLX_MODEL, else the model of `mlx default`]
     #[arg(short, long, value_name = "MODEL", add = model_completer())]
     pub(crate) model: Option<PathBuf>,
 }
 
 impl ModelName {
-    /// What the command line names.
+    /// Returns the model named on the command line.
     pub(crate) fn given(&self) -> Result<Option<&Path>, Failure> {
         match (&self.word, &self.model) {
             (Some(word), Some(_)) => {
@@ -38,22 +38,22 @@ impl ModelName {
         }
     }
 
-    /// That of a model by its name or folder.
+    /// Returns the flag for a model's name or folder.
     pub(crate) fn of(model: &Path) -> Self {
         Self { word: None, model: Some(PathBuf::from(model)) }
     }
 
-    /// The first argument, which in some commands may be something else.
+    /// Returns the first argument, which may have another meaning in some commands.
     pub(crate) fn word(&self) -> Option<&Path> {
         self.word.as_deref()
     }
 
-    /// The same, where the first argument was something else.
+    /// Removes the first argument if it was not the model.
     pub(crate) fn without_word(self) -> Self {
         Self { word: None, ..self }
     }
 
-    /// The folder of the named model, or of the default model.
+    /// Returns the folder of the named model, or of the default model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
         model_choice::find(self.given()?)
     }
@@ -64,7 +64,7 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) name: ModelName,
 
-    /// An adapter of that model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
+    /// An adapter of the model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
     #[arg(long, value_name = "FOLDER")]
     pub(crate) adapter: Option<PathBuf>,
 
@@ -80,7 +80,7 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 
-    /// Show timings, memory and messages of the loader (on standard error)
+    /// Print timings, memory and loader messages to stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
@@ -92,17 +92,17 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The folder of the model.
+    /// Returns the folder of the model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
         self.name.folder()
     }
 
-    /// Starts an engine on the model, for requests through the adapter if there is one.
+    /// Starts an engine on the model. Requests use the adapter, if one was given.
     pub(crate) fn start(&self, options: &EngineOptions) -> Result<Engine, Failure> {
         self.adapted(Engine::start(&self.folder()?, options, terminal::load_bar())?)
     }
 
-    /// The handle of an engine for requests through the adapter, if there is one.
+    /// Returns an engine handle for requests with the adapter, if one was given.
     pub(crate) fn adapted(&self, engine: Engine) -> Result<Engine, Failure> {
         Ok(if self.adapter.is_some() { engine.with_adapter(0)? } else { engine })
     }
@@ -123,7 +123,7 @@ impl ModelArgs {
     }
 }
 
-/// The folders of the adapter that was given.
+/// Returns the folder of the given adapter as a list.
 pub(crate) fn adapters(given: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     Ok(given.map(mlx_hub::resolve_adapter).transpose()?.into_iter().collect())
 }

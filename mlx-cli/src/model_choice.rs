@@ -1,5 +1,5 @@
-//! The model that a command runs: the named one, or the default. On a terminal, a missing model can be downloaded at once. A chat without
-//! a model offers a choice on a terminal, and uses the guide in a pipe.
+//! Chooses the model of a command: the named one, or the default. A terminal offers to download a missing model. A chat without a model
+//! offers a choice on a terminal and uses the guide in a pipe.
 
 use std::path::{Path, PathBuf};
 
@@ -21,24 +21,24 @@ pub(crate) struct Chosen {
     pub(crate) is_guide: bool,
 }
 
-/// The model that the command line, `MLX_MODEL` or `mlx default` names, in this order.
+/// Returns the model named by the command line, `MLX_MODEL` or `mlx default`, in this order.
 pub(crate) fn named(given: Option<&Path>) -> Result<Option<PathBuf>> {
     let variable = || std::env::var_os("MLX_MODEL").filter(|name| !name.is_empty()).map(PathBuf::from);
     given.map(Path::to_path_buf).or_else(variable).map_or_else(default_file::read, |name| Ok(Some(name)))
 }
 
-/// Whether this names the built-in model.
+/// Returns true if this names the built-in model.
 pub(crate) fn is_guide(given: &Path) -> bool {
     given.as_os_str() == guide::NAME
 }
 
-/// What to say of a model that does not answer, because it has no chat template.
+/// Returns a note about a model that continues text because it has no chat template.
 pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
     let name = || format!("{} is a base model without a chat template: it continues the text", folder.name());
     folder.template.is_none().then(name)
 }
 
-/// Whether a word is a model rather than a text: the guide, a folder, a GGUF file, which is refused by name, or `ORG/NAME`.
+/// Returns true if an argument is a model and not a prompt: the guide, a folder, a GGUF file (rejected later by name) or `ORG/NAME`.
 pub(crate) fn looks_like_model(word: &Path) -> bool {
     let is_name = |text: &str| text.contains('/') && text.parse::<ModelName>().is_ok();
     is_guide(word) || word.exists() || word.to_str().is_some_and(is_name)
@@ -65,7 +65,7 @@ pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<Chosen, Failure> {
     }
 }
 
-/// The folder of a model that is named: the guide, a folder, or `ORG/NAME[@REVISION]`, which a terminal offers to download.
+/// Returns the folder of a named model: the guide, a folder, or `ORG/NAME[@REVISION]`. A terminal offers to download a missing one.
 pub(crate) fn resolve(given: &Path) -> Result<PathBuf, Failure> {
     if is_guide(given) {
         return Ok(guide::folder()?);
@@ -80,7 +80,7 @@ fn the_guide() -> Result<Chosen, Failure> {
     Ok(Chosen { folder: guide::folder()?, is_guide: true })
 }
 
-/// Offers to download a model, where a question can be asked.
+/// Offers to download a model if the user can be asked.
 fn offer(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
     let name: ModelName = given.to_str().unwrap_or_default().parse()?;
     if !name.repo.contains('/') {
@@ -99,7 +99,7 @@ fn offer(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The error for a name without an organization, which the Hub does not have.
+/// Returns the error for a name without an organization, which cannot be on the Hub.
 fn unknown(name: &ModelName, missing: mlx_hub::Error) -> Failure {
     let letters = |text: &str| text.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
     let wanted = letters(&name.repo);
@@ -118,7 +118,7 @@ fn unknown(name: &ModelName, missing: mlx_hub::Error) -> Failure {
     }
 }
 
-/// Lets the user choose: one of the models that are here, or else one to download.
+/// Lets the user choose a local model, or one to download if there are none.
 fn ask() -> Result<Chosen, Failure> {
     let here = runnable()?;
     if !here.is_empty() {
@@ -137,12 +137,12 @@ fn ask() -> Result<Chosen, Failure> {
     Ok(Chosen { folder, is_guide: false })
 }
 
-/// The models in the cache that can run.
+/// Returns the cached models that can run.
 fn runnable() -> Result<Vec<(String, PathBuf)>> {
     let policy = WeightPolicy::for_device(false)?;
     let complete = Cache::from_env()?.list()?.into_iter().filter(|model| model.missing.is_empty());
     let mut found: Vec<_> = complete.filter(|found| model::survey(&found.folder, policy).is_ok()).collect();
-    // The latest first.
+    // Latest first.
     found.sort_by_key(|model| std::cmp::Reverse(model.modified));
     Ok(found.into_iter().map(|model| (model.name, model.folder)).collect())
 }
@@ -176,7 +176,7 @@ fn menu(starters: &[StarterModel]) -> String {
     starters.iter().enumerate().map(line).chain([format!("{GUIDE_LINE}\n")]).collect()
 }
 
-/// The place of the chosen line; `None` for the guide.
+/// Returns the index of the chosen line; `None` for the guide.
 fn choice(text: &str, count: usize) -> Result<Option<usize>, Failure> {
     terminal::note(text);
     loop {

@@ -21,12 +21,12 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
-    /// The models; with @REVISION, only that revision
+    /// Models to remove; with @REVISION, only that revision
     #[arg(value_name = "ORG/NAME[@REVISION]", required = true)]
     names: Vec<String>,
 }
 
-/// A model and the reason why it cannot run, if there is one.
+/// A model, and the reason if it cannot run.
 struct Row(CachedModel, Option<String>);
 
 /// Lists the models in the cache.
@@ -54,11 +54,11 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     for name in names {
         let bytes = cache.remove(&name).map_err(|error| match error {
             mlx_hub::Error::NotDownloaded { .. } => {
-                mlx_hub::Error::hub(&name, "is not in the cache; `mlx list` shows what is")
+                mlx_hub::Error::hub(&name, "is not in the cache; `mlx list` shows the cached models")
             }
             other => other,
         })?;
-        terminal::note(&format!("{name} is removed; {} freed", size(bytes)));
+        terminal::note(&format!("removed {name}; {} freed", size(bytes)));
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ impl Row {
     fn new(model: CachedModel, policy: WeightPolicy) -> Self {
         let problem = if model.missing.is_empty() {
             model::survey(&model.folder, policy).err().map(|error| {
-                // The folder is long and known from the table.
+                // The table shows the folder already.
                 error.to_string().replace(&format!("{}/", model.folder.display()), "")
             })
         } else {
@@ -117,7 +117,7 @@ fn pad(cell: &str, width: usize) -> String {
     format!("{cell:width$}  ")
 }
 
-/// A human-readable age.
+/// Formats a human-readable age.
 fn age(then: SystemTime) -> String {
     let seconds = then.elapsed().unwrap_or_default().as_secs();
     let units = [(86400, "day"), (3600, "hour"), (60, "minute")];

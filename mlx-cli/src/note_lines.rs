@@ -1,8 +1,8 @@
-//! Lines of notes at the edge of a terminal: words stay whole, and what follows stands below the text that it belongs to. Invariant: pure.
+//! Wraps notes to the terminal: words stay whole, and continuation lines are indented to align with their text. Invariant: pure.
 
 use unicode_width::UnicodeWidthStr;
 
-/// A note whose lines have at most so many columns, where its words allow that.
+/// Wraps a note to this width where its words allow.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     text.split('\n').map(|line| fitted_line(line, columns)).collect::<Vec<_>>().join("\n")
 }
@@ -30,7 +30,7 @@ fn fitted_line(line: &str, columns: usize) -> String {
     out
 }
 
-/// The words of a line, each with the space behind it. What stands between backticks is one word if it fits: a command is copied.
+/// Splits a line into words with their trailing space. Code between backticks is one word if it fits, so that a command can be copied.
 fn words(line: &str, columns: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in line.split_inclusive(' ') {
@@ -46,7 +46,7 @@ fn words(line: &str, columns: usize) -> Vec<String> {
     words
 }
 
-/// Where the lines below begin: under the second column of a list, or under the first word.
+/// Returns the indent of continuation lines: below the second column of a list, or below the first word.
 fn hang(line: &str, columns: usize) -> usize {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map_or(indent, |gap| {

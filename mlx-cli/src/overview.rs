@@ -1,4 +1,4 @@
-//! `mlx` without a command: the models that are here, and the next command.
+//! `mlx` without a command: shows the local models and the next command.
 
 use clap::ColorChoice;
 use mlx_hub::Cache;
@@ -7,7 +7,7 @@ use crate::args;
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// Shows three lines on a terminal. Elsewhere it fails with the help.
+/// Prints three lines on a terminal. Otherwise fails with the help.
 pub(crate) fn run() -> Result<(), Failure> {
     if !terminal::is_interactive() {
         terminal::note(&args::command().color(ColorChoice::Never).render_help().to_string());

@@ -1,4 +1,4 @@
-//! `mlx parse`: what a model's raw output means.
+//! `mlx parse`: parses a model's raw output.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::exit_code::Failure;
 use crate::input::{read_file, read_text};
 use crate::terminal;
 
-/// The text below the help.
+/// Examples shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx parse -m MODEL --tools tools.json < output.txt
@@ -25,23 +25,23 @@ tool_calls. A token at the end of the output that ends a turn, such as <|im_end|
 
 #[derive(Debug, Args)]
 pub(crate) struct ParseArgs {
-    /// The model that wrote the output: a name that `mlx list` shows, or a folder
+    /// The model that produced the output: a name that `mlx list` shows, or a folder
     #[arg(short, long, value_name = "MODEL", required_unless_present_any = ["template", "format"])]
     model: Option<PathBuf>,
 
-    /// The file of the chat template of the model that wrote the output
+    /// The chat template file of the model that produced the output
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     template: Option<PathBuf>,
 
-    /// The format of calls, in place of the one that is found; an unknown name lists them all
+    /// The tool-call format, instead of the detected one; an unknown name lists all formats
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
-    /// The tools of the request, as a JSON list in the form of OpenAI's API; their schemas say which arguments are texts
+    /// The request's tools, as a JSON list in the format of OpenAI's API; their schemas determine which arguments are strings
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
 
-    /// The end of the prompt, which may have opened a thought or a call
+    /// The end of the prompt, in case it opens a reasoning block or a tool call
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     prompt_end: String,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ParseArgs) -> Result<(), Failure> {
     terminal::show(&format!("{message}\n"))
 }
 
-/// How thoughts and calls are marked.
+/// Returns the formats of reasoning and of tool calls.
 fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failure> {
     let template =
         |path: &Path| Ok::<_, Error>(ChatTemplate::from_source(&read_file(path)?, special_tokens())?);
@@ -70,33 +70,33 @@ fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failu
         (Some(model), _) => {
             let folder = ModelFolder::open(&mlx_hub::resolve(model)?)?;
             let calls = folder.tools.map(|support| support.calls().spelled_out());
-            // A template without a place for tools may still write calls.
+            // A template that does not render tools may still define a format of calls.
             let of_template = || folder.template.as_ref().and_then(calls_of_template);
             (folder.format.spelled_out(), calls.or_else(|why| of_template().ok_or(why)))
         }
         (None, Some(path)) => {
             let template = template(path)?;
-            let calls =
-                calls_of_template(&template).ok_or("the template shows no known format of calls".to_owned());
+            let calls = calls_of_template(&template)
+                .ok_or("the chat template has no known tool-call format".to_owned());
             (OutputFormat::spelled(&template), calls)
         }
         (None, None) => (OutputFormat::plain(), Err("no model is named".to_owned())),
     };
     let Some(name) = &args.format else {
         if let Err(why) = &found {
-            terminal::note(&format!("calls of tools are left as text: {why}"));
+            terminal::note(&format!("tool calls are passed through as text: {why}"));
         }
         return Ok((output, found.ok()));
     };
     let calls = CallFormat::named(name).ok_or_else(|| {
         let names: Vec<&str> = CallFormat::names().collect();
-        Failure::usage("--format", format!("{name:?} is unknown; there are {}", names.join(", ")))
+        Failure::usage("--format", format!("{name:?} is unknown; the formats are {}", names.join(", ")))
     })?;
     let is_unnamed = args.model.is_none() && args.template.is_none();
     Ok((if is_unnamed { OutputFormat::of_calls(&calls) } else { output }, Some(calls)))
 }
 
-/// What templates expect of a model's other files.
+/// Returns special tokens that templates expect from other model files.
 fn special_tokens() -> Map<String, Value> {
     [("bos_token", "<s>"), ("eos_token", "</s>")]
         .map(|(name, token)| (name.to_owned(), token.into()))
@@ -104,16 +104,16 @@ fn special_tokens() -> Map<String, Value> {
         .collect()
 }
 
-/// Tools from a file: a list, or one of them.
+/// Reads tools from a file: a list, or a single tool.
 fn read_tools(path: &Path) -> Result<Tools, Failure> {
     let wrong = |why: String| Error::file(path, why);
     let value = mlx_json::parse(read_file(path)?.as_bytes());
-    let list = match value.map_err(|error| wrong(format!("is no JSON: {error}")))? {
+    let list = match value.map_err(|error| wrong(format!("is not JSON: {error}")))? {
         mlx_json::Value::Array(list) => list,
         mlx_json::Value::Object(mut object) if object.contains_key("tools") => {
             match object.shift_remove("tools") {
                 Some(mlx_json::Value::Array(list)) => list,
-                _ => return Err(wrong("has tools that are no list".into()).into()),
+                _ => return Err(wrong("has a field tools that is not a list".into()).into()),
             }
         }
         one => vec![one],
@@ -122,7 +122,7 @@ fn read_tools(path: &Path) -> Result<Tools, Failure> {
     Ok(tools.map_err(|error| wrong(error.to_string()))?)
 }
 
-/// The message that the events make.
+/// Assembles the events into a message.
 fn message(events: Vec<ChatEvent>) -> Value {
     let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for event in events {

@@ -1,4 +1,4 @@
-//! `mlx pull`: downloads a model from the Hub into the cache that all Hub tools share. The only HTTP client of this program is `mlx-hub-client`.
+//! `mlx pull`: downloads a model into the shared Hub cache. `mlx-hub-client` is this program's only HTTP client for it.
 
 mod progress;
 
@@ -20,7 +20,7 @@ use progress::Progress;
 /// The arguments of `mlx pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The model's name on the Hugging Face Hub, or the address of its page
+    /// The model's name on the Hugging Face Hub, or the URL of its page
     #[arg(value_name = "ORG/NAME[@REVISION]")]
     name: String,
 
@@ -28,7 +28,7 @@ pub(crate) struct PullArgs {
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
 
-    /// Download nothing, only verify the files in the cache [default: the value of HF_HUB_OFFLINE]
+    /// Only verify the files in the cache, without downloading [default: the value of HF_HUB_OFFLINE]
     #[arg(long)]
     offline: bool,
 }
@@ -64,16 +64,16 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     terminal::show(&format!("{}\n", folder.display()))
 }
 
-/// Files of embedding models, which do not chat.
+/// Files that mark embedding models, which cannot chat.
 const VECTORS: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
-/// Reads `HF_HUB_OFFLINE` as the other Hub tools do.
+/// Returns true if `HF_HUB_OFFLINE` is set, with the values that other Hub tools accept.
 pub(crate) fn is_offline() -> bool {
     let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
     ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
 }
 
-/// A model that the Hub has.
+/// A model on the Hub, ready to download.
 pub(crate) struct Download {
     name: ModelName,
     client: Client,
@@ -82,19 +82,19 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    /// Asks the Hub for the files of a model.
+    /// Requests the list of a model's files from the Hub.
     pub(crate) fn find(name: &ModelName) -> Result<Self> {
         let (cache, client) = (Cache::from_env()?, Client::from_env(name)?);
         let plan = Plan::make(&client, &cache.repo(name))?;
         Ok(Self { name: name.clone(), client, cache, plan })
     }
 
-    /// The bytes that are not in the cache.
+    /// Returns the number of bytes to download.
     pub(crate) fn bytes_to_come(&self) -> u64 {
         self.plan.bytes_to_come(&self.cache.repo(&self.name))
     }
 
-    /// Downloads what is not in the cache, and returns the model's folder.
+    /// Downloads the missing files and returns the model's folder.
     pub(crate) fn run(&self) -> Result<PathBuf> {
         let Self { name, client, cache, plan } = self;
         expect_room(name, self.bytes_to_come(), cache.root())?;
@@ -115,7 +115,7 @@ impl Download {
     }
 }
 
-/// Refuses a download that the disk cannot hold. Where the system does not tell, there is no limit.
+/// Rejects a download that does not fit on the disk. If the system does not report the free space, any size is allowed.
 fn expect_room(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
     let Some(existing) = cache.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
     let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
@@ -132,7 +132,7 @@ fn expect_room(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
     Err(Error::hub(name, message))
 }
 
-/// Warns before gigabytes are downloaded. It is no error, since another program may use the model.
+/// Warns before gigabytes are downloaded. This is not an error, since another program may use the model.
 fn warn_if_unsupported(folder: &Path, plan: &Plan) {
     if !plan.has("tokenizer.json") {
         terminal::note("note: this program cannot run the model: it has no tokenizer.json on the Hub");

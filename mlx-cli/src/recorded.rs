@@ -1,4 +1,4 @@
-//! What `mlx generate --json` records of its request, so that `mlx replay` can make it again.
+//! The request record of `mlx generate --json`, from which `mlx replay` repeats the request.
 
 use mlx_core::engine::{Engine, RequestOptions};
 use mlx_core::sampling::settings;
@@ -14,13 +14,13 @@ use crate::sampling_values;
 pub(crate) struct Recorded {
     /// The folder of the model.
     pub(crate) model: String,
-    /// A hash of its weights and configuration.
+    /// A hash of the model's weights and configuration.
     fingerprint: String,
     pub(crate) prompt_ids: Vec<u32>,
-    /// SHA-256 of the files of its pictures.
+    /// SHA-256 of the picture files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) images: Vec<String>,
-    /// Whether the model answered a chat.
+    /// True if the model answered a chat.
     pub(crate) is_message: bool,
     /// The words of the command line after `generate`. `@FILE` is replaced by the file's text.
     pub(crate) arguments: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// About a request of this process.
+    /// Records a request of this process.
     pub(crate) fn new(
         engine: &Engine,
         prompt: &[u32],
@@ -40,7 +40,7 @@ impl Recorded {
     ) -> Result<Self> {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let mut words = words.skip_while(|word| word == "-v" || word == "--verbose").peekable();
-        // It need not be named.
+        // `generate` is the default command and may be omitted.
         words.next_if(|word| word == "generate");
         let ModelFolder { path, sampling, .. } = engine.folder();
         let settings = settings(&options.sampling, sampling, options.sampling_defaults)?;
@@ -55,13 +55,13 @@ impl Recorded {
         })
     }
 
-    /// Whether it was recorded with the model of this engine.
+    /// Returns true if it was recorded with the model of this engine.
     pub(crate) fn is_of(&self, engine: &Engine) -> bool {
         self.fingerprint == fingerprint(engine)
     }
 }
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()

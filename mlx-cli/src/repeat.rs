@@ -1,22 +1,22 @@
-//! Whether an answer that was made again is the same. Invariant: pure.
+//! Compares a repeated answer with the original. Invariant: pure.
 
 use chat_format::text::Tokenizer;
 use mlx_core::engine::{RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 
-/// Whether answers with these options are meant to be the same each time.
+/// Returns true if answers with these options should be the same each time.
 pub(crate) fn is_repeatable(options: &RequestOptions) -> bool {
     options.sampling.seed.is_some() || options.sampling.temperature == Some(0.0)
 }
 
-/// Where two answers part.
+/// The result of comparing two answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
-    /// Tokens and log-probabilities are the same bits.
+    /// Tokens and log probabilities are bit-identical.
     Identical,
-    /// The tokens are the same; log-probabilities differ from this token on, or one of the answers has none.
+    /// The tokens are equal. Log probabilities differ from this token on; `None` if one of the answers has none.
     Tokens(Option<usize>),
-    /// They have other tokens from this place on.
+    /// The tokens differ from this index on.
     Differ(usize),
 }
 
@@ -43,7 +43,7 @@ fn bits(logprob: Option<&TokenLogprob>) -> Option<Vec<(u32, u32)>> {
     Some(std::iter::once((0, logprob.to_bits())).chain(top).collect())
 }
 
-/// The same in words.
+/// Describes the comparison in words.
 pub(crate) fn verdict(before: &[TokenOutput], now: &[TokenOutput], tokenizer: &Tokenizer) -> String {
     let count = now.len();
     let name = |tokens: &[TokenOutput], at: usize| match tokens.get(at) {
@@ -56,7 +56,7 @@ pub(crate) fn verdict(before: &[TokenOutput], now: &[TokenOutput], tokenizer: &T
             format!("✓ identical: {count} tokens (without log-probabilities to compare)")
         }
         Comparison::Tokens(Some(at)) => format!(
-            "the same {count} tokens, but log-probabilities differ from token {} on; --exact makes them the same bits",
+            "the same {count} tokens, but log-probabilities differ from token {} on; --exact makes them bit-identical",
             at + 1
         ),
         Comparison::Differ(at) => {

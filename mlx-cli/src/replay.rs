@@ -1,4 +1,4 @@
-//! `mlx replay`: computes answers again that `mlx generate --json` recorded, and says whether they are identical.
+//! `mlx replay`: recomputes answers that `mlx generate --json` recorded, and reports whether they are identical.
 
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ adapter and hosts file here again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Files of records, one JSON object after the other; without any, what is piped in
+    /// Files of records, which are consecutive JSON objects; read from stdin if omitted
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -46,11 +46,11 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "MODEL", add = model_completer())]
     model: Option<PathBuf>,
 
-    /// A picture of a record; may be given several times
+    /// A picture that a record uses; may be given several times
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
 
-    /// The adapter of the records
+    /// The adapter that the records use
     #[arg(long, value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 
@@ -58,7 +58,7 @@ pub(crate) struct ReplayArgs {
     workers: WorkersArgs,
 }
 
-/// A record.
+/// A recorded answer with its request.
 #[derive(Deserialize)]
 struct Record {
     request: Recorded,
@@ -108,11 +108,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
 }
 
 fn unreadable(number: usize, error: &serde_json::Error) -> Failure {
-    Failure::usage("FILE", format!("record {number} is none of `mlx generate --json`: {error}"))
+    Failure::usage("FILE", format!("record {number} was not written by `mlx generate --json`: {error}"))
 }
 
 impl ReplayArgs {
-    /// Computes one record again. Returns true if the answer is the same.
+    /// Recomputes one record. Returns true if the answer is the same.
     fn replay(&self, number: usize, record: &Record) -> Result<bool, Failure> {
         let (engine, answer) = self.again(number, record)?;
         if let Some(failure) = answer.failure() {
@@ -120,7 +120,7 @@ impl ReplayArgs {
         }
         if !record.request.is_of(&engine) {
             terminal::note(&format!(
-                "{number}: the model has other weights or another configuration than when this was recorded"
+                "{number}: the model's weights or configuration have changed since this was recorded"
             ));
         }
         let before: Vec<TokenOutput> = record.tokens.iter().map(token).collect();
@@ -165,7 +165,7 @@ impl ReplayArgs {
         Ok((engine, answer))
     }
 
-    /// Returns the model of the command line, or else the folder in the record.
+    /// Returns the model of the command line, or the folder in the record.
     fn model(&self, number: usize, recorded: &Recorded) -> Result<PathBuf, Failure> {
         let folder = PathBuf::from(&recorded.model);
         match &self.model {
@@ -181,14 +181,13 @@ impl ReplayArgs {
         }
     }
 
-    /// Refuses a record whose answer depends on files or machines that the command line does not name.
+    /// Rejects a record whose answer depends on files or machines that the command line does not name.
     fn expect_named(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
         let missing = [
             ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),
             ("--hostfile", given.model.workers.hostfile.is_some() && self.workers.hostfile.is_none()),
         ];
-        let why =
-            format!("is needed: record {number} has one, and names of files are not taken from records");
+        let why = format!("is needed: record {number} uses it, and file names in records are ignored");
         missing.iter().find(|it| it.1).map_or(Ok(()), |(flag, _)| Err(Failure::usage(flag, why)))
     }
 
@@ -201,19 +200,17 @@ impl ReplayArgs {
         let find = |hash: &String| here.iter().find(|image| hex(image.hash()) == *hash).cloned();
         recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
             let count = recorded.images.len();
-            let why =
-                format!("is needed: record {number} has {count}, and none of the given files is the same");
+            let why = format!("is needed: record {number} uses {count}, and none of the given files matches");
             Failure::usage("--image", why)
         })
     }
 }
 
-/// Parses the flags of a record. Values of the form `@FILE` are refused.
+/// Parses the flags of a record. Values of the form `@FILE` are rejected.
 fn arguments(number: usize, recorded: &Recorded) -> Result<GenerateArgs, Failure> {
     let words = std::iter::once("generate").chain(recorded.arguments.iter().map(String::as_str));
-    let wrong = |error: clap::Error| {
-        Failure::usage("FILE", format!("record {number} has flags that are not known here: {error}"))
-    };
+    let wrong =
+        |error: clap::Error| Failure::usage("FILE", format!("record {number} has unknown flags: {error}"));
     let command = GenerateArgs::augment_args(clap::Command::new("generate")).args_override_self(true);
     let matches = without_files(command).try_get_matches_from(words).map_err(wrong)?;
     let mut args = GenerateArgs::from_arg_matches(&matches).map_err(wrong)?;

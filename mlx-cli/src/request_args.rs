@@ -1,4 +1,4 @@
-//! The flags of a request: how an answer is drawn and where it ends.
+//! Flags of a request: sampling, constraints and stop conditions.
 
 use chat_format::Grammar;
 use clap::{Args, Command};
@@ -9,18 +9,18 @@ use serde_json::Value;
 use crate::sampling_flags::SamplingFlags;
 use crate::terminal;
 
-/// Without a flag the model's `generation_config.json` decides, then the default that the flag names.
+/// Request flags. Without a flag, the model's `generation_config.json` applies, then the default that the flag documents.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
-    /// The most tokens to generate [default: until the model ends or its context is full]
+    /// Maximum number of tokens to generate [default: until the model stops or its context is full]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     max_tokens: Option<usize>,
 
-    /// Stop when this text appears; it is not printed; may be given several times
+    /// Stop when this text appears, without printing it; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
 
-    /// Go on when the model ends its text
+    /// Continue after the model's end-of-text token
     #[arg(long)]
     ignore_eos: bool,
 
@@ -40,15 +40,15 @@ pub(crate) struct RequestArgs {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct ConstraintArgs {
-    /// JSON that this schema accepts; @FILE reads the schema from a file
+    /// Constrain the answer to JSON that matches this schema; @FILE reads the schema from a file
     #[arg(help_heading = "What the answer must be", long, value_name = "SCHEMA", value_parser = parse_schema)]
     json_schema: Option<Value>,
 
-    /// A text that this regular expression matches as a whole
+    /// Constrain the answer to a full match of this regular expression
     #[arg(help_heading = "What the answer must be", long, value_name = "REGEX", allow_hyphen_values = true)]
     regex: Option<String>,
 
-    /// A text of this grammar, in llguidance's variant of Lark; @FILE reads it from a file
+    /// Constrain the answer to this grammar, in llguidance's variant of Lark; @FILE reads the grammar from a file
     #[arg(help_heading = "What the answer must be", long, value_name = "LARK", value_parser = text_or_file)]
     grammar: Option<String>,
 }
@@ -66,7 +66,7 @@ struct TokenArgs {
     #[arg(help_heading = "Sampling", long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
 
-    /// A text that no repeated sequence reaches across; may be given several times, "none" alone for no breaker
+    /// Text that interrupts a repeated sequence; may be given several times; only "none" means no breakers
     /// [default: newline, colon, quotation mark, asterisk]
     #[arg(
         help_heading = "DRY, against repeated sequences",
@@ -92,7 +92,7 @@ impl RequestArgs {
         }
     }
 
-    /// The limit that was given.
+    /// Returns the given token limit.
     pub(crate) fn max_tokens(&self) -> Option<usize> {
         self.max_tokens
     }
@@ -121,10 +121,10 @@ impl ConstraintArgs {
     }
 }
 
-/// The flags whose value may be `@FILE`.
+/// Flags that accept `@FILE`.
 const WITH_FILES: [&str; 2] = ["--json-schema", "--grammar"];
 
-/// Replaces `@FILE` in the words of a command line by the file's text.
+/// Replaces each `@FILE` on a command line with the text of the file.
 pub(crate) fn inlined(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {
@@ -135,13 +135,13 @@ pub(crate) fn inlined(words: impl Iterator<Item = String>) -> Vec<String> {
             Some((flag, value)) => text_or_file(value).map(|text| format!("{flag}={text}")),
             None => Ok(word.clone()),
         };
-        // The command has already read the file. If it was deleted since, its name stays.
+        // The command has read the file before. If it was deleted since, its name stays.
         all.push(text.unwrap_or(word));
     }
     all
 }
 
-/// Makes a command refuse `@FILE`, for words that come from a record.
+/// Makes a command reject `@FILE`, for arguments that come from a record.
 pub(crate) fn without_files(command: Command) -> Command {
     fn text(given: &str) -> Result<String, String> {
         match given.strip_prefix('@') {
@@ -154,7 +154,7 @@ pub(crate) fn without_files(command: Command) -> Command {
     command.mut_arg("grammar", |arg| arg.value_parser(text))
 }
 
-/// A text, or that of the file behind an @.
+/// Returns the text, or that of the file after an @.
 fn text_or_file(given: &str) -> Result<String, String> {
     match given.strip_prefix('@') {
         None => Ok(given.to_owned()),
@@ -163,7 +163,7 @@ fn text_or_file(given: &str) -> Result<String, String> {
 }
 
 fn parse_schema(given: &str) -> Result<Value, String> {
-    serde_json::from_str(&text_or_file(given)?).map_err(|error| format!("it is no JSON: {error}"))
+    serde_json::from_str(&text_or_file(given)?).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {

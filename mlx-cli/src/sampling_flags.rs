@@ -1,14 +1,14 @@
-//! The flags of the sampling parameters, from the table of parameters.
+//! Flags for the sampling parameters, generated from the table of parameters.
 
 use std::sync::LazyLock;
 
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use mlx_core::sampling::{Group, PARAMETERS, Parameter, SamplingDefaults, SamplingOptions, SamplingParams};
 
-/// The names of the flags, which clap keeps.
+/// The names of the flags, static because clap borrows them.
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| PARAMETERS.iter().map(Parameter::flag).collect());
 
-/// The parameters that flags set.
+/// The sampling parameters that flags set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SamplingFlags(SamplingOptions);
 
@@ -62,7 +62,7 @@ fn arg(parameter: &'static Parameter, name: &'static str) -> Arg {
     arg.visible_aliases(parameter.flag_alias)
 }
 
-/// The words for the value without the flag.
+/// Describes the default value of the flag.
 fn default(parameter: &Parameter) -> String {
     let of = |options: &SamplingOptions| {
         // The defaults are within their ranges.

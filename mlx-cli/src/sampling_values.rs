@@ -1,4 +1,4 @@
-//! Sampling parameters with their values as JSON, to print and to read again.
+//! Sampling parameters as JSON values, to print and to parse again.
 
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::Setting;

@@ -1,4 +1,4 @@
-//! `mlx serve`: the HTTP server, as the program `mlx-server` has it.
+//! `mlx serve`: runs the HTTP server, like the program `mlx-server`.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::completion::model_completer;
 use crate::exit_code::Failure;
 use crate::{default_file, model_choice, terminal};
 
-/// The flags of the server, and its models as arguments.
+/// The server's flags, with models as arguments.
 #[derive(Debug, Args)]
 pub(crate) struct ServeCommand {
-    /// The models, each as -m takes it; the first is the default of requests
+    /// The models, in the format of -m; the first one is the default for requests
     #[arg(value_name = "[NAME=]MODEL", add = model_completer())]
     models: Vec<String>,
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
     let mut config = Config::resolve(&args.serve).map_err(|error| failed(&error))?;
     let given = &mut config.models.model;
     if !args.models.is_empty() {
-        // Models of the command line win over the variable, and stand before those of -m.
+        // Models named as arguments override MLX_MODEL and precede those of -m.
         if std::env::var("MLX_MODEL").is_ok_and(|name| *given == [name]) {
             given.clear();
         }
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
     }
 }
 
-/// Offers to download a model that is not here; the server reports all other mistakes.
+/// Offers to download a missing model; the server reports all other errors.
 fn offer(given: &str) -> Result<(), Failure> {
     let model = Path::new(given.split_once('=').map_or(given, |(_, model)| model));
     let is_missing = matches!(mlx_hub::resolve(model), Err(mlx_hub::Error::NotDownloaded { .. }));

@@ -1,6 +1,6 @@
-//! Words as a POSIX shell reads them.
+//! Quoting for POSIX shells.
 
-/// A word that a shell reads as this text.
+/// Quotes a text as one shell word.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,+@%".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -9,7 +9,7 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// A line that a shell reads as these words.
+/// Returns a shell line of these words.
 pub(crate) fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }

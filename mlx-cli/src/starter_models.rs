@@ -1,18 +1,18 @@
-//! The models that a first run offers, from `starter_models.toml`: those that fit this machine.
+//! The models that a first run offers: those of `starter_models.toml` that fit this machine.
 
 use mlx_core::machine::Machine;
 use serde::Deserialize;
 
-/// A model of the Hub that is good to begin with.
+/// A model of the Hub that suits beginners.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StarterModel {
     /// `ORG/NAME`.
     pub(crate) name: String,
-    /// Size of the download, roughly.
+    /// Approximate size of the download.
     pub(crate) bytes: u64,
     pub(crate) license: String,
-    /// What it is good for, in a few words.
+    /// Its strengths, in a few words.
     pub(crate) about: String,
 }
 
@@ -21,24 +21,24 @@ struct File {
     model: Vec<StarterModel>,
 }
 
-/// What a model takes besides its weights, in bytes: a conversation and the work on it.
+/// Bytes that a model needs besides its weights, for a conversation and its computation.
 const WORK: u64 = 500_000_000;
 
-/// All of them, the smallest first.
+/// Returns all models, smallest first.
 pub(crate) fn all() -> Vec<StarterModel> {
     let file: File =
         toml::from_str(include_str!("starter_models.toml")).expect("the file is checked by a test");
     file.model
 }
 
-/// Those that fit this machine, the one to recommend first, the others from small to large.
+/// Returns the models that fit this machine: the recommended one first, the others by size.
 pub(crate) fn fitting(machine: &Machine) -> Vec<StarterModel> {
     pick(all(), machine.default_budget, machine.device == "cpu")
 }
 
 fn pick(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterModel> {
     let mut fitting: Vec<_> = models.into_iter().filter(|model| WORK + model.bytes <= budget).collect();
-    // Room is left for other programs and long conversations; on a CPU, small is what is quick.
+    // Leave memory for other programs and long conversations. On a CPU, the smallest model is the fastest.
     let is_comfortable = |model: &StarterModel| !is_cpu && model.bytes <= budget / 4;
     let recommended = fitting.iter().rposition(is_comfortable).unwrap_or_default();
     if let Some(first) = fitting.get_mut(..=recommended) {

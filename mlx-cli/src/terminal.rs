@@ -1,4 +1,4 @@
-//! Terminal output. Invariant: the only file of the program that prints.
+//! Terminal output. Invariant: only this file prints.
 
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use mlx_options::printable;
 use crate::exit_code::Failure;
 use crate::note_lines::fitted;
 
-/// What is done sooner needs no bar.
+/// Work shorter than this gets no progress bar.
 const BRIEF: Duration = Duration::from_millis(300);
 
 /// Writes to standard output and flushes it, so that streamed tokens appear immediately. On a terminal the text is made
@@ -19,7 +19,7 @@ pub(crate) fn show(text: &str) -> Result<(), Failure> {
     if stdout().is_terminal() { show_styled(&printable(text)) } else { show_styled(text) }
 }
 
-/// Writes text with control sequences of this program to standard output. What comes from elsewhere must be [`printable`].
+/// Writes text with this program's control sequences to standard output. Text from other sources must be [`printable`].
 pub(crate) fn show_styled(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -38,7 +38,7 @@ pub(crate) fn note(line: &str) {
     }
 }
 
-/// Writes a line with control sequences of this program. They are removed unless standard error is a terminal. Text from elsewhere must
+/// Writes a line with this program's control sequences. They are removed unless standard error is a terminal. Text from other sources must
 /// be [`printable`].
 pub(crate) fn note_styled(line: &str) {
     if stderr().is_terminal() { write_note(line) } else { write_note(&console::strip_ansi_codes(line)) }
@@ -49,19 +49,19 @@ fn write_note(line: &str) {
     writeln!(stderr(), "{line}").ok();
 }
 
-/// Replaces the line that the cursor is on, on a terminal that can; `""` clears it.
+/// Replaces the current line on a terminal that supports it; `""` clears the line.
 pub(crate) fn status(text: &str) {
     if can_show_status() {
         write!(stderr(), "\r\x1b[2K{text}").and_then(|()| stderr().flush()).ok();
     }
 }
 
-/// Whether standard error can show a line that changes.
+/// Returns true if standard error supports a status line.
 pub(crate) fn can_show_status() -> bool {
     stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
 }
 
-/// Whether both standard input and standard output are terminals.
+/// Returns true if both standard input and standard output are terminals.
 pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stdout().is_terminal()
 }
@@ -73,17 +73,17 @@ pub(crate) fn note_to_people(line: &str) {
     }
 }
 
-/// Whether standard output is a terminal.
+/// Returns true if standard output is a terminal.
 pub(crate) fn is_shown() -> bool {
     stdout().is_terminal()
 }
 
-/// Whether a question can be asked: standard input and standard error are terminals.
+/// Returns true if the user can be asked: standard input and standard error are terminals.
 pub(crate) fn can_ask() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// Asks on standard error and reads a line; `None` if the input has ended.
+/// Asks on standard error and reads a line; `None` at the end of the input.
 pub(crate) fn ask(question: &str) -> Result<Option<String>, Failure> {
     let mut line = String::new();
     write!(stderr(), "{}", printable(question)).and_then(|()| stderr().flush()).ok();
@@ -108,18 +108,18 @@ fn allows_colors() -> bool {
     !disabled && !dumb
 }
 
-/// The columns of the terminal that standard output goes to; `None` if it goes elsewhere.
+/// Returns the width of the terminal; `None` if standard output is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     let columns = || console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns));
     stdout().is_terminal().then(columns)
 }
 
-/// A progress bar for loading a model; shown on terminals only.
+/// Creates a progress bar for loading a model; shown on terminals only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     bytes_bar("loading")
 }
 
-/// A progress bar with a label, in bytes; what takes no time has none.
+/// Creates a progress bar for bytes, with a label. It stays hidden for short work.
 pub(crate) fn bytes_bar(label: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}"));
@@ -145,7 +145,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A human-readable number of parameters.
+/// Formats a number with a unit, for humans.
 pub(crate) fn count(number: u64) -> String {
     let units = ["", " K", " M", " B", " T"];
     let (mut number, mut unit) = (number as f64, 0);

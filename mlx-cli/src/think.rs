@@ -5,11 +5,11 @@ use clap::Args;
 use mlx_core::{Error, ModelFolder};
 use mlx_json::Map;
 
-/// Whether the model thinks before it answers.
+/// The flags for the model's reasoning.
 #[derive(Debug, Args)]
 pub(crate) struct ThinkArgs {
-    /// Ask the model to think before it answers; gpt-oss and a few others also take --think=low, medium or high. A
-    /// terminal shows thoughts dimmed on one line, a pipe gets the answer alone [default: as the chat template does]
+    /// Let the model think before it answers; gpt-oss and a few others also accept --think=low, medium or high. A
+    /// terminal shows thoughts dimmed on one line, a pipe only gets the answer [default: the chat template decides]
     #[arg(
         long,
         value_name = "LEVEL",
@@ -20,29 +20,29 @@ pub(crate) struct ThinkArgs {
     )]
     think: Option<Thinking>,
 
-    /// Ask the model not to think; gpt-oss, which always does, thinks little
+    /// Let the model answer without thinking; gpt-oss cannot turn it off and thinks briefly
     #[arg(long)]
     no_think: bool,
 }
 
 impl ThinkArgs {
-    /// What the flags ask for.
+    /// Returns the requested reasoning.
     pub(crate) fn thinking(&self) -> Thinking {
         if self.no_think { Thinking::Off } else { self.think.unwrap_or_default() }
     }
 
-    /// The same as variables for a template. A prompt that is not rendered has none.
+    /// Returns the flags as template variables. A prompt without a template has none.
     pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map, Error> {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
         let variables = match (self.thinking(), folder) {
             (Thinking::Auto, _) => Ok(Map::new()),
             (thinking, Some((template, format))) => thinking.variables(template, format).map_err(Error::from),
-            (_, None) => Err(Error::request("think", "has a meaning only with the model's chat template")),
+            (_, None) => Err(Error::request("think", "only applies with the model's chat template")),
         };
         variables.map_err(|error| self.in_own_words(error))
     }
 
-    /// Names the flag that was given.
+    /// Returns an error that names the given flag.
     pub(crate) fn in_own_words(&self, error: Error) -> Error {
         match error {
             Error::Request { field: "think", message } if self.no_think => {

@@ -1,4 +1,4 @@
-//! Small pictures in the terminal, where it can show them. Invariant: it makes text to be printed and prints nothing.
+//! Thumbnails of pictures for terminals that support them. Invariant: returns text and prints nothing.
 
 mod protocol;
 mod sixel;
@@ -11,12 +11,12 @@ use chat_format::Image;
 
 pub(crate) use protocol::Protocol;
 
-/// The most pixels of a row and of a column: about eight lines of text.
+/// The maximum width and height in pixels: about eight lines of text.
 const SIZE: (u32, u32) = (320, 160);
-/// The most bytes of base64 in a command of kitty's protocol.
+/// The maximum number of base64 bytes per command of kitty's protocol.
 const CHUNK: usize = 4096;
 
-/// A picture as this terminal takes it; none if it cannot be decoded, which is said when a model is to see it.
+/// Returns a picture in the terminal's protocol. `None` if it cannot be decoded; the model's processor reports that error.
 pub(crate) fn thumbnail(image: &Image, protocol: Protocol) -> Option<String> {
     let small = image.thumbnail(SIZE.0, SIZE.1).ok()?;
     Some(match protocol {
@@ -26,7 +26,7 @@ pub(crate) fn thumbnail(image: &Image, protocol: Protocol) -> Option<String> {
     })
 }
 
-/// A png file in chunks, to be shown at once; the terminal is not to answer (`q=2`).
+/// Returns a png file in chunks, shown at once; `q=2` suppresses the terminal's reply.
 fn kitty(base64: &str) -> String {
     let mut text = String::new();
     let mut rest = base64;
@@ -34,7 +34,7 @@ fn kitty(base64: &str) -> String {
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(rest.len().min(CHUNK));
         let more = u8::from(!after.is_empty());
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         write!(text, "\x1b_G{keys}m={more};{chunk}\x1b\\").ok();
         (rest, keys) = (after, "");
     }

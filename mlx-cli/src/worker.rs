@@ -1,4 +1,4 @@
-//! `mlx worker`: holds a part of a model for a server or a command on another machine.
+//! `mlx worker`: holds a shard of a model for a server or a command on another machine.
 
 mod machine_args;
 mod over_ssh;
@@ -32,27 +32,27 @@ pub(crate) struct WorkerArgs {
     #[command(flatten)]
     model: ModelName,
 
-    /// The address to listen on; off loopback a key is required
+    /// The address to listen on; any but loopback requires a key
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
 
-    /// The port to listen on; 0 takes a free one, which is shown
+    /// The port to listen on; 0 picks a free port and prints it
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
 
-    /// The key that the other machines have, too: a file with one line, as `openssl rand -hex 32` writes it; - reads the line from
-    /// standard input, and a worker then ends where that ends
+    /// The key that all machines share: a file with one line, as `openssl rand -hex 32` writes it; - reads the line from
+    /// standard input, and the worker then exits when standard input closes
     #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     worker_key_file: Option<PathBuf>,
 
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Start a worker on each machine of this file but the first, over ssh; they end with this command
+    /// Start a worker over ssh on each machine of this file but the first; the workers exit with this command
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
     hostfile: Option<PathBuf>,
 
-    /// Print what to run on each machine instead
+    /// Print the commands for each machine instead of running them
     #[arg(long, requires = "hostfile")]
     print_commands: bool,
 
@@ -61,10 +61,10 @@ pub(crate) struct WorkerArgs {
     remote_mlx: String,
 }
 
-/// What a worker says first.
+/// The prefix of a worker's first message.
 const LISTENING: &str = "listening on ";
 
-/// Runs the command, until the program is ended.
+/// Runs the command until the process is ended.
 pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     if let Some(hostfile) = &args.hostfile {
         return over_ssh::run(args, &expanded(hostfile));
@@ -89,12 +89,12 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this stands for standard input.
+/// Returns true if the path means standard input.
 fn is_input(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Reads a key from a file, or a line of standard input.
+/// Reads a key from a file, or from a line of standard input.
 fn read_key(path: &Path) -> mlx_core::Result<Key> {
     if !is_input(path) {
         return Key::read(&expanded(path));
@@ -104,12 +104,12 @@ fn read_key(path: &Path) -> mlx_core::Result<Key> {
     Key::of(path, &line)
 }
 
-/// Ends the program where its standard input ends.
+/// Exits the program when standard input closes.
 fn end_with_input() {
     std::thread::spawn(|| {
-        // An error ends it, too.
+        // A read error also exits.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
-        terminal::note("the command that started this worker has gone");
+        terminal::note("the command that started this worker has exited");
         std::process::exit(0);
     });
 }
@@ -121,11 +121,11 @@ fn in_words(event: &WorkerEvent) -> String {
         WorkerEvent::Ready { rank, ranks, parallel, layers: [first, end], weight_bytes } => {
             let what = match parallel {
                 Parallel::Pipeline => format!("layers {first} to {}", end - 1),
-                Parallel::Tensor => format!("a part of each of {end} layers"),
+                Parallel::Tensor => format!("a shard of each of {end} layers"),
             };
             format!("ready as rank {rank} of {ranks}: {what}, {}", size(*weight_bytes))
         }
-        WorkerEvent::Left { reason } => format!("rank 0 is gone: {}", printable(reason)),
+        WorkerEvent::Left { reason } => format!("lost rank 0: {}", printable(reason)),
         WorkerEvent::Refused { reason } => format!("connection refused: {}", printable(reason)),
     }
 }

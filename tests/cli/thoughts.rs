@@ -106,7 +106,7 @@ fn parse_shows_what_an_output_means() {
     let model = model("llama-f32");
     let plain = mlx_in(work.path(), &["parse", "-m", &model], "Hi");
     assert_eq!(stdout(&plain), "{\"role\":\"assistant\",\"content\":\"Hi\"}\n");
-    assert!(stderr(&plain).contains("calls of tools are left as text"), "{}", stderr(&plain));
+    assert!(stderr(&plain).contains("tool calls are passed through as text"), "{}", stderr(&plain));
     let refused = mlx_in(work.path(), &["parse", "--format", "morse"], output);
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("hermes"), "{}", stderr(&refused));

@@ -1,11 +1,11 @@
-//! The figures of a benchmark as a picture to show. Invariant: pure.
+//! The benchmark card: an SVG picture of the figures. Invariant: pure.
 
 use mlx_files::size;
 use serde_json::Value;
 
 use super::measure::Measured;
 
-/// A picture of 1200 by 630, as pages that show links expect it.
+/// Returns a picture of 1200 by 630, the size that link previews expect.
 pub(super) fn svg(about: &Value, measured: &Measured) -> String {
     let text = |key: &str| escaped(about[key].as_str().unwrap_or_default());
     let weights = size(about["weight_bytes"].as_u64().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Another program on the same work, by turns with this one: both as whole processes, so that neither is measured by its own clock.
+//! Compares with another program on the same work, in alternating runs. Both run as whole processes, so that neither reports its own time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use super::report::spread;
 use crate::exit_code::Failure;
 use crate::model_args::ModelArgs;
 
-/// Linux takes no argument of a program that is longer.
+/// The longest single argument that Linux passes to a program, in bytes.
 const LONGEST_ARGUMENT: usize = 128 << 10;
 
-/// What both do.
+/// The work that both programs do.
 pub(super) struct Work<'a> {
     pub(super) model: &'a ModelArgs,
-    /// The other program, with places to fill in.
+    /// The other program's command, with placeholders.
     pub(super) command: &'a str,
     pub(super) vocabulary: usize,
     pub(super) length: usize,
     pub(super) generate: usize,
 }
 
-/// Seconds of both.
+/// The wall times of both programs.
 pub(super) struct Comparison {
     command: String,
     length: usize,
@@ -41,7 +41,7 @@ pub(super) struct Comparison {
 }
 
 impl Work<'_> {
-    /// Runs both `repeat` times, by turns.
+    /// Runs each program `repeat` times, alternating.
     pub(super) fn compare(&self, repeat: usize) -> Result<Comparison, Failure> {
         let command = filled(self.command, &self.model.folder()?, self.length, self.generate);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ impl Work<'_> {
         Ok(Comparison { command, length: self.length, generate: self.generate, ours, theirs })
     }
 
-    /// This program on the work.
+    /// Returns this program's command for the work.
     fn own(&self) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| Error::io("the program itself", error))?;
         let ids: Vec<String> = prompt(self.length, 0, self.vocabulary).iter().map(u32::to_string).collect();
@@ -66,7 +66,7 @@ impl Work<'_> {
             return Err(Failure::usage("--compare", message));
         }
         let mut command = Command::new(program);
-        // A prompt saved by an earlier round would not be computed again here, while the other program computes its own each time.
+        // This program must compute its prompt in every round, as the other program does, so saved prompts are off.
         for flag in PrefixCacheArgs::augment_args(clap::Command::new("kept")).get_arguments() {
             flag.get_env().map(|variable| command.env_remove(variable));
         }
@@ -77,13 +77,13 @@ impl Work<'_> {
     }
 }
 
-/// The flags of the model as they were given here, and that nothing is drafted unless --speculate was.
+/// Returns the model flags given on the command line. Speculation is off unless --speculate was given.
 fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
     fn text(given: Option<impl ToString>) -> Option<OsString> {
         given.map(|value| value.to_string().into())
     }
     let file = |given: &Option<PathBuf>| given.clone().map(OsString::from);
-    // All fields are named, so that one that is added has to be passed on, too. What --verbose says is not shown.
+    // All fields are named, so that a new field must be passed on. The output of --verbose is not shown.
     let ModelArgs { name: _, verbose: _, adapter, device, exact, speculate, load, kv_cache, workers } = model;
     let DeviceArgs { device } = *device;
     let ExactArgs { exact } = *exact;
@@ -111,7 +111,7 @@ fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
     all.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
 }
 
-/// The wall time of a process that ends well.
+/// Returns the wall time of a process, or an error if it fails.
 fn seconds(mut command: Command, name: &str) -> Result<f64, Failure> {
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().map_err(|error| Error::io(name, error))?;
@@ -124,7 +124,7 @@ fn seconds(mut command: Command, name: &str) -> Result<f64, Failure> {
     Err(Failure::usage("--compare", format!("failed: `{name}` ended with {}: {last}", output.status)))
 }
 
-/// The command for a shell.
+/// Returns the shell command with its placeholders filled in.
 fn filled(command: &str, model: &Path, length: usize, generate: usize) -> String {
     let quoted = format!("'{}'", model.display().to_string().replace('\'', r"'\''"));
     let counts =

@@ -1,4 +1,4 @@
-//! One measurement: requests at once, through the engine as any client's.
+//! Measures one case: concurrent requests that go through the engine like a client's.
 
 use std::time::Instant;
 
@@ -9,34 +9,34 @@ use mlx_core::sampling::SamplingOptions;
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// What is measured.
+/// The shape of one measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
-    /// Tokens of a prompt.
+    /// Tokens per prompt.
     pub(crate) length: usize,
-    /// Requests at once.
+    /// Concurrent requests.
     pub(crate) batch: usize,
-    /// Tokens of an answer.
+    /// Tokens per answer.
     pub(crate) generate: usize,
 }
 
-/// Several runs of the same.
+/// The result of several runs of one case.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(super) case: Case,
-    /// Prompt tokens a second.
+    /// Prompt tokens per second.
     pub(super) prefill: Spread,
-    /// Generated tokens a second.
+    /// Generated tokens per second.
     pub(super) decode: Spread,
-    /// Seconds until a request had its first token, half of them.
+    /// Median time to the first token, in seconds.
     pub(super) first: Spread,
-    /// The most bytes of arrays.
+    /// Peak bytes of arrays.
     pub(super) peak: usize,
-    /// Tokens of drafts that were verified in all runs, and those that were right.
+    /// Draft tokens that were verified, and those accepted, over all runs.
     pub(super) drafts: DraftCounts,
 }
 
-/// A median, and how far apart the runs were.
+/// A median and the range of the runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -67,7 +67,7 @@ impl Measured {
             let prompts = once(engine, Case { generate: 1, ..case }, 2 * round)?;
             let whole = once(engine, case, 2 * round + 1)?;
             prefill.push((case.batch * case.length) as f64 / prompts.seconds);
-            // Noise may shorten the difference, but no answer took less time than from its first token to its last.
+            // Noise may shorten the difference, but decoding takes at least the time from an answer's first token to its last.
             let added = (whole.seconds - prompts.seconds).max(whole.shortest);
             decode.push((case.batch * (case.generate - 1)) as f64 / added);
             first.push(prompts.first);
@@ -79,18 +79,18 @@ impl Measured {
     }
 }
 
-/// One run.
+/// The times of one run.
 pub(super) struct Run {
-    /// From the first request to the last token.
+    /// Seconds from the first request to the last token.
     pub(super) seconds: f64,
-    /// Until half of the requests had their first token.
+    /// Seconds until half of the requests had their first token.
     first: f64,
-    /// The shortest time from a first token to the last of the same answer.
+    /// The shortest time from the first to the last token of one answer, in seconds.
     shortest: f64,
     drafts: DraftCounts,
 }
 
-/// Runs a case; no two rounds have a prompt in common.
+/// Runs a case once. No two rounds share a prompt.
 pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Failure> {
     let options = RequestOptions {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
@@ -116,7 +116,7 @@ pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Fai
     Ok(Run { seconds, first: Spread::of(first.collect()).median, shortest, drafts })
 }
 
-/// Waits for the end of an answer.
+/// Waits for an answer to finish.
 fn end(generation: Generation) -> Result<Finished, Failure> {
     let finished = generation.finish(|_| Ok::<(), Failure>(()))?;
     if let FinishReason::Error(message) = &finished.reason {
@@ -126,7 +126,7 @@ fn end(generation: Generation) -> Result<Finished, Failure> {
     Ok(finished)
 }
 
-/// A made-up prompt.
+/// Returns a synthetic prompt.
 pub(crate) fn prompt(length: usize, number: usize, vocabulary: usize) -> Vec<u32> {
     let most = vocabulary.saturating_sub(10).max(1);
     (0..length)

@@ -1,4 +1,4 @@
-//! `mlx bench`: how fast prompts are read and answers written here, and how that compares with another program.
+//! `mlx bench`: measures prefill and decode speed and compares them with another program.
 
 mod card;
 mod compare;
@@ -20,7 +20,7 @@ use crate::terminal;
 pub(crate) use measure::{Case, Measured, prompt};
 pub(crate) use report::to_json;
 
-/// Shown below the help.
+/// Examples shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx bench -m FOLDER
@@ -36,7 +36,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
-    /// Lengths of prompts, in tokens; those that the model's context cannot hold are left out
+    /// Prompt lengths in tokens; lengths beyond the model's context are skipped
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [128, 512, 2048])]
     prompt_lengths: Vec<usize>,
 
@@ -44,19 +44,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     generate: usize,
 
-    /// Numbers of requests at once
+    /// Numbers of concurrent requests
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 4, 8])]
     batch: Vec<usize>,
 
-    /// Runs of each, of which the median is shown
+    /// Runs per case; the median is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeat: usize,
 
-    /// Another program on the same work, one request at a time; {model}, {prompt_tokens} and {generate} in it are filled in
+    /// Command of another program to time on the same work, one request at a time; {model}, {prompt_tokens} and {generate} are filled in
     #[arg(long, value_name = "COMMAND")]
     compare: Option<String>,
 
-    /// Write a picture with the figures of the first case to this file
+    /// Write an SVG picture with the figures of the first case to this file
     #[arg(long, value_name = "FILE.svg")]
     card: Option<PathBuf>,
 
@@ -69,10 +69,10 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.check()?;
     let options = EngineOptions {
-        // Made-up prompts often lead to answers that repeat themselves, which drafts would make look fast.
+        // Synthetic prompts often lead to repetitive answers, and drafts would make those look fast.
         speculate: args.model.speculate.speculate.unwrap_or(Speculate::Off),
         max_running: args.batch.iter().copied().max().unwrap_or(1),
-        // Every run computes its prompts.
+        // Every run must compute its prompts.
         prefix_cache: Some(0),
         ..args.model.engine_options(&PrefixCacheArgs::default())?
     };
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if !args.json {
         terminal::show(&report::heading(&about, args.repeat))?;
     }
-    // Warm-up: work that is done once.
+    // Warm-up, for work that is done once.
     measure::once(&engine, Case { length: cases[0].length, batch: 1, generate: 2 }, 0)?;
     let mut measured: Vec<Measured> = Vec::new();
     for case in cases {
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         terminal::note(&format!("wrote {}", file.display()));
     }
     let vocabulary = engine.spec().vocab_size;
-    // The other program gets the machine to itself.
+    // The other program needs the machine to itself.
     drop(engine);
     let comparisons = args.compare(&measured, vocabulary)?;
     if args.json {
@@ -126,7 +126,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// The cases that fit into the model's context.
+    /// Returns the cases that fit into the model's context.
     fn cases(&self, context: usize) -> Result<Vec<Case>, Failure> {
         let (fitting, others): (Vec<usize>, Vec<usize>) =
             self.prompt_lengths.iter().partition(|length| length.saturating_add(self.generate) <= context);
@@ -139,7 +139,7 @@ impl BenchArgs {
         }
         for length in others {
             terminal::note(&format!(
-                "left out: a prompt of {length} tokens; the model's context holds {context}"
+                "skipped: a prompt of {length} tokens; the model's context holds {context}"
             ));
         }
         let of_length = |length: usize| {

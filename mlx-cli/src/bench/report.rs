@@ -1,4 +1,4 @@
-//! What was measured, on what, for people and for scripts.
+//! Benchmark reports: figures and test conditions, as text and as JSON.
 
 use mlx_core::engine::Engine;
 use mlx_core::machine::Machine;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::measure::{Measured, Spread};
 
-/// What the figures are about. Scripts rely on it: fields may be added, never changed.
+/// Describes what was measured. Scripts rely on these fields: new ones may be added, but existing ones never change.
 pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
     let spec = engine.spec();
     json!({
@@ -28,15 +28,15 @@ pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
     })
 }
 
-/// The same above a table. No line is longer than 80 columns, if names are not.
+/// Returns the description as a heading. Unless names are long, no line exceeds 80 columns.
 pub(super) fn heading(about: &Value, repeat: usize) -> String {
     let text = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
     let debug =
-        if about["debug_build"] == true { "\na debug build: its figures are worth little" } else { "" };
+        if about["debug_build"] == true { "\na debug build: its figures are not representative" } else { "" };
     let weights = size(about["weight_bytes"].as_u64().unwrap_or_default());
     let runs = match repeat {
         1 => "one run".to_owned(),
-        repeat => format!("medians of {repeat} runs; ± is half of what lies between the least and the most"),
+        repeat => format!("medians of {repeat} runs; ± is half of the range"),
     };
     format!(
         "{} ({}): {weights} of weights in {}, {}\nmlx {} ({}), MLX {}, {} of {}, {} threads, BLAS: {}{debug}\n{runs}\n\n\
@@ -61,7 +61,7 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
     )
 }
 
-/// A line of the table.
+/// Returns a line of the table.
 pub(super) fn line(measured: &Measured) -> String {
     let Measured { case, prefill, decode, first, peak, drafts } = measured;
     let cell = |spread: &Spread, scale: f64, width: usize| {
@@ -74,12 +74,12 @@ pub(super) fn line(measured: &Measured) -> String {
     let (length, batch, peak) = (case.length, case.batch, size(*peak as u64));
     let drafts = match drafts.drafted {
         0 => String::new(),
-        drafted => format!("{:>12} of {drafted} drafted tokens were right\n", drafts.accepted),
+        drafted => format!("{:>12} of {drafted} draft tokens accepted\n", drafts.accepted),
     };
     format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n{drafts}")
 }
 
-/// The same for scripts.
+/// Returns the figures of a case as JSON.
 pub(crate) fn to_json(measured: &Measured) -> Value {
     let Measured { case, prefill, decode, first, peak, drafts } = measured;
     json!({
@@ -95,7 +95,7 @@ pub(crate) fn to_json(measured: &Measured) -> Value {
     })
 }
 
-/// Median, least and most.
+/// Returns median, minimum and maximum as JSON.
 pub(super) fn spread(spread: &Spread) -> Value {
     json!({ "median": spread.median, "least": spread.least, "most": spread.most })
 }

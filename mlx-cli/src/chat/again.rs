@@ -1,4 +1,4 @@
-//! The last answer looked at, and made again: `/tokens`, `/why`, `/retry` and `/branch`.
+//! Inspects and regenerates the last answer: `/tokens`, `/why`, `/retry` and `/branch`.
 
 use mlx_core::chat::ChatSession;
 
@@ -8,7 +8,7 @@ use crate::exit_code::Failure;
 use crate::{repeat, terminal};
 
 impl Chat {
-    /// Answers again; with the same seed and parameters it says whether the answer is the same.
+    /// Answers again and reports whether the answer is identical if seed and parameters are.
     pub(super) fn retry(&mut self) -> Result<(), Failure> {
         let before = std::mem::take(&mut self.last);
         let options = self.session.options().clone();
@@ -20,7 +20,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Answers again from a token on, with one of its alternatives.
+    /// Answers again from a token on, starting with one of its alternatives.
     pub(super) fn branch(&mut self, number: usize, choice: usize) -> Result<(), Failure> {
         let Some(token) = number.checked_sub(1).and_then(|at| self.last.get(at)) else {
             let count = self.last.len();
@@ -39,7 +39,7 @@ impl Chat {
         self.respond(|session| session.branch(&kept, other))
     }
 
-    /// The last answer with its unlikely tokens marked.
+    /// Shows the last answer with its unlikely tokens marked.
     pub(super) fn show_tokens(&self) {
         if self.last.is_empty() {
             return terminal::note("there is no answer yet");
@@ -51,7 +51,7 @@ impl Chat {
         );
     }
 
-    /// What a token of the last answer could have been.
+    /// Shows the alternatives of a token of the last answer.
     pub(super) fn show_alternatives(&mut self, number: usize) {
         let tokenizer = &self.session.engine().folder().tokenizer;
         match number.checked_sub(1).and_then(|at| self.last.get(at)) {

@@ -18,15 +18,15 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) prefix_cache: PrefixCacheArgs,
 
-    /// Instructions for the whole conversation
+    /// System prompt for the whole conversation
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
 
-    /// The first message is the text of this file
+    /// Use the text of this file as the first message
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
 
-    /// Keep the conversation in this file, and go on with it if it is there
+    /// Save the conversation in this file; continue it if the file exists
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
 
@@ -34,20 +34,20 @@ pub(crate) struct ChatArgs {
     #[arg(long)]
     pub(crate) plain: bool,
 
-    /// When the conversation outgrows the model's context: evict-turns forgets the oldest turns, slide does and lets
-    /// answers go on without end, stop ends with an error
+    /// Policy when the conversation exceeds the model's context: evict-turns drops the oldest turns, slide also drops the oldest
+    /// positions during an answer, stop ends with an error
     #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
     pub(crate) context_policy: ContextPolicy,
 
-    /// Let the model call the commands of this TOML file; each call is shown and asked for
+    /// Let the model call the commands of this TOML file; each call needs your confirmation
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
 
-    /// Run calls of this tool without a question, also without a terminal; may be given several times
+    /// Run calls of this tool without confirmation, also without a terminal; may be given several times
     #[arg(long, value_name = "NAME", requires = "tools")]
     pub(crate) allow_tool: Vec<String>,
 
-    /// Rounds of calls for one message; the answer after them is a text
+    /// Maximum rounds of tool calls per message; the model must then answer in text
     #[arg(long, value_name = "N", default_value_t = 8, requires = "tools")]
     pub(crate) tool_rounds: usize,
 

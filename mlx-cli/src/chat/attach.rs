@@ -1,4 +1,4 @@
-//! `@path` in a message attaches the text of a file, or a picture; the pasted path of a picture attaches it where the model sees.
+//! `@path` in a message attaches a text file or a picture. A pasted path of a picture attaches it if the model has vision.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -9,19 +9,19 @@ use chat_format::Image;
 
 use super::named::{Named, files};
 
-/// No text of a message may be larger than this.
+/// The size limit of a text file in a message, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// A message with its files.
+/// A message with its attached files.
 pub(super) struct Attached {
     pub(super) text: String,
     pub(super) images: Vec<Image>,
-    /// A line about each file, and about words that look like files and are none.
+    /// One line per attached file, and per word that looks like a file but names none.
     pub(super) notes: Vec<String>,
 }
 
-/// A message with the files that it names, each text below it between fences. A word that begins with `@` and names no file stays as it
-/// is, and so do pasted paths, of which those of pictures are attached for a model that `sees`. `count` gives the tokens of a text.
+/// Attaches the files that a message names; each text is appended in a code fence. A word after `@` that names no file stays in the
+/// message, as do pasted paths. Pasted pictures are attached if the model `sees`. `count` returns the tokens of a text.
 pub(super) fn with_files(
     message: &str,
     sees: bool,
@@ -54,34 +54,34 @@ pub(super) fn with_files(
             }
         };
         notes.push(format!("attached {path}, {} tokens", count(&text)));
-        // A fence that the text does not hold itself.
+        // A fence longer than any in the text.
         let fence = "`".repeat(longest_run(&text).max(2) + 1);
         let end = if text.ends_with('\n') { "" } else { "\n" };
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
     Ok(Attached { text: whole, images, notes })
 }
 
-/// The message about a picture that a text-only model cannot use.
+/// Returns the message about a picture that a text-only model cannot use.
 fn unseen(path: &str) -> String {
     format!("{path} is a picture, and this model reads only text")
 }
 
-/// Whether a file begins like a picture.
+/// Returns true if a file begins like a picture.
 fn is_picture(file: &Path) -> bool {
     let mut start = Vec::new();
     let read = File::open(file).and_then(|file| file.take(64).read_to_end(&mut start));
     read.is_ok() && Image::is_file(&start)
 }
 
-/// What to say of a word that names no file; nothing of one that does not look like a path.
+/// Returns a note about a word that names no file, if it looks like a path.
 fn not_a_file(path: &str, is_folder: bool) -> Option<String> {
     if is_folder {
         return Some(format!("@{path} is a folder; only files are attached"));
     }
     let looks_so = path.contains('/') || path.trim_end_matches('.').contains('.');
-    looks_so.then(|| format!("@{path} is not a file here; the message has the word as it stands"))
+    looks_so.then(|| format!("@{path} is not a file here; the message keeps the word unchanged"))
 }
 
 enum Content {
@@ -103,9 +103,7 @@ fn read(path: &str, file: &Path) -> Result<Content, String> {
     if bytes.len() > LARGEST {
         return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
     }
-    String::from_utf8(bytes)
-        .map(Content::Text)
-        .map_err(|_| about(&"it is neither a text in utf-8 nor a picture"))
+    String::from_utf8(bytes).map(Content::Text).map_err(|_| about(&"it is neither UTF-8 text nor a picture"))
 }
 
 fn longest_run(text: &str) -> usize {

@@ -1,4 +1,4 @@
-//! Calls of tools in a chat: shown, allowed, carried out and answered.
+//! Tool calls in a chat: shown, confirmed, executed and answered.
 
 use chat_format::ToolCall;
 use mlx_core::chat::ChatSession;
@@ -25,7 +25,7 @@ enum Consent {
 }
 
 impl Chat {
-    /// Carries out the calls of the latest answer, and reads the answers to their results, which may call again.
+    /// Executes the calls of the latest answer and reads the follow-up answers, which may call tools again.
     pub(super) fn follow_calls(&mut self) -> Result<(), Failure> {
         for round in 1.. {
             let calls = self.session.open_calls();
@@ -50,7 +50,7 @@ impl Chat {
         Ok(())
     }
 
-    /// The result of a call, and whether the user has stopped it.
+    /// Returns the result of a call and true if the user stopped it.
     fn carry_out(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
         let request = match self.tools.request(call) {
             Ok(request) => request,
@@ -86,7 +86,7 @@ impl Chat {
         Ok(consent(&answer))
     }
 
-    /// A note in the background of the conversation. Its text may come from a model or a command.
+    /// Prints a dimmed note. Its text may come from a model or a command.
     fn note_dimmed(&self, text: &str) {
         let text = mlx_options::printable(text);
         terminal::note_styled(&if self.colors { styled("\x1b[2m", &text) } else { text.into_owned() });
@@ -101,7 +101,7 @@ fn consent(answer: &str) -> Consent {
     }
 }
 
-/// A call on one line.
+/// Describes a call on one line.
 fn described(call: &ToolCall) -> String {
     format!("call {} {}", visible(&call.name), visible(&call.arguments))
 }

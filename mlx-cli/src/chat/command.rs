@@ -1,57 +1,57 @@
 //! The commands of a chat.
 
-/// A line of a chat that was read.
+/// A parsed line of chat input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A message for the model.
     Message(String),
-    /// A question for the guide, outside of the conversation.
+    /// A standalone question for the guide.
     Ask(String),
-    /// Nothing.
+    /// An empty line.
     Empty,
     Help,
-    /// Forget the conversation.
+    /// Clear the conversation.
     Clear,
     /// Set the system prompt; `None` shows it.
     System(Option<String>),
-    /// Show how full the context is.
+    /// Show context usage.
     Context,
     /// Answer the last message again.
     Retry,
     /// Replace the last message; `None` opens it in the editor.
     Edit(Option<String>),
-    /// Take back the last message and its answer.
+    /// Remove the last message and its answer.
     Undo,
-    /// Continue with another model; `None` shows which it is.
+    /// Continue with another model; `None` shows the current one.
     Model(Option<String>),
-    /// Change parameters of answers; `None` shows them.
+    /// Change request parameters; `None` shows them.
     Params(Option<String>),
     /// Set the seed of answers; `None` shows it.
     Seed(Option<String>),
     /// Show the probabilities of the last answer's tokens.
     Tokens,
-    /// Show one token of the last answer, and what else it could have been.
+    /// Show one token of the last answer and its alternatives.
     Why(usize),
-    /// Answer again from a token on, with its alternative of this number.
+    /// Answer again from token number N, with its alternative of the second number.
     Branch(usize, usize),
     /// List the tools.
     Tools,
-    /// Ask the model to think or not to; `None` shows its thoughts as a whole, or folds them again.
+    /// Turn the model's reasoning on or off; `None` toggles between full and folded reasoning.
     Think(Option<String>),
     /// Write the conversation to a file.
     Save {
         file: String,
-        /// Also over a file that is there.
+        /// Overwrite an existing file.
         overwrite: bool,
     },
     /// Continue a conversation from a file.
     Load(String),
     Quit,
-    /// A command that does not exist or lacks its argument, and the error message.
+    /// An unknown command or a missing argument, with the error message.
     Mistake(String),
 }
 
-/// The names that Tab completes.
+/// The commands that Tab completes.
 pub(super) const COMMANDS: &[&str] = &[
     "/help", "/reset", "/system", "/retry", "/edit", "/undo", "/context", "/tokens", "/why", "/branch",
     "/tools", "/think", "/params", "/seed", "/model", "/save", "/save!", "/load", "/quit",
@@ -64,16 +64,16 @@ pub(super) const HELP: &str = "\
 /system [TEXT]        set the system prompt, or show it
 /retry                answer the last message again
 /edit [TEXT]          change the last message and answer it again
-/undo                 take back the last message and its answer
+/undo                 remove the last message and its answer
 /context              show how full the model's context is
 /tokens               show the last answer with its unlikely tokens marked
-/why N                show what else token N could have been
+/why N                show the alternatives of token N
 /branch N [K]         answer again from token N on, with its K-th alternative
 /tools                list the tools of --tools
-/think [on|off|auto]  ask the model to think or not to; without a word, show or fold thoughts
-/params [NAME=VALUE]  change parameters of answers, or show them
+/think [on|off|auto]  turn thinking on or off; without a word, show or fold thoughts
+/params [NAME=VALUE]  change request parameters, or show them
 /seed [N]             set the seed of answers, or show it
-/model [MODEL]        continue with another model, or show which it is
+/model [MODEL]        switch to another model, or show the current one
 /save FILE            write the conversation to a new file; /save! overwrites
 /load FILE            continue a saved conversation
 ?QUESTION             ask the guide how mlx works
@@ -84,15 +84,15 @@ Alt-Enter begins a new line, and so does \\ at the end of one.
 \"\"\" begins and ends a text of several lines.
 @FILE in a message attaches the file: a text, or a picture for a model that sees.
 A picture that is dropped on the terminal is attached, too.
-A space before / or ? sends the line as it stands.";
+A space before / or ? sends the line unchanged.";
 
-/// Reads one input.
+/// Parses one input.
 pub(super) fn parse(input: &str) -> Line {
     let trimmed = input.trim();
     if trimmed.is_empty() {
         return Line::Empty;
     }
-    // What people type to leave other programs.
+    // Users type these to leave other programs.
     if matches!(input, "quit" | "exit") {
         return Line::Quit;
     }
@@ -144,7 +144,7 @@ fn mistake(message: &str) -> Line {
     Line::Mistake(message.to_owned())
 }
 
-/// Up to `most` whole numbers from 1 on.
+/// Parses up to `most` positive integers.
 fn numbers(text: &str, most: usize) -> Option<Vec<usize>> {
     let all: Option<Vec<usize>> =
         text.split_whitespace().map(|word| word.parse().ok().filter(|number| *number > 0)).collect();

@@ -1,4 +1,4 @@
-//! What Tab offers in a chat: commands, their words, models, and paths. Invariant: it reads folders and changes nothing.
+//! Tab completion in a chat: commands, their arguments, models and paths. Invariant: reads folders and changes nothing.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::params::names;
 use crate::completion::models_here;
 use crate::input::expanded;
 
-/// The words that may stand at the end of `line`, and where in it they begin.
+/// Returns the completions for the end of `line`, and the offset where the completed word begins.
 pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
     let (start, word) = last_word(line);
     if let Some(path) = word.strip_prefix('@') {
@@ -36,7 +36,7 @@ pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
     }
 }
 
-/// The last word of a line, and where it begins.
+/// Returns the last word of a line and its offset.
 fn last_word(line: &str) -> (usize, &str) {
     let start = line
         .rfind(char::is_whitespace)
@@ -48,7 +48,7 @@ fn matching(words: &[&str], start: &str) -> Vec<String> {
     words.iter().filter(|word| word.starts_with(start)).map(|word| (*word).to_owned()).collect()
 }
 
-/// The paths that begin so, folders with `/` at their end. Hidden files are offered where the name begins with a dot.
+/// Returns the paths with this prefix; folders end with `/`. Hidden files are included if the name begins with a dot.
 fn paths(start: &str) -> Vec<String> {
     let parent = start.rfind('/').map_or("", |at| &start[..=at]);
     let name = &start[parent.len()..];

@@ -1,5 +1,5 @@
-//! The line editor of a chat: one edit and one entry of the history for a text of several lines, Tab for words, a history that is written at
-//! every line.
+//! The line editor of a chat. Multi-line text is one edit and one history entry; Tab completes words; the history is saved after every
+//! input.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ use rustyline::{Cmd, CompletionType, Config, Context, Editor, Helper, KeyCode, K
 use super::complete::candidates;
 use super::fence::is_open;
 
-/// What a line editor returned.
+/// The result of reading a line.
 pub(super) enum Edited {
     Text(String),
-    /// Ctrl-C on the line.
+    /// Ctrl-C was pressed.
     Interrupted,
     End,
 }
@@ -31,7 +31,7 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    /// An editor for messages; `None` if the terminal allows none.
+    /// Opens an editor for messages; `None` if the terminal does not support one.
     pub(super) fn open() -> Option<Self> {
         let config = Config::builder().auto_add_history(true).completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config).ok()?;
@@ -42,25 +42,25 @@ impl LineEditor {
             if let Some(folder) = file.parent() {
                 mlx_files::create_private_folder(folder).ok();
             }
-            // The first time there is none.
+            // The file does not exist on the first run.
             editor.load_history(file).ok();
         }
         Some(Self { editor, history })
     }
 
-    /// A text behind a prompt, kept in the history at once: the terminal may be closed before the chat ends.
+    /// Reads text after a prompt and saves it to the history at once, since the terminal may be closed before the chat ends.
     pub(super) fn read(&mut self, prompt: &str, initial: &str) -> Result<Edited, Error> {
         let edited = edited(self.editor.readline_with_initial(prompt, (initial, "")));
         if let (Ok(Edited::Text(_)), Some(file)) = (&edited, &self.history)
             && let Err(error) = self.editor.append_history(file)
         {
-            tracing::debug!(%error, "the history of this chat was not kept");
+            tracing::debug!(%error, "the chat history was not saved");
         }
         edited
     }
 }
 
-/// The answer to a question of the program, which is not kept.
+/// Reads the answer to a question of the program; it is not added to the history.
 pub(super) fn ask(question: &str) -> Result<Edited, Error> {
     let mut editor = Editor::<(), DefaultHistory>::new().map_err(failed)?;
     edited(editor.readline(question))
@@ -79,14 +79,14 @@ fn failed(error: ReadlineError) -> Error {
     Error::io("the terminal", std::io::Error::other(error))
 }
 
-/// `$XDG_STATE_HOME/mlx/history`, else below the home folder.
+/// Returns `$XDG_STATE_HOME/mlx/history`, or a path below the home folder.
 fn history_file() -> Option<PathBuf> {
     let state = path_in("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
     Some(folder.join("mlx/history"))
 }
 
-/// What the editor asks about a line.
+/// The completion and multi-line hooks of the editor.
 struct ChatHelper;
 
 impl Helper for ChatHelper {}

@@ -1,18 +1,18 @@
-//! Texts of several lines: a backslash at the end of a line, or three quotes around the text. Invariant: pure.
+//! Multi-line input: a backslash at the end of a line, or three quotes around the text. Invariant: pure.
 
-/// Begins and ends a text of several lines.
+/// The delimiter of multi-line text.
 const FENCE: &str = "\"\"\"";
 
-/// An input without its marks of several lines.
+/// An input without its multi-line markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Text {
     /// A line, or several joined by backslashes: a message or a command.
     Joined(String),
-    /// A text between fences: a message as it stands.
+    /// Text between fences: always a message, used verbatim.
     Fenced(String),
 }
 
-/// Whether more lines belong to this input.
+/// Returns true if the input needs more lines.
 pub(super) fn is_open(text: &str) -> bool {
     match text.trim_start().strip_prefix(FENCE) {
         Some(rest) => !rest.contains(FENCE),
@@ -20,7 +20,7 @@ pub(super) fn is_open(text: &str) -> bool {
     }
 }
 
-/// The input without its marks.
+/// Removes the multi-line markers.
 pub(super) fn unwrap(text: &str) -> Text {
     match text.trim_start().strip_prefix(FENCE).and_then(|rest| rest.split_once(FENCE)) {
         Some((inside, after)) => Text::Fenced(format!("{}{after}", inside.trim_matches('\n'))),

@@ -1,9 +1,9 @@
-//! A long text folded to its first lines. Invariant: pure.
+//! Folds a long text to its first lines. Invariant: pure.
 
-/// The lines of a result that are shown.
+/// Lines of a tool result to show.
 pub(super) const LINES: usize = 2;
 
-/// The first lines of a text, none longer than the terminal is wide, and how many there are behind them.
+/// Returns the first lines of a text, clipped to the width of the terminal, and the number of hidden lines.
 pub(super) fn text(text: &str, lines: usize, columns: Option<usize>) -> String {
     let width = columns.unwrap_or(100).max(20);
     let clip = |line: &str| match line.char_indices().nth(width) {

@@ -12,7 +12,7 @@ use crate::{keyboard, terminal};
 /// One input.
 pub(super) enum Input {
     Text(Text),
-    /// Input that cannot be used, and why.
+    /// Unusable input, with the reason.
     Mistake(String),
     /// Ctrl-C on an empty prompt: start over.
     Interrupted,
@@ -26,18 +26,18 @@ pub(super) enum Lines {
 }
 
 impl Lines {
-    /// An editor on a terminal, else the pipe.
+    /// Opens an editor on a terminal, else the pipe.
     pub(super) fn open() -> Self {
         let editor = terminal::is_interactive().then(LineEditor::open).flatten();
         editor.map_or(Self::Pipe, |editor| Self::Editor(Box::new(editor)))
     }
 
-    /// Whether input comes from a terminal.
+    /// Returns true if input comes from a terminal.
     pub(super) fn is_interactive(&self) -> bool {
         matches!(self, Self::Editor(..))
     }
 
-    /// One input, which may have several lines.
+    /// Reads one input, which may have several lines.
     pub(super) fn read(&mut self) -> Result<Input, Failure> {
         match self {
             Self::Editor(editor) => Ok(match editor.read("> ", "")? {
@@ -49,7 +49,7 @@ impl Lines {
         }
     }
 
-    /// Opens `text` in the editor; none if the user cancels, or if input is a pipe.
+    /// Opens `text` in the editor; `None` if the user cancels or input is a pipe.
     pub(super) fn edit(&mut self, text: &str) -> Option<String> {
         let Self::Editor(editor) = self else { return None };
         match editor.read("> ", text) {
@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// The answer to a question of this program; none if the user cancels, or if input is a pipe.
+    /// Asks the user a question; `None` if the user cancels or input is a pipe.
     pub(super) fn confirm(&mut self, question: &str) -> Result<Option<String>, Failure> {
         if !self.is_interactive() {
             return Ok(None);
@@ -71,7 +71,7 @@ impl Lines {
     }
 }
 
-/// One input from a pipe.
+/// Reads one input from a pipe.
 fn read_piped() -> Result<Input, Failure> {
     let mut text = String::new();
     loop {

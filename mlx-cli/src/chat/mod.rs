@@ -1,4 +1,4 @@
-//! `mlx chat`: a conversation, typed by a person or read from a pipe.
+//! `mlx chat`: a conversation on a terminal or from a pipe.
 
 mod again;
 mod args;
@@ -50,12 +50,12 @@ pub(crate) use screen::{Colors, Screen, ThoughtView};
 use thumbnails::Thumbnails;
 use tools::Toolbox;
 
-/// Alternatives that `/tokens` shows for each token.
+/// Alternatives per token that `/tokens` shows.
 const ALTERNATIVES: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    // Mistakes in flags are reported before the model is loaded.
+    // Report errors in flags before loading the model.
     let first = args.prompt_file.as_deref().map(read_file).transpose()?;
     let (options, engine_options) =
         (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let engines = Engines::default();
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
     let engine = args.model.adapted(engine)?;
-    // Another model has other adapters.
+    // Adapters belong to one model and do not carry over to another.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options.clone());
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         chat.go_on(outcome)?;
     }
     chat.converse()?;
-    // A script needs the exit code; on a terminal the message was seen.
+    // Scripts need the exit code; on a terminal the user saw the message.
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
@@ -139,26 +139,26 @@ struct Chat {
     session: ChatSession,
     lines: Lines,
     tools: Toolbox,
-    /// Rounds of calls after which an answer must be a text.
+    /// Maximum rounds of tool calls; the next answer must be text.
     rounds: usize,
     interrupt: Interrupt,
-    /// Finds an engine that runs a model already.
+    /// Finds a running engine by its model.
     engines: Engines,
-    /// How another model would be started.
+    /// The options to start another model with.
     engine_options: EngineOptions,
     /// The request options from the command line.
     flags: RequestOptions,
-    /// Where the conversation is kept.
+    /// The session file.
     file: Option<PathBuf>,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
-    /// How it was drawn.
+    /// The options of the last answer.
     last_options: Option<RequestOptions>,
     colors: bool,
     thumbnails: Thumbnails,
     view: ThoughtView,
     figures: Figures,
-    /// Whether something went wrong on the way.
+    /// True if an error occurred.
     failed: bool,
 }
 
@@ -171,7 +171,7 @@ impl Chat {
                 Input::Text(Text::Fenced(text)) => Line::Message(text),
                 Input::Mistake(message) => Line::Mistake(message),
                 Input::Interrupted => {
-                    terminal::note("Ctrl-D or /quit leaves");
+                    terminal::note("press Ctrl-D or type /quit to leave");
                     continue;
                 }
                 Input::End => return Ok(()),
@@ -180,7 +180,7 @@ impl Chat {
             let outcome = match line {
                 Line::Quit => return Ok(()),
                 Line::Edit(None) if !self.lines.is_interactive() => {
-                    self.act(Line::Mistake("/edit needs the new text where there is no editor".into()))
+                    self.act(Line::Mistake("/edit needs the new text, because there is no editor".into()))
                 }
                 Line::Edit(None) => {
                     let Some(last) = self.session.last_question() else {
@@ -236,7 +236,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Commands that start no answer.
+    /// Runs the commands that start no answer.
     fn set(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Clear => {
@@ -252,7 +252,7 @@ impl Chat {
             Line::System(Some(text)) => {
                 self.session.set_system(&text);
                 self.keep()?;
-                terminal::note("system prompt set; it holds from the next answer on");
+                terminal::note("system prompt set; it applies from the next answer on");
             }
             Line::System(None) => self.show_system(),
             Line::Context => self.show_fill()?,
@@ -273,7 +273,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Writes the conversation to a file, and over one that is there only if that was asked for.
+    /// Writes the conversation to a file. An existing file is overwritten only if `overwrite` is set.
     fn save(&mut self, file: &str, overwrite: bool) -> Result<(), Failure> {
         let path = expanded(file);
         if path.exists() && !overwrite {
@@ -285,7 +285,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Pictures that the new text does not name stay, unless it names others.
+    /// Replaces the last message. Its pictures stay unless the new text names others.
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
         let Some(Attached { text, images, .. }) = self.attached(text)? else { return Ok(()) };
         self.respond(
@@ -295,19 +295,19 @@ impl Chat {
         )
     }
 
-    /// Writes the conversation to its file, if it has one.
+    /// Writes the conversation to the session file, if any.
     fn keep(&self) -> Result<(), Failure> {
         Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
     }
 
-    /// Forgets the last answer's tokens, because the conversation has changed.
+    /// Drops the tokens of the last answer, because the conversation has changed.
     fn changed(&mut self) -> Result<(), Failure> {
         self.last.clear();
         self.keep()
     }
 
-    /// A message with the files that it names, each of which is noted, pictures with a thumbnail where the terminal can; `None` if one
-    /// cannot be attached.
+    /// Attaches the files that a message names and prints a note for each, with a thumbnail of pictures if the terminal supports it. `None` if
+    /// one cannot be attached.
     fn attached(&mut self, text: &str) -> Result<Option<Attached>, Failure> {
         let engine = self.session.engine();
         let count =
@@ -340,7 +340,9 @@ impl Chat {
         }
         terminal::note(&format!("now using {name}; the conversation continues"));
         if self.session.thinking() != before {
-            terminal::note("this model cannot think as the one before did; /think on or off may work");
+            terminal::note(
+                "this model does not support the previous reasoning setting; try /think on or /think off",
+            );
         }
         Ok(())
     }

@@ -1,22 +1,22 @@
-//! The files that a message names: words behind `@`, and paths as terminals paste them for files that are dropped there.
-//! Invariant: it looks at files and reads none.
+//! Finds the files that a message names: words after `@`, and paths as terminals paste them for dropped files.
+//! Invariant: checks whether files exist and reads none.
 
 use std::path::PathBuf;
 
 use crate::input::expanded;
 
-/// A word that names a file, or looks as if it did.
+/// A word that names a file or looks like it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// Behind `@`.
+    /// A file after `@`.
     File { shown: String, file: PathBuf },
-    /// An absolute path or a `file:` URL without `@`, of a file that is there.
+    /// An absolute path or a `file:` URL of an existing file, without `@`.
     Pasted { shown: String, file: PathBuf },
-    /// A word behind `@` that names no file.
+    /// A word after `@` that names no file.
     Missing { shown: String, is_folder: bool },
 }
 
-/// Every file that `message` names, in its order.
+/// Returns every file that `message` names, in order.
 pub(super) fn files(message: &str) -> Vec<Named> {
     let (mut named, mut rest) = (Vec::new(), message.trim_start());
     while !rest.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn files(message: &str) -> Vec<Named> {
     named
 }
 
-/// Whether a line begins with a pasted path, which is no command.
+/// Returns true if a line begins with a pasted path, which is not a command.
 pub(super) fn begins_with_file(line: &str) -> bool {
     pasted(line.trim_start()).is_some()
 }
@@ -60,7 +60,7 @@ fn pasted(text: &str) -> Option<(Named, usize)> {
     Some((Named::Pasted { shown, file }, length))
 }
 
-/// The file that the first word of `text` names, as the word stands or as a shell or a URL would have it, and the word's length.
+/// Returns the file that the first word of `text` names, and the length of the word. The word may be plain, shell-quoted or a URL.
 fn file_at(text: &str) -> Option<(String, PathBuf, usize)> {
     let plain = word(text);
     let of_shell = shell_word(text);
@@ -74,17 +74,17 @@ fn file_at(text: &str) -> Option<(String, PathBuf, usize)> {
     })
 }
 
-/// Up to white space.
+/// Returns the text up to white space.
 fn word(text: &str) -> &str {
     text.split(char::is_whitespace).next().unwrap_or_default()
 }
 
-/// Without the mark of a sentence that may end it.
+/// Removes trailing punctuation.
 fn without_mark(path: &str) -> &str {
     path.trim_end_matches([',', ';', ':', '?', '!', ')'])
 }
 
-/// The first word as a shell reads it, with its quotes and backslashes, and its length; none if a quote has no end.
+/// Parses the first word as a shell does, with quotes and backslashes, and returns it with its length; `None` if a quote is not closed.
 fn shell_word(text: &str) -> Option<(String, usize)> {
     let (mut path, mut quote) = (String::new(), None);
     let mut letters = text.char_indices();
@@ -107,7 +107,7 @@ fn shell_word(text: &str) -> Option<(String, usize)> {
     quote.is_none().then_some((path, text.len()))
 }
 
-/// The path of a `file:` URL of this machine.
+/// Returns the path of a `file:` URL of this machine.
 fn of_url(text: &str) -> Option<String> {
     let rest = text.strip_prefix("file://")?;
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -138,7 +138,7 @@ mod tests {
         let (hard, easy) = (format!("{place}/it's (1) a é.png"), format!("{place}/b.png"));
         let of = |path: &str| Named::Pasted { shown: path.to_owned(), file: PathBuf::from(path) };
         for (text, expected) in [
-            // Terminal and iTerm2 of macOS, kitty, Ghostty.
+            // macOS Terminal, iTerm2, kitty, Ghostty.
             (format!("{place}/it\\'s\\ \\(1\\)\\ a\\ é.png "), vec![&hard]),
             // GNOME Terminal, foot, Konsole.
             (format!("'{place}/it'\\''s (1) a é.png' '{easy}'"), vec![&hard, &easy]),

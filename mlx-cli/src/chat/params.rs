@@ -1,17 +1,17 @@
-//! `/params`: the parameters of a request by name, to show and to change.
+//! `/params`: shows and changes request parameters by name.
 
 use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::{Kind, PARAMETERS, Parameter, SamplingOptions, Setting, Source, settings};
 
-/// The sources of values from the command line, and from `/params` or `/seed`.
+/// The names of the sources of values: the command line, and `/params` or `/seed`.
 const FLAG: &str = "flag";
 const SESSION: &str = "session";
 
-/// Parameters that are not in the table.
+/// Parameters outside the table of sampling parameters.
 const OTHERS: [&str; 2] = ["max_tokens", "seed"];
 
-/// The parameters that [`change`] knows.
+/// Returns the parameters that [`change`] accepts.
 pub(super) fn names() -> Vec<&'static str> {
     OTHERS.into_iter().chain(PARAMETERS.iter().map(|it| it.name)).collect()
 }
@@ -36,7 +36,7 @@ pub(super) struct Params<'a> {
 }
 
 impl Params<'_> {
-    /// Lists every parameter in use with its source, as [`change`] reads it, and the names of parameters that are off.
+    /// Lists every parameter in use with its source, in the format that [`change`] accepts, and the names of unused parameters.
     pub(super) fn table(&self) -> Result<String, Error> {
         let all = self.settings(self.options)?;
         let is_shown = |it: &&Setting| !it.is_off || it.source == Source::Request;
@@ -69,7 +69,7 @@ impl Params<'_> {
         settings(&options.sampling, self.checkpoint, options.sampling_defaults)
     }
 
-    /// The limit of tokens and the seed, if they are set.
+    /// Returns the token limit and the seed, if set.
     fn counts(&self) -> Vec<(&'static str, String, &'static str)> {
         let Self { options, flags, .. } = self;
         let source = |is_flag: bool| if is_flag { FLAG } else { SESSION };
@@ -89,7 +89,7 @@ impl Params<'_> {
         })
     }
 
-    /// Parameters that cannot be changed here, as flags.
+    /// Returns the options that cannot be changed here, as flags.
     fn only_flags(&self) -> Option<String> {
         let flags = flags(self.options).join(" ");
         (!flags.is_empty()).then(|| format!("from the command line: {flags}"))
@@ -117,12 +117,14 @@ fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), Stri
             let number = read(name, value, parameter.kind, |it| parameter.parse(it))?;
             parameter.set(sampling, number);
         }
-        (other, None) => return Err(format!("{other} is not a parameter; there are {}", names().join(", "))),
+        (other, None) => {
+            return Err(format!("{other} is not a parameter; the parameters are {}", names().join(", ")));
+        }
     }
     Ok(())
 }
 
-/// Reads a value; `default` is none.
+/// Parses a value; `default` means `None`.
 fn read<T>(
     name: &str,
     value: &str,
@@ -204,7 +206,7 @@ mod tests {
             ("temperature", "NAME=VALUE"),
             ("top_k=many", "many"),
             ("seed=-1", "non-negative integer"),
-            ("ignore_eos=true", "there are max_tokens, seed"),
+            ("ignore_eos=true", "parameters are max_tokens, seed"),
         ] {
             let message = change(&mut options, wrong).expect_err(wrong);
             assert!(message.contains(word), "{message}");

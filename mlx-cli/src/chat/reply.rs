@@ -1,4 +1,4 @@
-//! The answers of a chat as they are read: text on the screen, and figures below it.
+//! Reads the answers of a chat: text on the screen, and figures below it.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::ask;
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// The figures below an answer.
+/// The kind of figures shown below an answer.
 #[derive(PartialEq, Eq)]
 pub(super) enum Figures {
     None,
@@ -22,7 +22,7 @@ pub(super) enum Figures {
 }
 
 impl Chat {
-    /// Starts an answer and reads it, and those to the results of its calls.
+    /// Starts an answer and reads it, including the follow-up answers to tool results.
     pub(super) fn respond(
         &mut self,
         start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
@@ -31,7 +31,7 @@ impl Chat {
         self.follow_calls()
     }
 
-    /// Starts an answer, notes what the model no longer sees, and reads the answer.
+    /// Starts an answer, notes which messages left the context, and reads the answer.
     pub(super) fn read_answer(
         &mut self,
         start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
@@ -39,7 +39,7 @@ impl Chat {
         let before = self.session.dropped();
         let colors = if self.colors { Colors::All } else { Colors::Nothing };
         let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::columns())));
-        // The session records the answer when it has been read.
+        // The session records the answer once it is read.
         let answer = start(&mut self.session)?;
         note_dropped(&before, &answer.dropped());
         let answer = answer::read_chat(answer.canceller(), answer, &self.interrupt, show)?;
@@ -80,7 +80,7 @@ impl Chat {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Says so where the guide is not sure of its answer.
+    /// Prints a note if the guide is unsure of its answer.
     fn note_doubt(&self, tokens: &[TokenOutput]) {
         let is_guide = mlx_guide::is_at(&self.session.engine().folder().path);
         let doubt =
@@ -90,7 +90,7 @@ impl Chat {
         }
     }
 
-    /// Which limit ended an answer of so many tokens.
+    /// Returns a note that names the limit that ended the answer.
     fn length_note(&self, tokens: usize) -> String {
         match self.session.options().max_tokens {
             Some(limit) if limit <= tokens => format!("(stopped at {limit} tokens: max_tokens)"),

@@ -1,5 +1,5 @@
-//! What an answer looks like: thoughts dimmed and folded to one line, text in color. Invariant: it makes text to be
-//! printed and prints nothing.
+//! Formats an answer for the screen: reasoning dimmed and folded to one line, text in color. Invariant: returns text and prints
+//! nothing.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -11,49 +11,49 @@ use super::markdown::Markdown;
 use super::style::{DIM, styled};
 use super::wrap::Wrap;
 
-/// Goes back to the beginning of the line and clears it.
+/// Returns the cursor to the line start and clears the line.
 const CLEAR_LINE: &str = "\r\x1b[2K";
 const THINKING: &str = "Thinking… ";
 
-/// What is shown of thoughts.
+/// The part of the reasoning to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThoughtView {
     Hidden,
-    /// Their latest words on one line, and afterwards how long they took.
+    /// The latest words on one line, and afterwards the duration.
     Folded,
-    /// All of them.
+    /// All of it.
     Whole,
 }
 
-/// What is printed in color.
+/// The text to color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colors {
     Nothing,
-    /// The text is printed as it is.
+    /// Only the reasoning; the text stays unchanged.
     Thoughts,
     All,
 }
 
-/// The text of one answer as it is printed.
+/// The printer of one answer.
 pub(crate) struct Screen {
     markdown: Option<Markdown>,
-    /// For a text that is printed as it is, on terminals that take control sequences.
+    /// Wraps unformatted text on terminals that support control sequences.
     wrap: Option<Wrap>,
-    /// Thoughts and text have separate printers: a joiner at the end of a thought must not appear in the text.
+    /// Reasoning and text have separate printers: a joiner at the end of the reasoning must not appear in the text.
     thoughts: Printer,
     text: Printer,
     has_colors: bool,
     view: ThoughtView,
-    /// Columns of the terminal; `None` where the text goes elsewhere and stays as it is.
+    /// The width of the terminal; `None` if the output is redirected and stays unchanged.
     columns: Option<usize>,
-    /// When the thought began that is being shown.
+    /// The start time of the reasoning being shown.
     begun: Option<Instant>,
-    /// The latest words of it.
+    /// The latest words of the reasoning.
     tail: String,
 }
 
 impl Screen {
-    /// Text and thoughts on a terminal that is so many columns wide. Elsewhere the text stays as it is.
+    /// Creates a printer for a terminal of this width; `None` leaves the text unchanged.
     pub(crate) fn new(colors: Colors, view: ThoughtView, columns: Option<usize>) -> Self {
         let has_colors = colors != Colors::Nothing;
         // Without control sequences a line cannot be replaced.
@@ -74,7 +74,7 @@ impl Screen {
         }
     }
 
-    /// From here on the terminal has so many columns.
+    /// Sets a new terminal width.
     pub(crate) fn resize(&mut self, columns: Option<usize>) {
         let Some(columns) = columns.filter(|_| columns != self.columns && self.columns.is_some()) else {
             return;
@@ -88,7 +88,7 @@ impl Screen {
         }
     }
 
-    /// What is to be printed for an event.
+    /// Returns the output for an event.
     pub(crate) fn add(&mut self, event: &ChatEvent) -> String {
         match event {
             ChatEvent::Reasoning(text) => {
@@ -99,12 +99,12 @@ impl Screen {
                 let text = shown(&mut self.text, self.columns, text);
                 self.end_thought() + &self.laid_out(&text)
             }
-            // Calls are shown when they are whole.
+            // Calls are shown when complete.
             _ => String::new(),
         }
     }
 
-    /// What is to be printed at the end.
+    /// Returns the output at the end of the answer.
     pub(crate) fn end(&mut self) -> String {
         let held = self.text.finish();
         let last = self.laid_out(&held);
@@ -160,7 +160,7 @@ fn shown<'a>(printer: &mut Printer, columns: Option<usize>, text: &'a str) -> Co
     if columns.is_some() { printer.add(text) } else { Cow::Borrowed(text) }
 }
 
-/// Whether the terminal is one of those that make addresses into links. There is no way to ask it.
+/// Returns true for terminals known to support hyperlinks. Terminals cannot be queried for it.
 fn has_links() -> bool {
     let is = |name: &str, known: &[&str]| {
         std::env::var(name).is_ok_and(|value| known.iter().any(|known| value.contains(known)))
@@ -171,11 +171,11 @@ fn has_links() -> bool {
         || std::env::var_os("WT_SESSION").is_some()
 }
 
-/// The end of a text that fits into so many columns.
+/// Returns the end of a text that fits into this many columns.
 fn fitting_end(text: &str, columns: usize) -> String {
     let mut used = 0;
     let fits = |letter: &char| {
-        // East Asian letters and emoji take two columns; counting a few narrow ones as wide does no harm.
+        // East Asian characters and emoji take two columns; counting a few narrow ones as wide does no harm.
         used += if u32::from(*letter) < 0x1100 { 1 } else { 2 };
         used <= columns
     };

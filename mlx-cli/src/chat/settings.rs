@@ -1,4 +1,4 @@
-//! `/params` and `/seed`: the parameters of answers, shown and changed.
+//! `/params` and `/seed`: shows and changes request parameters.
 
 use mlx_core::Error;
 

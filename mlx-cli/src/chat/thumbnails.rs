@@ -1,4 +1,4 @@
-//! Thumbnails of attached pictures. The terminal is asked once, when the first picture is attached.
+//! Thumbnails of attached pictures. The terminal is queried once, for the first picture.
 
 use chat_format::Image;
 
@@ -7,18 +7,18 @@ use crate::thumbnail::{Protocol, thumbnail};
 use crate::{keyboard, terminal};
 
 pub(super) enum Thumbnails {
-    /// It is not known yet whether the terminal shows pictures.
+    /// The terminal has not been queried yet.
     Unknown,
     Known(Option<Protocol>),
 }
 
 impl Thumbnails {
-    /// Of a chat whose terminal may show them.
+    /// Creates the state; `allowed` is false if the terminal must not be queried.
     pub(super) fn new(allowed: bool) -> Self {
         if allowed { Self::Unknown } else { Self::Known(None) }
     }
 
-    /// Shows each picture on a line of its own.
+    /// Shows each picture on its own line.
     pub(super) fn show(&mut self, images: &[Image]) -> Result<(), Failure> {
         if images.is_empty() {
             return Ok(());

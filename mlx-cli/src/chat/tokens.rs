@@ -1,4 +1,4 @@
-//! How likely the tokens of the last answer were: `/tokens` marks them in its text, `/why` shows what one could have been.
+//! Token probabilities of the last answer: `/tokens` marks them in the text, `/why` shows the alternatives of one token.
 
 use chat_format::text::Tokenizer;
 use mlx_core::engine::TokenOutput;
@@ -7,13 +7,13 @@ use mlx_options::printable;
 use super::style::styled;
 use crate::bars;
 
-/// The tokens that are listed below the text.
+/// Tokens listed below the text.
 const LISTED: usize = 10;
 
-/// Letters of a bar.
+/// Width of a bar in columns.
 const BAR: usize = 10;
 
-/// The answer with its unlikely tokens in color, or with their percentages where there are none, and a list of the least likely.
+/// Returns the answer with its unlikely tokens in color (or with percentages if colors are off) and a list of the least likely.
 pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
     let text: String = tokens.iter().map(|token| marked(token, colors)).collect();
     let mut least: Vec<(usize, f32)> =
@@ -42,7 +42,7 @@ pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bo
     )
 }
 
-/// What one token could have been, the likeliest first.
+/// Returns the candidates for one token, the likeliest first.
 pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String {
     let drawn = share(token).map(|share| (token.id, share));
     let rest = others(token).into_iter().map(|(id, logprob)| (id, logprob.exp()));
@@ -67,7 +67,7 @@ pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String
     format!("{}\n* was drawn", lines.join("\n"))
 }
 
-/// The alternatives of a token with their log-probabilities, the likeliest first.
+/// Returns the alternatives of a token with their log probabilities, the likeliest first.
 pub(super) fn others(token: &TokenOutput) -> Vec<(u32, f32)> {
     let top = token.logprob.iter().flat_map(|logprob| &logprob.top);
     top.filter(|(id, _)| *id != token.id).copied().collect()
@@ -77,19 +77,19 @@ fn share(token: &TokenOutput) -> Option<f32> {
     token.logprob.as_ref().map(|logprob| logprob.logprob.exp())
 }
 
-/// A token's text as the answer has it: unlikely ones in a color, or in brackets.
+/// Returns a token's text; unlikely tokens are colored or bracketed.
 fn marked(token: &TokenOutput, colors: bool) -> String {
     let text = printable(&token.text);
     let Some(share) = share(token).filter(|share| *share < 0.5) else { return text.into_owned() };
     if !colors {
         return if share < 0.1 { format!("[{text}]") } else { text.into_owned() };
     }
-    // Line by line, so that no color runs to the edge.
+    // Color line by line, so that no background reaches the edge.
     let parts: Vec<String> = text.split('\n').map(|part| styled(shade(share), part)).collect();
     parts.join("\n")
 }
 
-/// The less likely, the louder.
+/// Returns the color of a probability; lower ones stand out more.
 fn shade(share: f32) -> &'static str {
     match share {
         share if share >= 0.1 => "\x1b[32m",

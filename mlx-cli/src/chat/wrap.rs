@@ -1,5 +1,5 @@
-//! Words of a streamed text stay whole at the edge of a terminal. A letter is printed as it comes; a word that reaches the edge moves to the
-//! next line. Invariant: only line breaks and the means to move a word are added.
+//! Word wrap for streamed text. Characters are printed as they come; a word that reaches the edge of the terminal moves to the next line.
+//! Invariant: adds only line breaks and the control sequences that move a word.
 
 use std::fmt::Write;
 use std::str::Chars;
@@ -8,28 +8,28 @@ use unicode_width::UnicodeWidthChar;
 
 use super::style::RESET;
 
-/// Follows what was printed of one answer.
+/// Tracks the printed text of one answer.
 pub(super) struct Wrap {
-    /// The last column stays free, where terminals differ.
+    /// Usable columns. The last one stays empty, since terminals differ in how they wrap there.
     columns: usize,
     column: usize,
-    /// What was printed of the word at the end, with its colors.
+    /// The printed part of the last word, with its colors.
     word: String,
     width: usize,
-    /// The colors that hold, and those that held where the word began.
+    /// The active colors, and those at the start of the word.
     style: String,
     word_style: String,
-    /// What lines begin with that a line is wrapped to, and its columns.
+    /// The prefix of wrapped lines, and its width.
     hang: String,
     hang_width: usize,
-    /// The beginning of the line as it came, up to three letters.
+    /// The first characters of the line, up to three.
     line: String,
-    /// Between fences a line stays a line, so that it can be copied.
+    /// True in a code block. Its lines are not wrapped, so that they can be copied.
     is_code: bool,
 }
 
 impl Wrap {
-    /// For an answer that begins at the left edge of a terminal.
+    /// Creates a wrapper for an answer that begins at the left edge of a terminal.
     pub(super) fn new(columns: usize) -> Self {
         let mut wrap = Self {
             columns: 0,
@@ -47,17 +47,17 @@ impl Wrap {
         wrap
     }
 
-    /// From here on the terminal has so many columns.
+    /// Sets a new terminal width.
     pub(super) fn resize(&mut self, columns: usize) {
         self.columns = columns.saturating_sub(1).max(10);
     }
 
-    /// The columns of a line.
+    /// Returns the usable columns.
     pub(super) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The lines that this line is wrapped to begin with this text, which may have colors and has not more than half of the columns.
+    /// Sets the prefix of wrapped lines. It may contain colors and is limited to half of the columns.
     pub(super) fn hang(&mut self, text: &str) {
         let mut letters = text.chars();
         let mut width = 0;
@@ -73,7 +73,7 @@ impl Wrap {
         self.hang_width = if fits { width } else { 0 };
     }
 
-    /// The same text, with words moved that reach the edge.
+    /// Wraps a text delta: words that reach the edge move to the next line.
     pub(super) fn wrap(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut letters = text.chars();
@@ -92,7 +92,7 @@ impl Wrap {
         out
     }
 
-    /// Ends the line as the text does.
+    /// Ends a line of the text.
     pub(super) fn end_line(&mut self, out: &mut String) {
         if self.line == "```" {
             self.is_code = !self.is_code;
@@ -111,12 +111,12 @@ impl Wrap {
         }
     }
 
-    /// Begins a line that the text does not begin.
+    /// Begins a wrapped line.
     fn start_line(&mut self, style: &str, out: &mut String) {
         out.push('\n');
         if !self.hang.is_empty() {
             let reset = if style.is_empty() { "" } else { RESET };
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             write!(out, "{reset}{}{style}", self.hang).ok();
         }
         self.column = self.hang_width;
@@ -135,7 +135,7 @@ impl Wrap {
         let width = letter.width().unwrap_or(0);
         let is_full = !self.is_code && self.column + width > self.columns;
         if letter == ' ' {
-            // The line break stands for the space.
+            // The line break replaces the space.
             if is_full {
                 self.start_line(&self.style.clone(), out);
             } else {
@@ -153,14 +153,14 @@ impl Wrap {
         self.width += width;
     }
 
-    /// Moves the word at the end to the next line, or breaks one that is as long as a line.
+    /// Moves the last word to the next line, or breaks it if it is as long as a line.
     fn move_word(&mut self, out: &mut String) {
         if self.width + self.hang_width >= self.column {
             self.start_line(&self.style.clone(), out);
             return self.end_word();
         }
         if self.width > 0 {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             write!(out, "\x1b[{}D\x1b[K", self.width).ok();
         }
         self.start_line(&self.word_style.clone(), out);
@@ -169,7 +169,7 @@ impl Wrap {
     }
 }
 
-/// The rest of a control sequence: it ends with a letter, and a command to the system, as links are, with a bell or a backslash.
+/// Reads the remainder of a control sequence. It ends with a letter; an operating system command (such as a link) ends with a bell or a backslash.
 fn sequence(letters: &mut Chars) -> String {
     let mut rest = String::new();
     let is_command = letters.as_str().starts_with(']');
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines that a terminal would show.
+    /// Returns the lines that a terminal would show.
     fn shown(out: &str) -> Vec<String> {
         let mut lines = vec![Vec::<char>::new()];
         let mut letters = out.chars();

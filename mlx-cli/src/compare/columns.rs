@@ -1,34 +1,34 @@
-//! Two texts in two columns, printed line by line: a line as soon as both sides have theirs. Invariant: it makes text and prints nothing.
+//! Prints two growing texts in two columns, each line once both sides have it. Invariant: returns text and prints nothing.
 
 use mlx_options::Printer;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Narrower terminals get one text below the other.
+/// The minimum terminal width for columns. Narrower terminals get one text below the other.
 const NARROWEST: usize = 50;
 
-/// Between the columns.
+/// The separator of the columns.
 const GAP: &str = " │ ";
 
 const DIFFERENT: &str = "\x1b[33m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// Two texts that grow.
+/// Two growing texts.
 pub(super) struct Columns {
     names: [String; 2],
     texts: [String; 2],
     /// Escapes hidden characters of both texts on a terminal. `None` when piped.
     printers: Option<[Printer; 2]>,
     has_ended: [bool; 2],
-    /// The width of a column; `None` where there are no columns.
+    /// The width of a column; `None` without columns.
     width: Option<usize>,
     has_colors: bool,
-    /// Lines that were printed.
+    /// The number of printed lines.
     printed: usize,
 }
 
 impl Columns {
-    /// For a terminal of so many columns.
+    /// Creates the columns for a terminal of this width.
     pub(super) fn new(names: [String; 2], columns: Option<usize>, has_colors: bool) -> Self {
         let width =
             columns.filter(|columns| *columns >= NARROWEST).map(|columns| (columns - 1 - GAP.width()) / 2);
@@ -62,7 +62,7 @@ impl Columns {
         &self.texts[place]
     }
 
-    /// The names above the columns.
+    /// Returns the heading: the names above the columns.
     pub(super) fn heading(&self) -> String {
         let Some(width) = self.width else { return String::new() };
         let [left, right] = self.names.each_ref().map(|name| clipped(name, width));
@@ -70,7 +70,7 @@ impl Columns {
         format!("{}\n{}\n", row(&left, &right, width), self.styled(DIM, &format!("{rule}─┼─{rule}")))
     }
 
-    /// The lines that both sides have and that were not printed.
+    /// Returns the new lines that both sides have.
     pub(super) fn ready(&mut self) -> String {
         let Some(width) = self.width else { return String::new() };
         let common = common_length(&self.texts[0], &self.texts[1]);
@@ -92,7 +92,7 @@ impl Columns {
         rows
     }
 
-    /// The figures below the columns, or both texts where there are none.
+    /// Returns the figures below the columns; without columns, also both texts.
     pub(super) fn footer(&self, figures: &[String; 2]) -> String {
         let same = if self.texts[0] == self.texts[1] {
             "the answers are the same".to_owned()
@@ -109,7 +109,7 @@ impl Columns {
         format!("{}{}{same}\n", part(0), part(1))
     }
 
-    /// A line as wide as the column, in color behind its first `common` bytes.
+    /// Pads a line to the width of the column and colors it after its first `common` bytes.
     fn marked(&self, line: &str, common: usize, width: usize) -> String {
         let mut common = common.min(line.len());
         while !line.is_char_boundary(common) {
@@ -136,7 +136,7 @@ fn clipped(name: &str, width: usize) -> String {
     }
 }
 
-/// The bytes that two texts begin with alike, up to the end of a word.
+/// Returns the length of the common prefix of two texts in bytes, up to the end of a word.
 fn common_length(one: &str, other: &str) -> usize {
     let same = one.bytes().zip(other.bytes()).take_while(|pair| pair.0 == pair.1).count();
     let is_end = |text: &str| text.len() == same || text.as_bytes()[same].is_ascii_whitespace();
@@ -146,12 +146,12 @@ fn common_length(one: &str, other: &str) -> usize {
     one.as_bytes()[..same].iter().rposition(u8::is_ascii_whitespace).map_or(0, |at| at + 1)
 }
 
-/// How many words two texts begin with alike.
+/// Returns the number of leading words that two texts share.
 pub(super) fn common_words(one: &str, other: &str) -> usize {
     one.split_whitespace().zip(other.split_whitespace()).take_while(|pair| pair.0 == pair.1).count()
 }
 
-/// The lines of a text in a column, each with the place where it begins.
+/// Wraps a text to the column, each line with its byte offset.
 fn wrapped(text: &str, width: usize) -> Vec<(usize, String)> {
     let (mut lines, mut start, mut used, mut space) = (Vec::new(), 0, 0, None);
     for (at, letter) in text.char_indices() {
@@ -165,7 +165,7 @@ fn wrapped(text: &str, width: usize) -> Vec<(usize, String)> {
         }
         let letter_width = letter.width().unwrap_or(0);
         if used + letter_width > width {
-            // The line break stands for the space.
+            // The line break replaces the space.
             let (end, next) =
                 space.filter(|space| *space > start).map_or((at, at), |space| (space, space + 1));
             lines.push((start, text[start..end].to_owned()));

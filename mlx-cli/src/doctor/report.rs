@@ -1,4 +1,4 @@
-//! `mlx doctor --report FILE`: what a machine does with a model, in one file that can be attached to an issue. docs/on-a-mac.md explains it.
+//! `mlx doctor --report FILE`: measures a model on this machine and writes one file to attach to an issue. docs/on-a-mac.md explains it.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,10 +14,10 @@ use crate::bench::{Case, Measured, prompt, to_json};
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// Requests that run alone, and then all at once.
+/// Requests that run one by one, and then all at once.
 const REQUESTS: usize = 12;
 
-/// Tokens of a prompt and of an answer.
+/// Tokens of a prompt, and of an answer.
 const PROMPT: usize = 128;
 const ANSWER: usize = 64;
 
@@ -37,7 +37,7 @@ pub(super) fn measure(folder: &Path) -> Result<Value, Failure> {
     }))
 }
 
-/// Prompts and answers, 1, 4 and 8 at once.
+/// Measures prefill and decode with 1, 4 and 8 concurrent requests.
 fn throughput(folder: &Path, options: &EngineOptions) -> Result<Vec<Value>, Failure> {
     terminal::status("measuring throughput");
     let engine = Engine::start(folder, options, |_, _| {})?;
@@ -47,7 +47,7 @@ fn throughput(folder: &Path, options: &EngineOptions) -> Result<Vec<Value>, Fail
     measured.into_iter().collect()
 }
 
-/// Answers one at a time, with steps that begin while the host draws or without: the difference is what the device idles.
+/// Measures answers one at a time, with or without pipelined steps. The difference is the idle time of the device.
 fn pipeline(folder: &Path, options: &EngineOptions, pipeline: Pipeline) -> Result<Value, Failure> {
     terminal::status("measuring the gaps between steps");
     let engine = Engine::start(folder, &EngineOptions { pipeline, ..options.clone() }, |_, _| {})?;
@@ -67,7 +67,7 @@ fn case(engine: &Engine, batch: usize) -> Case {
     Case { length: PROMPT.min(context / 2).max(1), batch, generate: ANSWER.min(context / 4).max(2) }
 }
 
-/// Whether exact requests have the same bits alone and together, with little memory so that some of them are preempted.
+/// Checks that exact requests have the same bits alone and together. Memory is scarce, so that some are preempted.
 fn under_load(folder: &Path, options: &EngineOptions) -> Result<Value, Failure> {
     terminal::status("comparing answers under load");
     let options = EngineOptions { exact: true, ..options.clone() };
@@ -108,7 +108,7 @@ fn under_load(folder: &Path, options: &EngineOptions) -> Result<Value, Failure> 
     }))
 }
 
-/// The tokens of an answer and the bits of their log-probabilities.
+/// Returns the tokens of an answer and the bits of their log probabilities.
 fn bits(generation: Generation) -> Result<Vec<(u32, u32)>, Failure> {
     let mut tokens = Vec::new();
     let finished = generation.finish(|event| {
@@ -124,7 +124,7 @@ fn bits(generation: Generation) -> Result<Vec<(u32, u32)>, Failure> {
     Ok(tokens)
 }
 
-/// What mlx-lm prints about the same work, if it is installed.
+/// Returns the output of mlx-lm for the same work, if it is installed.
 fn mlx_lm(folder: &Path) -> Option<String> {
     terminal::status("asking mlx-lm");
     let python = |words: &[&str]| {

@@ -1,4 +1,4 @@
-//! What `mlx inspect --ranks` says of a model on several machines.
+//! The report of `mlx inspect --ranks`: a model split over several machines.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
 
-/// A model on several machines in both ways, or why it cannot be divided so.
+/// Both ways to split a model, or the reasons why it cannot be split.
 pub(super) struct Divisions {
     pipeline: Result<Division, String>,
     tensor: Result<Division, String>,
 }
 
 impl Divisions {
-    /// The model in `folder` among `ranks` machines, with engines of these options.
+    /// Splits the model in `folder` over `ranks` machines with these engine options.
     pub(super) fn of(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Self, Failure> {
         let way = |parallel| divide(folder, options, ranks, parallel);
         let (pipeline, tensor) = match (way(Parallel::Pipeline), way(Parallel::Tensor)) {
@@ -30,7 +30,7 @@ impl Divisions {
     }
 }
 
-/// The object in the field `distributed` of `--json`.
+/// Returns the object in the field `distributed` of `--json`.
 pub(super) fn to_json(divisions: &Divisions) -> Value {
     let way = |found: &Result<Division, String>| match found {
         Ok(division) => of_division(division),
@@ -64,14 +64,14 @@ fn of_division(division: &Division) -> Value {
     })
 }
 
-/// The lines of the table.
+/// Returns the lines of the table.
 pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     match &divisions.pipeline {
         Ok(division) => lines.extend(of_plan("on machines", division, "the time of all layers")),
         Err(refusal) => lines.push(("on machines", format!("layers cannot be divided: {refusal}"))),
     }
-    let note = "machines are no faster together than one: this is for models that do not fit";
+    let note = "several machines are not faster than one; use them for models that do not fit";
     lines.push(("", note.to_owned()));
     match &divisions.tensor {
         Ok(division) => lines.extend(of_plan("with tensor", division, "the time of a part of each layer")),
@@ -109,7 +109,7 @@ fn about(rank: usize, parallel: Parallel, share: &Share) -> String {
     format!("rank {rank}: {layers}{ends}: {weights}, and {cache} for a token's cache")
 }
 
-/// How many sequences fit.
+/// Describes the sequences that fit.
 pub(super) fn what_fits(room: &MemoryFit) -> String {
     match &room.refusal {
         Some(refusal) => format!("nothing: {refusal}"),

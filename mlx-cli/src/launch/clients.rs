@@ -1,34 +1,34 @@
-//! Clients that can be pointed at the server, as data: the environment and the arguments that each needs.
+//! Data about supported clients: the environment variables and arguments that point each at the server.
 
 use serde_json::{Value, json};
 
-/// What a client needs to know.
+/// The server's parameters for a client.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
-    /// Its address, such as `http://localhost:8080`.
+    /// The base URL, such as `http://localhost:8080`.
     pub(super) url: String,
-    /// The model's name there.
+    /// The name of the model on the server.
     pub(super) model: String,
-    /// The tokens of the model's context, if the server knows it.
+    /// The context length of the model, if the server reports it.
     pub(super) context: Option<u64>,
     /// The API key; any text for a server without keys.
     pub(super) key: String,
 }
 
-/// A client.
+/// A supported client.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// The name on the command line, and that of its program.
+    /// The name on the command line, which is also the program's.
     pub(super) name: &'static str,
-    /// Where it comes from.
+    /// The command that installs it.
     pub(super) package: &'static str,
     /// Environment variables.
     pub(super) environment: fn(&Server) -> Vec<(&'static str, String)>,
-    /// Arguments before those of the person.
+    /// Arguments that precede the user's.
     pub(super) arguments: fn(&Server) -> Vec<String>,
 }
 
-/// All of them.
+/// All supported clients.
 pub(super) const CLIENTS: [Client; 5] = [
     Client {
         name: "claude",
@@ -71,7 +71,7 @@ pub(super) const CLIENTS: [Client; 5] = [
     },
 ];
 
-/// Claude Code assumes a window of a million tokens for a model that it does not know.
+/// Configures Claude Code, which assumes a context of a million tokens for an unknown model.
 fn claude(server: &Server) -> Vec<(&'static str, String)> {
     let mut environment = vec![
         ("ANTHROPIC_BASE_URL", server.url.clone()),
@@ -101,7 +101,7 @@ fn codex(server: &Server) -> Vec<String> {
 fn opencode(server: &Server) -> Value {
     let mut model = json!({"name": server.model});
     if let Some(context) = server.context {
-        // It keeps room for an answer.
+        // The client reserves tokens for the answer.
         model["limit"] = json!({"context": context, "output": (context / 4).min(32_000)});
     }
     let name = format!("mlx/{}", server.model);

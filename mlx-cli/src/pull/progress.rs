@@ -1,5 +1,5 @@
-//! How far a download is: one bar for all files, with the rate of what really arrives and the time that is left. Without a terminal, a line
-//! for each complete file.
+//! Download progress: one bar for all files, with the actual network rate and the remaining time. Without a terminal, one line per
+//! completed file.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -14,10 +14,10 @@ use mlx_options::{printable, rough_size};
 
 use crate::terminal::note;
 
-/// It fits a terminal of 60 columns.
+/// The layout of the bar. It fits a terminal of 60 columns.
 const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {amount}{rate}{left}{activity}";
 
-/// How long the rate looks back.
+/// The time window of the rate.
 const WINDOW: Duration = Duration::from_secs(8);
 
 /// The progress of all files of a model.
@@ -26,7 +26,7 @@ pub(super) struct Progress {
     shown: Arc<Mutex<Shown>>,
 }
 
-/// What the bar shows besides the bytes.
+/// The values that the bar shows besides bytes.
 #[derive(Default)]
 struct Shown {
     rate: Rate,
@@ -34,7 +34,7 @@ struct Shown {
 }
 
 impl Progress {
-    /// For so many bytes in all.
+    /// Creates a bar for this total of bytes.
     pub(super) fn new(bytes: u64) -> Self {
         let is_watched = stderr().is_terminal();
         let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -42,18 +42,18 @@ impl Progress {
         let shown = Arc::default();
         bar.set_style(style(&shown));
         if is_watched {
-            // The rate falls, too, when nothing arrives.
+            // The shown rate must also fall while nothing arrives.
             bar.enable_steady_tick(Duration::from_millis(250));
         }
         Self { bar, shown }
     }
 
-    /// Runs what may print, with the bar out of its way.
+    /// Runs code that may print while the bar is hidden.
     pub(super) fn pausing(&self, work: impl FnOnce()) {
         self.bar.suspend(work);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -73,12 +73,12 @@ impl mlx_hub_client::Progress for Progress {
 struct File<'a> {
     all: &'a Progress,
     name: &'a str,
-    /// Its bytes that the bar counts.
+    /// Bytes of the file that the bar counts.
     counted: AtomicU64,
 }
 
 impl File<'_> {
-    /// Counts so many of its bytes and returns how many were counted before.
+    /// Sets the counted bytes of the file and returns the previous count.
     fn count(&self, bytes: u64) -> u64 {
         let before = self.counted.swap(bytes, Ordering::Relaxed);
         if bytes >= before {
@@ -119,12 +119,12 @@ impl FileProgress for File<'_> {
     }
 }
 
-/// How fast bytes arrive.
+/// The rate of arriving bytes.
 #[derive(Default)]
 struct Rate {
-    /// What arrived when, the oldest first.
+    /// Times and sizes of arrivals, oldest first.
     arrivals: VecDeque<(Instant, u64)>,
-    /// When the first byte arrived.
+    /// The time of the first byte.
     begin: Option<Instant>,
 }
 
@@ -144,7 +144,7 @@ impl Rate {
         }
     }
 
-    /// Bytes a second; `None` as long as that would be a guess.
+    /// Returns the bytes per second; `None` while that would be a guess.
     fn at(&mut self, now: Instant) -> Option<f64> {
         self.forget(now);
         let time = now.duration_since(self.begin?).min(WINDOW).as_secs_f64();
@@ -159,7 +159,7 @@ fn style(shown: &Arc<Mutex<Shown>>) -> ProgressStyle {
         move || shown.lock().unwrap_or_else(PoisonError::into_inner).rate.at(Instant::now())
     };
     let (rate, same_rate, activity) = (locked(shown), locked(shown), Arc::clone(shown));
-    // Writing into a text cannot fail.
+    // Writing to a string cannot fail.
     let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
     style
         .with_key("amount", |state: &ProgressState, out: &mut dyn Write| {
@@ -182,7 +182,7 @@ fn style(shown: &Arc<Mutex<Shown>>) -> ProgressStyle {
         .progress_chars("█▉▊▋▌▍▎▏░")
 }
 
-/// Bytes of a total, in the unit of the total: `1.2 of 2.8 GB`.
+/// Formats bytes of a total, in the unit of the total: `1.2 of 2.8 GB`.
 fn amount(bytes: u64, total: u64) -> String {
     let (unit, name, digits) = match total {
         1_000_000_000.. => (1e9, "GB", 1),
@@ -192,7 +192,7 @@ fn amount(bytes: u64, total: u64) -> String {
     format!("{:.digits$} of {:.digits$} {name}", bytes as f64 / unit, total as f64 / unit)
 }
 
-/// Minutes and seconds, with hours where there are some.
+/// Formats minutes and seconds, with hours if there are any.
 fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

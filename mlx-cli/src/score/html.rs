@@ -1,5 +1,5 @@
-//! One page for a browser: the text with a background by log-probability, details under the pointer or after a tap. Invariant: whatever the text and the
-//! tokens say is escaped, and nothing is loaded from elsewhere.
+//! An HTML page: the text with backgrounds by log probability, and details on hover or tap. Invariant: text and tokens are escaped, and
+//! nothing is loaded from elsewhere.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use mlx_core::engine::{Engine, PromptToken};
 
 use super::scored::Scored;
 
-/// The log-probability from which on tokens look the same.
+/// The log probability below which all tokens look the same.
 const WORST: f32 = -10.0;
 
 const STYLE: &str = "\
@@ -20,12 +20,12 @@ span[title]:focus::after { content: attr(title); position: fixed; inset: auto 0 
 footer { font-size: .875rem; opacity: .8; }
 ";
 
-/// The page.
+/// Returns the page.
 pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
     let (title, model) = (escaped(title), escaped(&engine.folder().name()));
     let mut text = String::new();
     for token in &scored.tokens {
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "<span style=\"--a:{}\" title=\"{}\" tabindex=\"0\">{}</span>",
@@ -45,7 +45,7 @@ pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
     )
 }
 
-/// The background, in percent.
+/// Returns the opacity of the background, in percent.
 fn strength(token: &PromptToken) -> u32 {
     token.logprob.as_ref().map_or(0, |it| percent(it.logprob))
 }
@@ -58,7 +58,7 @@ fn sample(probability: f32) -> String {
     format!("<span style=\"--a:{}\">&nbsp;{} %&nbsp;</span> ", percent(probability.ln()), probability * 100.0)
 }
 
-/// What is shown under the pointer: the token, how likely it is, and what else could stand there.
+/// Returns the tooltip: the token, its probability and the alternatives.
 fn details(token: &PromptToken, engine: &Engine) -> String {
     let mut lines = vec![format!("{:?}, token {}", token.text, token.id)];
     match &token.logprob {

@@ -1,13 +1,13 @@
-//! The text itself, its unlikely tokens colored or in brackets.
+//! The scored text with its unlikely tokens colored or in brackets.
 
 use super::scored::Scored;
 
-/// What stands around the tokens below a probability, the least likely first.
+/// The markers around tokens below a probability, the least likely first.
 pub(super) struct Marks {
     steps: &'static [(f32, &'static str, &'static str)],
 }
 
-/// For terminals.
+/// Markers for terminals.
 pub(super) const COLORS: Marks = Marks {
     steps: &[
         (0.001, "\u{1b}[97;41m", "\u{1b}[0m"),
@@ -17,10 +17,10 @@ pub(super) const COLORS: Marks = Marks {
     ],
 };
 
-/// For everything else.
+/// Markers for all other outputs.
 pub(super) const BRACKETS: Marks = Marks { steps: &[(0.001, "[[", "]]"), (0.01, "[", "]")] };
 
-/// The whole text, then what the marks mean and the sums.
+/// Returns the whole text, the legend of the markers and the sums.
 pub(super) fn page(scored: &Scored, marks: &Marks) -> String {
     let token = |token: &mlx_core::engine::PromptToken| match &token.logprob {
         Some(logprob) => marked(&token.text, logprob.logprob.exp(), marks),
@@ -33,7 +33,7 @@ pub(super) fn page(scored: &Scored, marks: &Marks) -> String {
     format!("{text}\n\n{}\n{}\n", legend.join("  "), scored.summary())
 }
 
-/// Line by line, so that no color runs to the edge of a terminal.
+/// Marks a text line by line, so that no background reaches the edge of a terminal.
 fn marked(text: &str, probability: f32, marks: &Marks) -> String {
     let Some((_, before, after)) = marks.steps.iter().find(|(limit, ..)| probability < *limit) else {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! `mlx score`: how likely a model finds a text, however long.
+//! `mlx score`: computes the log probability of a text of any length.
 
 mod html;
 mod marked;
@@ -29,15 +29,15 @@ pub(crate) struct ScoreArgs {
     #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
 
-    /// The text; without it, or with -, what is piped in is the text
+    /// The text; read from stdin if omitted or -
     #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<String>,
 
-    /// Read the text from this file; - is standard input
+    /// Read the text from this file; - means standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
 
-    /// The text as token ids; nothing is added to them
+    /// The text as token ids, used unchanged
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["text", "file"])]
     prompt_ids: Option<Vec<u32>>,
 
@@ -45,11 +45,11 @@ pub(crate) struct ScoreArgs {
     #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
 
-    /// A text that is longer than the model's context is read in windows that begin this many tokens apart [default: half of the context]
+    /// Distance between window starts, in tokens, for a text longer than the model's context [default: half of the context]
     #[arg(long, value_name = "N")]
     stride: Option<usize>,
 
-    /// A table of tokens, the text with its unlikely tokens marked, a page for a browser, or one JSON object
+    /// Output format: a table of tokens, the text with unlikely tokens marked, an HTML page, or one JSON object
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     format: Format,
 
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
 }
 
 impl ScoreArgs {
-    /// The text, if it is not given as tokens.
+    /// Returns the text, unless it is given as tokens.
     fn read(&self) -> Result<String, Failure> {
         match &self.file {
             _ if self.prompt_ids.is_some() => Ok(String::new()),
@@ -113,7 +113,7 @@ impl ScoreArgs {
         }
     }
 
-    /// Names the flag that gave the text.
+    /// Returns an error that names the flag of the text.
     fn in_own_words(&self, error: Error) -> Failure {
         let Error::Request { field: "prompt", message } = error else { return error.into() };
         let given = [("--prompt-ids", self.prompt_ids.is_some()), ("--file", self.file.is_some())];
@@ -121,7 +121,7 @@ impl ScoreArgs {
         Failure::usage(flag, message)
     }
 
-    /// The title of the page.
+    /// Returns the title of the page.
     fn title(&self) -> String {
         let name = self.file.as_ref().and_then(|path| path.file_name());
         name.map_or_else(|| "a text".to_owned(), |name| name.to_string_lossy().into_owned())
@@ -147,14 +147,14 @@ impl ScoreArgs {
             if let Some(failure) = answer.failure() {
                 return Err(failure);
             }
-            // Tokens that the previous window scored are only context here.
+            // The previous window scored these tokens; here they are only context.
             let known = scored.tokens.len() - window.start;
             scored.tokens.extend(answer.prompt.into_iter().skip(known));
             if self.model.verbose {
                 terminal::note(&format!("{} of {} tokens scored", scored.tokens.len(), tokens.len()));
             }
         }
-        // Decoded again as one text: at the start of a window a character may be incomplete.
+        // Decode all tokens as one text, since a window may start inside a character.
         let mut text = engine.folder().tokenizer.detokenizer(false);
         for token in &mut scored.tokens {
             token.text = text.push(token.id);

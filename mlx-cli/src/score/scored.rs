@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::generate::top_to_json;
 
-/// A text whose tokens have log-probabilities, all but the first.
+/// A text with log probabilities for all tokens but the first.
 pub(super) struct Scored {
     pub(super) tokens: Vec<PromptToken>,
-    /// The windows that the text was read in.
+    /// The number of windows.
     pub(super) windows: usize,
 }
 
 impl Scored {
-    /// The same for a terminal.
+    /// Returns the scored text with control characters escaped for a terminal.
     pub(super) fn printable(mut self) -> Self {
         for token in &mut self.tokens {
             token.text = printable(&token.text).into_owned();
@@ -23,18 +23,18 @@ impl Scored {
         self
     }
 
-    /// The sum of the log-probabilities.
+    /// Returns the sum of the log probabilities.
     fn total(&self) -> f64 {
         self.logprobs().sum()
     }
 
-    /// `exp(-total / tokens that have a log-probability)`; `None` for a text of one token.
+    /// Returns `exp(-total / count)` over the tokens with a log probability; `None` for a text of one token.
     fn perplexity(&self) -> Option<f64> {
         let count = self.logprobs().count();
         (count > 0).then(|| (-self.total() / count as f64).exp())
     }
 
-    /// The log-probabilities of all tokens but the first.
+    /// Returns the log probabilities of all tokens but the first.
     fn logprobs(&self) -> impl Iterator<Item = f64> {
         self.tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| f64::from(it.logprob))
     }
@@ -54,7 +54,7 @@ impl Scored {
         })
     }
 
-    /// A line for each token, and the summary.
+    /// Returns one line per token, and the summary.
     pub(super) fn table(&self) -> String {
         let line = |PromptToken { id, text, logprob }: &PromptToken| {
             let logprob = logprob.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.logprob));
@@ -63,7 +63,7 @@ impl Scored {
         self.tokens.iter().map(line).chain([format!("{}\n", self.summary())]).collect()
     }
 
-    /// The total log-probability and the perplexity.
+    /// Returns the total log probability and the perplexity on one line.
     pub(super) fn summary(&self) -> String {
         let perplexity = self.perplexity().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
         format!("total {:.4}, perplexity {perplexity}", self.total())

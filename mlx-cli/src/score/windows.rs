@@ -1,10 +1,10 @@
-//! How a text that is longer than the context is cut into windows. Invariant: pure.
+//! Divides a text longer than the context into windows. Invariant: pure.
 
 use std::ops::Range;
 
-/// The windows of a text of `length` tokens, in their order: each begins `stride` tokens after the one before and holds `context` tokens,
-/// the last perhaps fewer. Together they cover the text, and a token that is new in a window has at least `context - stride` before it
-/// there.
+/// Returns the windows of a text of `length` tokens, in order. Each begins `stride` tokens after the previous one and has `context`
+/// tokens; the last may have fewer. Together they cover the text. A token that is new in a window has at least `context - stride`
+/// tokens before it.
 pub(super) fn windows(length: usize, context: usize, stride: usize) -> Vec<Range<usize>> {
     let ends_before = |start: &usize| *start == 0 || start - stride + context < length;
     let starts = (0..length.max(1)).step_by(stride).take_while(ends_before);

@@ -1,8 +1,8 @@
-//! How a terminal shows pictures: iTerm2's kind say so in the environment, others answer a question.
+//! Detects the picture protocol of a terminal, from environment variables or by a query.
 
 use std::env;
 
-/// The protocol of a terminal's pictures.
+/// A picture protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// kitty, Ghostty, Konsole.
@@ -14,10 +14,10 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Asks for a picture in kitty's protocol, and for the terminal's attributes, which nearly every terminal answers.
+    /// A query with a picture in kitty's protocol, followed by a request for the terminal's attributes, which nearly every terminal answers.
     pub(crate) const QUERY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[c";
 
-    /// What the environment says. A multiplexer inherits that of another terminal, and is asked.
+    /// Returns the protocol according to the environment. A multiplexer inherits variables of another terminal, so it is queried.
     pub(crate) fn of_environment() -> Option<Self> {
         let value = |name| env::var(name).unwrap_or_default();
         let within = value("TERM").starts_with("screen") || value("TERM").starts_with("tmux");
@@ -25,17 +25,17 @@ impl Protocol {
         (!within && (is_kind || value("LC_TERMINAL") == "iTerm2")).then_some(Self::Iterm)
     }
 
-    /// What the terminal's answer to [`Self::QUERY`] says.
+    /// Returns the protocol according to the reply to [`Self::QUERY`].
     pub(crate) fn of_answer(answer: &str) -> Option<Self> {
         if answer.contains("\x1b_Gi=31;OK") {
             return Some(Self::Kitty);
         }
-        // Of the terminal's attributes, 4 is sixels.
+        // Attribute 4 means sixels.
         let attributes = attributes(answer)?.0;
         attributes.split(';').any(|it| it == "4").then_some(Self::Sixel)
     }
 
-    /// Whether an answer to [`Self::QUERY`] is whole: the attributes come last.
+    /// Returns true if a reply to [`Self::QUERY`] is complete: the attributes come last.
     pub(crate) fn is_whole(answer: &str) -> bool {
         attributes(answer).is_some()
     }

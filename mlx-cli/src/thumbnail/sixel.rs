@@ -1,16 +1,16 @@
-//! Sixels: six rows of pixels at a time, one color after the other. Colors are a cube of 6 x 6 x 6 with ordered dither, which every
-//! terminal of this kind has registers for.
+//! Encodes sixels: bands of six pixel rows, one color at a time. The palette is a cube of 6 x 6 x 6 with ordered dithering, which fits the
+//! color registers of every sixel terminal.
 
 use std::fmt::Write;
 
 use chat_format::Pixels;
 
-/// Steps of red, green and blue each.
+/// Levels each of red, green and blue.
 const STEPS: usize = 6;
-/// Where in a step a pixel is rounded up, in sixteenths.
+/// The ordered dither matrix: rounding thresholds in sixteenths of a level.
 const DITHER: [[usize; 4]; 4] = [[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]];
 
-/// A picture as sixels.
+/// Encodes a picture.
 pub(super) fn encoded(pixels: &Pixels) -> String {
     let (width, height) = (pixels.width() as usize, pixels.height() as usize);
     let mut text = format!("\x1bP0;1;0q\"1;1;{width};{height}");
@@ -37,7 +37,7 @@ pub(super) fn encoded(pixels: &Pixels) -> String {
     text + "\x1b\\"
 }
 
-/// The number of the color that a pixel gets.
+/// Returns the palette index of a pixel.
 fn color(pixels: &Pixels, x: usize, y: usize) -> usize {
     let at = 3 * (y * pixels.width() as usize + x);
     let threshold = DITHER[y % 4][x % 4];
@@ -47,7 +47,7 @@ fn color(pixels: &Pixels, x: usize, y: usize) -> usize {
     })
 }
 
-/// Columns of six pixels, equal ones as a count.
+/// Writes columns of six pixels, run-length encoded.
 fn push_runs(text: &mut String, columns: impl Iterator<Item = u8>) {
     let mut columns = columns.peekable();
     while let Some(column) = columns.next() {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_picture_is_drawn_band_by_band() {
-        // Two columns of seven rows: red, and blue with a white end.
+        // Two columns of seven rows: a red one, and a blue one with a white end.
         let rgb =
             (0..7).flat_map(|y| [255, 0, 0, if y == 6 { 255 } else { 0 }, if y == 6 { 255 } else { 0 }, 255]);
         let pixels = Pixels::new(2, 7, rgb.collect()).expect("a picture");

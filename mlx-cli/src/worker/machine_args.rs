@@ -1,4 +1,4 @@
-//! The device and memory flags of a worker. A variable applies to this machine, a flag to all workers that the command starts.
+//! A worker's device and memory flags. A variable applies to this machine, a flag to all workers that the command starts.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -7,18 +7,18 @@ use mlx_options::{ByteSize, DeviceArgs};
 /// The device and memory options of a worker, and the flags to pass on.
 #[derive(Debug, Clone)]
 pub(super) struct MachineArgs {
-    /// From the flag, or else from the variable.
+    /// From the flag, or from the variable.
     pub(super) memory_budget: Option<ByteSize>,
-    /// From the flag, or else from the variable.
+    /// From the flag, or from the variable.
     pub(super) device: DeviceArgs,
-    /// The given flags, as words of a command line. Variables are not included.
+    /// The given flags, as arguments to pass on. Variables are not included.
     pub(super) flags: Vec<String>,
 }
 
 #[derive(Args)]
 struct Given {
-    /// Memory for weights and caches, as in 8GB; with --hostfile that of each worker, and only as a flag [default: a share of the
-    /// machine's memory]
+    /// Memory for weights and caches, such as 8GB; with --hostfile it applies to each worker, and only the flag counts [default: a
+    /// share of the machine's memory]
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     memory_budget: Option<ByteSize>,
 

@@ -1,5 +1,5 @@
-//! `mlx worker --hostfile`: a worker on each other machine, started over ssh. Workers end with this command: they read the key from their
-//! standard input and end where that ends, so no process of theirs is left behind whatever becomes of this one.
+//! `mlx worker --hostfile`: starts a worker over ssh on each other machine. Workers read the key from standard input and exit when it
+//! closes, so none is left running however this command ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,10 +17,10 @@ use super::WorkerArgs;
 use crate::exit_code::Failure;
 use crate::{shell_word, terminal};
 
-/// How long after its end a worker is started again.
+/// The delay before a worker that exited is restarted.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs the command: starts the workers, or prints how.
+/// Runs the command: starts the workers, or prints the commands.
 pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     let model = model(args)?;
     let Some(key_file) = &args.worker_key_file.as_deref().map(expanded) else {
@@ -44,7 +44,7 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Prints what to run on each machine, the first one last.
+/// Prints the commands for each machine, the first machine's last.
 fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Result<(), Failure> {
     if super::is_input(key_file) {
         return Err(Failure::usage(
@@ -63,13 +63,13 @@ fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Re
     terminal::show(&lines.collect::<String>())
 }
 
-/// The whole path of a file.
+/// Returns the absolute path of a file.
 fn whole(path: &Path) -> mlx_core::Result<String> {
     let whole = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
     Ok(whole.display().to_string())
 }
 
-/// The model as the other machines name it: a folder by its absolute path.
+/// Returns the model's name for the other machines: a folder as its absolute path.
 fn model(args: &WorkerArgs) -> Result<String, Failure> {
     let Some(given) = args.model.given()? else {
         return Err(Failure::usage(
@@ -81,7 +81,7 @@ fn model(args: &WorkerArgs) -> Result<String, Failure> {
     Ok(whole.as_deref().unwrap_or(given).display().to_string())
 }
 
-/// The words that start a worker on its machine.
+/// Returns the command that starts a worker on its machine.
 fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<String> {
     let ip = host.name.trim_matches(['[', ']']).parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (ip, port) = (ip.to_string(), host.port.to_string());
@@ -97,7 +97,7 @@ fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<S
     words
 }
 
-/// Runs this line on a machine, again and again unless it fails at first.
+/// Runs this line on a machine and restarts it when it ends, unless it fails before it ever listened.
 fn keep(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
     let mut has_listened = false;
     loop {
@@ -107,12 +107,12 @@ fn keep(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
             failed.send(format!("could not start a worker on {machine}: {why}")).ok();
             return;
         }
-        terminal::note(&format!("{machine}: {why}; the worker is started again"));
+        terminal::note(&format!("{machine}: {why}; restarting the worker"));
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Runs it once and shows what it says; gives how it ended.
+/// Runs the line once, prints its output and returns how it ended.
 fn run_once(machine: &str, line: &str, key: &Key, has_listened: &mut bool) -> std::io::Result<String> {
     let mut child = Command::new("ssh")
         .args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "--", machine, line])
@@ -120,14 +120,14 @@ fn run_once(machine: &str, line: &str, key: &Key, has_listened: &mut bool) -> st
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    // Open until the worker has ended.
+    // The pipe stays open until the worker has ended.
     let input: Option<ChildStdin> = child.stdin.take();
     if let Some(mut input) = input.as_ref() {
-        // Where nothing reads it, the end says why.
+        // If nothing reads the key, the exit status shows the reason.
         key.write(&mut input).ok();
     }
     if let Some(output) = child.stderr.take() {
-        // What a machine says before the worker, as a greeting, may have any encoding.
+        // Output before the worker's own, such as a login banner, may have any encoding.
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let said = String::from_utf8_lossy(&line);
             *has_listened |= said.starts_with(super::LISTENING);

@@ -1,33 +1,33 @@
-//! What a line of Markdown is, by its beginning. Invariant: pure.
+//! Classifies a line of Markdown by its beginning. Invariant: pure.
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Block {
     /// A heading of this level.
     Heading(usize),
-    /// An item of a list: what is shown in front of it.
+    /// A list item, with the bullet or number to show.
     Item(String),
     Text,
     /// The whole line is a rule.
     Rule,
-    /// The whole line opens lines of code: its fence, and the language.
+    /// The whole line opens a code block: its fence and the language.
     Fence(String, String),
     /// The whole line is a row of a table.
     Row,
 }
 
-/// What the beginning of a line says.
+/// The result of parsing the beginning of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// What it is, and how many bytes of it are marks. Those that are whole lines are certain at their ends.
+    /// The kind of the line, and the length of its marker in bytes. Kinds that take the whole line are only certain at its end.
     Is(Block, usize),
-    /// A quotation mark of so many bytes, before what the line is.
+    /// A quotation marker of this length; the kind of the line is yet to be parsed.
     Quote(usize),
-    /// More of the line decides.
+    /// More text is needed to decide.
     Open,
 }
 
-/// Reads the beginning of a line; `ends` if it is all of it.
+/// Parses the beginning of a line; `ends` is true if the line is complete.
 pub(super) fn start(line: &str, ends: bool) -> Start {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let rest = &line[indent..];
@@ -72,7 +72,7 @@ fn fence(rest: &str, mark: char, ends: bool) -> Start {
     if count == rest.len() && !ends {
         return Start::Open;
     }
-    // Behind quotes in one line there is code, too.
+    // Three backquotes with another one on the same line are inline code.
     if count < 3 || mark == '`' && info.contains('`') {
         return Start::Is(Block::Text, 0);
     }
@@ -95,7 +95,7 @@ fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> Start {
     task(rest, indent, ends)
 }
 
-/// An item, which may be a task.
+/// Returns a list item, which may be a task.
 fn task(rest: &str, indent: usize, ends: bool) -> Start {
     let spaces = " ".repeat(indent);
     for (box_, shown) in [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")] {

@@ -1,4 +1,4 @@
-//! Colors for code, by syntect with the grammars of bat. They are loaded for the first block of code.
+//! Syntax highlighting by syntect with the grammars of bat. The grammars are loaded for the first code block.
 
 use std::sync::LazyLock;
 
@@ -6,13 +6,12 @@ use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxSet};
 
 use crate::chat::style::{RESET, Style};
 
-/// Longer lines are printed without colors: they are data, and would take their time.
+/// The length limit of a line to highlight. Longer lines are usually data, and highlighting them is slow.
 const LONGEST_LINE: usize = 2000;
 
 static GRAMMARS: LazyLock<SyntaxSet> = LazyLock::new(two_face::syntax::extra_newlines);
 
-/// What is colored, by the beginning of a scope's name, and how. They are the terminal's own colors, so that they suit its background. The
-/// innermost scope that is listed decides.
+/// The style for each scope prefix. The colors are the terminal's own, so that they suit its background. The innermost listed scope wins.
 static STYLES: LazyLock<Vec<(Scope, Style)>> = LazyLock::new(|| {
     let styles = [
         ("comment", "\x1b[2m"),
@@ -41,27 +40,27 @@ static STYLES: LazyLock<Vec<(Scope, Style)>> = LazyLock::new(|| {
     known.collect()
 });
 
-/// The lines of one block of code.
+/// Highlights the lines of one code block.
 pub(super) struct Highlighter {
-    /// `None` if the language is not known.
+    /// `None` for an unknown language.
     state: Option<(ParseState, ScopeStack)>,
 }
 
 impl Highlighter {
-    /// For a language as it stands behind a fence.
+    /// Creates a highlighter for the language named after a fence.
     pub(super) fn new(language: &str) -> Self {
         let known = if language.is_empty() { None } else { GRAMMARS.find_syntax_by_token(language) };
         Self { state: known.map(|syntax| (ParseState::new(syntax), ScopeStack::new())) }
     }
 
-    /// A line without its end, in color.
+    /// Colors a line without its line end.
     pub(super) fn line(&mut self, line: &str) -> String {
         let Some((parser, stack)) = self.state.as_mut().filter(|_| line.len() <= LONGEST_LINE) else {
             return line.to_owned();
         };
         let whole = format!("{line}\n");
         let Ok(changes) = parser.parse_line(&whole, &GRAMMARS) else {
-            // A grammar that fails on a line fails on others, too.
+            // A grammar that fails on one line fails on others too.
             self.state = None;
             return line.to_owned();
         };

@@ -1,6 +1,6 @@
-//! Inline Markdown: code, emphasis, links. A construct is read when it is whole; what never ends is text. Invariant: pure.
+//! Inline Markdown: code, emphasis, links. A construct is parsed once it is complete; one that never closes is text. Invariant: pure.
 
-/// How a stretch of text looks.
+/// The look of a stretch of text.
 #[expect(clippy::struct_excessive_bools, reason = "looks that do not depend on each other")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Look {
@@ -8,31 +8,31 @@ pub(super) struct Look {
     pub(super) italic: bool,
     pub(super) strike: bool,
     pub(super) code: bool,
-    /// Where it leads.
+    /// The target address of a link.
     pub(super) link: Option<String>,
 }
 
-/// A stretch of text of one look.
+/// A stretch of text with one look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) text: String,
     pub(super) look: Look,
 }
 
-/// A construct is text if it has not ended after so many bytes.
+/// The maximum length of a construct in bytes. Longer ones are text.
 const MAX_SPAN_LEN: usize = 2000;
 
-/// What stands at the beginning of a text.
+/// The result of parsing the beginning of a text.
 enum Found {
-    /// A construct of so many bytes.
+    /// A complete construct and its length in bytes.
     Whole(usize, Vec<Span>),
-    /// So many bytes of text.
+    /// Plain text of this length in bytes.
     Text(usize),
-    /// What follows decides.
+    /// More text is needed to decide.
     Open,
 }
 
-/// Takes the spans from the beginning of `text` that are certain, given the letter `before` it; all of them if the text `ends` here.
+/// Removes the spans that are certain from the beginning of `text`; all of them if the text `ends` here. `before` is the preceding character.
 pub(super) fn take(text: &mut String, before: &mut Option<char>, look: &Look, ends: bool) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut at = 0;
@@ -94,7 +94,7 @@ fn escape(text: &str, look: &Look) -> Found {
     }
 }
 
-/// The length of the run of `mark` at the beginning.
+/// Returns the length of the run of `mark` at the beginning.
 fn run(text: &str, mark: char) -> usize {
     text.len() - text.trim_start_matches(mark).len()
 }
@@ -104,7 +104,7 @@ fn code(text: &str, look: &Look, ends: bool) -> Found {
     let mut at = count;
     while let Some(next) = text[at..].find('`').map(|next| at + next) {
         let closing = run(&text[next..], '`');
-        // The run may go on.
+        // The run may continue.
         if next + closing == text.len() && !ends {
             return Found::Open;
         }
@@ -134,7 +134,7 @@ fn emphasis(text: &str, mark: char, before: Option<char>, look: &Look, ends: boo
     while let Some(place) = text[at..].find(mark).map(|place| at + place) {
         let closing = run(&text[place..], mark);
         let behind = text[place + closing..].chars().next();
-        // The run may go on, or a word.
+        // The run or a word may continue.
         if behind.is_none() && !ends {
             return Found::Open;
         }
@@ -155,7 +155,7 @@ fn emphasis(text: &str, mark: char, before: Option<char>, look: &Look, ends: boo
     if ends { Found::Text(count) } else { Found::Open }
 }
 
-/// `[text](address "title")`, behind `skipped` bytes.
+/// Parses `[text](address "title")` after `skipped` bytes.
 fn link(text: &str, skipped: usize, look: &Look) -> Found {
     let inside = &text[skipped..];
     let mut depth = 0_usize;
@@ -183,7 +183,7 @@ fn link(text: &str, skipped: usize, look: &Look) -> Found {
     Found::Whole(skipped + close + 2 + end + 1, take(&mut label, &mut None, &look, true))
 }
 
-/// `<https://…>`.
+/// Parses `<https://…>`.
 fn address(text: &str, look: &Look) -> Found {
     let schemes = ["<https://", "<http://", "<mailto:"];
     if schemes.iter().any(|scheme| scheme.len() > text.len() && scheme.starts_with(text)) {

@@ -1,5 +1,5 @@
-//! Markdown on a terminal as it streams: marks become looks, words are wrapped, tables aligned, code colored. A stretch of text is printed
-//! once it is certain what it is, and never again.
+//! Renders Markdown on a terminal as it streams: styles text, wraps words, aligns tables, colors code. Text is printed once its meaning is
+//! certain, and never reprinted.
 
 mod block;
 mod highlight;
@@ -14,48 +14,48 @@ use self::inline::{Look, Span, take};
 use super::style::{DIM, RESET};
 use super::wrap::Wrap;
 
-/// A table of more rows is printed as it was written: its end may never come.
+/// The row limit of a table. Larger ones are printed unformatted, since the table may never end.
 const LONGEST_TABLE: usize = 200;
 
-/// What shows a quotation.
+/// The marker of a quotation.
 const BAR: &str = "│ ";
 
-/// Prints one answer.
+/// The printer of one answer.
 pub(crate) struct Markdown {
     wrap: Wrap,
-    /// Whether the terminal makes addresses into links.
+    /// True if the terminal supports hyperlinks.
     has_links: bool,
     state: State,
-    /// What came of the line and is not certain yet.
+    /// The text of the line that is not yet certain.
     held: String,
-    /// The letter before it.
+    /// The character before it.
     before: Option<char>,
-    /// How many quotations the line is in.
+    /// The nesting depth of quotations.
     quotes: usize,
-    /// The rows of a table that has not ended.
+    /// The rows of an open table.
     rows: Vec<String>,
     code: Option<Code>,
-    /// Whether nothing is printed for the line, not even its end: rows come later, fences that close never.
+    /// True if the line prints nothing, not even its end: table rows are printed later, and closing fences never.
     is_silent: bool,
 }
 
-/// Where in a line the text is.
+/// The parser's position in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// At its beginning: it is not known what the line is.
+    /// At the beginning: the kind of the line is unknown.
     Start,
-    /// In its text, which looks like this where it has no marks.
+    /// In its text, with the look of unmarked text.
     Text(Look),
 }
 
-/// Lines between fences.
+/// An open code block.
 struct Code {
     fence: String,
     highlighter: Highlighter,
 }
 
 impl Markdown {
-    /// For a terminal of so many columns.
+    /// Creates a printer for a terminal of this width.
     pub(crate) fn new(columns: usize, has_links: bool) -> Self {
         Self {
             wrap: Wrap::new(columns),
@@ -70,12 +70,12 @@ impl Markdown {
         }
     }
 
-    /// From here on the terminal has so many columns.
+    /// Sets a new terminal width.
     pub(crate) fn resize(&mut self, columns: usize) {
         self.wrap.resize(columns);
     }
 
-    /// The next piece of text, as far as it is certain what it is.
+    /// Adds a text delta and returns the output that is certain.
     pub(crate) fn add(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut lines = text.split('\n');
@@ -89,7 +89,7 @@ impl Markdown {
         out
     }
 
-    /// What is still held back.
+    /// Returns the output that was held back.
     pub(crate) fn finish(&mut self) -> String {
         let mut out = String::new();
         self.print(true, &mut out);
@@ -100,7 +100,7 @@ impl Markdown {
         out
     }
 
-    /// Prints what is certain of the held text; all of it if the line `ends` with it.
+    /// Prints the certain part of the held text; all of it if the line `ends` here.
     fn print(&mut self, ends: bool, out: &mut String) {
         if self.code.is_some() {
             return self.print_code(ends, out);
@@ -135,7 +135,7 @@ impl Markdown {
         }
     }
 
-    /// Begins the text of a line; false if all of it was printed.
+    /// Begins the text of a line; returns false if the whole line was printed.
     fn begin(&mut self, block: Block, length: usize, out: &mut String) -> bool {
         let mut look = Look::default();
         match block {
@@ -181,7 +181,7 @@ impl Markdown {
         true
     }
 
-    /// Code is printed line by line: a line's colors depend on all of it.
+    /// Prints code line by line, since the colors of a line depend on all of it.
     fn print_code(&mut self, ends: bool, out: &mut String) {
         let Some(code) = self.code.as_mut().filter(|_| ends) else { return };
         let line = std::mem::take(&mut self.held);
@@ -193,7 +193,7 @@ impl Markdown {
             return;
         }
         let painted = code.highlighter.line(&line);
-        // A line stays a line, so that it can be copied.
+        // Lines of code are not wrapped, so that they can be copied.
         out.push_str(&painted);
     }
 
@@ -205,7 +205,7 @@ impl Markdown {
         }
     }
 
-    /// Prints the table that has ended before this line, if there is one.
+    /// Prints the table that ended before this line, if any.
     fn end_table(&mut self, out: &mut String) {
         for line in self.table_lines() {
             out.push_str(&line);
@@ -213,13 +213,13 @@ impl Markdown {
         }
     }
 
-    /// The rows so far as a table, or as they are.
+    /// Returns the collected rows as a table, or unchanged if they form none.
     fn table_lines(&mut self) -> Vec<String> {
         let rows = std::mem::take(&mut self.rows);
         table::lines(&rows, self.wrap.columns()).unwrap_or(rows)
     }
 
-    /// Lines that this one is wrapped to begin with its quotations and so many spaces.
+    /// Indents wrapped lines by the quotation markers and this many spaces.
     fn hang(&mut self, spaces: usize) {
         let bars = format!("{DIM}{BAR}{RESET}").repeat(self.quotes);
         self.wrap.hang(&format!("{bars}{}", " ".repeat(spaces)));
@@ -240,7 +240,7 @@ impl Markdown {
     }
 
     fn show(&mut self, text: &str, out: &mut String) {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         write!(out, "{}", self.wrap.wrap(text)).ok();
     }
 }
@@ -252,7 +252,7 @@ fn is_web(address: &str) -> bool {
     is("http://") || is("https://")
 }
 
-/// The style of a look.
+/// Returns the escape sequence of a look.
 fn sgr(look: &Look) -> String {
     let codes = [
         (look.bold, "1"),

@@ -1,11 +1,11 @@
-//! Tables: columns as wide as their widest cells, narrowed to the terminal. Invariant: pure.
+//! Tables: columns as wide as their widest cells, narrowed to fit the terminal. Invariant: pure.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Narrower columns are not made.
+/// The minimum width of a column.
 const NARROWEST: usize = 3;
 
-/// Where the texts of a column stand.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Align {
     Left,
@@ -13,7 +13,7 @@ enum Align {
     Right,
 }
 
-/// The lines of a table that was written in these rows; `None` if they are no table.
+/// Formats rows as a table; `None` if they are no table.
 pub(super) fn lines(rows: &[String], columns: usize) -> Option<Vec<String>> {
     let [head, rule, body @ ..] = rows else { return None };
     let aligns: Vec<Align> = cells(rule).iter().map(|cell| align(cell)).collect::<Option<_>>()?;
@@ -30,7 +30,7 @@ pub(super) fn lines(rows: &[String], columns: usize) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// The texts between the bars of a row. A bar behind a backslash is text.
+/// Splits a row into its cells. An escaped bar is text.
 fn cells(row: &str) -> Vec<String> {
     let row = row.trim();
     let row = row.strip_prefix('|').unwrap_or(row);
@@ -53,7 +53,7 @@ fn cells(row: &str) -> Vec<String> {
     cells.into_iter().map(|cell| plain(cell.trim())).collect()
 }
 
-/// A cell's text without marks: a cell has one look.
+/// Returns a cell's text without Markdown markers, since a cell has one look.
 fn plain(cell: &str) -> String {
     let spans = super::inline::take(&mut cell.to_owned(), &mut None, &super::inline::Look::default(), true);
     spans.into_iter().map(|span| span.text).collect()
@@ -69,7 +69,7 @@ fn align(cell: &str) -> Option<Align> {
     })
 }
 
-/// As wide as the widest cells; where that is too wide, the widest columns give way.
+/// Returns the column widths: those of the widest cells, with the widest columns narrowed until all fit.
 fn widths(rows: &[Vec<String>], count: usize, columns: usize) -> Vec<usize> {
     let cell_width = |row: &Vec<String>, index: usize| row.get(index).map_or(0, |cell| cell.width());
     let widest = |index| rows.iter().map(|row| cell_width(row, index)).max().unwrap_or(0).max(NARROWEST);
@@ -82,7 +82,7 @@ fn widths(rows: &[Vec<String>], count: usize, columns: usize) -> Vec<usize> {
     widths
 }
 
-/// The lines of one row: cells that are too wide are wrapped.
+/// Returns the lines of one row; wide cells are wrapped.
 fn row_lines(row: &[String], widths: &[usize], aligns: &[Align]) -> Vec<String> {
     let empty = String::new();
     let wrapped: Vec<Vec<String>> = widths
@@ -113,7 +113,7 @@ fn padded(text: &str, width: usize, align: Align) -> String {
     format!("{}{text}{}", " ".repeat(before), " ".repeat(spare - before))
 }
 
-/// A text in lines of so many columns, cut between words where that is possible.
+/// Wraps a text to this width, between words where possible.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

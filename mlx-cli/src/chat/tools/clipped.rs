@@ -1,8 +1,8 @@
-//! The beginning and the end of an output, within so many bytes.
+//! Keeps the beginning and the end of an output within a byte limit.
 
 use std::collections::VecDeque;
 
-/// Keeps the first and the last half of its bytes, and counts those between.
+/// Keeps the first and the last bytes, half of the limit each, and counts the dropped bytes between them.
 #[derive(Debug)]
 pub(super) struct Clipped {
     half: usize,
@@ -12,12 +12,12 @@ pub(super) struct Clipped {
 }
 
 impl Clipped {
-    /// Keeps so many bytes.
+    /// Creates a buffer for this many bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self { half: bytes / 2, head: Vec::new(), tail: VecDeque::new(), lost: 0 }
     }
 
-    /// Adds what comes next.
+    /// Appends output.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
         self.head.extend(first);
@@ -27,13 +27,13 @@ impl Clipped {
         self.lost += over as u64;
     }
 
-    /// The text, with a note of what was left out. Bytes that are no UTF-8 become replacement characters.
+    /// Returns the text with a note of what was dropped. Invalid UTF-8 becomes replacement characters.
     pub(super) fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if self.lost == 0 {
             return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
         }
-        // A character that the cut has divided is left out, too.
+        // A character divided by the cut is dropped too.
         let end = match std::str::from_utf8(&self.head) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => self.head.len(),
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(clipped(8, &[b"abcd", b"efgh"]).text(), "abcdefgh");
         assert_eq!(clipped(8, &[b"abcd", b"efghi"]).text(), "abcd\n[1 bytes were left out here]\nfghi");
         assert_eq!(clipped(0, &[b"abc"]).text(), "\n[3 bytes were left out here]\n");
-        // The cuts divide the characters of two bytes.
+        // The cuts divide two-byte characters.
         assert_eq!(clipped(6, &["éééééé".as_bytes()]).text(), "é\n[8 bytes were left out here]\né");
         assert_eq!(clipped(6, &[b"a\xffb"]).text(), "a\u{fffd}b");
     }

@@ -1,5 +1,5 @@
-//! Commands with places for arguments. Invariant: an argument is always a whole word of a command or a part of one, or the
-//! value of an environment variable, and never text that a shell reads.
+//! Commands with placeholders for arguments. Invariant: an argument is always a whole word of a command, a part of one, or the
+//! value of an environment variable, and never text that a shell parses.
 
 use std::process::Command;
 
@@ -7,21 +7,21 @@ use mlx_json::{Map, Value};
 
 use crate::shell_word;
 
-/// What stands before the name of an argument in the environment, so that none can take the place of another variable.
+/// The prefix of argument names in the environment, so that no argument can overwrite another variable.
 const PREFIX: &str = "ARG_";
 /// Ends the options of a command.
 const END_OF_OPTIONS: &str = "--";
 
-/// A command whose arguments are not known yet.
+/// A command with unfilled placeholders.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Template {
-    /// A program and its words, without a shell.
+    /// A program and its words, run without a shell.
     Words(Vec<Vec<Piece>>),
-    /// A line for the shell, and the names of the arguments that it gets as variables.
+    /// A shell line, and the names of the arguments that it gets as variables.
     Line(String, Vec<String>),
 }
 
-/// A part of a word.
+/// A segment of a word.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Text(String),
@@ -29,7 +29,7 @@ pub(super) enum Piece {
 }
 
 impl Template {
-    /// A program and its words, in which `{name}` is the place of an argument.
+    /// Parses a program and its words, where `{name}` is an argument.
     pub(super) fn words(words: &[String], names: &[&str]) -> Result<Self, String> {
         let words = words.iter().map(|word| pieces(word, names)).collect::<Result<Vec<_>, _>>()?;
         match words.first().map(Vec::as_slice) {
@@ -39,7 +39,7 @@ impl Template {
         }
     }
 
-    /// A line for `sh -c`.
+    /// Parses a line for `sh -c`.
     pub(super) fn line(line: String, names: &[&str]) -> Result<Self, String> {
         if line.trim().is_empty() {
             return Err("command is empty".to_owned());
@@ -58,7 +58,7 @@ impl Template {
         Ok(Self::Line(line, names.iter().map(|name| (*name).to_owned()).collect()))
     }
 
-    /// The command with these arguments, and what it looks like; else what the model has to do better.
+    /// Returns the command with these arguments and its text to show, or an error message for the model.
     pub(super) fn filled(&self, arguments: &Map) -> Result<(Command, String), String> {
         if let Some((name, _)) = arguments.iter().find(|(_, value)| written(value).contains('\0')) {
             return Err(format!("{name:?} contains a zero byte, which no command can take"));
@@ -77,7 +77,7 @@ impl Template {
                     let variable = format!("{PREFIX}{name}");
                     match arguments.get(name).filter(|value| !value.is_null()) {
                         Some(value) => command.env(variable, written(value)),
-                        // One of this name may come from around.
+                        // The inherited environment may define this name.
                         None => command.env_remove(variable),
                     };
                 }
@@ -87,7 +87,7 @@ impl Template {
     }
 }
 
-/// The pieces of a word. Braces around what could be no name are text.
+/// Splits a word into segments. Braces around anything that cannot be a name are text.
 fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
     let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), word);
     while let Some((before, after)) = rest.split_once('{') {
@@ -115,7 +115,7 @@ fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// The words with their arguments; a word whose argument is not given is left out.
+/// Returns the words with their arguments; a word with a missing argument is dropped.
 fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, String> {
     let mut filled: Vec<String> = Vec::with_capacity(words.len());
     for pieces in words {
@@ -136,7 +136,7 @@ fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, St
     Ok(filled)
 }
 
-/// An argument as text: texts as they are, others as JSON.
+/// Returns an argument as text: strings unchanged, other values as JSON.
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

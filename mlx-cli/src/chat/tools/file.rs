@@ -1,4 +1,4 @@
-//! The file of `--tools`: what the model is shown of each command, and how it is run. Mistakes are errors that name the tool.
+//! The file of `--tools`: the schema of each command for the model, and how to run it. Errors name the tool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::command::Template;
 use super::run::Limits;
 use crate::input::read_file;
 
-/// How long a command may run, and how much of its output is kept.
+/// The default time limit, and the default number of output bytes kept.
 const TIMEOUT: Seconds = Seconds(60.0);
 const OUTPUT: ByteSize = ByteSize(16 << 10);
 /// The largest values that a file may set.
@@ -23,11 +23,11 @@ const LARGEST: ByteSize = ByteSize(1 << 20);
 /// A command that the model may call.
 #[derive(Debug)]
 pub(super) struct FileTool {
-    /// What the model is shown.
+    /// The definition that the model gets.
     pub(super) tool: Tool,
-    /// What it does, in words.
+    /// A description in plain words.
     pub(super) description: String,
-    /// What is run.
+    /// The command to run.
     pub(super) command: Template,
     pub(super) limits: Limits,
 }
@@ -53,7 +53,7 @@ struct Entry {
     output: Option<ByteSize>,
 }
 
-/// A command as it is given.
+/// A command as written in the file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "command must be a list of words, or a line for the shell")]
 enum Given {
@@ -108,7 +108,7 @@ fn tool(entry: Entry) -> Result<FileTool, String> {
     Ok(FileTool { tool, description: entry.description, command, limits })
 }
 
-/// The JSON schema of the parameters: as given, or made of names and descriptions, all of them texts that are required.
+/// Returns the JSON schema of the parameters. A table of names and descriptions becomes a schema of required strings.
 fn schema(given: Map<String, Value>) -> Result<Value, String> {
     let is_schema = given.get("type").is_some_and(|kind| kind == "object");
     if is_schema {

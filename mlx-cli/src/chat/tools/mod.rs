@@ -1,4 +1,4 @@
-//! The tools of a chat: commands that the model calls and the user allows, one by one or for the session.
+//! The tools of a chat: commands that the model calls. The user allows each call, or a tool for the whole session.
 
 mod clipped;
 mod command;
@@ -18,73 +18,76 @@ use crate::interrupt::Interrupt;
 use file::FileTool;
 use run::End;
 
-/// The commands of a file.
+/// The commands of a tools file.
 #[derive(Default)]
 pub(super) struct Toolbox {
     tools: Vec<FileTool>,
-    /// The names of those that run without a question.
+    /// The names of tools that run without confirmation.
     allowed: HashSet<String>,
 }
 
-/// A call that could be carried out.
+/// A valid call.
 pub(super) struct Request {
-    /// The place of the tool.
+    /// The index of the tool.
     index: usize,
     command: std::process::Command,
-    /// The command as the user sees it.
+    /// The command as shown to the user.
     pub(super) shown: String,
 }
 
 /// The result of a command.
 pub(super) struct Done {
-    /// What the model is given.
+    /// The result text for the model.
     pub(super) text: String,
     /// True if the user stopped it.
     pub(super) is_stopped: bool,
 }
 
 impl Toolbox {
-    /// The tools of this file, of which some are allowed from the start.
+    /// Reads a tools file. The tools named in `allowed` run without confirmation.
     pub(super) fn open(file: &Path, allowed: &[String]) -> Result<Self, Failure> {
         let tools = file::read(file)?;
         let names: Vec<&str> = tools.iter().map(|tool| tool.tool.name.as_str()).collect();
         if let Some(unknown) = allowed.iter().find(|name| !names.contains(&name.as_str())) {
-            let message =
-                format!("{unknown:?} is not a tool of {}; there are {}", file.display(), names.join(", "));
+            let message = format!(
+                "{unknown:?} is not a tool of {}; its tools are {}",
+                file.display(),
+                names.join(", ")
+            );
             return Err(Failure::usage("--allow-tool", message));
         }
         Ok(Self { tools, allowed: allowed.iter().cloned().collect() })
     }
 
-    /// What the model is shown of them.
+    /// Returns the tool definitions for the model.
     pub(super) fn offered(&self) -> Result<Tools, Failure> {
         Ok(Tools::new(self.tools.iter().map(|tool| tool.tool.clone()).collect())?)
     }
 
-    /// A line for each tool.
+    /// Lists the tools, one per line.
     pub(super) fn list(&self) -> String {
         if self.tools.is_empty() {
             return "there are no tools; start with --tools FILE".to_owned();
         }
         let line = |tool: &FileTool| {
             let name = &tool.tool.name;
-            let allowed = if self.is_allowed(name) { " (runs without a question)" } else { "" };
+            let allowed = if self.is_allowed(name) { " (runs without confirmation)" } else { "" };
             format!("{name}: {}{allowed}", tool.description)
         };
         self.tools.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether a tool runs without a question.
+    /// Returns true if a tool runs without confirmation.
     pub(super) fn is_allowed(&self, name: &str) -> bool {
         self.allowed.contains(name)
     }
 
-    /// Lets a tool run without a question from now on.
+    /// Lets a tool run without confirmation from now on.
     pub(super) fn allow(&mut self, name: &str) {
         self.allowed.insert(name.to_owned());
     }
 
-    /// What a call asks for; else the text that the model gets in place of a result.
+    /// Returns the command of a call, or an error text for the model instead of a result.
     pub(super) fn request(&self, call: &ToolCall) -> Result<Request, String> {
         let refused = |why: String| format!("The call was not carried out: {why}.");
         let index = self.tools.iter().position(|tool| tool.tool.name == call.name);
@@ -95,7 +98,7 @@ impl Toolbox {
         Ok(Request { index, command, shown })
     }
 
-    /// Runs a command. Ctrl-C ends it and whatever it has started.
+    /// Runs a command. Ctrl-C ends it and every process that it started.
     pub(super) fn run(&self, request: Request, interrupt: &Interrupt) -> Done {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = stop.clone();
@@ -109,11 +112,11 @@ impl Toolbox {
     }
 }
 
-/// The arguments of a call, if the tool has such parameters.
+/// Parses the arguments of a call and checks their names.
 fn arguments(text: &str, schema: &Value) -> Result<mlx_json::Map, String> {
     let text = if text.trim().is_empty() { "{}" } else { text };
     let arguments = mlx_json::parse(text.as_bytes()).ok().and_then(mlx_json::Value::into_object);
-    let arguments = arguments.ok_or("its arguments are no JSON object")?;
+    let arguments = arguments.ok_or("its arguments are not a JSON object")?;
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     if let Some(name) = required.into_iter().find(|name| !arguments.contains_key(*name)) {
         return Err(format!("its argument {name:?} is missing"));
@@ -146,7 +149,7 @@ mod tests {
     fn calls_become_commands_or_reasons() {
         let toolbox = toolbox(&["say"]).expect("valid");
         assert!(toolbox.is_allowed("say") && !toolbox.is_allowed("no"));
-        assert_eq!(toolbox.list(), "say: Says it. (runs without a question)\nno: Fails.");
+        assert_eq!(toolbox.list(), "say: Says it. (runs without confirmation)\nno: Fails.");
         let request = toolbox.request(&call("say", "{\"text\": \"a b\"}")).expect("valid");
         assert_eq!(request.shown, "printf %s 'a b'");
         assert_eq!(toolbox.run(request, &Interrupt::default()).text, "a b");

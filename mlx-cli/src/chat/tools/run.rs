@@ -1,4 +1,4 @@
-//! Runs one command within limits of time and of output, as a process group of its own that can be ended as a whole.
+//! Runs one command with limits on time and output, in its own process group, so that it can be ended as a whole.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -13,23 +13,23 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use super::clipped::Clipped;
 
-/// How often a running command is looked at.
+/// The interval of checks for the end of a command.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a command has to end after it was asked to, and how long its output is read after its end.
+/// The time between SIGTERM and SIGKILL, and the time to read the output after a command ended.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Variables with the secrets of this program. Commands do not get them, because a model chooses the commands.
 const SECRETS: [&str; 4] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
 
-/// What a command may use.
+/// The limits of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) time: Duration,
-    /// Bytes that are kept of each of its two outputs.
+    /// Bytes kept of each output stream.
     pub(super) bytes: usize,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) end: End,
@@ -37,17 +37,17 @@ pub(super) struct Outcome {
     errors: String,
 }
 
-/// How a command ended.
+/// The way a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Exited(ExitStatus),
-    /// It took longer than this.
+    /// It exceeded this time limit.
     TimedOut(Duration),
-    /// The user has stopped it.
+    /// The user stopped it.
     Stopped,
 }
 
-/// Runs a command to its end, or until `stop` is set. Whatever it has started ends with it.
+/// Runs a command to its end, or until `stop` is set. Processes that it started end with it.
 pub(super) fn run(mut command: Command, limits: Limits, stop: &AtomicBool) -> io::Result<Outcome> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     for name in SECRETS {
@@ -79,10 +79,10 @@ pub(super) fn run(mut command: Command, limits: Limits, stop: &AtomicBool) -> io
     Ok(Outcome { end: early.unwrap_or(End::Exited(status)), output: output.text(), errors: errors.text() })
 }
 
-/// Whether the process has ended. It stays a zombie, so that its number, which is that of the group, means no other process.
+/// Returns true if the process has ended. It stays a zombie, so that its id, which is also the group's, cannot be reused.
 fn has_ended(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    // An error would mean that there is nothing to wait for.
+    // An error means that there is no such child.
     waitid(WaitId::Pid(pid), options).map_or(true, |status| status.is_some())
 }
 
@@ -91,7 +91,7 @@ fn end_group(child: &mut Child, group: Pid) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// Reads an output to its end in the background.
+/// Reads an output stream to its end in the background.
 struct Reader {
     clipped: Arc<Mutex<Clipped>>,
     thread: JoinHandle<()>,
@@ -110,7 +110,7 @@ impl Reader {
         Self { clipped, thread }
     }
 
-    /// What was read. A process that has left the group may hold the pipe open for ever, so there is a limit.
+    /// Returns the output so far. A process that left the group may hold the pipe open forever, so the wait is limited.
     fn text(self) -> String {
         let begun = Instant::now();
         while !self.thread.is_finished() && begun.elapsed() < GRACE {
@@ -121,12 +121,12 @@ impl Reader {
 }
 
 impl Outcome {
-    /// All of it as a text for the model: the output, then the errors and how it ended, if there is something to say.
+    /// Returns the result for the model: the output, then stderr and the exit status, if not empty.
     pub(super) fn text(&self) -> String {
         let mut text = self.output.clone();
         let mut section = |name: &str, body: &str| {
             let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             write!(text, "{gap}[{name}]{body}").ok();
         };
         if !self.errors.is_empty() {
@@ -173,7 +173,7 @@ mod tests {
         let all = shell("printf a; echo b >&2; exit 3", LIMITS).text();
         assert_eq!(all, "a\n[standard error]\nb\n[exit status 3]");
         assert_eq!(shell("kill -9 $$", LIMITS).text(), "[ended by signal 9]");
-        // There is nothing to read.
+        // Standard input is empty.
         assert_eq!(shell("cat", LIMITS).text(), "[no output]");
     }
 
@@ -185,7 +185,7 @@ mod tests {
         assert!(text.ends_with("[ended after 0.3 seconds]"), "{text}");
     }
 
-    /// A line that begins something in the background, and the file that this leaves after a second if it is not ended.
+    /// Returns a line that starts a background process, and the file that this process creates after a second unless it is ended.
     fn background(folder: &tempfile::TempDir) -> (String, std::path::PathBuf) {
         let file = folder.path().join("alive");
         (format!("(sleep 1; touch '{}') &", file.display()), file)
@@ -203,7 +203,7 @@ mod tests {
         let left = shell(&format!("{line} echo done"), LIMITS);
         assert_eq!(left.text(), "done\n");
         assert_gone(&file);
-        // Also where it does not obey the first signal.
+        // A command that ignores SIGTERM is killed.
         let limits = Limits { time: Duration::from_millis(100), ..LIMITS };
         let late = shell(&format!("trap '' TERM; {line} wait; sleep 1000"), limits);
         assert_eq!(late.end, End::TimedOut(limits.time));
