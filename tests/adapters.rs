@@ -1,5 +1,5 @@
-//! Adapters: a model with one gives what mlx-lm gives, in memory and fused; beside it, the model without one keeps its bits; and what
-//! does not fit is refused by name.
+//! Adapters: outputs equal mlx-lm's, with the adapter in memory or fused. The model without an adapter keeps its bits, and adapters
+//! that do not fit are rejected with the reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use tempfile::TempDir;
 
 use crate::convert;
 
-/// How far log-probabilities may be from the reference's.
+/// The tolerance of log probabilities to the reference's.
 const TOLERANCE: f32 = 2e-3;
 
-/// What mlx-lm makes of a model with an adapter.
+/// The reference's results for a model with an adapter.
 #[derive(Deserialize)]
 struct Expected {
     base: String,
@@ -44,7 +44,7 @@ fn adapter(name: &str) -> PathBuf {
     golden_folder().join("adapters").join(name)
 }
 
-/// The folder of the model that an adapter is for, and what keeps it.
+/// Returns the folder of an adapter's base model, and the temporary folder that holds it, if any.
 fn base(expected: &Expected) -> (PathBuf, Option<TempDir>) {
     if expected.convert.is_null() {
         return (model_folder(&expected.base), None);
@@ -91,7 +91,7 @@ fn a_model_with_an_adapter_gives_mlx_lms_tokens_and_scores() {
     }
 }
 
-/// In the type of the checkpoint, changes are computed in the type that mlx-lm computes them in.
+/// With weights in half precision, adapters are computed in the type that mlx-lm uses.
 #[test]
 fn halves_are_cast_where_mlx_lm_casts_them() {
     let _turn = device();
@@ -137,7 +137,7 @@ fn a_fused_model_equals_mlx_lms_byte_for_byte() {
     }
 }
 
-/// An exact request has the same bits without any adapter in the engine, alone, and among requests of the model and of other adapters.
+/// An exact request has the same bits on an engine without adapters, alone, and among requests of the model and other adapters.
 #[test]
 fn a_model_and_its_adapters_do_not_mix() {
     let _turn = device();
@@ -179,7 +179,7 @@ fn a_model_and_its_adapters_do_not_mix() {
             assert_eq!(outcome.tokens, expected.tokens, "{model}: request {index}");
             assert_eq!(outcome.finished.exactness, expected.finished.exactness);
         }
-        // The second of two equal prompts takes over what the first computed, and never what another adapter did.
+        // The second of two equal prompts reuses what the first computed, but never a prefix of another adapter.
         for outcomes in &alone {
             let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
             assert_eq!(cached, [0, 64, 0], "{model}");
@@ -212,7 +212,7 @@ fn prefixes_on_disk_belong_to_an_adapter() {
     assert_eq!(cached, 0, "the prefix of the model without an adapter");
     let (cached, dora) = ask(&["lora", "dora"], Some(1));
     assert_eq!(cached, 0, "the prefix of another adapter");
-    // An adapter is known again by its contents, wherever it stands.
+    // An adapter is identified by its contents, not its path.
     assert_eq!(ask(&["dora", "lora"], Some(1)), (128, lora));
     assert_eq!(ask(&["dora"], Some(0)), (128, dora));
     assert_eq!(ask(&["full"], None), (128, base));
@@ -222,7 +222,7 @@ fn prefixes_on_disk_belong_to_an_adapter() {
 fn adapters_share_the_weights_of_their_model() {
     let _turn = device();
     let held = |adapters: &[PathBuf]| {
-        // A tensor may get a larger buffer that an earlier test has freed.
+        // A tensor may reuse a larger buffer that an earlier test has freed.
         drop_freed_memory().expect("memory");
         let before = active_memory().expect("a figure") as u64;
         let engine = start(&model_folder("llama-f32"), adapters, EngineOptions::default()).expect("it loads");
@@ -235,10 +235,10 @@ fn adapters_share_the_weights_of_their_model() {
     let (shared, engine) = held(&adapters);
     let each = engine.with_adapter(5).expect("there is one").spec().weight_bytes - weights;
     assert!(each < weights / 8, "{each} of {weights}");
-    // Or one that this load has freed: such buffers are less than twice as large as what they hold.
+    // It may also reuse a buffer freed during this load; such buffers are less than twice as large as their contents.
     assert!(shared <= alone + 2 * 6 * each, "{shared}, and {alone} alone");
     drop(engine);
-    // What `inspect` says before loading is what there is afterwards, but for norms and zeros between parts.
+    // The sizes that `inspect` reports before loading are the actual ones, except for norms and padding between shards.
     let options = EngineOptions { adapters, ..EngineOptions::default() };
     let found = inspect(&model_folder("llama-f32"), &options).expect("it can be inspected");
     let summary = &found.adapters[0];
@@ -247,7 +247,7 @@ fn adapters_share_the_weights_of_their_model() {
     assert!(beside >= 6 * summary.parameters * 4 && beside <= 6 * each, "{beside}, and {each} each");
 }
 
-/// A copy of an adapter that a test may change.
+/// Returns a copy of an adapter that a test may change.
 fn copy(name: &str) -> TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder");
     for file in ["adapter_config.json", "adapters.safetensors"] {
@@ -270,7 +270,7 @@ fn change_tensors(folder: &Path, change: impl FnOnce(&mut BTreeMap<String, Tenso
     tensors::write(&path, &all);
 }
 
-/// The same adapter as PEFT would write it.
+/// Returns the same adapter in PEFT's format.
 fn as_peft(name: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = fs::read(adapter(name).join("adapter_config.json")).expect("a file");
@@ -317,7 +317,7 @@ fn pefts_layout_means_the_same() {
             let outcome = run(&adapted, &case.prompt_ids, &greedy(case.tokens.len()));
             assert_eq!(outcome.ids(), case.tokens, "{name}");
         }
-        // Fused, too.
+        // Fusing rejects it too.
         let target = tempfile::tempdir().expect("a temporary folder");
         let options = ConvertOptions {
             adapter: Some(folder.path().to_owned()),
@@ -327,7 +327,7 @@ fn pefts_layout_means_the_same() {
     }
 }
 
-/// Changes a copy of an adapter and expects that llama-f32 refuses it with these words, loaded and fused.
+/// Changes a copy of an adapter and expects that llama-f32 rejects it with these words, loaded and fused.
 fn expect_refused(name: &str, change: impl FnOnce(&Path), words: &str) {
     let (folder, target) = (copy(name), tempfile::tempdir().expect("a temporary folder"));
     change(folder.path());
@@ -355,7 +355,7 @@ fn claims_of_the_config_that_do_not_fit_are_refused_by_name() {
     let keys = |it: &mut Value| it["lora_parameters"]["keys"] = json!(["self_attn.q_proj"]);
     expect("lora-last", keys, "v_proj.lora_a belongs to a module that lora_parameters.keys");
     expect("lora", |it| it["num_layers"] = json!(1), "the last 1 layers were trained");
-    // Adapters of models of other sizes.
+    // Adapters of models with other sizes.
     expect("lora-q4", |_| {}, "a projection of this model from");
     expect("lora-moe", |_| {}, "this model has 2 layers");
 }
@@ -388,7 +388,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         *tensor = (Dtype::U8, tensor.1.clone(), vec![0; tensor.1.iter().product()]);
     };
     expect(&as_bytes, "type U8");
-    // A module that this family has not, in a layer that it has.
+    // A module that this family does not have, in a layer that exists.
     let elsewhere = |folder: &Path| {
         change_config(folder, |it| {
             it["lora_parameters"]["keys"] = json!(["self_attn.v_proj", "mlp.router"]);

@@ -1,5 +1,5 @@
-//! Agents on models whose states cannot be cut: a long system prompt, turns that grow, thoughts that the template drops, and branches
-//! take over about as much as on a model that keeps every position.
+//! Agents on models whose states cannot be truncated: a long system prompt, growing turns, reasoning that the template drops, and
+//! branches. They reuse about as many tokens as on a model that stores every position.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use mlx_core::backend::{AttentionKernels, Backend};
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_tests::{Dice, device, greedy, model_copy, run};
 
-/// The tokens that a template writes before an answer; it drops the last two, and the thoughts behind them, from later prompts.
+/// The tokens that a template writes before an answer. It drops the last two and the reasoning after them from later prompts.
 const HEADER: [u32; 5] = [290, 291, 292, 293, 294];
 const DROPPED: usize = 2;
 
@@ -16,7 +16,7 @@ fn text(salt: u64, length: usize) -> Vec<u32> {
     (0..length).map(|_| dice.below(270) as u32 + 8).collect()
 }
 
-/// A model with a longer context than its fixture has.
+/// Returns a model with a longer context than its fixture.
 fn long_model(name: &str) -> tempfile::TempDir {
     let copy = model_copy(name);
     let config = copy.path().join("config.json");
@@ -27,7 +27,7 @@ fn long_model(name: &str) -> tempfile::TempDir {
     copy
 }
 
-/// The tokens that two branches of a conversation have in their prompts, and how many of them were taken over.
+/// Returns the number of prompt tokens in two branches of a conversation, and the number of reused ones.
 fn traffic(model: &Path, backend: Backend, exact: bool) -> (usize, usize) {
     let options = EngineOptions { backend: Some(backend), exact, ..EngineOptions::default() };
     let engine = Engine::start(model, &options, |_, _| {}).expect("it loads");
@@ -40,7 +40,7 @@ fn traffic(model: &Path, backend: Backend, exact: bool) -> (usize, usize) {
             let outcome = run(&engine, &prompt, &greedy(24));
             all += prompt.len();
             taken += outcome.finished.usage.cached_tokens;
-            // The thoughts are gone from the next prompt; the answer and the result of a tool are in it.
+            // The next prompt lacks the reasoning but has the answer and the result of a tool.
             history.extend(&HEADER[..HEADER.len() - DROPPED]);
             history.extend(&outcome.ids()[14..]);
             history.extend(text(10 * turn + branch as u64, 130));

@@ -1,4 +1,4 @@
-//! Steps that begin before the tokens of the step before are drawn change speed and nothing else. `MLX_TEST_SCALE=17` makes a long run.
+//! Pipelined steps, which begin before the previous step's tokens are drawn, change only the speed. `MLX_TEST_SCALE=17` makes a long run.
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{EngineOptions, FinishReason, Pipeline, RequestOptions, Speculate};
@@ -10,7 +10,7 @@ use super::exactness::{Request, assert_equal, models, request, run_under_load, s
 
 const BACKEND: Backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
 
-/// Random requests to each model.
+/// Random requests per model.
 const REQUESTS: usize = 6;
 
 #[test]
@@ -53,7 +53,7 @@ fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() 
     assert!(kept > dropped && dropped > 0, "{kept} steps began early and were kept, {dropped} were dropped");
 }
 
-/// What draws of these options look like to the device.
+/// Returns the number of pipelined steps and of dropped ones for these options.
 fn steps(sampling: SamplingOptions, pipeline: Pipeline) -> (u64, u64) {
     let options = EngineOptions {
         backend: Some(BACKEND),
@@ -80,7 +80,7 @@ fn every_step_but_the_first_begins_early_where_tokens_can_be_guessed() {
         seed: Some(3),
         ..SamplingOptions::default()
     };
-    // The prompt gives the first token and a step of its own the second.
+    // The prompt gives the first token, and a separate step the second.
     assert_eq!(steps(with(0.0), Pipeline::Auto), (58, 0));
     assert_eq!(steps(with(0.9), Pipeline::Auto), (58, 0));
     assert_eq!(steps(SamplingOptions { min_p: Some(0.2), ..with(0.9) }, Pipeline::Auto), (58, 0));
@@ -91,7 +91,7 @@ fn every_step_but_the_first_begins_early_where_tokens_can_be_guessed() {
     let dry_multiplier = Some(0.8);
     let logit_bias = vec![(7, 1.5), (9, -100.0)];
     assert_eq!(steps(SamplingOptions { dry_multiplier, logit_bias, ..with(0.9) }, Pipeline::Auto), (58, 0));
-    // Few guesses are right, so that few are made.
+    // Few guesses are right, so few are made.
     let (ahead, dropped) = steps(SamplingOptions { top_k: Some(2), ..with(1.5) }, Pipeline::Auto);
     assert!(dropped > 0 && ahead < 30, "{dropped} of {ahead} were dropped");
 }

@@ -25,7 +25,7 @@ const FIXTURES: [&str; 10] = [
     "gemma4-f32",
 ];
 
-/// The name that transformers gives a tensor or a module in a model without a head.
+/// Returns the name that transformers gives a tensor or a module in a model without a head.
 fn base_name(name: &str) -> &str {
     ["model.", "transformer.", "backbone."]
         .iter()
@@ -33,7 +33,7 @@ fn base_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Renames the tensors of a folder and the modules in config.json that way. Heads are dropped if `is_headless`.
+/// Renames the tensors of a folder and the modules in config.json accordingly. Drops heads if `is_headless`.
 fn make_base(folder: &Path, is_headless: bool) {
     let file = folder.join("model.safetensors");
     let all = tensors::read(&file).into_iter();

@@ -1,4 +1,4 @@
-//! Drawing from many rows at once: each row gets the same result as alone, bit for bit, whatever the sampling parameters of the others.
+//! Draws from many rows at once: each row has the bits of a single draw, whatever the sampling parameters of the others.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Constraint for Nothing {
     }
 }
 
-/// One sampler of every kind, each with a history of its own.
+/// Returns one sampler of every kind, each with its own history.
 fn samplers() -> Vec<(Sampler, TokenHistory)> {
     let token_table =
         TokenTable { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([7]) };
@@ -129,7 +129,7 @@ fn a_row_draws_the_same_token_alone_and_in_a_batch() {
     }
 }
 
-/// So many logits that several threads draw, where the machine has them.
+/// With many logits, several threads draw if the machine has them.
 #[test]
 fn rows_that_threads_share_give_the_tokens_of_one() {
     let _turn = device();

@@ -1,5 +1,5 @@
-//! Layers that borrow the keys and values of earlier ones (Gemma 4): they take no memory for a sequence, and see what their source
-//! sees, quantized or not.
+//! Layers that borrow keys and values from earlier ones (Gemma 4). They take no memory per sequence and attend to the same positions
+//! as their source, quantized or not.
 
 use mlx_core::cache::Variant;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
@@ -12,7 +12,7 @@ use crate::family_configs::{bits, rewritten};
 
 const MODEL: &str = "gemma4_text-f32";
 
-/// Three layers have two heads of keys and of values, two layers of 8 dimensions and one of 16, in f32; three layers borrow.
+/// Bytes per token. Three layers have two heads of keys and values, two of them with 8 dimensions and one with 16, in f32; three layers borrow.
 const BYTES_PER_TOKEN: u64 = 2 * 2 * (8 + 8 + 16) * 4;
 
 #[test]
@@ -34,7 +34,7 @@ fn a_sequence_takes_the_bytes_of_layers_with_keys_of_their_own() {
         let length = start as usize + 40;
         assert_eq!(state.offset(), length);
         assert!(state.bytes() as u64 <= footprint.state(length, 40), "{length}: {}", state.bytes());
-        // The layer that sees everything keeps everything.
+        // The global layer stores every position.
         assert!(state.bytes() as u64 >= BYTES_PER_TOKEN / 2 * length as u64, "{length}: {}", state.bytes());
     }
 }
@@ -57,7 +57,7 @@ fn quantized_keys_and_values_are_lent_as_their_own_layer_reads_them() {
     assert!(mean > 0.0 && mean < 0.05, "{mean}");
 }
 
-/// Newer files say it layer by layer, and mlx-lm's have no projections that nothing reads.
+/// Newer files list the borrowing layer by layer; mlx-lm's files omit the unused projections.
 #[test]
 fn other_layouts_of_the_same_checkpoint_give_the_same_model() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! A prompt that is cancelled between two layers of a pass leaves nothing behind: the same prompt gives the same tokens, in every kind of
+//! A prompt cancelled between two layers of a pass leaves no trace: the same prompt then gives the same tokens, with every kind of
 //! state.
 
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use mlx_core::engine::{Canceller, Engine, FinishReason, Generation};
 use mlx_tests::scripted::scripted;
 use mlx_tests::{collect, cpu, engine, greedy, run};
 
-/// A checkpoint for each kind of state.
+/// One checkpoint per kind of state.
 const MODELS: [&str; 12] = [
     "llama-f32",
     "gemma3_text-f32",
@@ -44,7 +44,7 @@ fn a_prompt_that_is_cancelled_between_layers_leaves_nothing() {
             Ok(())
         });
         let idle = engine.stats().reserved_bytes;
-        // Held until the generation exists: the pass waits for it between its layers.
+        // The lock is held until the generation exists; the pass waits for it between its layers.
         let mut slot = cancelled.lock().expect("no panic");
         let gone = submit(&engine, &prompt);
         *slot = Some(gone.canceller());
@@ -53,7 +53,7 @@ fn a_prompt_that_is_cancelled_between_layers_leaves_nothing() {
         assert_eq!(gone.finished.reason, FinishReason::Cancelled, "{model}");
         assert!(gone.ids().len() < 2, "{model}: it ends with the pass");
         assert_eq!(run(&engine, &prompt, &greedy(6)).ids(), expected, "{model}");
-        // The engine frees a state after the event of its end.
+        // The engine frees a state after it sends the last event.
         let begun = Instant::now();
         while engine.stats().reserved_bytes != idle {
             assert!(begun.elapsed() < Duration::from_secs(10), "{model}: {:?}", engine.stats());

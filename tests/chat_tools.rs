@@ -1,4 +1,4 @@
-//! Tools in a chat: a command runs if the person allows it, its result is in the next prompt, and conversations keep both.
+//! Tools in a chat: a command runs if the user allows it, the next prompt has its result, and saved conversations contain both.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::terminal::{PATIENCE, quit, type_line};
 
-/// A template whose prompt ends in another token when the last message is the result that the command gives, and in a third one for
-/// other results; so the answer shows what was in the prompt.
+/// A template whose prompt ends with one token if the last message is the command's result, and with another for other results. The
+/// answer thus shows the contents of the prompt.
 const TEMPLATE: &str = "\
 {%- for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}
@@ -37,7 +37,7 @@ const CALL: [&str; 3] = [
     "\n</tool_call>",
 ];
 
-/// A model that calls `tide`, then says whether it has seen the result.
+/// Returns a model that calls `tide` and then reports whether it got the result.
 fn model() -> tempfile::TempDir {
     let special = ["<|pad|>", "<|bos|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"];
     let to = |next: &'static str| [(next, 4.0)];
@@ -61,7 +61,7 @@ fn model() -> tempfile::TempDir {
     })
 }
 
-/// A folder with a file of tools, whose command also notes that it ran.
+/// Returns a folder with a tools file. Its command also records that it ran.
 fn work(command: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = format!(
@@ -71,7 +71,7 @@ fn work(command: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Both ways to pass an argument; no shell may read it.
+/// Both ways to pass an argument. No shell may interpret it.
 const COMMANDS: [&str; 2] = [
     "'echo \"high tide at <$ARG_place>\"; echo x >> ran'",
     "[\"sh\", \"-c\", 'echo \"high tide at <$1>\"; echo x >> ran', \"sh\", \"{place}\"]",
@@ -118,13 +118,13 @@ fn an_allowed_command_runs_and_its_result_is_in_the_next_prompt() {
         assert_eq!((&messages[1]["content"], &call["type"]), (&Value::Null, &"function".into()));
         assert_eq!(messages[2]["tool_call_id"], call["id"]);
         assert_eq!(messages[2]["content"], "high tide at <Brest; touch broken>\n");
-        // A conversation with calls goes on.
+        // A conversation with calls continues.
         let output = piped(command(model.path(), work.path(), &arguments), "/load talk.json\n/retry\n");
         assert_eq!((texts(&output).0.as_str(), runs(work.path())), ("I have seen it.\n", 2));
     }
 }
 
-/// A model chooses what a command does, so no command gets the secrets of the program.
+/// A model chooses the arguments of commands, so no command gets the program's secrets.
 #[test]
 fn a_command_gets_the_environment_without_the_secrets_of_the_program() {
     let (model, work) = (model(), work("'env > seen; echo \"high tide at <$ARG_place>\"'"));

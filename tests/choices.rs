@@ -1,4 +1,4 @@
-//! A request that demands one of several texts gets one of them, whatever the model would write.
+//! A request that requires one of several texts gets one of them, whatever the model would write.
 
 use chat_format::{ConstraintSpec, Grammar};
 use mlx_core::engine::{FinishReason, RequestOptions};
@@ -24,7 +24,7 @@ fn every_answer_is_a_choice_and_every_choice_is_an_answer() {
     let _turn = device();
     let engine = engine("llama-f32");
     let mut seen = [0; CHOICES.len()];
-    // Beside a sequence without a constraint, in the same steps.
+    // Runs in the same steps as a sequence without a constraint.
     let free = RequestOptions { constraint: None, max_tokens: Some(200), ..options(7, choices()) };
     let free = engine.submit(engine.request(vec![1, 9, 30], &free).expect("valid")).expect("room");
     let requests =

@@ -16,7 +16,7 @@ use mlx_tests::skipped::possible;
 use mlx_tests::{golden, model_copy, model_folder, piped};
 use serde_json::Value;
 
-/// Runs `mlx` with these arguments and this text piped in.
+/// Runs `mlx` with these arguments and piped input.
 fn mlx_in(folder: &Path, arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.args(arguments).current_dir(folder);
@@ -39,7 +39,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("messages are utf-8")
 }
 
-/// The output object of `generate --json`.
+/// Returns the object that `generate --json` prints.
 fn json(arguments: &[&str], input: &str) -> Value {
     let output = mlx(arguments, input);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -184,7 +184,7 @@ fn inspect_describes_a_model_without_reading_its_weights() {
     let copy = model_copy("llama-mixed-f32");
     let path = copy.path().join("model.safetensors");
     let size = std::fs::metadata(&path).expect("a file").len();
-    // With zeros after the header, the report is the same.
+    // Zeros after the header do not change the report.
     let header = std::fs::read(&path).expect("a file");
     let end = 8 + u64::from_le_bytes(header[..8].try_into().expect("eight bytes")) as usize;
     let file = std::fs::File::create(&path).expect("a file");
@@ -207,7 +207,7 @@ fn inspect_describes_a_model_without_reading_its_weights() {
     let expected =
         [affine(2, 32), affine(3, 64), affine(4, 32), affine(5, 32), affine(6, 64), Value::from("f32")];
     assert_eq!(forms, expected.iter().collect::<Vec<_>>());
-    // Keys and values of two layers with two heads of size 16.
+    // Keys and values in two layers with two heads of size 16.
     assert_eq!(object["cache_bytes_per_token"], 2 * 2 * 2 * 16 * 4);
     let bytes = |more: &[&str]| {
         let object = json(&[&["inspect", "-m", folder, "--json"], more].concat(), "");

@@ -1,4 +1,4 @@
-//! Pictures in the terminal: `mlx generate --image`, `@picture.png` in a chat, and their replays.
+//! Pictures on the command line: `mlx generate --image`, `@picture.png` in a chat, and their replays.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn text(path: &std::path::Path) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A picture of the fixture.
+/// Returns the path of a fixture's picture.
 fn picture(name: &str) -> String {
     text(&folder().join(name).with_extension("png"))
 }
@@ -64,7 +64,7 @@ fn generate_sees_pictures_and_can_be_replayed() {
     assert_eq!(ids, expected);
     assert_eq!(answer["request"]["images"].as_array().map(Vec::len), Some(1));
     let other = picture("41x30");
-    // A record may come from another machine, so its pictures are passed again.
+    // A record may come from another machine, so its pictures must be given again.
     assert!(out(&mlx(&["replay", "--image", &other, "--image", &image], &record)).contains("identical"));
     for more in [&[][..], &["--image", &other]] {
         let refused = mlx(&[&["replay"], more].concat(), &record);
@@ -79,7 +79,7 @@ fn generate_sees_pictures_and_can_be_replayed() {
         let answer: Value = serde_json::from_str(&out(&answer)).expect("JSON");
         answer["usage"]["prompt_tokens"].as_u64().expect("a number")
     };
-    // Two rows of three columns with a break and an end each.
+    // Two rows of three columns, each with a break or end token.
     assert_eq!((tokens(&[&image]), tokens(&[&image, &other])), (tokens(&[]) + 8, tokens(&[]) + 16));
 }
 
@@ -151,7 +151,7 @@ fn a_chat_sees_pictures_and_goes_on_after_one_that_it_cannot_see() {
     let messages: Value = serde_json::from_str(&messages).expect("JSON");
     assert_eq!(messages.as_array().map(Vec::len), Some(2), "the second question was not kept");
     assert!(messages[0]["content"][0]["image"]["file"].is_string());
-    // The answer is computed again from what was saved.
+    // The answer is recomputed from the saved conversation.
     let again = format!("/load {file}\n/retry\n/save! {file}\n");
     let again = out(&mlx(&["chat", "-m", &model, "--max-tokens", "4", "--temperature", "0"], &again));
     let answer = messages[1]["content"].as_str().expect("a text");

@@ -1,4 +1,4 @@
-//! Clients that do not share prefixes: the cached data of one client never affect the counts, the gauges or the speed of another's answers.
+//! Clients that do not share prefixes: cached data of one client never affects the counts, gauges or speed of another's answers.
 
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{
@@ -104,7 +104,7 @@ fn all_clients_together_keep_to_one_limit() {
     let engine = start(EngineOptions { prefix_cache: Some(limit), ..EngineOptions::default() });
     for client in 0..8 {
         run(&engine, &prompt(5, 100), &of(client, 5));
-        // This prefix is used in each round.
+        // Every round uses this prefix.
         let again = run(&engine, &prompt(5, 100), &of(0, 5));
         assert_eq!(cached(&again), 99, "after client {client}");
         let stats = at_rest(&engine);

@@ -1,4 +1,4 @@
-//! On a GPU's backend, where the sequences of a step attend at once, seeded requests get the tokens that they get alone. Exact ones keep
+//! On a GPU backend, where the sequences of a step attend in one batch, seeded requests get the same tokens as alone. Exact requests keep
 //! their bits.
 
 use mlx_core::backend::Backend;
@@ -7,7 +7,7 @@ use mlx_core::sampling::SamplingOptions;
 use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, collect, device, greedy, model_folder, run};
 
-/// Families with different layer states.
+/// Families with different kinds of layer state.
 const KINDS: [&str; 6] = [
     "llama-rope3-f32",
     "gemma3_text-f32",
@@ -22,7 +22,7 @@ fn start(name: &str, backend: Backend) -> Engine {
     Engine::start(&model_folder(name), &options, |_, _| {}).expect("it loads")
 }
 
-/// A prompt and its options.
+/// Returns a prompt and its options.
 fn request(dice: &mut Dice, exact: bool) -> (Vec<u32>, RequestOptions) {
     let length = 1 + dice.below(50) * (1 + dice.below(4));
     let prompt = (0..length).map(|_| dice.below(60) as u32 + 8).collect();
@@ -36,7 +36,7 @@ fn bits(outcome: &Outcome) -> Vec<u32> {
     outcome.tokens.iter().filter_map(|token| Some(token.logprob.as_ref()?.logprob.to_bits())).collect()
 }
 
-/// Runs requests together, joining one after the other, and each alone. Every `nth` is exact.
+/// Runs requests together, each joining after the previous one, and compares them with single runs. Every `nth` is exact.
 fn compare(name: &str, backend: Backend, count: usize, nth: Option<usize>) {
     let mut dice = Dice::new(23);
     let is_exact = |place: usize| nth.is_some_and(|nth| place.is_multiple_of(nth));
@@ -65,7 +65,7 @@ fn seeded_requests_get_the_tokens_that_they_get_alone() {
     }
 }
 
-/// The steps that an exact request takes part in run row by row, those before and after it at once.
+/// Steps with an exact request run row by row; the steps before and after it run in one batch.
 #[test]
 fn exact_requests_among_others_get_the_bits_that_they_get_alone() {
     let _turn = device();

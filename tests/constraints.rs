@@ -1,4 +1,4 @@
-//! What an answer must be, it is: grammars in the engine and after thoughts; and what cannot be enforced is refused.
+//! Constrained answers: grammars hold in the engine and after reasoning, and grammars that cannot be enforced are rejected.
 
 mod forms;
 mod walks;
@@ -14,18 +14,18 @@ use mlx_core::sampling::{
 use mlx_tests::{Dice, collect, device, engine, model_copy, model_folder, outcome, run, validator};
 use serde_json::{Value, json};
 
-/// The length of a row of logits of the fixtures.
+/// The width of a row of the fixtures' logits.
 const WIDTH: usize = 320;
 
 struct Walker {
     folder: ModelFolder,
     grammars: Grammars,
-    /// The length of a row of logits.
+    /// The width of a row of logits.
     width: usize,
 }
 
 static WALKER: LazyLock<Walker> = LazyLock::new(|| Walker::on("llama-f32", WIDTH));
-/// Its tokens are pieces of text with bytes for the rest, as sentencepiece has them.
+/// A tokenizer in the style of sentencepiece: its tokens are text pieces, with byte fallback.
 static PIECES: LazyLock<Walker> = LazyLock::new(|| Walker::on("llama-spm-f32", 384));
 
 impl Walker {
@@ -43,8 +43,8 @@ impl Walker {
         self.folder.tokenizer.id(text).unwrap_or_else(|| panic!("{text:?} is a token"))
     }
 
-    /// The text of a walk along the masks of a constraint in which every token is as likely as any other, but for ends of texts
-    /// and brackets; `None` if it does not end soon.
+    /// Returns the text of a random walk along the masks of a constraint. All tokens are equally likely, except ends of texts and brackets.
+    /// Returns `None` if the walk does not end soon.
     fn walk(&self, spec: &ConstraintSpec, seed: u64) -> Result<Option<String>, String> {
         let mut history = TokenHistory::new(vec![1, 9, 30]);
         let options = SamplingOptions { seed: Some(seed), ..SamplingOptions::default() };
@@ -75,18 +75,18 @@ fn of_schema(schema: &Value) -> ConstraintSpec {
     Grammar::JsonSchema(schema.clone()).into()
 }
 
-/// The word of a validator that shares nothing with the grammars.
+/// Validates with code that shares nothing with the grammars.
 fn validates(schema: &Value, text: &str) -> Result<(), String> {
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        // JSON has numbers of any size; a float does not.
+        // JSON numbers have no size limit; floats do.
         Err(error) if error.to_string().starts_with("number out of range") => return Ok(()),
         Err(error) => return Err(format!("{text:?} is no JSON: {error}")),
     };
     validator::check(schema, &value).map_err(|why| format!("{text} against {schema}: {why}"))
 }
 
-/// What a constraint allows after a history.
+/// Returns the tokens that a constraint allows after a history.
 fn allowed(follower: &mut dyn Constraint, history: &TokenHistory) -> Result<TokenMask, String> {
     let mut mask = TokenMask::default();
     mask.allow_all(WIDTH);
@@ -139,7 +139,7 @@ fn answers_of_an_engine_validate_alone_and_in_company() {
     assert_eq!(collect(beside).tokens, alone.tokens, "a request without a constraint draws as before");
 }
 
-/// A client that has several sequences gives one up for a client without any; it goes on from its tokens.
+/// A client with several sequences loses one to a client without any; the sequence resumes from its tokens.
 #[test]
 fn a_preempted_sequence_goes_on_in_its_grammar() {
     let _turn = device();
@@ -162,7 +162,7 @@ fn a_preempted_sequence_goes_on_in_its_grammar() {
     assert!(engine.stats().preemptions > 0, "one of them was preempted");
 }
 
-/// The fixture with a template that opens a thought, or lets the model open one.
+/// Returns the fixture with a template that opens a reasoning block, or lets the model open one.
 fn thinking(prompt_end: &str) -> tempfile::TempDir {
     let folder = model_copy("llama-f32");
     let template = format!("{{{{ messages[0].content }}}}{{# <think> </think> #}}{prompt_end}");
@@ -270,7 +270,7 @@ fn a_hostile_grammar_is_an_error_of_its_request() {
     for grammar in grammars {
         let spec = ConstraintSpec::from(grammar);
         let begun = std::time::Instant::now();
-        // Enforced, refused, or an error of the sequence: but soon.
+        // It is enforced, rejected, or an error of the sequence, but it must end soon.
         let outcome = WALKER.walk(&spec, 1);
         let seconds = begun.elapsed().as_secs_f64();
         assert!(seconds < 20.0, "{seconds} s: {:.200} {outcome:?}", format!("{spec:?}"));
@@ -291,7 +291,7 @@ fn a_constraint_allows_no_other_end() {
         let error = engine.request(vec![1], &options).expect_err("it must be refused").to_string();
         assert!(error.starts_with(&format!("{field}: ")), "{error}");
     }
-    // A limit of tokens may cut the text, and says so.
+    // A token limit may cut the text, and the finish reason reports it.
     let cut = RequestOptions { max_tokens: Some(2), ..options(0, Grammar::Regex("a{50}".into())) };
     assert_eq!(run(&engine, &[1], &cut).finished.reason, FinishReason::Length);
 }

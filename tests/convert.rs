@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::families::logits_in_passes;
 
-/// What mlx-vlm calls the parts of a tower.
+/// mlx-vlm's name prefixes for towers.
 pub(crate) const TOWERS: [&str; 4] =
     ["vision_tower.", "multi_modal_projector.", "embed_vision.", "vision_embedder."];
 
@@ -36,7 +36,7 @@ fn shape(value: &Value) -> Vec<usize> {
     serde_json::from_value(value.clone()).expect("a shape")
 }
 
-/// A checkpoint with the contents that tests/golden/convert.py generates.
+/// Returns a checkpoint with the contents that tests/golden/convert.py generates.
 pub(crate) fn made_up(source: &Value) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("config.json"), source["config"].to_string()).expect("it can be written");
@@ -76,14 +76,14 @@ pub(crate) fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx
     Ok(report.expect("it was not stopped"))
 }
 
-/// Converts a model to 4 bits, into a folder within its own.
+/// Converts a model to 4 bits, into a subfolder of it.
 pub(crate) fn in_four_bits(source: &Path) -> PathBuf {
     let target = source.join("packed");
     run(source, &target, &options(&json!({"bits": 4, "group": 32}))).expect("it converts");
     target
 }
 
-/// All tensors of a folder.
+/// Returns all tensors of a folder.
 pub(crate) fn read(folder: &Path) -> BTreeMap<String, Tensor> {
     let index = fs::read(folder.join("model.safetensors.index.json")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("json");
@@ -97,7 +97,7 @@ pub(crate) fn read(folder: &Path) -> BTreeMap<String, Tensor> {
     found
 }
 
-/// zlib's CRC-32.
+/// Returns zlib's CRC-32.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xEDB8_8320))
@@ -119,9 +119,9 @@ fn every_tensor_equals_mlx_lms_byte_for_byte() {
         let target = source.path().join("out");
         run(source.path(), &target, &options(case)).expect("it can be converted");
         let mut found = read(&target);
-        // mlx-lm drops it, and with it the choice of experts that the model was trained for.
+        // mlx-lm drops this tensor and therefore selects other experts than the model was trained with.
         found.retain(|name, _| !name.ends_with("moe_statics.e_score_correction_bias"));
-        // It drops towers, too.
+        // It also drops towers.
         found.retain(|name, _| !TOWERS.iter().any(|part| name.starts_with(part)));
         let about = |(name, (dtype, shape, bytes)): (&String, &Tensor)| {
             (name.clone(), json!([dtype, shape, crc32(bytes)]))
@@ -134,7 +134,7 @@ fn every_tensor_equals_mlx_lms_byte_for_byte() {
         for (name, tensor) in &expected {
             assert_eq!(&found[name], tensor, "{names}: {name}");
         }
-        // config.json gives every module the same settings as mlx-lm's.
+        // config.json has the same settings as mlx-lm's for every module.
         let theirs = tempfile::tempdir().expect("a temporary folder");
         let config = json!({ "quantization": case["quantization"] });
         fs::write(theirs.path().join("config.json"), config.to_string()).expect("it can be written");
@@ -146,7 +146,7 @@ fn every_tensor_equals_mlx_lms_byte_for_byte() {
     }
 }
 
-/// A checkpoint with the matrices of `source` quantized in memory.
+/// Returns a checkpoint with the matrices of `source` quantized in memory.
 fn in_memory(source: &Path, quantization: &QuantizationConfig, config: &Path) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut all = BTreeMap::new();
@@ -356,7 +356,7 @@ fn the_loss_of_a_conversion_is_measured() {
     assert!(two.before.to_bits() == same.before.to_bits() && two.loss().abs() > 1e-3, "{two:?}");
 }
 
-/// Files of sentence-transformers and chat templates in subfolders stay with the model.
+/// Files of sentence-transformers and chat templates in subfolders are copied with the model.
 #[test]
 fn small_files_in_folders_are_copied() {
     let _turn = device();

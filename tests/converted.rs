@@ -1,4 +1,4 @@
-//! Converted checkpoints, whose names and layouts are mlx-lm's, give the model that they were made from, in floats and packed.
+//! Converted checkpoints, with mlx-lm's names and layouts, give the model they were made from, in floats and packed.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use serde_json::json;
 use crate::convert::{options, run};
 use crate::families::{logits_in_passes, tolerance};
 
-/// Dequantized numbers equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs); so
-/// this covers each family with quantized weights.
+/// Dequantized values equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs). This
+/// covers each family with quantized weights.
 #[test]
 fn every_family_gives_the_same_logits_packed_and_dequantized() {
     let _turn = device();
-    // One checkpoint has rows of 48 numbers, which is no multiple of the group size.
+    // One checkpoint has rows of 48 values, which is not a multiple of the group size.
     for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let target = folder.path().join("packed");
-        // In 4 bits the scores of two groups of experts are 1e-6 apart at one position here, so that rounding chooses.
+        // In 4 bits, the scores of two expert groups are 1e-6 apart at one position, so rounding would choose.
         let bits = if name == "deepseek_v3-f32" { 8 } else { 4 };
         let options = options(&json!({"bits": bits, "group": 32}));
         let report = run(&model_folder(name), &target, &options).expect("it converts");
@@ -41,8 +41,8 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         let original = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
         let converted = logits(&plain, FloatPolicy::F32, false, &[]);
         let worst = worst_difference(&converted, &original, text.vocabulary);
-        // Matrices that lie in another way are multiplied in another order, which differs with the processor: deepseek_v3 was 1.01e-5 off
-        // on one.
+        // Matrices in another layout are multiplied in another order, and the difference depends on the processor: deepseek_v3 was 1.01e-5
+        // off on one.
         assert!(worst < 2e-5, "{name}, in floats: {worst:e} of the spread");
         assert!(
             worst_difference(&unpacked, &original, text.vocabulary) > 1e-3,
@@ -51,16 +51,16 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
             let packed = logits(&target, FloatPolicy::F32, true, cuts);
             let worst = worst_difference(&packed, &unpacked, text.vocabulary);
-            // In these fixtures keys that are alike amplify rounding, as mamba2 does at one position.
+            // Similar keys amplify rounding in these fixtures, and in mamba2 at one position.
             let amplifies = ["qwen3_5", "qwen3_next", "mamba2"].iter().any(|family| name.starts_with(family));
             let most = if amplifies { 3.0 } else { 1.0 } * tolerance("f32");
             assert!(worst < most, "{name}, {way}: {worst:e} of the spread");
         }
-        // Some experts stay floats here, which a CPU multiplies in f32 only.
+        // Some experts stay floats here, and a CPU multiplies those in f32 only.
         if !golden::MIXTURES.contains(&name) {
             let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
             let worst = worst_difference(&half, &unpacked, text.vocabulary);
-            // As in halves.rs, these amplify rounding; mamba2 does at one position.
+            // As in halves.rs, these fixtures amplify rounding, mamba2 at one position.
             let most = match name {
                 "qwen3_5-f32" => 0.5,
                 "gemma4_text-f32" | "gemma4_unified-f32" | "mamba2-f32" => 0.7,

@@ -1,4 +1,4 @@
-//! Conversions of models that see keep their towers, in the names and layouts of mlx-vlm.
+//! Conversions of vision models keep their towers, with mlx-vlm's names and layouts.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn features(vision: &Vision, image: &Image, folder: &Path) -> Vec<f32> {
     host::<f32>(&vision.features(&resized).expect("it is seen")).expect("numbers").to_vec()
 }
 
-/// The greatest difference of features, as a part of their spread.
+/// Returns the largest difference of features, relative to their spread.
 fn worst(ours: &[f32], theirs: &[f32]) -> f32 {
     assert_eq!(ours.len(), theirs.len());
     let bounds = |pick: fn(f32, f32) -> f32| theirs.iter().copied().reduce(pick).expect("numbers");
@@ -60,7 +60,7 @@ fn is_of_tower(name: &str) -> bool {
     TOWERS.iter().any(|part| name.starts_with(part))
 }
 
-/// Colors are behind rows and columns, where MLX has them.
+/// In MLX's layout, color channels come after rows and columns.
 #[test]
 fn what_a_model_sees_and_answers_is_the_same_when_its_files_are_converted() {
     let _turn = device();
@@ -91,7 +91,7 @@ fn what_a_model_sees_and_answers_is_the_same_when_its_files_are_converted() {
     }
 }
 
-/// The text is quantized as others are, and answers about pictures are those of its weights unpacked.
+/// The text model is quantized as usual, and answers about pictures equal those with its weights unpacked.
 #[test]
 fn a_tower_stays_in_floats_where_its_text_is_quantized() {
     let _turn = device();
@@ -122,7 +122,7 @@ fn a_tower_stays_in_floats_where_its_text_is_quantized() {
     }
 }
 
-/// `--dtype` casts the tower, too.
+/// `--dtype` also casts the tower.
 #[test]
 fn a_tower_is_cast_with_its_text() {
     let _turn = device();
@@ -141,7 +141,7 @@ fn a_tower_is_cast_with_its_text() {
     }
 }
 
-/// A rule whose pattern begins with the name of a tower is for towers, and others are not.
+/// Only a rule whose pattern begins with the name of a tower applies to towers.
 #[test]
 fn rules_quantize_a_tower_where_they_name_it() {
     let _turn = device();
@@ -163,13 +163,13 @@ fn rules_quantize_a_tower_where_they_name_it() {
     let ours = features(&load_from(target.path()), &image, target.path());
     let worst = worst(&ours, &features(&load(model), &image, &folder(model)));
     assert!(worst > 1e-5 && worst < 2e-2, "{worst} of the spread");
-    // A quantized tower is copied as it is.
+    // A quantized tower is copied unchanged.
     let again = tempfile::tempdir().expect("a folder");
     run(target.path(), again.path(), &PLAIN).expect("it converts");
     assert!(read(again.path()) == read(target.path()));
 }
 
-/// A copy of a checkpoint with another config.json and more tensors.
+/// Returns a copy of a checkpoint with a changed config.json and additional tensors.
 fn changed(source: &Path, change: impl Fn(&mut Value), more: &[(&str, Tensor)]) -> TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(source).expect("a folder").flatten() {
@@ -184,7 +184,7 @@ fn changed(source: &Path, change: impl Fn(&mut Value), more: &[(&str, Tensor)]) 
     copy
 }
 
-/// Sounds, and towers of other families: the report names them.
+/// The report names skipped parts: audio towers, and vision towers of other families.
 #[test]
 fn what_cannot_be_used_is_left_out_by_name() {
     let _turn = device();
@@ -208,7 +208,7 @@ fn what_cannot_be_used_is_left_out_by_name() {
         run(&model_folder("kimi_k25-f32"), &target.path().join("kimi"), &PLAIN).expect("it converts");
     assert_eq!(report.left_out, ["mm_projector", "vision_tower"]);
     assert_eq!(config(&target.path().join("kimi")).get("vision_config"), None);
-    // One is described, and its tensors are not there.
+    // config.json describes a tower, but its tensors are missing.
     let blind = run(&model_folder("qwen3_5-f32"), &target.path().join("blind"), &PLAIN).expect("it converts");
     assert_eq!(blind.left_out, Vec::<String>::new());
 }

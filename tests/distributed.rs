@@ -1,5 +1,5 @@
-//! One model on several machines: it answers as on one, alone and under load. Workers are threads here; they are reached over TCP as others
-//! are.
+//! One model on several machines gives the same answers as on one, alone and under load. The workers are threads in this process, but
+//! connect over TCP.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::convert;
 use crate::exactness::{assert_equal, request, run_under_load, start};
 use crate::speculation::{Texts, lying};
 
-/// Families with different layers and states, and how many of their layers a copy has.
+/// Families with different layers and states, and the number of layers of the copy.
 const MODELS: [(&str, usize); 8] = [
     ("llama-f32", 5),
     ("llama-q4-f16", 4),
@@ -28,7 +28,7 @@ const MODELS: [(&str, usize); 8] = [
     ("deepseek_v2-f32", 3),
 ];
 
-/// Options of an engine with a worker for each of these addresses.
+/// Returns options of an engine with these workers.
 fn options(of: &[ThreadWorker]) -> EngineOptions {
     let addresses: Vec<SocketAddr> = of.iter().map(|worker| worker.address).collect();
     EngineOptions { workers: Some(workers(&addresses)), ..EngineOptions::default() }
@@ -42,7 +42,7 @@ fn prompt(length: usize, salt: usize) -> Vec<u32> {
     (0..length).map(|place| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32).collect()
 }
 
-/// Two texts that begin alike, and one that goes on behind an answer.
+/// Returns two texts with a common prefix, and one that continues an answer.
 fn conversation(engine: &Engine) -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut options = greedy(24);
     options.logprobs = Some(2);
@@ -126,10 +126,10 @@ fn hidden_states_come_back_only_where_they_are_read() {
         let after = proxy.passed();
         [0, 1].map(|way| after[way] - before[way])
     };
-    // Chunks are of 64 rows; of the prompt's, only the last one is read.
+    // Chunks have 64 rows. Only the last row of the prompt is read.
     let [sent, received] = bytes_of(&|| drop(run(&engine, &text, &greedy(1))));
     assert!(sent > 240 * row && received < 100 * row, "{sent} and {received} bytes, {row} a row");
-    // A score reads all rows.
+    // Scoring reads all rows.
     let all = RequestOptions { prompt_logprobs: Some(0), ..greedy(1) };
     let [_, received] = bytes_of(&|| drop(run(&engine, &prompt(240, 2), &all)));
     assert!(received > 240 * row, "{received} bytes");
@@ -190,7 +190,7 @@ fn drafts_are_verified_on_all_machines() {
 fn several_machines_see_as_one() {
     let _turn = cpu();
     let exact = EngineOptions { exact: true, ..EngineOptions::default() };
-    // Rank 0 has the layers that more features of a picture are added behind: those of Qwen3-VL here are two of three.
+    // Rank 0 holds the layers that add further picture features: in this Qwen3-VL, two of three.
     let models = [("mistral3-f32", 2), ("qwen3_5-f32", 2), ("qwen3_vl-f32", 1), (pictures::TWO_WAY, 2)];
     for (model, count) in models {
         let alone = pictures::start(model, &exact);
@@ -239,7 +239,7 @@ fn every_machine_has_its_layers_and_no_more() {
     assert!(part < all / 2, "{part} of {all} bytes are on rank 0");
     assert_eq!(engine.spec().num_layers, 6);
     assert_ne!(engine.spec().fingerprint, whole.spec().fingerprint);
-    // The promise is what the machine with the least can keep.
+    // The engine promises what the machine with the least memory can hold.
     let budget = whole.stats().budget_bytes;
     let small =
         ThreadWorker::start_with(folder.path(), mlx_core::distributed::Key::default(), Some(64 << 20));

@@ -1,4 +1,4 @@
-//! Vectors over HTTP are those of sentence-transformers: its modules, prompts and limits.
+//! Embeddings over HTTP equal those of sentence-transformers, with its modules, prompts and limits.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,20 +20,20 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, value.to_string()).expect("it can be written");
 }
 
-/// Writes a file of a model, with its folder.
+/// Writes a file of a model and creates its folder.
 fn write(folder: &Path, file: &str, content: &Value) {
     let path = folder.join(file);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
     std::fs::write(path, content.to_string()).expect("it can be written");
 }
 
-/// The numbers that tests/golden/embeddings.py makes.
+/// Returns the numbers that tests/golden/embeddings.py generates.
 fn numbers(count: usize, seed: usize) -> Vec<u8> {
     let number = |at: usize| (((at * 37 + seed * 11) % 29) as f32 - 14.0) / 32.0;
     (0..count).flat_map(|at| number(at).to_le_bytes()).collect()
 }
 
-/// The model of a case of tests/golden/embeddings.py, saved without its head.
+/// Returns the model of a case of tests/golden/embeddings.py, saved without its head.
 fn model(files: &Value) -> TempDir {
     let copy = model_copy("llama-f32");
     let file = copy.path().join("model.safetensors");
@@ -63,7 +63,7 @@ fn vectors(server: &Server, request: &Value) -> Vec<Vec<f64>> {
     data.iter().map(|it| serde_json::from_value(it["embedding"].clone()).expect("numbers")).collect()
 }
 
-/// Pooling in both forms, dense layers, normalization, prompts, the longest text and lower case; and once more after a conversion.
+/// Covers both forms of pooling, dense layers, normalization, prompts, the longest text and lower case, before and after a conversion.
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
     let text = std::fs::read_to_string(golden_folder().join("expected/embeddings.json")).expect("a fixture");
@@ -116,7 +116,7 @@ fn vectors_are_those_of_sentence_transformers() {
     }
 }
 
-/// The fields of a request besides OpenAI's.
+/// Request fields that OpenAI's API does not have.
 #[test]
 fn a_request_chooses_prompt_length_and_limit() {
     let modules = |kinds: &[&str]| {
@@ -163,7 +163,7 @@ fn a_request_chooses_prompt_length_and_limit() {
     assert_eq!(ollama["embeddings"][0], json!(unit), "Ollama's vectors have length 1");
 }
 
-/// Modules and settings that cannot be applied are refused by file and key, and never ignored.
+/// Unsupported modules and settings are rejected with file and key, and never ignored.
 #[test]
 fn what_cannot_be_applied_is_refused_by_name() {
     let first = json!([{"type": "sentence_transformers.models.Transformer", "path": ""}]);
@@ -239,7 +239,7 @@ fn what_cannot_be_applied_is_refused_by_name() {
     assert!(refused.contains("config.json: is_causal is false"), "{refused}");
 }
 
-/// The vectors of a model are those of its own pooling, where the request has none.
+/// The model's own pooling applies if the request names none.
 #[test]
 fn the_pooling_of_a_model_is_its_own() {
     let set = |mean: bool, last: bool| {
@@ -281,7 +281,7 @@ fn the_pooling_of_a_model_is_its_own() {
             server.post("/api/embeddings", &json!({"prompt": "The keeper", "options": {"num_ctx": 9}}));
         assert_eq!((older.status, &older.body["embedding"]), (200, &own), "{ending} {file:?}");
         assert_eq!(older.header("x-ignored-fields"), "options");
-        // A text that does not fit is cut, as Ollama does, unless that is refused.
+        // A text that is too long is truncated, as in Ollama, unless the request forbids it.
         let long = "The keeper of the light. ".repeat(80);
         let cut = server.post("/api/embed", &json!({"input": long, "truncate": true}));
         assert_eq!((cut.status, &cut.body["prompt_eval_count"]), (200, &json!(256)), "{}", cut.body);

@@ -1,4 +1,4 @@
-//! The engine: ends of requests, isolation between requests, and repeatability.
+//! The engine: finish reasons, isolation between requests, and repeatability.
 
 use mlx_core::ModelFolder;
 use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, RequestOptions};
@@ -21,7 +21,7 @@ fn the_same_request_gives_the_same_tokens_and_another_seed_does_not() {
     let mut options = sampled(7, 40);
     options.logprobs = Some(3);
     let first = run(&engine, &[1, 9, 30], &options);
-    // Other requests run in between and wait behind it in the queue.
+    // Other requests run in between and wait in the queue after it.
     run(&engine, &[4, 5], &sampled(8, 10));
     let again = engine.submit(engine.request(vec![1, 9, 30], &options).expect("valid")).expect("it runs");
     let other = run(&engine, &[1, 9, 30], &sampled(8, 40));
@@ -72,7 +72,7 @@ fn an_end_token_ends_the_text_and_is_reported() {
     assert_eq!(outcome.finished.usage.completion_tokens, at + 1);
 }
 
-/// A copy of the model with this `generation_config.json`.
+/// Returns a copy of the model with this `generation_config.json`.
 fn with_generation_config(text: &str) -> tempfile::TempDir {
     let copy = model_copy("llama-f32");
     std::fs::write(copy.path().join("generation_config.json"), text).expect("it can be written");

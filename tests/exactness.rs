@@ -1,6 +1,6 @@
-//! Exactness: one request gives one answer, bit for bit, alone or under any load. docs/exactness.md says what is claimed.
+//! Exactness: an exact request gives the same bits alone and under any load. docs/exactness.md lists the guarantees.
 //!
-//! `MLX_TEST_SCALE=40` makes a long run, `EXACTNESS_MODEL=FOLDER` adds a model of your own, `EXACTNESS_ONLY=NAME,NAME` leaves the others out.
+//! `MLX_TEST_SCALE=40` makes a long run, `EXACTNESS_MODEL=FOLDER` adds your own model, `EXACTNESS_ONLY=NAME,NAME` skips all others.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,10 +15,10 @@ use mlx_tests::{Dice, Outcome, collect, cpu, keeps_bits, model_folder, run};
 
 use crate::halves::in_bf16;
 
-/// Random requests to each model.
+/// Random requests per model.
 const REQUESTS: usize = 16;
 
-/// A random request of every kind there is.
+/// A random request of any kind.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) prompt: Vec<u32>,
@@ -46,7 +46,7 @@ fn sampling(dice: &mut Dice) -> SamplingOptions {
     }
 }
 
-/// Prompts share beginnings, and some are the same.
+/// Returns prompts with common prefixes; some are equal.
 fn prompt(dice: &mut Dice, engine: &Engine) -> Vec<u32> {
     let longest = engine.spec().context_length / 2;
     let (family, length) = (dice.below(4), 1 + dice.below(longest - 1));
@@ -58,7 +58,7 @@ fn prompt(dice: &mut Dice, engine: &Engine) -> Vec<u32> {
 
 pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let prompt = match dice.below(3) {
-        // Equal prompts that meet in flight are computed once.
+        // Equal prompts in flight are computed once.
         0 => vec![7; engine.spec().context_length / 3],
         _ => prompt(dice, engine),
     };
@@ -87,7 +87,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     Request { prompt, options }
 }
 
-/// A request that runs beside others. It may not be exact itself.
+/// Returns a concurrent request, which may not be exact.
 fn stranger(dice: &mut Dice, engine: &Engine) -> Request {
     let mut request = request(dice, engine);
     request.options.exact = Some(dice.below(2) == 0);
@@ -98,7 +98,7 @@ fn bits(logprob: Option<&TokenLogprob>) -> Option<(u32, Vec<(u32, u32)>)> {
     logprob.map(|it| (it.logprob.to_bits(), it.top.iter().map(|top| (top.0, top.1.to_bits())).collect()))
 }
 
-/// Everything of an outcome but where its time went and what was cached.
+/// Compares two outcomes, except for timings and cache counts.
 pub(super) fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
     assert_eq!(alone.ids(), loaded.ids(), "{name}: tokens");
     assert_eq!(alone.text, loaded.text, "{name}: text");
@@ -118,7 +118,7 @@ pub(super) fn start(folder: &std::path::Path, options: &EngineOptions) -> Engine
         .expect("the model loads")
 }
 
-/// Runs the requests from several threads in any order, between requests that are cancelled on their way.
+/// Runs the requests from several threads in random order, mixed with requests that are cancelled.
 pub(super) fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     let mut dice = Dice::new(99);
@@ -152,8 +152,8 @@ pub(super) fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outco
     outcomes.into_inner().expect("no worker panics").into_iter().map(|it| it.expect("all ran")).collect()
 }
 
-/// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations,
-/// states of constant size, borrowed keys and values, experts beside a dense block, latents.
+/// Returns one model for each kind of arithmetic: experts, windows, sinks, caps, layers without rope, a changing border in a sequence,
+/// learned activations, states of constant size, borrowed keys and values, experts beside a dense block, latents.
 pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
@@ -193,10 +193,10 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
 fn a_request_gives_the_same_bits_alone_and_under_load() {
     let _turn = cpu();
     let (mut runs, mut hits, mut evictions, mut preemptions, mut restores) = (0, 0, 0, 0, 0);
-    // Most mixtures are published so.
+    // Most mixtures are published in bf16.
     let mixture = in_bf16("qwen3_moe-f32");
     for (folder, dtype) in models().into_iter().chain([(mixture.path().to_owned(), None)]) {
-        // Alone and with nothing known of any other request.
+        // The reference runs alone, without any cached prefix.
         let speculate = Speculate::Off;
         let alone = EngineOptions { prefix_cache: Some(0), speculate, dtype, ..EngineOptions::single() };
         let single = start(&folder, &alone);
@@ -211,7 +211,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         let disk = tempfile::tempdir().expect("a temporary folder");
         let known = single.spec().footprint.state(single.spec().context_length, 1);
         let crowded = EngineOptions {
-            // So few places that higher priorities take them from lower ones, and so little room for what is known that it often goes.
+            // With so few slots, higher priorities preempt lower ones; the small cache is often evicted.
             max_running: 5,
             dtype,
             prefix_cache: Some(3 * known),
@@ -219,7 +219,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
             ..EngineOptions::default()
         };
         drop(single);
-        // The second engine finds on disk what the first one knew.
+        // The second engine finds the first one's prefixes on disk.
         for round in ["cold", "restarted"] {
             let engine = start(&folder, &crowded);
             let loaded = run_under_load(&engine, &requests);
@@ -234,14 +234,14 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
             restores += stats.prefix_restores;
         }
     }
-    // How often depends on the moment, and one model alone may see none.
+    // The counts depend on timing; a single model may see none.
     assert!(runs == 0 || hits > 0, "no prefix was taken over");
     assert!(runs == 0 || evictions > 0, "no prefix was evicted");
     assert!(runs == 0 || preemptions > 0, "no request was preempted, so preemption was not tested");
     assert!(runs == 0 || restores > 0, "nothing was restored from disk, so restoring was not tested");
 }
 
-/// A wide engine pads other numbers of rows than a filter one.
+/// A wide engine pads to other numbers of rows than a narrow one.
 #[test]
 fn the_number_of_streams_changes_no_bit() {
     let _turn = cpu();

@@ -1,4 +1,4 @@
-//! Quantized experts, in the format of gpt-oss and in that of MLX's tools: they match experts in floats, dequantized or kept packed.
+//! Quantized experts, in the format of gpt-oss and of MLX's tools: they equal float experts, dequantized or kept packed.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const WIDTH: usize = 32;
 const INNER: usize = 64;
 const LAYERS: usize = 3;
 
-/// The logits of a short text in one pass, followed by those of five batched steps.
+/// Returns the logits of a short text in one pass, followed by those of five batched steps.
 fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
     let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
@@ -47,7 +47,7 @@ fn floats(numbers: &[f32], shape: &[usize]) -> Tensor {
     (Dtype::F32, shape.to_vec(), numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
 }
 
-/// A stack of `EXPERTS` matrices in mxfp4: its numbers, `[experts, outputs, inputs]`, and its blocks and scales.
+/// Returns a stack of `EXPERTS` matrices in mxfp4: its values as `[experts, outputs, inputs]`, and its blocks and scales.
 fn blocks(dice: &mut Dice, outputs: usize, inputs: usize) -> (Vec<f32>, [Tensor; 2]) {
     let count = EXPERTS * outputs * inputs;
     let codes: Vec<u8> = (0..count).map(|_| dice.below(16) as u8).collect();
@@ -65,7 +65,7 @@ fn blocks(dice: &mut Dice, outputs: usize, inputs: usize) -> (Vec<f32>, [Tensor;
     (numbers, [blocks, (Dtype::U8, vec![EXPERTS, outputs, groups], scales)])
 }
 
-/// The numbers as `[experts, inputs, outputs]`.
+/// Returns the values as `[experts, inputs, outputs]`.
 fn transposed(numbers: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
     let place = |expert: usize, output: usize, input: usize| (expert * outputs + output) * inputs + input;
     let inputs_of = |expert| (0..inputs).map(move |input| (expert, input));
@@ -76,7 +76,7 @@ fn transposed(numbers: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
         .collect()
 }
 
-/// gpt-oss with random experts, in floats or in the published format.
+/// Returns gpt-oss with random experts, in floats or in the published format.
 fn gpt_oss(published: bool) -> tempfile::TempDir {
     let tensors = |all: &mut Tensors| {
         let mut dice = Dice::new(3);
@@ -108,7 +108,7 @@ fn gpt_oss(published: bool) -> tempfile::TempDir {
     })
 }
 
-/// Mixtral with random experts, stacked as by MLX's tools, in 4 bits or in the equal floats.
+/// Returns Mixtral with random experts, stacked as by MLX's tools, in 4 bits or as equal floats.
 fn mixtral(packed: bool) -> tempfile::TempDir {
     let tensors = |all: &mut Tensors| {
         let mut dice = Dice::new(4);
@@ -190,7 +190,7 @@ fn quantized_stacks_of_experts_equal_their_dequantized_weights() {
     assert_same("mixtral", mixtral(false).path(), mixtral(true).path());
 }
 
-/// Mixtral with single experts, some of which have numbers of bf16, in that type or in f32.
+/// Returns Mixtral with separate experts, some of them with bf16 values, stored as bf16 or f32.
 fn with_halves(as_halves: bool) -> tempfile::TempDir {
     let tensors = |all: &mut Tensors| {
         for name in ["0.block_sparse_moe.experts.1.w1", "0.block_sparse_moe.experts.2.w3"] {

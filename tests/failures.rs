@@ -1,4 +1,4 @@
-//! Failures: a fault in one request ends that request with an error, never with "stop", and no other request.
+//! Faults in one request end that request with an error, never with "stop", and do not affect other requests.
 
 mod on_the_device;
 mod panics;
@@ -25,7 +25,7 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..6).map(|stream| (0..5 + stream).map(|index| 20 + stream * 9 + index).collect()).collect()
 }
 
-/// The outcome of each prompt on an engine without faults, run one after the other.
+/// Returns the outcome of each prompt on an engine without faults, one after the other.
 fn expected(tokens: usize) -> Vec<Outcome> {
     let engine = engine(MODEL);
     prompts().iter().map(|prompt| run(&engine, prompt, &greedy(tokens))).collect()
@@ -99,7 +99,7 @@ fn a_batched_step_that_fails_is_repeated_one_by_one() {
 #[test]
 fn a_broken_sequence_ends_alone() {
     let _turn = device();
-    // A sequence of more than 60 positions breaks every pass that it is part of: the second half of a pass has the position of its row.
+    // A sequence longer than 60 positions breaks every pass that contains it. The second half of a pass has the position of its row.
     let engine = scripted(MODEL, |caches| {
         let broken = caches.iter().any(|cache| cache.offset() > 60);
         if broken { Err(Error::Mlx("a poisoned cache".into())) } else { Ok(()) }
@@ -130,7 +130,7 @@ fn a_prompt_that_fails_ends_alone() {
 #[test]
 fn a_preempted_stream_resumes_where_it_was() {
     let _turn = device();
-    // With its own answer as a draft the low one would have ended before the high one comes.
+    // With its own answer as a draft, the low-priority request would end before the high-priority one arrives.
     let speculate = Speculate::Off;
     let options = EngineOptions { max_running: 1, speculate, exact: true, ..EngineOptions::default() };
     let engine = Engine::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");

@@ -11,7 +11,7 @@ use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::{collect, device, engine, greedy, model_folder, run};
 
-/// The largest allowed difference of logits, relative to the standard deviation of the row.
+/// Returns the tolerance of logits, relative to the standard deviation of the row.
 pub(crate) fn tolerance(dtype: &str) -> f32 {
     match (dtype, backend::device_name().expect("a device")) {
         ("f32", "cpu") => 1e-4,
@@ -31,14 +31,14 @@ fn load_on(backend: Backend, folder: &Path) -> Box<dyn Model> {
     model::load(folder, policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
-/// The logits of every row of a pass.
+/// Returns the logits of every row of a pass.
 pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceState]) -> Vec<f32> {
     let hidden = model.forward(batch, caches).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     rows.values().expect("values").to_vec()
 }
 
-/// Logits of every position of a text that is split into passes at `cuts`; a pass of one token is a decode step.
+/// Returns the logits of every position of a text that is split into passes at `cuts`; a pass of one token is a decode step.
 pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
     let mut cache = model.new_state(model.spec().variant(tokens.len()));
     let (mut values, mut start) = (Vec::new(), 0);
@@ -70,8 +70,8 @@ fn logits_equal_the_reference_in_one_pass_in_chunks_and_one_by_one() {
     }
 }
 
-/// What a Mac runs in one operation and a CPU writes out gives the same numbers: with sliding windows, sinks, experts, LongRoPE, soft
-/// caps, norms of queries and keys, borrowed keys and values, and rope of pairs side by side or of a share of a head.
+/// Fused operations of a Mac and the composed ones of a CPU give the same numbers: with sliding windows, sinks, experts, LongRoPE, soft
+/// caps, norms of queries and keys, borrowed keys and values, and rope that rotates adjacent pairs or part of a head.
 #[test]
 fn fused_and_written_out_operations_give_the_references_logits() {
     let _turn = device();
@@ -97,10 +97,10 @@ fn fused_and_written_out_operations_give_the_references_logits() {
     for name in names {
         let expected = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
-        // Attention of single rows and of all; rope.
+        // Attention of single rows, attention of all rows, rope.
         let fused = [(false, false, false), (true, false, true), (false, true, false), (true, true, true)];
         for (fused_row_attention, fused_attention, fused_rope) in fused {
-            // An NVIDIA GPU writes narrow ropes out and fuses others.
+            // An NVIDIA GPU computes narrow ropes with separate operations and fuses the others.
             let fused_narrow_rope = fused_attention;
             let backend = Backend {
                 fused_row_attention,
@@ -119,7 +119,7 @@ fn fused_and_written_out_operations_give_the_references_logits() {
     }
 }
 
-/// The whole engine as a Mac runs it, and with packed stacks as an NVIDIA GPU multiplies by them.
+/// Runs the whole engine as on a Mac, and with packed stacks as on an NVIDIA GPU.
 #[test]
 fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
     let _turn = device();
@@ -181,7 +181,7 @@ fn greedy_tokens_and_their_logprobs_equal_the_reference() {
     }
 }
 
-/// The rows of one step share every matrix product and nothing else.
+/// The rows of one step share only the matrix products.
 #[test]
 fn rows_of_one_step_do_not_see_each_other() {
     let _turn = device();

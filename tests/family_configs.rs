@@ -1,4 +1,4 @@
-//! The config keys in which families differ: invalid values are refused by name, and other layouts of the same checkpoint give the
+//! The config keys in which families differ: invalid values are rejected by name, and other layouts of the same checkpoint give the
 //! same model.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
-/// The error of loading a copy of `name` whose config has `value` at `path` (keys joined by dots).
+/// Returns the error of loading a copy of `name` with `value` at `path` in its config (keys joined by dots).
 fn refusal(name: &str, path: &str, value: Value) -> String {
     let _turn = device();
     let copy = model_copy(name);
@@ -179,7 +179,7 @@ fn invalid_rope_and_expert_settings_are_refused_by_name() {
 /// Tensors by name: their type, shape and bytes.
 pub(crate) type Tensors = BTreeMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)>;
 
-/// A copy of `name` with other tensors and another config.
+/// Returns a copy of `name` with changed tensors and config.
 pub(crate) fn rewritten(
     name: &str,
     tensors: impl FnOnce(&mut Tensors),
@@ -206,7 +206,7 @@ pub(crate) fn rewritten(
     copy
 }
 
-/// The bits of the logits of a short text.
+/// Returns the bits of the logits of a short text.
 pub(crate) fn bits(folder: &Path) -> Vec<u32> {
     let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
@@ -249,7 +249,7 @@ fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
     }
 }
 
-/// The tensors of `parts`, stacked into one.
+/// Stacks the tensors of `parts` into one.
 fn stacked(tensors: &mut Tensors, parts: &[String]) -> (safetensors::Dtype, Vec<usize>, Vec<u8>) {
     let parts: Vec<_> = parts.iter().map(|name| tensors.remove(name).expect("the expert is there")).collect();
     let shape = [&[parts.len()], parts[0].1.as_slice()].concat();
@@ -293,7 +293,7 @@ fn rope_parameters_equal_the_older_keys() {
     assert!(bits(rewritten("gemma3_text-f32", |_| (), by_kind).path()) == old);
 }
 
-/// transformers saves a pattern of 0 beside a window that is null.
+/// transformers saves a pattern of 0 together with a null window.
 #[test]
 fn exaone_without_windows_loads_as_transformers_saves_it() {
     let _turn = device();
@@ -336,7 +336,7 @@ fn iquestcoder_has_defaults_of_its_own() {
     assert!(bits(rewritten("llama-f32", |_| (), windows).path()) != llama);
 }
 
-/// As transformers standardizes the keys.
+/// This is how transformers standardizes the keys.
 #[test]
 fn the_context_before_scaling_that_stands_outside_of_the_rope_section_wins() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! What `mlx inspect` and the scheduler reckon is what the states of sequences take.
+//! The sizes that `mlx inspect` and the scheduler compute are those of actual states.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn load(name: &str) -> Box<dyn Model> {
     model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
-/// Brings a state to `length` positions in passes of `run`, and computes it.
+/// Extends a state to `length` positions in passes of `run`, and evaluates it.
 fn extend(model: &dyn Model, state: &mut SequenceState, length: usize, run: usize) {
     while state.offset() < length {
         let start = state.offset();
@@ -31,7 +31,7 @@ fn extend(model: &dyn Model, state: &mut SequenceState, length: usize, run: usiz
     }
 }
 
-/// Every kind of layer in every family: heads of several shapes, latents, borrowed keys, windows, states of constant size.
+/// Covers every kind of layer in every family: heads of several shapes, latents, borrowed keys, windows, states of constant size.
 #[test]
 fn every_family_takes_the_bytes_that_inspect_reports() {
     let _turn = device();
@@ -40,7 +40,7 @@ fn every_family_takes_the_bytes_that_inspect_reports() {
         let model = load(name);
         assert_eq!(found.footprint, model.spec().footprint, "{name}");
         let footprint = found.footprint;
-        // In one long pass windows keep every row, too.
+        // In one long pass, windows also store every row.
         let has_windows = footprint.checkpoint() > footprint.fixed;
         for length in if has_windows { vec![240] } else { vec![1, 5, 240] } {
             let mut state = model.new_state(model.spec().variant(length));
@@ -49,7 +49,7 @@ fn every_family_takes_the_bytes_that_inspect_reports() {
             let expected = footprint.fixed + places * footprint.per_token;
             assert_eq!(state.bytes() as u64, expected, "{name} after {length} rows");
         }
-        // Otherwise they keep less than that, and never more than was reserved.
+        // Otherwise they store fewer rows, and never more than reserved.
         let mut state = model.new_state(Variant::default());
         for length in [40, 100, 101, 160, 240] {
             extend(model.as_ref(), &mut state, length, 40);
@@ -90,7 +90,7 @@ fn a_recurrent_state_takes_the_same_at_any_length_and_so_does_its_checkpoint() {
     }
 }
 
-/// Qwen 3.5 of 27 B parameters in 4 bits: the config as published, and a file of which only the header is written.
+/// Returns Qwen 3.5 with 27 B parameters in 4 bits: the published config, and a file with only the header written.
 fn hybrid_of_27b() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = json!({
@@ -109,12 +109,12 @@ fn hybrid_of_27b() -> tempfile::TempDir {
     fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat())
         .expect("it can be written");
     let file = fs::OpenOptions::new().write(true).open(&path).expect("it is there");
-    // It has a hole, which takes no space.
+    // The file is sparse and takes no disk space.
     file.set_len(8 + header.len() as u64 + bytes).expect("files may have holes");
     folder
 }
 
-/// Decision 0028 gives these numbers.
+/// These numbers are from decision 0028.
 #[test]
 fn a_27b_hybrid_keeps_checkpoints_within_a_quarter_of_what_is_left_of_32_gigabytes() {
     let _turn = device();
@@ -126,14 +126,14 @@ fn a_27b_hybrid_keeps_checkpoints_within_a_quarter_of_what_is_left_of_32_gigabyt
     };
     let Inspection { spec, room, .. } = inspect(folder.path(), &options).expect("it can be read");
     let footprint = spec.footprint;
-    // 48 layers: a memory of 128 by 128 in f32 for each of 48 heads, and three rows of 10240 in bf16.
+    // 48 layers: for each of 48 heads a 128 by 128 memory in f32, and three rows of 10240 in bf16.
     assert_eq!(footprint.fixed, 48 * (48 * 128 * 128 * 4 + 3 * 10_240 * 2));
     assert_eq!(footprint.checkpoint(), footprint.fixed);
-    // 16 layers, keys and values of 4 heads of 256 in bf16.
+    // 16 layers: keys and values of 4 heads of 256 in bf16.
     assert_eq!(footprint.per_token, 16 * 2 * 4 * 256 * 2);
     assert_eq!(footprint.fixed / footprint.per_token, 2349);
     let kept = room.shared / 4;
-    // A text of 32 Ki tokens keeps the newest two checkpoints and one in 4096.
+    // A text of 32 Ki tokens has the newest two checkpoints and one per 4096 tokens.
     let text = footprint.per_token * 32_768 + 10 * footprint.checkpoint();
     assert!(text < kept, "{text} of {kept} bytes");
 }

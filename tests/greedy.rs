@@ -1,4 +1,4 @@
-//! Large and awkward requests, from outside: they are refused early and by name, and small ones pass them.
+//! Oversized and awkward HTTP requests: they are rejected early with a clear error, while small requests continue.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 
-/// The status, the field and the code of an error.
+/// Returns the status, field and code of an error.
 fn refusal(server: &Server, path: &str, request: &Value) -> (u16, Value, Value) {
     let reply = server.post(path, request);
     let error = &reply.body["error"];
@@ -24,7 +24,7 @@ fn user(text: &str) -> Value {
 fn a_prompt_beyond_the_context_has_openais_code() {
     let server = Server::start(&SERVER, &[]);
     let code = json!("context_length_exceeded");
-    // Some tokens too many, far too many, and too many by the ids.
+    // Slightly too many tokens, far too many, and too many given as ids.
     for words in [400, 100_000] {
         let text = "waves ".repeat(words);
         for (path, field, request) in [
@@ -43,7 +43,7 @@ fn a_prompt_beyond_the_context_has_openais_code() {
     }
 }
 
-/// What can be counted is counted before a model is loaded for it.
+/// Inputs are counted before a model is loaded for them.
 #[test]
 fn too_many_prompts_are_counted_before_anything_is_done_for_them() {
     let server = Server::start(&SERVER, &[]);
@@ -101,14 +101,14 @@ fn a_long_list_of_tokens_is_whole() {
     }
 }
 
-/// The head of a request whose body is not sent, or not all of it.
+/// Sends the headers of a request, and none or only some of its body.
 fn begin(server: &Server, length: usize, sent: usize, more: &str) -> TcpStream {
     let mut stream = server.connect_bare();
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
     let head =
         format!("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{more}\r\n");
     stream.write_all(head.as_bytes()).expect("it is sent");
-    // The server may answer before it has read all of it.
+    // The server may answer before it has read the whole body.
     stream.write_all(&vec![b' '; sent]).ok();
     stream
 }
@@ -130,7 +130,7 @@ fn bodies_that_are_withheld_hold_a_bounded_memory() {
     const BODY: usize = 2 << 20;
     let server = Server::start(&SERVER, &["--max-body", "2MiB", "--body-memory", "5MiB"]);
     let mut held = Vec::new();
-    // Two are held once they have been read; until then others may be read in their place.
+    // Two requests hold memory once they are read; until then others may be read first.
     let full = loop {
         held.push(begin(&server, BODY, BODY - 1, ""));
         let full = answer(&mut begin(&server, BODY, BODY, ""));
@@ -140,7 +140,7 @@ fn bodies_that_are_withheld_hold_a_bounded_memory() {
     };
     assert!(full.starts_with("HTTP/1.1 429") && full.contains("--body-memory"), "{full}");
     assert!(full.to_lowercase().contains("retry-after: "), "{full}");
-    // Short requests need no room.
+    // Short requests need no reservation.
     assert_eq!(server.post("/tokenize", &json!({"content": "waves"})).status, 200);
     drop(held);
     let large = json!({"content": "w ".repeat(BODY / 3)});
@@ -170,7 +170,7 @@ fn a_declared_length_over_the_limit_is_refused_at_once() {
 #[test]
 fn what_cannot_be_tokenized_is_an_error_of_its_request() {
     let server = Server::start(&SERVER, &[]);
-    // No place to divide it, and nothing to read off its length.
+    // A text without a split point, whose token count cannot be estimated from its length.
     let reply = server.post("/tokenize", &json!({"content": "e".repeat(3 << 20)}));
     assert_eq!(
         (reply.status, reply.body["error"]["param"].as_str()),

@@ -1,4 +1,4 @@
-//! Half precision: a model in f16 or bf16 computes in that type from end to end and is as close to f32 as the type allows.
+//! Half precision: a model in f16 or bf16 computes in that type throughout and is as close to f32 as the type allows.
 
 use half::bf16;
 use mlx_core::backend::Backend;
@@ -17,7 +17,7 @@ use crate::family_configs::{Tensors, rewritten};
 const HALVES: [(FloatPolicy, Dtype); 2] =
     [(FloatPolicy::F16, Dtype::Float16), (FloatPolicy::Bf16, Dtype::Bfloat16)];
 
-/// `None` for mixtures of experts, which this backend refuses to compute in half precision.
+/// Loads a model; `None` for mixtures of experts, which this backend cannot compute in half precision.
 fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     let policy = WeightPolicy { floats, keep_packed: true, backend: Backend::CPU };
     let loaded = model::load(&model_folder(name), policy, &mut |_, _| {});
@@ -47,7 +47,7 @@ fn weights_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
     }
 }
 
-/// A copy of a checkpoint of f32 with all its floats rounded to bf16, as most are published.
+/// Returns a copy of an f32 checkpoint with all floats rounded to bf16, the type of most published models.
 pub(crate) fn in_bf16(name: &str) -> tempfile::TempDir {
     let round = |all: &mut Tensors| {
         for (dtype, _, data) in all.values_mut().filter(|tensor| tensor.0 == FileDtype::F32) {
@@ -59,7 +59,7 @@ pub(crate) fn in_bf16(name: &str) -> tempfile::TempDir {
     rewritten(name, round, |_| ())
 }
 
-/// MLX would make f32 of whole matrices for each product, in memory that nothing counts.
+/// MLX would convert whole matrices to f32 for each product, in memory that is not accounted for.
 #[test]
 fn halves_beside_f32_are_refused_where_nothing_multiplies_with_them() {
     let backend = Some(Backend { keeps_halves: false, ..Backend::CPU });
@@ -69,7 +69,7 @@ fn halves_beside_f32_are_refused_where_nothing_multiplies_with_them() {
     assert!(EngineOptions { dtype: None, ..options }.weights().is_ok());
 }
 
-/// Experts, too, wherever and however they lie.
+/// Covers experts in every layout.
 #[test]
 fn mixtures_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
     let _turn = device();
@@ -93,7 +93,7 @@ fn mixtures_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
                 [&single, &mixed].map(|it| logits_in_passes(it.as_ref(), &expected.tokens, &cuts));
             let worst = worst_difference(&mixed, &single, expected.vocabulary);
             assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
-            // Each product of a step has the bits of the one in f32.
+            // Each product of a step has the same bits as in f32.
             assert!(name != "mixtral-f32" || way != "one by one" || mixed == single, "{name}, {way}");
         }
     }
@@ -126,7 +126,7 @@ fn every_family_keeps_the_type_from_layer_to_layer() {
         for (floats, dtype) in HALVES {
             let Some(model) = load(name, floats) else { continue };
             let half = expect_type_in_every_layer(name, model.as_ref(), dtype);
-            // What a recurrence remembers stays in f32.
+            // Recurrent states stay in f32.
             let fixed = [&single, &model].map(|it| it.spec().footprint.fixed as usize);
             assert_eq!(2 * half - bytes, 2 * fixed[1] - fixed[0], "{name} in {floats}: the cache");
         }
@@ -148,7 +148,7 @@ fn half_precision_is_as_close_to_f32_as_the_reference() {
         for (way, cuts) in all_ways(single.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &single.tokens, &cuts);
             let ours = worst_difference(&values, &single.values, single.vocabulary);
-            // The reference dequantizes 4-bit floats to bf16; mixed with f16 this promotes all its layers to f32.
+            // The reference dequantizes 4-bit floats to bf16; mixed with f16, this promotes all its layers to f32.
             let bound = 1.5 * theirs.max(5e-2);
             assert!(ours < bound, "{name}, {way}: {ours:e} of the spread, the reference's is {theirs:e}");
             let apart = worst_difference(&values, &half.values, single.vocabulary);
@@ -173,7 +173,7 @@ fn every_family_in_f16_is_close_to_its_f32() {
         for (way, cuts) in all_ways(expected.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &expected.tokens, &cuts);
             let worst = worst_difference(&values, &expected.values, expected.vocabulary);
-            // Keys that are alike and unscaled products of queries and keys amplify rounding: mlx-lm is 0.24, 0.34 and 0.26 off.
+            // Similar keys and unscaled products of queries and keys amplify rounding: mlx-lm is 0.24, 0.34 and 0.26 off.
             let most = match name {
                 "qwen3_5-f32" => 0.2,
                 "gemma4_text-f32" | "gemma4_unified-f32" => 0.4,
@@ -196,7 +196,7 @@ fn an_engine_computes_in_the_chosen_type() {
     let mut options = greedy(16);
     options.logprobs = Some(3);
     for (floats, name) in [(FloatPolicy::F16, "f16"), (FloatPolicy::Bf16, "bf16")] {
-        // The numbers are equal, whether rounded when written or when loaded.
+        // The values are equal, whether rounded when written or when loaded.
         let [rounded, as_written] =
             [("llama-f32", floats), (&format!("llama-{name}"), FloatPolicy::Checkpoint)].map(
                 |(model, floats)| {

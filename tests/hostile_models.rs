@@ -1,4 +1,4 @@
-//! Model folders that lie, served beside an honest one: every request gets an answer or an error, and the server goes on.
+//! Model folders with false contents, served next to an honest model: every request gets an answer or an error, and the server continues.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
-/// The longest that a request to a lying model may take.
+/// The time limit of a request to a lying model.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A file of a model folder, a pointer to a value in it, and what stands there instead.
+/// A file of a model folder, a JSON pointer to a value in it, and the false value.
 type Lie = (&'static str, &'static str, Value);
 
 fn lies() -> Vec<Lie> {
@@ -27,7 +27,7 @@ fn lies() -> Vec<Lie> {
         "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [4_000_000_000_u32], "tokens": ["<s>"]}}});
     let crowd: Vec<Value> = (0..2000).map(|id| token(4 + id, &"e".repeat(1 + id as usize % 50))).collect();
     vec![
-        // Ids beyond the model and beyond any vocabulary; tokens of nothing and of every letter.
+        // Ids beyond the model and beyond any vocabulary; tokens for the empty text and for every letter.
         (tokenizer, "/added_tokens", json!([token(u64::from(u32::MAX), "e")])),
         (tokenizer, "/added_tokens", json!([token(1 << 32, "e")])),
         (tokenizer, "/added_tokens", json!([token(5, ""), token(6, " "), token(7, "\u{1b}[2J")])),
@@ -67,7 +67,7 @@ fn lies() -> Vec<Lie> {
         ),
         (tokenizer, "/decoder", json!(5)),
         (tokenizer, "/post_processor", bos_beyond),
-        // Ends of a text of every wrong kind.
+        // End tokens of every wrong type.
         (config, "/eos_token_id", json!("four")),
         (config, "/eos_token_id", json!([4, -1])),
         (config, "/eos_token_id", json!([[4]])),
@@ -109,7 +109,7 @@ fn lies() -> Vec<Lie> {
     ]
 }
 
-/// A copy of an honest model with a lie in it.
+/// Returns a copy of an honest model with one lie.
 fn liar((file, pointer, value): &Lie) -> TempDir {
     let copy = model_copy("llama-f32");
     let path = copy.path().join(file);
@@ -120,7 +120,7 @@ fn liar((file, pointer, value): &Lie) -> TempDir {
     copy
 }
 
-/// Files that are no honest JSON at all.
+/// Returns folders with files that are not valid JSON.
 fn broken() -> Vec<TempDir> {
     let mut folders = Vec::new();
     for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
@@ -136,7 +136,7 @@ fn broken() -> Vec<TempDir> {
             folders.push(copy);
         }
         if file == "config.json" {
-            // Without one the folder is refused at the start.
+            // A folder without this file is rejected at the start.
             continue;
         }
         let copy = model_copy("llama-f32");
@@ -187,8 +187,8 @@ fn is_answer(body: &Value, count: usize, is_choice: fn(&Value) -> bool) -> bool 
     choices && body["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens <= 4 * count as u64)
 }
 
-/// Sends a lying model every request that reads its files. After each, the honest model must repeat its first answer. An answer must be
-/// complete; an error must have a status and a code, and no path of this machine.
+/// Sends a lying model every request that reads its files. After each one, the honest model must repeat its first answer. An answer must
+/// be complete; an error must have a status and a code, and no path of this machine.
 fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
     for (path, mut request, is_whole) in questions() {
         request["model"] = json!(model);
@@ -207,7 +207,7 @@ fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
     assert_eq!(&ask_honest(server), honest, "after {about}");
 }
 
-/// Returns the answer of the model without a lie.
+/// Returns the answer of the honest model.
 fn ask_honest(server: &Server) -> Value {
     let request = json!({"prompt": "The", "max_tokens": 4, "temperature": 0, "model": "tiny"});
     let reply = server.post("/v1/completions", &request);
@@ -225,7 +225,7 @@ fn serve(folders: &[TempDir]) -> Server {
     Server::start_on(&SERVE, &mlx_tests::model_folder("llama-f32"), &models)
 }
 
-/// A log is read on terminals.
+/// Checks that the log is safe to print on a terminal.
 fn assert_plain(log: &str) {
     let command = log.chars().find(|letter| letter.is_control() && *letter != '\n');
     assert_eq!(command, None, "{log}");
@@ -256,7 +256,7 @@ fn files_that_are_broken_hurt_nobody_else() {
     assert_plain(&server.log());
 }
 
-/// Any value of any file may be any other.
+/// Any value of any file may be replaced by any other.
 #[test]
 fn models_with_random_values_hurt_nobody_else() {
     let mut dice = Dice::new(23);
@@ -298,7 +298,7 @@ fn random(dice: &mut Dice) -> (TempDir, String) {
     (copy, format!("{file}{pointer} = {other}"))
 }
 
-/// A random place in a value.
+/// Returns a pointer to a random value inside a value.
 fn pointer(value: &Value, dice: &mut Dice) -> String {
     let (mut pointer, mut place) = (String::new(), value);
     loop {

@@ -20,7 +20,7 @@ fn user(text: &str) -> Value {
 
 #[test]
 fn a_streamed_answer_equals_the_complete_answer() {
-    // The batches differ between the two, so only exact requests give log-probabilities with the same bits.
+    // The batches differ between the two, so only exact requests have bit-identical log probabilities.
     let server = Server::start(&SERVER, &["--exact"]);
     for (path, mut request) in [
         ("/v1/chat/completions", json!({"messages": user("The waves"), "logprobs": true, "top_logprobs": 3})),
@@ -78,14 +78,14 @@ fn an_exact_request_says_so_and_others_do_not() {
     assert_eq!((wrong.status, wrong.body["error"]["param"].as_str()), (400, Some("exact")));
 }
 
-/// The token counts without those of the cache, which depend on earlier requests.
+/// Returns the usage without cache counts, which depend on earlier requests.
 fn counted(usage: &Value) -> Value {
     let mut usage = usage.clone();
     assert!(usage["prompt_tokens_details"].take()["cached_tokens"].is_u64(), "{usage}");
     usage
 }
 
-/// Text, ids, log-probabilities and finish reason of a choice.
+/// Returns text, ids, log probabilities and finish reason of a choice.
 fn content_of(choice: &Value) -> Value {
     let text = choice["message"]["content"].as_str().or_else(|| choice["text"].as_str()).expect("text");
     let logprobs =
@@ -93,7 +93,7 @@ fn content_of(choice: &Value) -> Value {
     json!([text, choice["token_ids"], logprobs, choice["finish_reason"], choice["logprobs"]["text_offset"]])
 }
 
-/// The same, assembled from chunks.
+/// Assembles the same content from chunks.
 fn streamed(chunks: &[Value], index: &Value) -> Value {
     let (mut text, mut ids, mut logprobs, mut end) = (String::new(), Vec::new(), Vec::new(), Value::Null);
     let mut offsets = Vec::new();

@@ -1,4 +1,4 @@
-//! Chat templates that explode, through `mlx serve`: each is an error of its own request, and its work ends with its client.
+//! Chat templates that use excessive time or memory, through `mlx serve`: each fails only its own request, and its work stops when the client leaves.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 
-/// What a bomb may take: five seconds of work, on a machine that has other work.
+/// The time limit for a bomb: five seconds of work, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Bytes of white space after a body: it waits where long requests wait.
+/// Bytes of white space after a body, so that it queues with the long requests.
 const LARGE: usize = 1 << 20;
 
-/// A template for each kind of bomb, chosen by the text of the first message.
+/// A template with each kind of bomb, selected by the text of the first message.
 const TEMPLATE: &str = "{%- set kind = messages[0].content -%}
 {%- if kind == 'deep' -%}{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}deep
 {%- elif kind == 'mapping' -%}{% set n = namespace(x={}) %}{% for i in range(99999) %}{% set n.x = {'a': n.x} %}{% endfor %}deep
@@ -31,7 +31,7 @@ fn chat(kind: &str) -> Value {
     json!({"messages": [{"role": "user", "content": kind}], "model": "bomb"})
 }
 
-/// A server with an honest model, and one whose template is a bomb.
+/// Starts a server with an honest model, and one with a bomb as its template.
 fn serve() -> (Server, TempDir) {
     let copy = model_copy("llama-f32");
     std::fs::write(copy.path().join("chat_template.jinja"), TEMPLATE).expect("it can be written");
@@ -57,7 +57,7 @@ fn a_bomb_fails_its_own_request() {
     }
 }
 
-/// Four long requests take all slots of their client, and more. Their templates work for five seconds each.
+/// Four or more long requests take all slots of their client. Their templates work for five seconds each.
 #[test]
 fn the_work_of_clients_that_have_left_ends() {
     let (server, _folder) = serve();
@@ -70,7 +70,7 @@ fn the_work_of_clients_that_have_left_ends() {
         connection.write_all(body.as_bytes()).expect("it is sent");
         connection
     };
-    // The model is loaded.
+    // Load the model.
     assert_eq!(server.post("/v1/chat/completions", &chat("The waves")).status, 200);
     let clients: Vec<_> = (0..4).map(|_| post("/v1/chat/completions", &large(chat("work")))).collect();
     std::thread::sleep(Duration::from_millis(700));

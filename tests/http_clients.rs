@@ -21,7 +21,7 @@ fn request(path: &str, headers: &str, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
 }
 
-/// The next response of a connection: its status, its head and its body.
+/// Reads the next response of a connection: its status, headers and body.
 fn response(reader: &mut impl BufRead) -> (u16, String, Value) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -44,7 +44,7 @@ fn part(reader: &mut impl BufRead, length: usize) -> Vec<u8> {
     part
 }
 
-/// A body in chunks, each behind its length, with an empty one at the end.
+/// Reads a chunked body: each chunk follows its length, and an empty one ends it.
 fn chunks(reader: &mut impl BufRead) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
@@ -75,7 +75,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Whole answers of clients that send more requests at once are computed to their end.
+/// Clients that send several requests at once still get complete answers.
 #[test]
 fn a_client_that_leaves_is_noticed() {
     let server = Server::start_slow(&SERVER, &[]);
@@ -96,7 +96,7 @@ fn a_client_that_leaves_is_noticed() {
     }
 }
 
-/// Nothing tells a client that has closed one direction from one that has closed both, before it is too late.
+/// The server cannot distinguish a client that closed one direction from one that closed both, until it is too late.
 #[test]
 fn a_half_closed_connection_counts_as_closed() {
     let server = Server::start_slow(&SERVER, &[]);
@@ -190,7 +190,7 @@ fn a_long_user_is_cut_in_the_log() {
     assert!(server.log().lines().all(|line| line.len() < 1000));
 }
 
-/// Returns true if programs that the tests start ignore SIGHUP: a shell cannot trap a signal that was ignored at its start.
+/// Returns true if programs started by the tests ignore SIGHUP: a shell cannot trap a signal that was ignored when it started.
 fn hangup_is_ignored() -> bool {
     let shell = Command::new("sh").args(["-c", "trap 'exit 0' HUP; kill -s HUP $$; exit 1"]).status();
     !shell.expect("sh runs").success()
@@ -201,7 +201,7 @@ fn a_closed_terminal_drains_the_server_unless_nohup_started_it() {
     let short = json!({"prompt": "a", "max_tokens": 50, "ignore_eos": true, "stream": true});
     let with_nohup = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", SERVER[0]];
     for (program, lives_on) in [(&SERVER[..], false), (&with_nohup, true)] {
-        // The tests themselves may run under nohup, which their programs inherit.
+        // The tests may run under nohup, and their child processes inherit that.
         if !lives_on && !possible(!hangup_is_ignored(), "a test that nohup did not start") {
             continue;
         }
@@ -239,7 +239,7 @@ fn a_prompt_cache_that_cannot_be_written_is_refused_at_the_start() {
     assert!(line.starts_with("error: --prompt-cache-dir: ") && line.contains("cache"), "{line}");
 }
 
-/// A batch is one request of the queue, and its texts start in turn with what comes later.
+/// A batch counts as one request in the queue, and its texts take turns with later requests.
 #[test]
 fn a_batch_of_embeddings_shuts_nobody_out() {
     let server = Server::start_slow(&SERVER, &["--max-running", "2", "--max-waiting", "2"]);
@@ -252,14 +252,14 @@ fn a_batch_of_embeddings_shuts_nobody_out() {
         let reply = server.post("/v1/chat/completions", &chat);
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
-    // A text that gave its place to a chat waits beside the rest of its batch.
+    // A text that yielded its slot to a chat waits with the rest of its batch.
     assert!(server.figure("mlx_requests_waiting") > 0, "the chats waited for the whole batch");
     drop(batch);
     server.wait_for("mlx_requests_waiting", 0);
     server.wait_for("mlx_requests_running", 0);
 }
 
-/// A client without a place gets one of a client that has several.
+/// A client without a slot gets one from a client that has several.
 #[test]
 fn clients_are_told_apart_by_their_keys() {
     let keys = ["--api-key", "one", "--api-key", "two", "--max-running", "2"];

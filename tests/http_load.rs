@@ -15,7 +15,7 @@ fn stream(tokens: usize) -> Value {
     json!({"prompt": "The waves", "max_tokens": tokens, "ignore_eos": true, "stream": true})
 }
 
-/// A stream that has started.
+/// Starts a stream and waits for its first event.
 fn begun(server: &Server, tokens: usize) -> BufReader<TcpStream> {
     let mut reader = BufReader::new(server.connect("/v1/completions", &stream(tokens)));
     let mut line = String::new();
@@ -38,7 +38,7 @@ fn a_full_queue_sends_retry_after() {
         let seconds: u64 = reply.header("retry-after").parse().expect("seconds");
         assert!((1..=600).contains(&seconds), "{seconds}");
     };
-    // A request takes one place of the queue, however many choices it has.
+    // A request takes one slot of the queue, however many choices it has.
     let mut many = stream(LONG);
     many["n"] = json!(5);
     let third = server.connect("/v1/completions", &many);

@@ -1,6 +1,6 @@
-//! Pictures over HTTP: each API gives the model the same prompt, and what cannot be seen is an error with a reason.
+//! Pictures over HTTP: each API gives the model the same prompt, and unusable pictures are errors with a reason.
 //!
-//! `MLX_TEST_SCALE=25` sends 10 000 damaged files, with bombs among them.
+//! `MLX_TEST_SCALE=25` sends 10 000 damaged files, including decompression bombs.
 
 mod http_picture_bytes;
 
@@ -26,7 +26,7 @@ fn start() -> Server {
     Server::start_on(&SERVER, &folder(), &[])
 }
 
-/// A picture of the fixture as a file.
+/// Returns the file of a fixture's picture.
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(folder().join(name).with_extension("png")).expect("the fixture is there")
 }
@@ -143,7 +143,7 @@ fn the_result_of_a_tool_may_be_a_picture() {
         assert_eq!(rendered.status, 200, "{}", rendered.body);
         rendered.body["tokens"].as_array().expect("ids").len()
     };
-    // Three columns of merged patches and two rows, with a break and an end.
+    // Two rows of three merged patches, each with a break or end token.
     let without = count(json!([text("Here: ")]));
     assert_eq!(count(json!([text("Here: "), image_url(&file("48x32"))])), without + 2 * (3 + 1));
     let source = json!({"type": "base64", "media_type": "image/png", "data": STANDARD.encode(file("48x32"))});
@@ -164,7 +164,7 @@ fn the_result_of_a_tool_may_be_a_picture() {
     assert_eq!(count(json!([text("Here: "), image])), without + 2 * (3 + 1));
 }
 
-/// A png whose header claims another size.
+/// Returns a png whose header claims another size.
 fn claiming(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = file("48x32");
     bytes[16..20].copy_from_slice(&width.to_be_bytes());
@@ -216,7 +216,7 @@ fn what_cannot_be_seen_is_refused_with_the_reason() {
     assert!(message.contains("cannot be given to llama"), "{message}");
 }
 
-/// A model whose tower is damaged answers text; what is wrong with it is said in the log, and not to clients.
+/// A model with a damaged tower answers text. The cause is in the log, and not in responses to clients.
 #[test]
 fn a_tower_that_cannot_be_used_is_the_fault_of_the_server() {
     let copy = tempfile::tempdir().expect("a folder");
@@ -239,13 +239,13 @@ fn a_tower_that_cannot_be_used_is_the_fault_of_the_server() {
     assert!(!shown.body["capabilities"].as_array().expect("a list").contains(&json!("vision")));
 }
 
-/// Clients that send damaged files at the same time.
+/// Clients that send damaged files concurrently.
 const CLIENTS: u64 = 4;
 
-/// What decoding one picture of the most pixels takes: 8 bytes for each as it is in the file, 4 with fewer bits, 3 over white.
+/// Bytes to decode one picture with the most pixels: per pixel 8 as in the file, 4 with fewer bits, 3 over white.
 const ONE_PICTURE: u64 = 40_000_000 * (8 + 4 + 3);
 
-/// Files of noise in every format, small ones and some that fill the buffers of decoders.
+/// Returns noise files in every format: small ones, and some that fill the buffers of decoders.
 fn seeds(dice: &mut Dice) -> Vec<Vec<u8>> {
     let formats = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
     let sizes = [(41, 30), (41, 30), (41, 30), (240, 180)];
@@ -264,7 +264,7 @@ fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
     }
     let mut bytes = seeds[dice.below(seeds.len())].clone();
     for _ in 0..=dice.below(6) {
-        // Half of them in the header.
+        // Half of the changes are in the header.
         let end = dice.pick(&[bytes.len(), bytes.len().min(64)]);
         let place = dice.below(end);
         match dice.below(4) {
@@ -277,7 +277,7 @@ fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A short file with so many pixels that two of them at once take more than one of the largest size.
+/// Returns a short file with so many pixels that two of them at once take more memory than one of the largest size.
 fn bomb() -> Vec<u8> {
     let mut file = Cursor::new(Vec::new());
     DynamicImage::new_rgba16(5_000, 5_000)
@@ -286,7 +286,7 @@ fn bomb() -> Vec<u8> {
     file.into_inner()
 }
 
-/// Sends damaged files; how many were refused.
+/// Sends damaged files and returns the number of rejected ones.
 fn send_mutated(server: &Server, seed: u64, count: usize) -> usize {
     let mut dice = Dice::new(seed);
     let seeds = seeds(&mut dice);
@@ -301,7 +301,7 @@ fn send_mutated(server: &Server, seed: u64, count: usize) -> usize {
     (0..count).map(is_refused).filter(|it| *it).count()
 }
 
-/// A request with a gray picture of many pixels, whose file is short or very short.
+/// Returns a request with a large gray picture in a short or very short file.
 fn gray(compression: CompressionType) -> Value {
     let mut file = Vec::new();
     let encoder = PngEncoder::new_with_quality(&mut file, compression, FilterType::NoFilter);
@@ -309,8 +309,8 @@ fn gray(compression: CompressionType) -> Value {
     chat_of(&file)
 }
 
-/// The server does short work on all processors, and long work on half of them at the same time: three requests run beside each other on two
-/// processors. Their pictures take turns.
+/// The server runs short work on all processors and long work on at most half of them, so three requests run concurrently on two
+/// processors. Their pictures are decoded one at a time.
 #[test]
 fn pictures_of_many_pixels_are_decoded_one_after_the_other() {
     let (short, long) = (gray(CompressionType::Best), gray(CompressionType::Fast));

@@ -73,7 +73,7 @@ impl Setup {
         self.repo().join("snapshots").join(COMMIT)
     }
 
-    /// The shards, which are the only large files needed.
+    /// Returns the names of the shards, which are the only large files needed.
     fn shards(&self) -> Vec<String> {
         let behavior = self.hub.behave();
         behavior.files.keys().filter(|file| file.ends_with(".safetensors")).cloned().collect()
@@ -172,7 +172,7 @@ fn a_downloaded_model_runs_offline_by_name() {
     let checked = setup.offline(&["pull", "org/tiny"]);
     succeeded(&checked);
     assert!(stderr(&checked).contains("complete"));
-    // Online again: everything is there, so only the list is requested.
+    // Online again: all files are cached, so only the file list is requested.
     let before = setup.hub.behave().requests.len();
     succeeded(&setup.pull());
     assert_eq!(setup.hub.behave().requests.len(), before + 1);

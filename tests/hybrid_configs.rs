@@ -1,5 +1,5 @@
-//! The config keys of families with Mamba-2 or Kimi Delta Attention: invalid values are refused by name, and other words for the same
-//! model give the same model.
+//! The config keys of families with Mamba-2 or Kimi Delta Attention: invalid values are rejected by name, and alternative keys for the
+//! same model give the same model.
 
 use mlx_tests::{device, model_folder};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ fn names_of_tensors_of_other_exports_give_the_same_model() {
     });
 }
 
-/// A limit of time steps is a limit: what is below it or above it becomes another number.
+/// Time steps outside of the limits are clamped, which changes the result.
 #[test]
 fn limits_of_time_steps_hold() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! Pictures named by URL over HTTP: every API answers as if they had been sent.
+//! Pictures given by URL over HTTP: every API answers as if the bytes had been sent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -23,7 +23,7 @@ fn picture() -> Vec<u8> {
     std::fs::read(golden_folder().join("pictures/mistral3-f32/48x32.png")).expect("the fixture is there")
 }
 
-/// Starts a host that answers every request with the picture; its URL.
+/// Starts a host that answers every request with the picture, and returns its URL.
 fn start_host() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -57,14 +57,14 @@ async fn post(state: &AppState, path: &str, body: &Value) -> (u16, Value) {
     send(state, from_here(state, path, body)).await
 }
 
-/// A request as the server's connections give it on, so that the client can fetch over HTTP what it stored.
+/// Returns a request as the server's connections pass it on, so that the client can fetch its stored responses over HTTP.
 fn from_here(state: &AppState, path: &str, body: &Value) -> Request<Body> {
     let client = state.client_at(Ipv4Addr::LOCALHOST.into());
     let request = Request::post(path).header("host", "localhost").extension(client);
     request.body(Body::from(body.to_string())).expect("a request")
 }
 
-/// The requests of all APIs that take URLs, with what is equal in their answers.
+/// Returns the requests of all APIs that accept URLs, and the part of their answers that must be equal.
 fn requests(url: &str) -> Vec<(&'static str, Value, &'static str)> {
     let text = |kind: &str| json!({"type": kind, "text": "What is this?"});
     let user = |content: Value| json!([{"role": "user", "content": content}]);
@@ -95,7 +95,7 @@ fn requests(url: &str) -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// The only file of a journal, once its response has ended.
+/// Reads the only file of a journal after its response has ended.
 async fn journal(folder: &Path) -> Value {
     loop {
         let files = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
@@ -111,7 +111,7 @@ async fn journal(folder: &Path) -> Value {
     }
 }
 
-/// A journal has the pictures and not their URLs: another server, which may fetch nothing, goes on with what is in it.
+/// A journal stores the pictures and not their URLs, so another server can continue a response without fetching.
 #[test]
 fn a_response_is_computed_again_without_the_host_of_its_picture() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,7 +128,7 @@ fn a_response_is_computed_again_without_the_host_of_its_picture() {
     });
     let text = entry.to_string();
     assert!(text.contains(&data_url) && !text.contains("http://"), "{text}");
-    // The same, as it is before a response has ended.
+    // The same entry before its response has ended.
     (entry["response"], entry["record"]["id"]) = (Value::Null, json!("resp_begun"));
     std::fs::write(folder.path().join("resp_begun.json"), entry.to_string()).expect("it can be written");
     let flags = ["--journal", folder.path().to_str().expect("text")];
@@ -167,7 +167,7 @@ fn every_api_answers_as_if_the_picture_had_been_sent() {
             let text = refused.to_string();
             assert!(status == 400 && text.contains("127.0.0.1 has no public address"), "{path}: {text}");
         }
-        // What is stored has the picture, so that the conversation goes on as it began.
+        // The stored response contains the picture, so that the conversation can continue unchanged.
         let (_, request, _) = requests(&url).swap_remove(2);
         let (_, response) = post(&fetching, "/v1/responses", &request).await;
         let id = response["id"].as_str().expect("it is stored");

@@ -1,4 +1,4 @@
-//! Quantized keys and values: less memory, nearly the same numbers, and every answer is labeled approximate.
+//! Quantized KV caches: less memory, nearly the same numbers, and every answer is labeled approximate.
 
 use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_tests::{Outcome, device, greedy, model_folder, run};
@@ -14,7 +14,7 @@ fn prompt() -> Vec<u32> {
     (0..200).map(|index| index * 7 % 80 + 5).collect()
 }
 
-/// The mean difference of the log-probabilities of a text.
+/// Returns the mean difference of the log probabilities of a text.
 fn difference(one: &Outcome, other: &Outcome) -> f64 {
     let of = |outcome: &Outcome| -> Vec<f32> {
         outcome.prompt_tokens.iter().filter_map(|token| Some(token.logprob.as_ref()?.logprob)).collect()
@@ -32,7 +32,7 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     let exact = run(&full, &prompt(), &scored);
     assert_ne!(exact.finished.exactness, Exactness::Approximate);
     let mut differences = Vec::new();
-    // Bytes per number: 4, or its bits plus a 64th of a scale and a bias.
+    // Bytes per value: 4, or its bits plus a 64th of a scale and a bias.
     for (bits, bytes) in [(8, 1.0 + 8.0 / 64.0), (4, 0.5 + 8.0 / 64.0)] {
         let engine = start(Some(bits));
         assert_eq!(engine.exactness(), Exactness::Approximate);
@@ -53,7 +53,7 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     assert!(eight > 0.0 && eight < 0.05 && four > 6.0 * eight && four < 40.0 * eight, "{differences:?}");
 }
 
-/// Two engines give the same bits, also when the context shifts. After a cache hit the end of the prompt reads quantized keys and values
+/// Two engines give the same bits, also after a context shift. After a cache hit, the end of the prompt reads quantized keys and values
 /// instead of exact ones, so probabilities are only close.
 #[test]
 fn the_same_request_gives_the_same_answer() {

@@ -1,4 +1,4 @@
-//! `mlx launch`: a client gets the address, the model and its context from a running server.
+//! `mlx launch`: a client gets the URL, the model and its context length from a running server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ env | grep -E '^(ANTHROPIC|CLAUDE_CODE|OPENAI|OPENCODE|MLX_LAUNCH)_' | sort
 for argument; do printf 'argument %s\\n' \"$argument\"; done
 ";
 
-/// The variables and arguments of each client, from the client's documentation.
+/// Returns the variables and arguments of each client, according to the client's documentation.
 fn expected(client: &str, url: &str) -> Vec<String> {
     let opencode = json!({
         "model": "mlx/tiny",

@@ -176,7 +176,7 @@ fn checkpoints_of_other_quantization_tools_are_refused_by_name() {
     assert_refused("llama-f32", gguf, &["model.Q4_K_M.gguf", "safetensors"]);
 }
 
-/// Older MLX tools wrote only the other key.
+/// Older MLX tools wrote only one of the keys.
 #[test]
 fn quantization_is_read_under_either_key() {
     let _turn = device();
@@ -260,14 +260,14 @@ fn a_wrong_index_is_no_fault_while_all_tensors_are_there() {
     assert_refused(name, edit(file, |index| index["weight_map"] = json!(7)), &[file, "weight_map"]);
 }
 
-/// A deterministic generator of positions.
+/// Returns a deterministic pseudo-random position.
 pub(crate) fn scattered(seed: usize, below: usize) -> usize {
     let mixed = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as usize % below
 }
 
-/// Damages `file` of `model` in many ways. Loading may succeed (a flipped bit of a weight is a weight) but never panics,
-/// and a cut file is always refused by name.
+/// Damages `file` of `model` in many ways. Loading may succeed (a flipped bit of a weight is a weight) but never panics. A truncated file
+/// is always rejected by name.
 fn assert_robust(model: &str, file: &str, rounds: usize) {
     let _turn = device();
     let copy = model_copy(model);

@@ -1,4 +1,4 @@
-//! Conversations and answers that outgrow the context: they continue in constant memory, and the model always sees its system prompt.
+//! Conversations and answers longer than the context: they continue in constant memory, and the model always sees its system prompt.
 
 use chat_format::text::NO_PAUSE;
 use chat_format::{Message, Role, TemplateInput};
@@ -24,7 +24,7 @@ fn drawn(tokens: usize) -> RequestOptions {
     RequestOptions { sampling, ..greedy(tokens) }
 }
 
-/// The messages that the model sees.
+/// Returns the messages in the model's context.
 fn visible(session: &ChatSession) -> Vec<Message> {
     let mut messages = session.messages().to_vec();
     messages.drain(session.dropped());
@@ -38,7 +38,7 @@ struct Memory {
     kept: usize,
 }
 
-/// Runs a chat of so many turns. Returns the memory of each quarter, and the visible messages and the outcome of each turn.
+/// Runs a chat of this many turns. Returns the memory of each quarter, and the visible messages and the outcome of each turn.
 fn chat(policy: ContextPolicy, tokens: usize, count: usize) -> (Vec<Memory>, Vec<(Vec<Message>, Outcome)>) {
     let engine =
         start(&EngineOptions { exact: true, prefix_cache: Some(400_000), ..EngineOptions::default() });
@@ -86,7 +86,7 @@ fn assert_flat(quarters: &[Memory]) {
     // The peak of a single quarter depends on how much memory of an old pass is still allocated when the next one starts.
     let peak = |half: &[Memory]| half.iter().map(|it| it.peak).max().expect("two quarters");
     let (early, late) = (peak(&quarters[..2]), peak(&quarters[2..]));
-    // Allow for the additional digits of later questions, and for that: on a busy machine it is up to 6 %.
+    // Tolerates the extra digits of later questions and that effect, which is up to 6 % on a busy machine.
     assert!(late <= early + early / 10, "the peak of memory grows: {quarters:?}");
 }
 
@@ -145,7 +145,7 @@ fn the_stop_policy_refuses_and_leaves_the_chat_unchanged() {
     assert!(turns.len() > 3 && turns.len() < 200, "{} turns fitted", turns.len());
 }
 
-/// A text of twenty contexts in the memory of one; it does not depend on concurrent requests.
+/// A text of twenty contexts is generated in the memory of one. It does not depend on concurrent requests.
 #[test]
 fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let _turn = device();
@@ -180,7 +180,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     assert_eq!((finished.reason, finished.exactness), (FinishReason::Length, Exactness::Approximate));
     assert_eq!(ids.len(), 20 * context);
     assert!(peaks[3] <= peaks[1] + peaks[1] / 10 + 100_000, "the peak of memory grows: {peaks:?}");
-    // The text is the same beside other requests and after preemptions: the shifts depend on nothing else.
+    // The text is the same with concurrent requests and after preemptions: shifts depend on nothing else.
     let crowd: Vec<_> = (0..3)
         .map(|salt| {
             engine.submit(engine.request(vec![9 + salt; 20], &drawn(200)).expect("valid")).expect("room")

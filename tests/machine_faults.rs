@@ -1,5 +1,5 @@
-//! Machines that fail: whatever a connection does in the middle of answers, every stream ends soon, no token is wrong, nothing stays reserved,
-//! and the engine goes on when the machine is back. `MLX_TEST_SCALE=13` makes a long run.
+//! Failing machines: whatever happens to a connection during answers, every stream ends soon, no token is wrong, no memory stays reserved,
+//! and the engine continues when the machine is back. `MLX_TEST_SCALE=13` makes a long run.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -15,11 +15,11 @@ use mlx_tests::{Dice, at_rest, collect, copied, cpu, exact_level, greedy, model_
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
-/// A silent machine counts as lost after `HEARTBEAT_TIMEOUT`. Every stream through it ends within this time, which is three times as long for a busy
-/// computer.
+/// The time within which every stream through a lost machine ends. A silent machine counts as lost after `HEARTBEAT_TIMEOUT`; three times
+/// that allows for a busy computer.
 const ENDS: Duration = HEARTBEAT_TIMEOUT.saturating_mul(3);
 
-/// The time within which a returned machine is found, and a model is loaded.
+/// The time within which a returned machine is found and a model is loaded.
 const SOON: Duration = HEARTBEAT_TIMEOUT.saturating_mul(5);
 
 fn options(addresses: &[SocketAddr]) -> EngineOptions {
@@ -30,7 +30,7 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..4).map(|salt: u32| (0..20).map(|place| (place * 31 + salt * 17) % 88 + 4).collect()).collect()
 }
 
-/// Waits until all machines are there.
+/// Waits until all machines are connected.
 fn wait_for(engine: &Engine) {
     let begun = Instant::now();
     while let Some(outage) = engine.outage() {
@@ -39,7 +39,7 @@ fn wait_for(engine: &Engine) {
     }
 }
 
-/// Waits until the engine has noticed what was done to its connection, and has another one.
+/// Waits until the engine has noticed the fault of its connection and has a new one.
 fn wait_for_another(engine: &Engine, proxy: &Proxy) {
     let begun = Instant::now();
     while !proxy.is_whole() {
@@ -62,7 +62,7 @@ fn so_it_is_where_a_machine_fails_in_the_middle_of_layers() {
     endure(&model_folder("qwen3_5-f32"), Parallel::Tensor, 3);
 }
 
-/// Does to the last of `count` workers what a network can, in the middle of answers.
+/// Applies network faults to the last of `count` workers during answers.
 fn endure(folder: &Path, parallel: Parallel, count: usize) {
     let rounds = cases(FAULTS.len());
     let there: Vec<ThreadWorker> = (0..count).map(|_| ThreadWorker::start(folder)).collect();
@@ -74,14 +74,14 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
     let engine = Engine::start(folder, &options, |_, _| {}).expect("all are there");
     let idle = engine.stats();
     let prompts = prompts();
-    // On a slow connection each sum within a layer takes as long as a whole pass by layers.
+    // On a slow connection each sum within a layer takes as long as a whole pass of a pipeline.
     let tokens = if parallel == Parallel::Tensor { 60 / count } else { 60 };
     let expected: Vec<Vec<u32>> = match parallel {
         Parallel::Pipeline => {
             let alone = Engine::start(folder, &EngineOptions::default(), |_, _| {}).expect("it loads");
             prompts.iter().map(|it| run(&alone, it, &greedy(tokens)).ids()).collect()
         }
-        // The order of sums is another one.
+        // The order of sums differs.
         Parallel::Tensor => prompts.iter().map(|it| run(&engine, it, &greedy(tokens)).ids()).collect(),
     };
     let (mut dice, mut failed, mut whole) = (Dice::new(7), 0, 0);
@@ -116,7 +116,7 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
                 }
             }
         }
-        // A slow connection is not a silent one: its streams have no time limit.
+        // A slow connection is not silent, so its streams have no time limit.
         let is_in_time = fault == Fault::Slow || begun.elapsed() < ENDS;
         assert!(is_in_time, "round {round}, {fault:?}: {:?}", begun.elapsed());
         proxy.set(Fault::None);
@@ -203,7 +203,7 @@ fn mismatched_workers_are_refused() {
     assert!(refusal(&model_folder("llama-f32"), many).contains("works for another rank 0"));
     let small = ThreadWorker::start_with(folder.path(), Key::default(), Some(1000));
     assert!(refusal(folder.path(), of(&small.address)).contains("memory_budget"));
-    // Its layers fit, and nothing beside them.
+    // Memory for its layers and no more.
     let full = ThreadWorker::start_with(folder.path(), Key::default(), Some(1 << 20));
     let refused = refusal(folder.path(), of(&full.address));
     assert!(refused.starts_with("memory_budget: of rank 1 leaves"), "{refused}");
@@ -223,7 +223,7 @@ fn connections_that_say_nothing_keep_no_rank_0_out() {
     let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");
     assert_eq!(run(&engine, &prompts()[0], &greedy(4)).ids().len(), 4);
     drop(idle);
-    // Nothing says of them that rank 0 has come or gone.
+    // No event reports that rank 0 joined or left.
     let mut refused = 0;
     while refused < 3 {
         match events.recv_timeout(SOON).expect("they were closed") {
@@ -244,7 +244,7 @@ fn a_start_ends_soon_where_a_worker_fails_while_it_loads_and_the_worker_is_free(
         let hear = move |event: WorkerEvent| {
             found.send(event.clone()).expect("the test waits");
             if let WorkerEvent::Loading { .. } = event {
-                // It loads for as long as the test needs; without end from then on.
+                // Loads for as long as the test needs, and from then on without end.
                 wait.recv().ok();
             }
         };
@@ -262,7 +262,7 @@ fn a_start_ends_soon_where_a_worker_fails_while_it_loads_and_the_worker_is_free(
         let error = error.expect("its worker is away").to_string();
         assert!(error.contains(&format!("rank 1 ({})", proxy.address)), "{error}");
         assert!(begun.elapsed() < SOON, "{fault:?}: {error} after {:?}", begun.elapsed());
-        // It does not load to the end for a rank 0 that has gone.
+        // It stops loading for a rank 0 that has left.
         drop(resume);
         let left = events.recv_timeout(SOON).expect("it goes on");
         assert!(matches!(left, WorkerEvent::Left { .. }), "{left:?}");
@@ -308,7 +308,7 @@ fn a_worker_that_comes_back_as_another_is_named_and_not_used() {
     let proxy = Proxy::start(first.address);
     let engine = Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).expect("it is there");
     let before = run(&engine, &prompts()[0], &greedy(20)).ids();
-    // A byte that is not among those which folders are compared by.
+    // Change a byte that the comparison of folders does not read.
     let changed = copied(folder.path());
     let path = changed.path().join("model.safetensors");
     let mut tensors = tensors::read(&path);

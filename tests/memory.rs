@@ -1,5 +1,5 @@
-//! Memory: an accepted request never fails for lack of it, excess requests wait, too large ones are refused with numbers, and the
-//! measured peak stays under the budget.
+//! Memory: an accepted request never runs out of it, excess requests wait, oversized ones are rejected with figures, and the measured
+//! peak stays within the budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ fn start_model(name: &str, options: &EngineOptions) -> Result<Engine> {
     Engine::start(&model_folder(name), options, |_, _| {})
 }
 
-/// An engine with a budget for its model and `bytes` of requests.
+/// Starts an engine with a budget for its model and `bytes` of requests.
 fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> Engine {
     let at_rest = start_model(name, &options).expect("it loads").stats().reserved_bytes;
     // A sixteenth is for MLX's cache of freed buffers.
@@ -31,7 +31,7 @@ fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> Engine
     start_model(name, &EngineOptions { memory_budget: Some(budget), ..options }).expect("it fits")
 }
 
-/// What an engine has not checked would wait for memory for ever.
+/// A request that the engine has not checked could wait for memory forever.
 #[test]
 fn an_engine_runs_only_requests_that_it_has_checked() {
     let _turn = device();
@@ -53,7 +53,7 @@ fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     for name in [MODEL, "gemma2-f32", "gemma4_text-f32", "qwen3_moe-f32", "qwen3_5-f32", "nemotron_h-f32"] {
         crowd(name, EngineOptions::default());
     }
-    // Weights as they are in the files.
+    // Weights in the types of the files.
     for name in ["llama-q4-f16", "llama-bf16", "qwen3_5-q4-f32"] {
         crowd(name, EngineOptions::default());
     }
@@ -67,7 +67,7 @@ fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     }
 }
 
-/// More requests than the budget has room for at once.
+/// Runs more requests than fit into the budget at once.
 fn crowd(model: &str, options: EngineOptions) {
     let before = active_memory().expect("a figure") as u64;
     let name = format!("{model} in {:?} with {:?} bits", options.dtype, options.kv_bits);
@@ -116,7 +116,7 @@ fn crowd(model: &str, options: EngineOptions) {
     assert_eq!(active_memory().expect("a figure") as u64, before);
 }
 
-/// The model with a context of 1500 positions.
+/// Returns the model with a context of 1500 positions.
 fn long_model() -> tempfile::TempDir {
     let copy = model_copy(MODEL);
     let config = copy.path().join("config.json");
@@ -136,7 +136,7 @@ fn open() -> RequestOptions {
     RequestOptions { max_tokens: None, ..greedy(0) }
 }
 
-/// The reserved bytes of an idle engine, and the initial reservation of a request without a token limit.
+/// Returns the reserved bytes of an idle engine, and the initial reservation of a request without a token limit.
 fn reservations(copy: &tempfile::TempDir) -> (u64, u64) {
     let engine = start_long(copy, None);
     let resting = engine.stats().reserved_bytes;
@@ -152,7 +152,7 @@ fn reservations(copy: &tempfile::TempDir) -> (u64, u64) {
     (resting, promised)
 }
 
-/// The reservation of a request without a token limit grows with it; others are preempted and resume.
+/// The reservation of a request without a token limit grows with its text; other requests are preempted and resume.
 #[test]
 fn open_requests_grow_and_all_of_them_end() {
     let _turn = device();
@@ -223,7 +223,7 @@ fn a_full_queue_refuses_with_the_queue_length() {
     assert_eq!(run(&engine, &[3], &greedy(2)).ids().len(), 2, "there is room again");
 }
 
-/// What the test says of the system's memory.
+/// The memory pressure that the test simulates.
 #[derive(Clone, Default)]
 struct Pressure(Arc<AtomicBool>);
 
@@ -247,7 +247,7 @@ fn a_system_short_of_memory_gets_back_what_is_kept_and_no_answer_changes() {
         let first = run(&engine, &prompt, &greedy(9));
         let again = run(&engine, &prompt, &greedy(9));
         assert!(again.finished.usage.cached_tokens > 0 && engine.stats().prefixes > 0, "{model}");
-        // Idle, it has to notice without a request.
+        // An idle engine must notice pressure without a request.
         pressure.0.store(true, Ordering::Relaxed);
         let patience = Instant::now() + Duration::from_mins(1);
         while engine.stats().prefix_bytes > 0 {
@@ -261,7 +261,7 @@ fn a_system_short_of_memory_gets_back_what_is_kept_and_no_answer_changes() {
     }
 }
 
-/// While answers are written their states stay, and so does what they need to go back to.
+/// Running answers keep their states and their checkpoints.
 #[test]
 fn memory_pressure_takes_nothing_from_running_requests() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! The Messages API over HTTP: tools and thoughts go there and back, tokens are counted, and errors have the form that clients read.
+//! The Messages API over HTTP: tool calls and reasoning round-trip, tokens are counted, and errors have the format that clients parse.
 
 use mlx_tests::server::{Reply, Server};
 use mlx_tests::successors::{self, Successors, chain};
@@ -8,7 +8,7 @@ const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 const PATH: &str = "/v1/messages";
 const COUNT: &str = "/v1/messages/count_tokens";
 
-/// A template in the style of Qwen's that shows earlier thoughts.
+/// A template in the style of Qwen's that renders earlier reasoning.
 const TEMPLATE: &str = "\
 {%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
@@ -29,7 +29,7 @@ const TEMPLATE: &str = "\
 {% endif %}";
 const PROMPT_END: &str = "<|im_start|>assistant\n";
 
-/// A thought, a sentence, and two calls with arguments in pieces.
+/// Reasoning, a sentence, and two calls with split arguments.
 const WORDS: [&str; 12] = [
     "<think>",
     "Hm",
@@ -68,20 +68,20 @@ fn server() -> (tempfile::TempDir, Server) {
     (model, server)
 }
 
-/// The answer to a request, which must be good.
+/// Returns the answer to a request, which must succeed.
 fn ask(server: &Server, more: &Value) -> Value {
     let reply = server.post(PATH, &request(more));
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.body
 }
 
-/// All tokens of the prompt of an answer.
+/// Returns the total number of prompt tokens of an answer.
 fn prompt_tokens(answer: &Value) -> u64 {
     let number = |field: &str| answer["usage"][field].as_u64().expect("a number");
     number("input_tokens") + number("cache_read_input_tokens")
 }
 
-/// The first turn and the results of its calls.
+/// Returns the first turn and the results of its calls.
 fn second_turn(content: &Value, result: &Value) -> Value {
     let results: Vec<Value> = content
         .as_array()
@@ -312,7 +312,7 @@ fn fields_of_other_servers_are_named_and_not_used() {
         "output_config": {"effort": "high"},
         "tools": [tool("add"), {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
     });
-    // A count has no use for the fields of an answer, either.
+    // Counting tokens ignores the fields of an answer too.
     let of_answers = "metadata, tools.1, max_tokens, temperature, safeguards";
     for (path, ignored) in [(PATH, "metadata, tools.1, safeguards"), (COUNT, of_answers)] {
         let reply = server.post(path, &request(&more));

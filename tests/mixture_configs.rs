@@ -1,4 +1,4 @@
-//! The config keys of mixtures, latents and layers of several kinds: what would change the result is used, or refused by name.
+//! The config keys of mixtures, latents and mixed layer types: keys that would change the result are applied or rejected by name.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn other_ways_of_routing_are_refused_by_name() {
     ]);
 }
 
-/// Counts of Hunyuan may be given layer by layer.
+/// Hunyuan's counts may be given per layer.
 #[test]
 fn a_count_for_each_layer_equals_one_for_all() {
     let _turn = mlx_tests::device();
@@ -46,7 +46,7 @@ fn a_count_for_each_layer_equals_one_for_all() {
     assert!(bits(listed.path()) == bits(&mlx_tests::model_folder("hunyuan_v1_moe-f32")));
 }
 
-/// As others wrote the same checkpoint.
+/// Other tools write the same checkpoint under other names.
 #[test]
 fn other_names_of_the_same_tensors_give_the_same_model() {
     let _turn = mlx_tests::device();
@@ -112,7 +112,7 @@ fn a_head_has_the_bias_that_the_files_have() {
     }
 }
 
-/// Where nothing uses them, transformers writes a window and a shared expert of 0.
+/// transformers writes a window and a shared expert of 0 if they are unused.
 #[test]
 fn a_window_and_a_shared_expert_of_nothing_are_none() {
     let _turn = mlx_tests::device();

@@ -1,4 +1,4 @@
-//! Heads that predict the token after the next one: their logits, and that they draft.
+//! Multi-token prediction heads: their logits, and that they draft.
 
 use mlx_core::array::Rows;
 use mlx_core::backend::Backend;
@@ -71,7 +71,7 @@ fn a_head_drafts_and_changes_no_token() {
     }
 }
 
-/// A text's end is found while the step behind it runs, whose hidden states a head would have read.
+/// The end of a text is found while the next step runs, whose hidden states the head would have read.
 #[test]
 fn a_stop_string_ends_a_text_whose_head_is_to_read_the_step_behind_it() {
     let _turn = device();
@@ -91,7 +91,7 @@ fn a_stop_string_ends_a_text_whose_head_is_to_read_the_step_behind_it() {
     }
 }
 
-/// A head that does nothing but look at the token: the model's next token is the one after it, and so is the head's.
+/// Uses a head that only looks at the token. The model's next token is its successor, and so is the head's.
 #[test]
 fn a_head_that_is_right_saves_passes() {
     let _turn = device();
@@ -137,7 +137,7 @@ fn heads_are_counted_and_refused_by_name() {
     };
     let asked = EngineOptions { speculate: Speculate::Mtp, ..EngineOptions::single() };
     assert!(refused("llama-f32", &asked).contains("speculate: is mtp"), "{}", refused("llama-f32", &asked));
-    // Tensors that only look like a head are an error for those who ask for it, and nothing to others.
+    // Tensors that only look like a head are an error if the head was requested, and ignored otherwise.
     assert!(refused("qwen3_5-f32", &asked).contains("mtp"), "{}", refused("qwen3_5-f32", &asked));
     start(&model_folder("qwen3_5-f32"), &EngineOptions::single());
     let both = EngineOptions { draft_model: Some(folder.clone()), ..asked };

@@ -1,4 +1,4 @@
-//! Models by name on a terminal: downloads that are offered, the choice of a first run, and the model of commands that name none.
+//! Models by name on a terminal: offered downloads, the choice in a first run, and the default model.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -38,14 +38,14 @@ impl Setup {
         command
     }
 
-    /// The program in a terminal.
+    /// Runs the program in a terminal.
     fn typed(&self, arguments: &[&str]) -> OsSession {
         let mut session = Session::spawn(self.command(arguments)).expect("the program starts");
         session.set_expect_timeout(Some(Duration::from_mins(1)));
         session
     }
 
-    /// The program without one.
+    /// Runs the program without a terminal.
     fn run(&self, arguments: &[&str], input: &str) -> Output {
         piped(self.command(arguments), input)
     }
@@ -80,7 +80,7 @@ fn a_missing_model_is_downloaded_after_a_yes_and_then_chats() {
     session.expect(Eof).expect("it ends");
 }
 
-/// `mlx convert` and mlx-lm write an index beside a single file. Only files that will be fetched count.
+/// `mlx convert` and mlx-lm write an index even for a single file. The size counts only files to fetch.
 #[test]
 fn the_size_in_an_offer_is_that_of_the_files_that_will_be_fetched() {
     let setup = Setup::new();

@@ -1,4 +1,4 @@
-//! The program, the server (streamed and not) and the library give the same tokens and log-probabilities.
+//! The program, the server (streamed or not) and the library give the same tokens and log probabilities.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 const PROMPT: [u32; 6] = [1, 9, 30, 9, 30, 41];
 
-/// Ids and log-probabilities as bits.
+/// Ids, and log probabilities as bits.
 type Drawn = Vec<(u64, u32)>;
 
-/// The same request for the library and for the API; flags are the API's names with dashes.
+/// Returns the same requests for the library and for the API; flags are the API's names with dashes.
 fn requests() -> Vec<(SamplingOptions, Value)> {
     let seed = Some(77);
     vec![
@@ -61,7 +61,7 @@ const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 
 #[test]
 fn program_server_and_library_give_the_same_tokens() {
-    // Without --exact, what a request reuses of earlier ones may change the last bits.
+    // Without --exact, reused prefixes may change the last bits.
     let server = Server::start(&SERVE, &["--prefix-cache", "0"]);
     let _turn = mlx_tests::device();
     let options = EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() };
@@ -87,7 +87,7 @@ fn the_tokens_are_the_same_beside_other_clients() {
 /// A path, a request, and the result of the library.
 type Asked = (&'static str, Value, (String, Drawn));
 
-/// Every request as a completion and as a chat.
+/// Returns every request as a completion and as a chat.
 fn asked(server: &Server, engine: &Engine) -> Vec<Asked> {
     let messages = json!([{"role": "user", "content": "The waves"}]);
     let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
@@ -127,7 +127,7 @@ fn ask(server: &Server, asked: &[Asked]) {
     }
 }
 
-/// Does something while `clients` other clients send requests.
+/// Runs `work` while `clients` other clients send requests.
 fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
     /// Stops the other clients even if the work panics.
     struct End<'a>(&'a AtomicBool);
@@ -157,7 +157,7 @@ fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
                 }
             });
         }
-        // All of them have started and continue during the work.
+        // All clients have started and continue during the work.
         while server.figure("mlx_completion_tokens_total") < 10 {
             std::thread::yield_now();
         }
@@ -165,7 +165,7 @@ fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
     });
 }
 
-/// The result of the library.
+/// Returns the result of the library.
 fn by_library(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> (String, Drawn) {
     let outcome = mlx_tests::run(engine, prompt, options);
     let token = |token: &TokenOutput| {
@@ -176,7 +176,7 @@ fn by_library(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> (Str
     (outcome.text, drawn)
 }
 
-/// The result of `mlx generate`.
+/// Returns the result of `mlx generate`.
 fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
     let folder = model_folder("llama-f32");
     let prompt = PROMPT.map(|id| id.to_string()).join(",");
@@ -194,7 +194,7 @@ fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
     (object["text"].as_str().expect("text").to_owned(), drawn)
 }
 
-/// The result of the server, from one response or from chunks.
+/// Returns the result of the server, from one response or from chunks.
 fn by_server(answers: &[Value]) -> (String, Drawn) {
     let (mut text, mut drawn) = (String::new(), Vec::new());
     for choice in answers.iter().filter_map(|answer| answer["choices"].get(0)) {

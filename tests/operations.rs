@@ -1,4 +1,4 @@
-//! A decode step gives the GPU about as many operations for 32 sequences as for one, whatever their lengths: each is a kernel launch.
+//! A decode step launches about as many GPU kernels for 32 sequences as for one, whatever their lengths.
 
 use mlx_core::backend::Backend;
 use mlx_core::model;

@@ -1,4 +1,4 @@
-//! Files that a model can do without: a fault in one is a warning that names the file and the key. Required files stay strict.
+//! Optional model files: a fault in one is a warning that names the file and the key. Required files stay strict.
 
 use std::path::Path;
 
@@ -36,14 +36,14 @@ fn a_fault_in_an_optional_file_is_a_warning() {
         }
         // The other settings and the end tokens of the other files are used.
         assert_eq!(folder.sampling.top_k, text.contains("top_k").then_some(7), "{text}");
-        // A checkpoint with one setting has chosen how it samples: the others are off.
+        // A checkpoint that sets one sampling parameter has chosen its sampling, so the others are off.
         let off = text.contains("top_k").then_some(1.0);
         assert_eq!((folder.sampling.temperature, folder.sampling.top_p), (off, off), "{text}");
         assert!(folder.end_tokens.contains(&4), "{text}");
     }
     let inspection = inspect(copy.path(), &EngineOptions::single()).expect("it can be inspected");
     assert!(inspection.warnings.texts()[0].contains("eos_token_id"), "{:?}", inspection.warnings);
-    // Tokens of prompts are in this file, unless tokenizer_config.json has all of them.
+    // Special tokens of prompts are in this file, unless tokenizer_config.json has all of them.
     std::fs::remove_file(copy.path().join(file)).expect("a file");
     std::fs::write(copy.path().join("special_tokens_map.json"), "{").expect("it can be written");
     let needed = ModelFolder::open(copy.path()).map(drop).expect_err("it is needed").to_string();

@@ -1,4 +1,4 @@
-//! Questions to the guide: `mlx ask`, its doubt, and `?question` in a chat with another model.
+//! Questions to the guide: `mlx ask`, its note of doubt, and `?question` in a chat with another model.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use mlx_tests::piped;
 
 use super::{model, stderr, stdout};
 
-/// A mixture of words of the corpus that asks for nothing; no answer to it can be right.
+/// A mixture of words from the corpus that makes no sense; no answer to it can be right.
 const MIXTURE: &str = "why does the tokenizer of the page rerank my adapter";
 
 fn mlx_at(home: &Path, arguments: &[&str], input: &str) -> Output {
@@ -36,7 +36,7 @@ fn the_guide_answers_a_question_or_says_that_it_is_not_sure() {
     let named: Vec<_> =
         stdout(&unsure).lines().filter(|line| line.starts_with("  ")).map(str::to_owned).collect();
     assert_eq!(named.len(), 2, "{}", stdout(&unsure));
-    // Each of them has an answer.
+    // Each of these questions has an answer.
     for question in named {
         let answer = mlx_at(home.path(), &["ask", question.trim()], "");
         assert!(answer.status.success() && !stdout(&answer).trim().is_empty(), "{}", stderr(&answer));

@@ -1,4 +1,4 @@
-//! Mistakes on the command line and broken models: one line that names what is wrong, and an exit code.
+//! Mistakes on the command line and broken models: one line that names the mistake, and an exit code.
 
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ fn flags_without_effect_are_refused() {
     }
 }
 
-/// Field names belong to HTTP requests; the command line has flags.
+/// Fields exist in HTTP requests; errors on the command line name flags.
 #[test]
 fn errors_name_the_flag_that_was_given() {
     let folder = model("llama-f32");
@@ -90,7 +90,7 @@ fn invalid_logits_are_reported_in_one_line() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
-/// The tokenizer library panics on these files; the user sees one sentence.
+/// The tokenizer library panics on these files; the user sees a one-line error.
 #[test]
 fn an_inconsistent_tokenizer_is_reported_in_one_line() {
     let broken = [
@@ -107,7 +107,7 @@ fn an_inconsistent_tokenizer_is_reported_in_one_line() {
         std::fs::write(&path, object.to_string()).expect("it can be written");
         let folder = copy.path().to_str().expect("utf-8");
         let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1", "--max-tokens", "1"], "");
-        // The library may accept a file that looks broken; only the form of a refusal matters.
+        // The library may accept a file that looks broken; only the form of the error matters.
         if !output.status.success() {
             assert_eq!(
                 (output.status.code(), stderr(&output).lines().count()),

@@ -1,4 +1,4 @@
-//! Chats over a pipe: the output streams, saved conversations, and errors that do not end the chat.
+//! Chats over a pipe: output streams, conversations are saved, and errors do not end the chat.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn a_chat_works_over_a_pipe() {
         (contents.len(), contents[0], contents[1], contents[3]),
         (5, "Be brief.", "One?", "Two\nlines?")
     );
-    // Standard output has only the answers, each with its line end.
+    // Standard output has only the answers, each followed by a line end.
     assert_eq!(stdout(&output), format!("{}\n{}\n", contents[2], contents[4]));
     let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
     assert_eq!(stdout(&resumed), format!("{}\n", contents[4]));
@@ -131,7 +131,7 @@ fn without_a_model_the_guide_answers_and_introduces_itself() {
     assert!(output.status.success(), "{notes}");
     assert!(contents.contains("mlx pull") && contents.contains("--memory-budget"), "{contents}");
     assert!(notes.contains("built-in model") && notes.contains("mlx pull"), "{notes}");
-    // It is in the cache now; a damaged copy is replaced.
+    // The guide is cached now; a damaged copy is replaced.
     let cache = home.path().join(".cache/mlx");
     let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();
     std::fs::write(folder.join("config.json"), "{}").expect("it can be written");

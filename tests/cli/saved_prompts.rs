@@ -1,4 +1,4 @@
-//! Prompts that are saved on disk: listed, reused, removed, and usable after a program was killed.
+//! Prompts saved on disk: listed, reused, removed, and usable after a program was killed.
 
 use std::process::{Command, Stdio};
 
@@ -52,7 +52,7 @@ fn a_killed_program_leaves_a_usable_cache() {
             .stderr(Stdio::null())
             .spawn()
             .expect("the program starts");
-        // Kill it while it writes: after the first file, and a little later each time.
+        // Kill it while it writes: after the first file, and a little later in each round.
         let before = files(cache);
         while files(cache) == before && child.try_wait().expect("it is our child").is_none() {
             std::thread::yield_now();

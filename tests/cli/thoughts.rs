@@ -1,4 +1,4 @@
-//! Chats with a model that thinks: the answer is the answer, and a thought is a thought, in a pipe and in files.
+//! Chats with a reasoning model: answer and reasoning stay separate, in a pipe and in files.
 
 use mlx_tests::harmony::{self, ANSWER, PRESENCE_PENALTY, THOUGHT};
 use serde_json::Value;
@@ -38,7 +38,7 @@ fn a_generated_answer_has_its_thought_beside_it() {
     assert_eq!(stdout(&mlx(&with("generate", path, &["-p", "Hi"]), "")), format!("{ANSWER}\n"));
     let object = json(&with("generate", path, &["-p", "Hi", "--json"]), "");
     assert_eq!((&object["text"], &object["reasoning"]), (&ANSWER.into(), &THOUGHT.into()));
-    // Special tokens, names of channels, thought and answer are all drawn tokens.
+    // Special tokens, channel names, reasoning and answer are all drawn tokens.
     assert_eq!(object["usage"]["completion_tokens"], 12);
 }
 
@@ -100,7 +100,7 @@ fn parse_shows_what_an_output_means() {
         "{message}"
     );
     assert_eq!((&message["tool_calls"][0]["function"], &message["role"]), (&function, &"assistant".into()));
-    // Without a schema, what reads like a number is one.
+    // Without a schema, text that looks like a number is one.
     let message = parse(&["--format", "qwen3-coder"]);
     assert_eq!(message["tool_calls"][0]["function"]["arguments"], "{\"city\":75,\"days\":3}");
     let model = model("llama-f32");

@@ -1,4 +1,4 @@
-//! The forms of JSON that a schema allows: white space between tokens, references, and the causes in errors.
+//! The JSON text that a schema allows: white space between tokens, references, and causes in errors.
 
 use chat_format::{ConstraintSpec, Grammar};
 use mlx_core::sampling::TokenHistory;
@@ -20,7 +20,7 @@ fn refused_at(spec: &ConstraintSpec, text: &str) -> Option<String> {
     None
 }
 
-/// Every place where JSON is compiled: a schema, any object, and a schema within a grammar, as those of calls are.
+/// JSON is compiled in several ways: from a schema, for any object, and from a schema inside a grammar, as for tool calls.
 #[test]
 fn at_most_one_space_or_line_end_stands_between_two_parts_of_json() {
     let schema = json!({

@@ -1,4 +1,4 @@
-//! Random walks along the masks of grammars: with drafts, rollbacks, forks and triggers.
+//! Random walks along the masks of grammars, with drafts, rollbacks, forks and triggers.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{PIECES, WALKER, WIDTH, allowed, of_schema, validates};
 
-/// What a draft asks a constraint changes no mask, and the answers agree with the masks: also after rollbacks.
+/// Checking a draft changes no mask, and its result agrees with the masks, also after rollbacks.
 #[test]
 fn drafts_learn_what_masks_say_and_change_none() {
     let (mut asked, mut forced_steps) = (0, 0);
@@ -59,7 +59,7 @@ fn drafts_learn_what_masks_say_and_change_none() {
 #[test]
 fn every_walk_through_a_schema_validates() {
     let schemas = cases(80) as u64;
-    // For other validators.
+    // Writes the texts to a file for other validators.
     let mut kept = std::env::var("WALKS").ok().map(|path| std::fs::File::create(path).expect("a file"));
     let (mut refused, mut ended) = (0, 0);
     for seed in 0..schemas {
@@ -109,7 +109,7 @@ fn random_allowed(mask: &TokenMask, dice: &mut Dice) -> Option<u32> {
     (!tokens.is_empty()).then(|| dice.pick(&tokens))
 }
 
-/// Rollbacks and forks at random: the follower that saw them allows what a new one allows that has read the history at once.
+/// Random rollbacks and forks: a follower that saw them allows the same tokens as a new one that reads the whole history.
 #[test]
 fn rollbacks_are_followed() {
     let tools = "start: \"{\" /[a-z]{1,4}/ \"}\"";
@@ -126,7 +126,7 @@ fn rollbacks_are_followed() {
             let mut follower = WALKER.follower(&spec, &history).expect("it can be enforced");
             for step in 0..60 {
                 let mask = allowed(follower.as_mut(), &history).expect("something is allowed");
-                // A fork, a fresh follower of it, and the old follower that goes over to it.
+                // A fork, a fresh follower of it, and the old follower that moves to it.
                 let mut fork = TokenHistory::new(history.tokens()[..3].to_vec());
                 let mut fresh = WALKER.follower(&spec, &fork).expect("it can be enforced");
                 history.tokens()[3..].iter().for_each(|&token| fork.push(token));

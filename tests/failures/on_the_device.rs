@@ -1,4 +1,4 @@
-//! Work that fails on the device, alone, together with other work, or beside it: it is repeated, or ends its request.
+//! Work that fails on the device, alone or with concurrent work: it is repeated, or ends its request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -13,19 +13,19 @@ use mlx_tests::{Outcome, collect, cpu, engine, greedy, run};
 
 use super::{MODEL, expected, message, prompts, submit};
 
-/// Steps that overlap with the host's work and steps that do not. Faults are made on a CPU, where files are read in the stream that
-/// the engine waits for.
+/// Backends with and without pipelined steps. The faults are made on a CPU, where files are read in the stream that the engine waits
+/// for.
 fn backends() -> [Backend; 3] {
     let ways = [(false, false), (true, false), (true, true)];
     ways.map(|(pipelined, runs_ahead)| Backend { pipelined, runs_ahead, ..Backend::CPU })
 }
 
-/// Queues work on this thread's stream that will fail.
+/// Queues failing work on this thread's stream.
 fn fail_on_the_device() {
     mlx_rs::transforms::async_eval([&failing_array()]).expect("nothing is read yet");
 }
 
-/// An array that fails on the device: it belongs to a file that is truncated before it is read.
+/// Returns an array that fails on the device: its file is truncated before it is read.
 fn failing_array() -> Array {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.npy");
@@ -104,7 +104,7 @@ fn a_step_whose_error_reached_another_wait_is_repeated() {
             if caches.len() == prompts().len()
                 && let Some(canceller) = script.lock().expect("no panic").take()
             {
-                // The fault is not the step's own: the first wait reports it.
+                // The fault is not the step's own; the first wait reports it.
                 fail_on_the_device();
                 canceller.cancel();
             }
@@ -132,8 +132,8 @@ fn prompts_that_fail_on_the_device_end_or_are_repeated() {
         let passes = AtomicUsize::new(0);
         let meeting = Arc::new(Barrier::new(2));
         let first_pass = Arc::clone(&meeting);
-        // A first prompt is alone in its pass, from before the others come until all of them wait. Theirs is the second pass; those
-        // that are repeated have passes of their own.
+        // The first prompt is alone in its pass and holds it until all others wait. They share the second pass; repeated ones have their own
+        // passes.
         let engine = scripted_on(backend, MODEL, move |_| {
             match passes.fetch_add(1, Ordering::Relaxed) {
                 0 => {
@@ -171,7 +171,7 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
     for backend in backends() {
         let prompts = [vec![30, 31], vec![40, 41, 42]];
         let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-        // Prefill passes after the stream's: one over both prompts, the stream's again where it ran beside them, and one per prompt.
+        // Prefill passes after the stream's: one over both prompts, the stream's again if it ran at the same time, and one per prompt.
         let twice: &[usize] = if backend.pipelined { &[0, 3] } else { &[0, 2] };
         for (failing, fails_again) in [(&[0][..], false), (twice, true)] {
             let (engine, step) = engine_with_failing_prompts(backend, failing, true);
@@ -185,7 +185,7 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
                     (expected[1].clone(), &FinishReason::Length)
                 );
             }
-            // Where decode passes are on the device beside prefill, the error may belong to either.
+            // If decode passes are on the device during prefill, the error may belong to either.
             let rows = 2 + u64::from(backend.pipelined);
             assert_eq!(engine.stats().preemptions, rows, "all that ran beside the failure start over");
         }
@@ -201,7 +201,7 @@ fn a_prompt_whose_last_pass_fails_is_not_shared() {
         let (engine, step) = engine_with_failing_prompts(backend, &[0], false);
         let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
         if backend.pipelined {
-            // A decode pass was on the device beside it, so both are computed again, alone.
+            // A decode pass was on the device at the same time, so both are recomputed separately.
             assert_eq!((&one.ids(), &one.finished.reason), (&expected, &FinishReason::Length));
         } else {
             assert!(message(&one).contains("[read]"), "it was alone on the device");
@@ -222,9 +222,9 @@ fn read_beside_a_stream(engine: &Engine, step: &Barrier, prompts: &[Vec<u32>; 2]
     outcomes
 }
 
-/// An engine on which the logits of some prompts after its first step fail on the device, with `early` before any other work. The step
-/// after the first ten waits twice, at the start and end of the concurrent work. Enough prompts have been measured that two short ones fit
-/// between two steps, even if the machine stalled in one of them.
+/// Returns an engine on which the logits of some prompts after its first step fail on the device, with `early` before any other work.
+/// The step after the first ten waits twice, at the start and at the end of the concurrent work. Enough prompts have been measured that two
+/// short ones fit between two steps, even if the machine stalled in one of them.
 fn engine_with_failing_prompts(
     backend: Backend,
     failing: &'static [usize],

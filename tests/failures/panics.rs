@@ -1,5 +1,5 @@
-//! Panics in the engine: the request at fault ends with an internal error, the answers of the others do not change, and the engine releases
-//! all resources. An engine that panics in every step ends, with an error for all requests.
+//! Panics in the engine: the faulty request ends with an internal error, the answers of the others do not change, and the engine releases
+//! all resources. An engine that panics in every step ends with an error for all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use mlx_tests::{collect, device, greedy, model_folder, run};
 
 use super::{MODEL, expected, message, prompts, submit};
 
-/// The length of the prompt that causes panics; the other prompts are shorter.
+/// The length of the prompt that panics; the other prompts are shorter.
 const POISON: usize = 100;
 
 /// Waits until the engine is idle, and checks that no request holds memory or is counted.
@@ -31,7 +31,7 @@ fn assert_idle(engine: &Engine, before: &EngineStats, requests: u64) {
     assert!(engine.is_ready());
 }
 
-/// Checks that the answers are those of an engine without faults.
+/// Checks that the answers equal those of an engine without faults.
 fn assert_whole(running: Vec<Generation>, tokens: usize) {
     for (generation, expected) in running.into_iter().zip(expected(tokens)) {
         let outcome = collect(generation);
@@ -53,7 +53,7 @@ fn a_request_that_makes_passes_panic_ends_alone() {
     let outcome = collect(broken);
     let error = message(&outcome);
     assert!(error.contains("internal error") && error.contains("part of the test"), "{error}");
-    // The first token comes from the prompt, and the sixth step has the position that panics.
+    // The prompt gives the first token, and the sixth step reaches the position that panics.
     assert!((5..=6).contains(&outcome.ids().len()), "{} tokens, each once", outcome.ids().len());
     assert_whole(good, 30);
     assert_idle(&engine, &before, 7);
@@ -79,7 +79,7 @@ fn passes_that_panic_now_and_then_are_repeated() {
     assert_idle(&engine, &before, 6);
 }
 
-/// Panics at a certain length.
+/// A drafter that panics at a certain length.
 struct Bomb;
 
 impl Drafter for Bomb {
@@ -89,7 +89,7 @@ impl Drafter for Bomb {
     }
 }
 
-/// The request at fault is known between two passes, too.
+/// The engine also knows the faulty request between two passes.
 #[test]
 fn a_drafter_that_panics_ends_its_own_request() {
     let _turn = device();

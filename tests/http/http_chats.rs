@@ -1,4 +1,4 @@
-//! Chats over HTTP: thoughts, channels, calls of tools and long conversations.
+//! Chats over HTTP: reasoning, channels, tool calls and long conversations.
 
 use mlx_tests::server::Server;
 use mlx_tests::{harmony, model_copy};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{SERVER, user};
 
-/// A template opens a thought in the prompt, and a bias closes it.
+/// The template opens a reasoning block in the prompt, and a logit bias closes it.
 #[test]
 fn reasoning_has_a_field_of_its_own() {
     let copy = model_copy("llama-f32");
@@ -85,7 +85,7 @@ fn calls_of_tools_and_their_results_reach_the_template() {
     assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages[0].tool_calls")));
 }
 
-/// A conversation that does not fit is refused with both numbers, unless the request allows dropping its oldest turns.
+/// A conversation that is too long is rejected with both token counts, unless the request allows dropping its oldest turns.
 #[test]
 fn long_conversations_are_refused_or_cut_by_policy() {
     let server = Server::start(&SERVER, &[]);
@@ -117,7 +117,7 @@ fn long_conversations_are_refused_or_cut_by_policy() {
         assert!(answer.body["usage"]["prompt_tokens"].as_u64().expect("a number") <= 256 - 9);
         let exactness = answer.header("x-exactness").to_owned();
         assert_eq!(exactness == "approximate", policy == "slide", "{exactness}");
-        // The answer equals that to the remaining messages alone.
+        // The answer equals that to the remaining messages.
         let seen: Vec<Value> =
             messages[..1].iter().chain(&messages[1 + dropped as usize..]).cloned().collect();
         let request = json!({"messages": seen, "max_tokens": 9, "temperature": 0, "ignore_eos": true});

@@ -1,4 +1,4 @@
-//! The models of a server: loaded and unloaded, beside their adapters, and those that are broken.
+//! The models of a server: loading, unloading, adapters, and broken models.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use super::SERVER;
 fn models_come_and_go() {
     let other = mlx_tests::model_folder("llama-tied-f32");
     let other = format!("other={}", other.display());
-    // More than one of them needs, and less than two.
+    // More memory than one of them needs, but less than two need.
     let alone = Server::start(&SERVER, &[]);
     complete(&alone, "tiny");
     let budget = (alone.figure("mlx_reserved_bytes") * 3 / 2).to_string();
@@ -41,7 +41,7 @@ fn models_come_and_go() {
     }
 }
 
-/// A request without sampling values equals one with the documented defaults, and the server reports the defaults of chats to the page.
+/// A request without sampling values uses the documented defaults, and the server reports the chat defaults to the page.
 #[test]
 fn the_defaults_of_each_front_end_are_those_that_it_documents() {
     let folder = model_copy("llama-f32");
@@ -69,7 +69,7 @@ fn the_defaults_of_each_front_end_are_those_that_it_documents() {
         v1("tiny", json!({"temperature": 0.8, "top_k": 40, "top_p": 0.9, "ignore_eos": false}))
     );
     assert_ne!(of_ollama, plain);
-    // A checkpoint that chooses its sampling gets no value beside its own.
+    // A checkpoint that sets its own sampling gets no other defaults.
     let expected = v1("chosen", json!({"temperature": 1, "top_k": 20, "top_p": 1, "ignore_eos": false}));
     assert_eq!(ollama("chosen"), expected);
     let list = server.get("/v1/models").body;
@@ -108,14 +108,14 @@ fn loaded_models_share_one_budget() {
     assert_eq!(given.len(), 4, "all are loaded");
     assert!(given.iter().sum::<u64>() <= 800_000_000, "{given:?}");
     assert!(given.iter().all(|bytes| *bytes > 180_000_000), "equal parts: {given:?}");
-    // Without the flag they share the budget of a single model, up to one rounded byte of each.
+    // Without the flag they share the budget of a single model, up to one rounded byte each.
     let alone = promised(&Server::start(&SERVER, &[]), &["tiny"])[0];
     let shared = promised(&Server::start(&SERVER, &flags), &all);
     let sum: u64 = shared.iter().sum();
     assert!(shared.len() == 4 && sum <= alone + 4 && sum > alone / 2, "{shared:?} and {alone} alone");
 }
 
-/// Each adapter is a model of its own; the model beside it answers as without one, and nothing mixes in flight.
+/// Each adapter is served as a separate model. The base model answers as without adapters, and concurrent requests do not mix.
 #[test]
 fn an_adapter_is_a_model_of_its_own() {
     let folder = |name: &str| golden_folder().join("adapters").join(name);
@@ -226,7 +226,7 @@ fn a_model_that_is_being_loaded_holds_up_no_other() {
     };
     std::thread::scope(|threads| {
         let slow = threads.spawn(|| ask("slow"));
-        // Opens when the loader reads.
+        // Opening succeeds once the loader reads.
         let mut writer = fs::File::options().write(true).open(&pipe).expect("a pipe");
         let others = ["tiny", "other"].map(|model| threads.spawn(move || ask(model)));
         let begin = Instant::now();
@@ -245,7 +245,7 @@ fn a_model_that_is_being_loaded_holds_up_no_other() {
     });
 }
 
-/// config.json shows that an architecture is not supported. The server does not start with only that model; with others, its clients get
+/// config.json shows that an architecture is not supported. A server with only that model does not start; with other models, clients get
 /// the cause.
 #[test]
 fn a_model_that_can_never_be_loaded_is_named_with_the_cause() {

@@ -1,4 +1,4 @@
-//! The bytes of a picture on their way to the server: base64 in lines, and files that were cut.
+//! The encoding of pictures in requests: base64 with line breaks, and truncated files.
 
 use std::io::Cursor;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{file, start};
 
-/// A request of each API with one picture, and the place of the answer's text.
+/// Returns a request of each API with one picture, and the JSON pointer to the answer's text.
 fn requests(base64: &str) -> [(&'static str, Value, &'static str); 5] {
     let url = format!("data:image/png;base64,{base64}");
     let user = |content: Value| json!([{"role": "user", "content": content}]);

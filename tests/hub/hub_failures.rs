@@ -1,4 +1,4 @@
-//! A Hub and a network that fail: downloads go on where they stopped, damage is noticed, and errors say what would help.
+//! Failures of the Hub and the network: downloads resume, damage is detected, and errors suggest a fix.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -48,7 +48,7 @@ fn a_lost_network_keeps_the_partial_download() {
     assert_eq!(setup.hub.sent(shard), setup.size(shard));
 }
 
-/// Sends this signal to the child after it has written part of the first shard; then another pull completes the download.
+/// Sends this signal to the child after it has written part of the first shard; another pull then completes the download.
 fn ended_by(signal: &str) -> Output {
     let setup = Setup::with("llama-f32");
     let shard = &setup.shards()[0];
@@ -90,17 +90,17 @@ fn an_interrupted_pull_says_how_to_resume() {
 fn damage_is_detected_everywhere() {
     let setup = Setup::with("llama-f32");
     let shard = &setup.shards()[0];
-    // In transit, twice: an error, and no damaged file is left.
+    // Damage in transit, twice: an error, and no damaged file remains.
     setup.hub.behave().wrong = 2;
     failed(&setup.pull(), &[shard, "checksum"]);
     assert!(!setup.blob(shard).exists() && !setup.blob(shard).with_added_extension("incomplete").exists());
-    // In transit, once: it is downloaded again.
+    // Damage in transit, once: the file is downloaded again.
     setup.hub.behave().wrong = 1;
     let output = setup.pull();
     succeeded(&output);
     assert!(stderr(&output).contains("damaged"));
     setup.expect_complete();
-    // In the cache, large and small.
+    // Damage in the cache, in a large and a small file.
     for file in [shard, "tokenizer.json"] {
         let blob = setup.blob(file);
         let mut bytes = fs::read(&blob).expect("a file");
@@ -110,7 +110,7 @@ fn damage_is_detected_everywhere() {
         succeeded(&setup.pull());
         setup.expect_complete();
     }
-    // In a partial download, also one that is too long.
+    // Damage in a partial download, also one that is too long.
     for left in [vec![1; 5000], vec![1; setup.size(shard) + 1]] {
         fs::remove_file(setup.blob(shard)).expect("it is there");
         fs::write(setup.blob(shard).with_added_extension("incomplete"), left).expect("writes");

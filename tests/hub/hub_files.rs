@@ -1,4 +1,4 @@
-//! The files that a download fetches, and the folders that they go to.
+//! The files that a download fetches, and their folders.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use mlx_tests::hub::Hub;
 
 use super::{Setup, failed, stdout, succeeded};
 
-/// The names of the files in the snapshot.
+/// Returns the names of the files in the snapshot.
 fn fetched(setup: &Setup) -> BTreeSet<String> {
     let files = mlx_hub::files(&setup.snapshot());
     let name =
@@ -62,7 +62,7 @@ fn a_downloaded_model_prepares_pictures_as_its_folder_does() {
     assert_eq!(images(&setup.snapshot()), images(&folder));
 }
 
-/// mlx-lm and `mlx convert` write an index beside a single file. Hubs also keep files that the index no longer names.
+/// mlx-lm and `mlx convert` write an index even for a single file. Hub repositories also contain files that the index no longer names.
 #[test]
 fn the_index_decides_which_weights_are_fetched() {
     let index = r#"{"weight_map": {"a": "model.safetensors"}}"#;
@@ -96,7 +96,7 @@ fn shards_without_an_index_are_fetched() {
     succeeded(&setup.offline(&["inspect", "org/tiny"]));
 }
 
-/// No shell has expanded these values, for example because a service manager set them.
+/// The values are not expanded by a shell, for example because a service manager set them.
 #[test]
 fn folders_in_variables_are_expanded_as_other_hub_tools_do() {
     let setup = Setup::with("llama-f32");
@@ -120,14 +120,14 @@ fn folders_in_variables_are_expanded_as_other_hub_tools_do() {
     let mut command = setup.command(&["pull", "--offline", "org/tiny"]);
     command.env("PLACE", setup.home.path()).env_remove("HF_HOME").env("XDG_CACHE_HOME", "$PLACE");
     succeeded(&command.output().expect("it starts"));
-    // The token's file.
+    // The file with the token.
     std::fs::write(setup.home.path().join("secret"), "from-a-file").expect("writes");
     let mut command = setup.command(&["pull", "org/tiny"]);
     command.env("PLACE", setup.home.path()).env("HF_TOKEN_PATH", "${PLACE}/secret");
     succeeded(&command.output().expect("it starts"));
     let last = setup.hub.behave().requests.last().cloned().expect("a request");
     assert_eq!(last.authorization.as_deref(), Some("Bearer from-a-file"));
-    // Our own variable.
+    // The program's own variable.
     let mut command = setup.command(&["inspect", "--json"]);
     command.env("PLACE", setup.snapshot()).env("MLX_MODEL", "${PLACE}");
     succeeded(&command.output().expect("it starts"));

@@ -36,7 +36,7 @@ fn a_mirror_may_redirect_within_its_host() {
 
 #[test]
 fn a_token_is_sent_to_the_hub_only() {
-    // The storage is another host, or a server on another port of the same host.
+    // The storage is on another host, or on another port of the same host.
     let storage = Hub::start(&model_folder("llama-f32"));
     for (hops, other) in [(0, None), (3, None), (0, Some(&storage)), (3, Some(&storage))] {
         let setup = Setup::with("llama-f32");
