@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::terminal::{PATIENCE, quit, type_line};
 
-/// A template whose prompt ends with one token if the last message is the command's result, and with another for other results. The
-/// answer thus shows the contents of the prompt.
+/// A template that ends the prompt with one token if the last message is the command's result, and with another one for other results.
+/// The answer thus shows the contents of the prompt.
 const TEMPLATE: &str = "\
 {%- for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}

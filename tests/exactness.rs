@@ -152,7 +152,7 @@ pub(super) fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outco
     outcomes.into_inner().expect("no worker panics").into_iter().map(|it| it.expect("all ran")).collect()
 }
 
-/// Returns one model for each kind of arithmetic: experts, windows, sinks, caps, layers without rope, a changing border in a sequence,
+/// Returns one model for each kind of arithmetic: experts, windows, sinks, caps, layers without rope, LongRoPE that switches in a sequence,
 /// learned activations, states of constant size, borrowed keys and values, experts beside a dense block, latents.
 pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);

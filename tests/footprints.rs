@@ -1,4 +1,4 @@
-//! The sizes that `mlx inspect` and the scheduler compute are those of actual states.
+//! The state sizes that `mlx inspect` and the scheduler compute are the actual sizes.
 
 use std::fs;
 

@@ -170,7 +170,7 @@ fn a_declared_length_over_the_limit_is_refused_at_once() {
 #[test]
 fn what_cannot_be_tokenized_is_an_error_of_its_request() {
     let server = Server::start(&SERVER, &[]);
-    // A text without a split point, whose token count cannot be estimated from its length.
+    // The text has no split point, and its length does not bound its token count.
     let reply = server.post("/tokenize", &json!({"content": "e".repeat(3 << 20)}));
     assert_eq!(
         (reply.status, reply.body["error"]["param"].as_str()),

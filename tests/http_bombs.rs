@@ -57,7 +57,7 @@ fn a_bomb_fails_its_own_request() {
     }
 }
 
-/// Four or more long requests take all slots of their client. Their templates work for five seconds each.
+/// Four long requests are more than their client has slots. Their templates work for five seconds each.
 #[test]
 fn the_work_of_clients_that_have_left_ends() {
     let (server, _folder) = serve();

@@ -309,7 +309,7 @@ fn gray(compression: CompressionType) -> Value {
     chat_of(&file)
 }
 
-/// The server runs short work on all processors and long work on at most half of them, so three requests run concurrently on two
+/// The server runs short work on all processors and long work on half of them, so three requests run concurrently on two
 /// processors. Their pictures are decoded one at a time.
 #[test]
 fn pictures_of_many_pixels_are_decoded_one_after_the_other() {

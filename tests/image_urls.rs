@@ -128,7 +128,7 @@ fn a_response_is_computed_again_without_the_host_of_its_picture() {
     });
     let text = entry.to_string();
     assert!(text.contains(&data_url) && !text.contains("http://"), "{text}");
-    // The same entry before its response has ended.
+    // An entry of a response that has not ended.
     (entry["response"], entry["record"]["id"]) = (Value::Null, json!("resp_begun"));
     std::fs::write(folder.path().join("resp_begun.json"), entry.to_string()).expect("it can be written");
     let flags = ["--journal", folder.path().to_str().expect("text")];

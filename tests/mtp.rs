@@ -71,7 +71,7 @@ fn a_head_drafts_and_changes_no_token() {
     }
 }
 
-/// The end of a text is found while the next step runs, whose hidden states the head would have read.
+/// The end of a text is found while the next step runs. The head would have read the hidden states of that step.
 #[test]
 fn a_stop_string_ends_a_text_whose_head_is_to_read_the_step_behind_it() {
     let _turn = device();

@@ -38,7 +38,7 @@ fn e2m1(code: u8) -> f32 {
     if code & 8 == 0 { size } else { -size }
 }
 
-/// A random matrix: its numbers and its quantized tensors.
+/// A random matrix: its values and its quantized tensors.
 struct MadeUp {
     numbers: Vec<f32>,
     tensors: BTreeMap<String, Tensor>,
@@ -153,7 +153,7 @@ fn every_mode_multiplies_by_the_decoded_numbers() {
     }
 }
 
-/// Experts, and the heads of latents.
+/// Covers stacks of experts and of latent heads.
 #[test]
 fn every_mode_multiplies_by_the_matrices_of_a_stack() {
     let _turn = device();
@@ -174,7 +174,7 @@ fn every_mode_multiplies_by_the_matrices_of_a_stack() {
                 assert!(is_near, "{scheme}, {how}: {found} instead of {sum}");
             }
         };
-        // Rows that rise by matrix, as in prompts, and rows that do not.
+        // Rows sorted by matrix, as in prompts, and unsorted rows.
         for (chosen, sorted) in
             [([0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2], true), ([2, 0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0], false)]
         {
@@ -194,7 +194,7 @@ fn every_mode_multiplies_by_the_matrices_of_a_stack() {
     }
 }
 
-/// A row times each row of a matrix, and the sum of the sizes of the terms.
+/// Returns the products of a row with each row of a matrix, and the sum of the absolute values of the terms.
 fn products(x: &[f32], numbers: &[f32]) -> Vec<(f64, f64)> {
     let product = |w: &[f32]| {
         let terms = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
@@ -203,7 +203,7 @@ fn products(x: &[f32], numbers: &[f32]) -> Vec<(f64, f64)> {
     numbers.chunks(INPUTS).map(product).collect()
 }
 
-/// Bit-exactness with packed weights on a CPU rests on this; the engine also checks it at load.
+/// Bit-exactness with packed weights on a CPU requires this; the engine also checks it at load.
 #[test]
 fn a_row_of_a_quantized_product_has_the_same_bits_at_any_batch_size() {
     let _turn = cpu();

@@ -1,4 +1,4 @@
-//! Chats with pictures: what does not fit is dropped, and what cannot be seen is refused by name.
+//! Chats with pictures: turns that do not fit are dropped, and pictures that cannot be used are rejected by name.
 
 use chat_format::text::NO_PAUSE;
 use chat_format::{Message, Part, Pixels, TemplateInput};
@@ -7,7 +7,7 @@ use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_tests::pictures::{MODELS, load, noise, start};
 use mlx_tests::{device, greedy, model_folder};
 
-/// Turns with pictures are dropped as others are, and what does not fit is refused with the number of tokens.
+/// Turns with pictures are dropped like others, and an oversized message is rejected with the number of tokens.
 #[test]
 fn a_chat_with_pictures_outgrows_the_context() {
     let _turn = device();
@@ -23,7 +23,7 @@ fn a_chat_with_pictures_outgrows_the_context() {
         assert_eq!(session.messages().len(), 24);
         let many = (0..12).map(|seed| noise(96, 96, seed)).collect();
         let refused = session.ask_about(many, "Which?").map(drop).expect_err("they do not fit").to_string();
-        // Nine pictures of 36 rows each, or five of 64, are more than the context holds.
+        // Nine pictures of 36 rows each, or five of 64, exceed the context.
         let least = if model.starts_with("gemma4") { 5 * 64 } else { 9 * 36 };
         let expected = format!(
             "messages: have at least {least} tokens with only the system prompt and the latest turn; at most 292 leave space for an answer"
@@ -67,7 +67,7 @@ fn what_cannot_be_seen_is_refused_by_name() {
     let input = TemplateInput { messages, ..TemplateInput::default() };
     let error = chat_prompt(&sees, &input, NO_PAUSE).expect_err("a text cannot hold pictures").to_string();
     assert!(error.contains("[IMG]"), "{error}");
-    // Without room for the tower, text is answered all the same.
+    // Without memory for the tower, text is still answered.
     let resting = sees.stats().reserved_bytes;
     let tower = load(MODELS[0]).footprint().weight_bytes;
     let budget = Some((resting + tower / 2) * 16 / 15);

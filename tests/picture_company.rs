@@ -1,4 +1,4 @@
-//! Exact answers about pictures keep their bits in company, behind cached prefixes and on disk, and no picture is taken for another.
+//! Exact answers about pictures keep their bits with concurrent requests, after cached prefixes and from disk, and pictures are never confused.
 
 use chat_format::{Image, Message, Part};
 use mlx_core::cache::DiskOptions;
@@ -39,7 +39,7 @@ fn a_picture_is_never_taken_for_another() {
         for options in [EngineOptions::default(), exact()] {
             let engine = start(model, &options);
             let cold = start(model, &EngineOptions { prefix_cache: Some(0), ..options });
-            // More than a chunk of text before the picture, which both have in common.
+            // More than a chunk of common text before the picture.
             let text = "The lamp burns all night. Who lit it, and what for? ".repeat(9);
             let (one, other) = (noise(64, 64, 1), noise(64, 64, 2));
             let ask = |image: &Image| {
@@ -58,7 +58,7 @@ fn a_picture_is_never_taken_for_another() {
             for (prompt, least, most) in [
                 (&first, 0, 0),
                 (&second, 64, place),
-                // The same again is known as a whole.
+                // The repeated prompt is cached completely.
                 (&first, place - 64, first.tokens.len() - 1),
                 (&second, place - 64, first.tokens.len() - 1),
             ] {
@@ -79,7 +79,7 @@ fn a_picture_is_never_taken_for_another() {
     }
 }
 
-/// Requests that meet in flight copy from each other, up to where their pictures differ.
+/// Requests in flight share their prefixes up to the first different picture.
 #[test]
 fn pictures_in_flight_are_not_mixed_up() {
     let _turn = device();
@@ -98,12 +98,12 @@ fn pictures_in_flight_are_not_mixed_up() {
     }
 }
 
-/// Its prompt is seen again, and its answer goes on at the positions that it had.
+/// Its prompt is prefilled again, and its answer continues at the same positions.
 #[test]
 fn a_preempted_answer_about_pictures_resumes_with_the_same_bits() {
     let _turn = cpu();
     for model in MODELS {
-        // With its own answer as a draft the low one would have ended before the high one comes.
+        // With its own answer as a draft, the low-priority request would end before the high-priority one arrives.
         let speculate = Speculate::Off;
         let engine = start(model, &EngineOptions { max_running: 1, speculate, ..exact() });
         let (one, other) = (noise(96, 80, 1), noise(64, 96, 2));
@@ -125,7 +125,7 @@ fn a_preempted_answer_about_pictures_resumes_with_the_same_bits() {
     }
 }
 
-/// What is behind a picture is not saved, and what is before it serves any picture.
+/// Tokens after a picture are not saved to disk. Tokens before it serve any picture.
 #[test]
 fn on_disk_is_what_stands_before_the_first_picture() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! What configs say of towers and pictures: what does not fit, or would change pixels unseen, is refused by name.
+//! The configs of towers and pictures: values that do not fit, or would change pixels silently, are rejected by name.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, golden_folder};
 use serde_json::{Value, json};
 
-/// A fixture.
+/// Returns the folder of a fixture.
 fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
 }
@@ -28,7 +28,7 @@ fn a_tower_that_is_not_supported_is_named() {
     }
 }
 
-/// A copy of a fixture without its weights, whose `file` has `value` at `path` (keys joined by dots).
+/// Returns a copy of a fixture without its weights, with `value` at `path` in `file` (keys joined by dots).
 fn changed(name: &str, file: &str, path: &str, value: Value) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in std::fs::read_dir(folder(name)).expect("the fixture is there") {
@@ -134,7 +134,7 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
         ("mistral3-f32", "patch_size", json!({"height": 16, "width": 16})),
         ("qwen3_5-f32", "do_resize", json!(true)),
         ("qwen3_vl-f32", "size", Value::Null),
-        // Its mean is 0 and its deviation 1.
+        // The mean is 0 and the deviation is 1.
         ("gemma4-f32", "do_normalize", json!(true)),
     ] {
         let [own, nested] = [changed(name, SETTINGS, path, value.clone()), nested(name, path, value)];
@@ -144,8 +144,8 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
     }
 }
 
-/// A copy of a fixture with the settings of its pictures in a section of processor_config.json, where `value` is at `path`. The file with
-/// the settings of older tools is unchanged.
+/// Returns a copy of a fixture with its picture settings in a section of processor_config.json, with `value` at `path`. The settings file
+/// of older tools is unchanged.
 fn nested(name: &str, path: &str, value: Value) -> tempfile::TempDir {
     let copy = changed(name, SETTINGS, path, value);
     let settings = std::fs::read_to_string(copy.path().join(SETTINGS)).expect("it was written");
@@ -174,7 +174,7 @@ fn nested_settings_win_over_those_of_older_tools() {
         };
         assert_eq!(seen(copy.path()), seen(&folder(name)), "{name}");
     }
-    // The tower reads its own.
+    // The tower reads its own section.
     for (key, value, words) in [
         ("image_std", json!([0.5, 0, 0.5]), "processor_config.json: image_processor.image_std holds 0"),
         ("image_mean", json!([0.5]), "processor_config.json: image_processor.image_mean has 1 numbers"),
@@ -187,7 +187,7 @@ fn nested_settings_win_over_those_of_older_tools() {
         let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err(key).to_string();
         assert!(error.contains(words), "{error}");
     }
-    // A processor_config.json without the section, as older tools write it, changes nothing.
+    // A processor_config.json without the section, as older tools write it, has no effect.
     let copy = changed("qwen3_vl-f32", SETTINGS, "patch_size", json!(14));
     for processor in [json!({"processor_class": "Any"}), json!({"image_processor": null})] {
         std::fs::write(copy.path().join("processor_config.json"), processor.to_string())
@@ -198,7 +198,7 @@ fn nested_settings_win_over_those_of_older_tools() {
     }
 }
 
-/// Before memory is taken for it.
+/// The limit is checked before memory is allocated.
 #[test]
 fn a_size_rule_that_asks_for_too_many_pixels_is_refused_by_name() {
     let huge = 1 << 30;
@@ -211,7 +211,7 @@ fn a_size_rule_that_asks_for_too_many_pixels_is_refused_by_name() {
             (100, 100),
             "size.shortest_edge is 1073741824",
         ),
-        // A row of a pixel becomes one of a patch.
+        // A row of one pixel becomes a row of one patch.
         (
             "mistral3-f32",
             "size",

@@ -1,4 +1,4 @@
-//! The memory of pictures: what is promised before they are seen is what they take, and the budget holds under load.
+//! The memory of pictures: reservations equal the actual use, and the budget holds under load.
 
 use chat_format::Image;
 use mlx_core::array::{peak_memory, reset_peak_memory};
@@ -26,7 +26,7 @@ fn the_memory_of_pictures_is_promised_before_they_are_seen() {
     }
 }
 
-/// What `mlx inspect` says of a tower is what an engine takes for it.
+/// The tower's size in `mlx inspect` is the memory that an engine uses for it.
 #[test]
 fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
     let _turn = device();
@@ -59,7 +59,7 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
     assert_eq!(text.vision, None);
 }
 
-/// A budget for a few of forty requests with pictures.
+/// The budget has room for a few of forty requests with pictures.
 #[test]
 fn under_load_pictures_keep_to_the_budget() {
     let _turn = device();
@@ -71,7 +71,7 @@ fn under_load_pictures_keep_to_the_budget() {
 fn keep_to_the_budget(model: &str) {
     let before = mlx_core::array::active_memory().expect("a figure") as u64;
     let resting = start(model, &EngineOptions::default()).stats().reserved_bytes;
-    // Pictures of gemma4 have 630 patches, those of others 144.
+    // A picture of gemma4 has 630 patches, others have 144.
     let requests = if model.starts_with("gemma4") { 40_000_000 } else { 5_000_000 };
     let budget = (resting + requests) * 16 / 15 + 16;
     let engine = start(model, &EngineOptions { memory_budget: Some(budget), ..EngineOptions::default() });

@@ -1,4 +1,4 @@
-//! Towers and prompts with pictures give what transformers gives, in one pass, in chunks and in steps.
+//! Towers and prompts with pictures equal transformers' results, in one pass, in chunks and in steps.
 
 use mlx_core::ModelFolder;
 use mlx_core::array;
@@ -15,7 +15,7 @@ use mlx_tests::pictures::{
 };
 use mlx_tests::{device, tensors};
 
-/// Of the spread of the features.
+/// The tolerance, relative to the spread of the features.
 const TOLERANCE: f32 = 2e-4;
 
 #[test]
@@ -66,7 +66,7 @@ fn prompts_and_answers_are_those_of_transformers() {
     }
 }
 
-/// The logits behind each row of a prompt, in passes that end at these places.
+/// Returns the logits after each row of a prompt, in passes that end at these positions.
 fn logits(model: &dyn Model, tokens: &[u32], features: &Array, places: &[usize], ends: &[usize]) -> Vec<f32> {
     let (mut state, mut start, mut all) = (model.new_state(Variant::default()), 0, Vec::new());
     for &end in ends {
@@ -108,7 +108,7 @@ fn rows_of_pictures_are_the_same_in_one_pass_in_chunks_and_in_steps() {
             let places: Vec<usize> = (0..length).filter(is_place).collect();
             let of = |ends: &[usize]| logits(model.as_ref(), &prompt.tokens, &features, &places, ends);
             let whole = of(&[length]);
-            // A picture whose rows see each other is not divided.
+            // A picture with two-way attention is not divided.
             let divides = |end: usize| [end - 1, end].iter().all(|place| places.contains(place));
             let steps: Vec<usize> = (1..=length).filter(|end| !(name == TWO_WAY && divides(*end))).collect();
             let chunks = steps.iter().copied().filter(|end| end % 23 == 0 || *end == length).collect();
@@ -121,7 +121,7 @@ fn rows_of_pictures_are_the_same_in_one_pass_in_chunks_and_in_steps() {
     }
 }
 
-/// The bytes of f32 of this shape, with the second axis behind the last.
+/// Returns the f32 bytes with the second axis moved to the end.
 fn colors_last(shape: &[usize], bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
     let (outer, colors, inner) = (shape[0], shape[1], shape[2..].iter().product::<usize>());
     let places = (0..outer)
@@ -131,7 +131,7 @@ fn colors_last(shape: &[usize], bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
     ([&shape[..1], &shape[2..], &[colors]].concat(), moved)
 }
 
-/// mlx-vlm gives towers other names, and kernels with the colors behind rows and columns.
+/// mlx-vlm uses other names for towers, and kernels with the color channels last.
 #[test]
 fn towers_are_found_under_the_names_of_mlx_vlm() {
     let _turn = device();

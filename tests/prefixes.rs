@@ -1,4 +1,4 @@
-//! What was computed for one request is taken over by the next one that begins alike, and changes no answer.
+//! A request reuses the cached prefix of an earlier one, which changes no answer.
 
 use mlx_core::engine::{Engine, EngineOptions, Exactness, Miss, RequestOptions};
 use mlx_tests::{Outcome, at_rest, collect, device, exact_level, greedy, model_folder, run};
@@ -33,7 +33,7 @@ fn what_is_alike_is_taken_over_and_at_least_one_token_is_computed() {
     let outcomes = [prompt(77, 0), prompt(77, 0), prompt(51, 90), prompt(47, 91)]
         .map(|prompt| run(&engine, &prompt, &greedy(5)));
     assert_eq!(outcomes.each_ref().map(cached), [0, 76, 51, 47]);
-    // What is kept are the prompt and all but the last token of the answer.
+    // The cache has the prompt and all but the last token of the answer.
     let misses = outcomes.map(|outcome| outcome.finished.usage.miss);
     assert_eq!(misses, [None, None, Some(Miss { at: 51, kept: 81 }), Some(Miss { at: 47, kept: 81 })]);
     let miss = engine.last_miss().expect("two prompts left the known text");
@@ -54,7 +54,7 @@ fn a_short_text_that_is_left_is_no_miss() {
     assert_eq!(engine.last_miss().map(|miss| (miss.position, miss.kept_length)), Some((20, 44)));
 }
 
-/// The answer itself is kept, too: the next turn of a chat computes only what was said since.
+/// The answer is cached too, so the next turn of a chat computes only the new tokens.
 #[test]
 fn a_turn_computes_only_what_is_new() {
     let _turn = device();
@@ -65,7 +65,7 @@ fn a_turn_computes_only_what_is_new() {
         let mut before = 0;
         for turn in 0..6 {
             let outcome = run(&engine, &prompt, &greedy(9));
-            // All but the last token of the answer, which no step has run on.
+            // All but the last token of the answer, which no step has processed.
             let expected = if whole || before == 0 { before } else { (before - 8) / 64 * 64 };
             assert_eq!(cached(&outcome), expected, "turn {turn}");
             let alone = run(&cold, &prompt, &greedy(9));
@@ -79,7 +79,7 @@ fn a_turn_computes_only_what_is_new() {
     }
 }
 
-/// One engine serves both kinds: an exact request reuses nothing that an ordinary one computed; an ordinary one reuses everything.
+/// One engine serves both kinds. An exact request never reuses the prefix of an ordinary one; an ordinary request reuses any prefix.
 #[test]
 fn exactness_is_a_property_of_the_request() {
     let _turn = device();
@@ -95,13 +95,13 @@ fn exactness_is_a_property_of_the_request() {
     assert_eq!((cached(&ordinary), cached(&exact)), (0, 0));
     assert_eq!(ordinary.finished.exactness, Exactness::Sampling);
     assert_eq!(exact.finished.exactness, of_device);
-    // Whole chunks of the exact prompt; the whole text of the ordinary one, but for its last token.
+    // Whole chunks of the exact prompt; all but the last token of the ordinary text.
     let longer = [prompt, ordinary.ids(), text(3, 20)].concat();
     assert_eq!(cached(&ask(&longer, true)), 128);
     assert_eq!(cached(&ask(&longer, false)), 148);
 }
 
-/// A cancelled prompt is not lost, a failed request leaves nothing.
+/// A cancelled prompt stays cached; a failed request leaves nothing in the cache.
 #[test]
 fn what_was_computed_before_a_cancellation_is_kept() {
     let _turn = device();
@@ -119,7 +119,7 @@ fn what_was_computed_before_a_cancellation_is_kept() {
     assert!(cached(&again) >= 60, "{} of {}", cached(&again), tokens.len());
 }
 
-/// However little room there is, what is kept makes way: nothing is refused, nothing fails, and answers stay what they are.
+/// Cached prefixes are evicted when memory is short: no request is rejected or fails, and answers do not change.
 #[test]
 fn what_is_kept_gives_way_to_requests() {
     let _turn = device();

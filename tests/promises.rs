@@ -1,4 +1,4 @@
-//! The promises of the runtime, one file each. They are one binary, so that MLX is loaded once and tests can lock the
+//! The runtime's guarantees, one file each. They form one binary, so that MLX is loaded once and tests can lock the
 //! device with `mlx_tests::device()`.
 
 mod adapters;

@@ -1,4 +1,4 @@
-//! What is saved on disk comes back after a restart and changes no bit of any answer, whatever happens to the files.
+//! Prompts saved on disk are restored after a restart and change no bit of any answer, whatever happens to the files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use mlx_tests::{Outcome, device, greedy, model_copy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
-/// What happens to the bytes of a file.
+/// A change to the bytes of a file.
 type Damage = Box<dyn Fn(&mut Vec<u8>)>;
 
 fn start(model: &Path, disk: Option<DiskOptions>, exact: bool) -> Engine {
@@ -26,7 +26,7 @@ fn options() -> RequestOptions {
     RequestOptions { logprobs: Some(3), ..greedy(12) }
 }
 
-/// One request to an engine of its own; everything is on disk when this returns.
+/// Runs one request on a new engine. Everything is on disk when this returns.
 fn ask(folder: &Path, prompt: &[u32], exact: bool) -> (Outcome, EngineStats) {
     let engine = start(&model_folder(MODEL), Some(DiskOptions::new(folder.to_owned())), exact);
     let outcome = run(&engine, prompt, &options());
@@ -60,7 +60,7 @@ fn a_beginning_comes_back_after_a_restart() {
             assert_eq!(first.tokens, again.tokens, "to the last bit");
         }
         assert_eq!(first.ids(), again.ids());
-        // In a restarted engine, too, a longer prompt computes only what is new.
+        // Also after a restart, a longer prompt computes only the new tokens.
         let (longer, _) = ask(folder.path(), &[&prompt[..140], &[9; 60]].concat(), exact);
         assert_eq!(cached(&longer), 128);
     }
@@ -80,7 +80,7 @@ fn saved_beginnings_are_private() {
     assert_eq!([mode(&cache), mode(model)], [0o700, 0o700]);
 }
 
-/// Layers with windows and recurrent ones come back from their checkpoint, which is a file of its own.
+/// Layers with windows and recurrent layers are restored from their checkpoint, which is a separate file.
 #[test]
 fn states_that_cannot_be_cut_come_back_after_a_restart() {
     let _turn = device();
@@ -108,7 +108,7 @@ fn states_that_cannot_be_cut_come_back_after_a_restart() {
             if exact {
                 assert_eq!(first.tokens, again.tokens, "{name}: to the last bit");
             }
-            // The prompt of another branch, which parts behind a checkpoint.
+            // The prompt of another branch, which diverges after a checkpoint.
             let branch = ask(&[&prompt[..150], &[9; 60]].concat(), 2);
             assert_eq!(cached(&branch), 128, "{name}, exact {exact}");
             let states =
@@ -133,7 +133,7 @@ fn what_was_made_by_another_model_or_in_another_way_is_not_taken() {
     };
     assert_eq!(restored(&model_folder(MODEL), true), 0);
     assert_eq!(restored(&model_folder(MODEL), true), 128);
-    // Requests that are not exact reuse exact prefixes; exact ones reuse nothing else.
+    // Ordinary requests reuse exact prefixes; exact requests reuse only exact ones.
     assert_eq!(restored(&model_folder(MODEL), false), 128, "an exact prefix");
     let copy = model_copy(MODEL);
     assert_eq!(restored(copy.path(), true), 128, "the same model elsewhere");
@@ -159,7 +159,7 @@ fn what_was_made_by_another_model_or_in_another_way_is_not_taken() {
     assert_eq!(restored(copy.path(), true), 0, "another weight");
 }
 
-/// Of the files as they come from a crash, a bad disk or a bad day: each is noticed, computed again and written again.
+/// Covers files after a crash, on a bad disk, or damaged otherwise: each is detected, recomputed and rewritten.
 #[test]
 fn damaged_files_are_noticed_and_computed_again() {
     let _turn = device();
@@ -187,11 +187,11 @@ fn damaged_files_are_noticed_and_computed_again() {
         assert_eq!(again.tokens, first.tokens, "damage {index}");
         assert_eq!(stats.damaged_blocks, 1, "damage {index} was noticed");
         assert!(cached(&again) <= 64, "damage {index}");
-        // The header's fields have no order; what they and the tensors say is the same.
+        // The header's fields have no order; its contents and the tensors are the same.
         assert_eq!(fs::metadata(file).expect("it is there again").len(), whole.len() as u64);
         assert_eq!(cached(&ask(folder.path(), &prompt, true).0), 128, "damage {index} is mended");
     }
-    // One sound file under the name of another is as bad as a damaged one.
+    // An intact file under another file's name counts as damaged.
     fs::copy(&files[0], &files[1]).expect("it can be written");
     let (again, stats) = ask(folder.path(), &prompt, true);
     assert_eq!((again.tokens, stats.damaged_blocks), (first.tokens, 1));
@@ -216,7 +216,7 @@ fn the_folder_keeps_to_its_budgets() {
     let all = fill(default.clone());
     let block = all / 24;
     assert_eq!(files(folder.path()).len(), 24);
-    // What was used last is still there.
+    // The most recently used prompt is still saved.
     let most_bytes = 10 * block + block / 2;
     let small = tempfile::tempdir().expect("a temporary folder");
     let left = fill(DiskOptions { folder: small.path().to_owned(), most_bytes, ..default.clone() });
@@ -241,7 +241,7 @@ fn saved_texts_are_listed_and_removed() {
     saved.sort_by_key(|text| text.tokens.len());
     let tokens: Vec<&[u32]> = saved.iter().map(|text| text.tokens.as_slice()).collect();
     assert_eq!(tokens, [&other[..128], &one[..192]]);
-    // The first block belongs to the other text, too.
+    // The other text also uses the first block.
     assert_eq!(remove_saved(folder.path(), &saved[1].name).expect("it goes"), 2);
     assert_eq!(list_saved(folder.path()).expect("a list"), saved[..1]);
     assert_eq!(cached(&ask(folder.path(), &other, true).0), 128);

@@ -1,4 +1,4 @@
-//! Quantized weights: dequantized or kept packed, they give the reference's numbers, and the memory is as reported.
+//! Quantized weights give the reference's numbers, dequantized or packed, and use the reported memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ const KEPT: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::F32, keep_packed: true, backend: Backend::CPU };
 const UNPACKED: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::F32, keep_packed: false, backend: Backend::CPU };
-/// The default on a CPU.
+/// The default policy on a CPU.
 const MIXED: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::Mixed, keep_packed: true, backend: Backend::CPU };
 const AS_IN_FILES: WeightPolicy =
@@ -97,7 +97,7 @@ fn inspect_reports_what_loading_takes() {
     }
 }
 
-/// A copy of a checkpoint whose matrices with this part in their names are packed, each on its own, where their rows allow it.
+/// Returns a copy of a checkpoint in which matrices with `part` in their names are packed separately, if their rows allow it.
 fn packed_one_by_one(name: &str, part: &str) -> tempfile::TempDir {
     let scheme = QuantScheme::new(Mode::Nvfp4, None, None).expect("it is possible");
     let pack = |all: &mut Tensors| {
@@ -124,7 +124,7 @@ fn packed_one_by_one(name: &str, part: &str) -> tempfile::TempDir {
     })
 }
 
-/// As the first mixtures were published, and models with latents before their heads had matrices of their own.
+/// Early mixtures were published this way, and so were models with latents before each head had its own matrices.
 #[test]
 fn matrices_that_were_packed_one_by_one_are_as_the_headers_say() {
     let _turn = device();
@@ -158,7 +158,7 @@ fn matrices_that_were_packed_one_by_one_are_as_the_headers_say() {
 fn packed_weights_take_the_reported_memory() {
     let _turn = device();
     for policy in [KEPT, UNPACKED] {
-        // A tensor may get a larger buffer that an earlier test has freed.
+        // A tensor may reuse a larger buffer that an earlier test has freed.
         array::drop_freed_memory().expect("memory");
         let before = array::active_memory().expect("memory");
         let model = load("llama-mixed-f32", policy);
@@ -185,7 +185,7 @@ fn inspect_counts_what_fits() {
     let many = inspect(&folder, &many).expect("it can be read").room;
     let more = 2 * (256 - 32) * unlimited.spec.footprint.logits_per_row;
     assert_eq!(unlimited.room.shared - many.shared, more);
-    // An engine with this budget admits exactly what inspect reports, and not one token more.
+    // An engine with this budget admits exactly the reported tokens, and not one more.
     let fixed = unlimited.room.budget - unlimited.room.budget / 16 - unlimited.room.shared;
     let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };
     let tight = inspect(&folder, &options).expect("it can be read").room;
@@ -199,7 +199,7 @@ fn inspect_counts_what_fits() {
     assert!(nothing.longest == 0 && nothing.refusal.expect("a reason").contains("memory_budget"));
 }
 
-/// A folder with these tensors and this `quantization`.
+/// Returns a folder with these tensors and this `quantization`.
 fn folder(all: &BTreeMap<String, Tensor>, quantization: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     tensors::write(&folder.path().join("model.safetensors"), all);
@@ -218,7 +218,7 @@ fn values(array: &Array) -> Vec<f32> {
     array.contiguous().expect("it computes").try_as_slice::<f32>().expect("floats").to_vec()
 }
 
-/// The weights of experts, `[experts, output, input]`.
+/// Covers expert weights of the shape `[experts, output, input]`.
 #[test]
 fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
     let _turn = device();
@@ -256,7 +256,7 @@ fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
     }
 }
 
-/// Dequantization runs in parts.
+/// Dequantization runs in slices.
 #[test]
 fn dequantizing_a_large_matrix_takes_little_more_memory_than_the_result() {
     let _turn = device();
@@ -277,7 +277,7 @@ fn dequantizing_a_large_matrix_takes_little_more_memory_than_the_result() {
         let matrix = weights.take("m.weight", &[rows, inputs]).expect("it is there");
         let peak = array::peak_memory().expect("memory") - before;
         assert!(peak < matrix.nbytes() * 2, "{peak} bytes for a result of {}", matrix.nbytes());
-        // The numbers 0 to 63, plus one.
+        // The values 0 to 63, plus one.
         let found = values(&matrix);
         assert!(found.iter().all(|number| (1.0..65.0).contains(number) && number.fract() == 0.0));
     });

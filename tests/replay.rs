@@ -1,4 +1,4 @@
-//! `mlx replay` and `mlx compare`: recorded answers are made again, and two models answer side by side.
+//! `mlx replay` and `mlx compare`: recorded answers are recomputed, and two models answer side by side.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A record of an answer to `prompt`.
+/// Returns a record of an answer to `prompt`.
 fn record(arguments: &[&str]) -> Value {
     let model = model_folder("llama-f32");
     let model = model.to_str().expect("UTF-8");
@@ -72,7 +72,7 @@ fn another_answer_or_model_is_noticed() {
     );
 }
 
-/// A record gives the same answer after a change of the defaults, of the checkpoint or of the version.
+/// A record gives the same answer after changes to the defaults, the checkpoint or the version.
 #[test]
 fn a_record_keeps_the_sampling_that_it_was_made_with() {
     let recorded = record(&["--seed", "7", "--logprobs", "0"]);
@@ -97,7 +97,7 @@ fn a_record_keeps_the_sampling_that_it_was_made_with() {
     assert_ne!(old["tokens"], recorded["tokens"], "the defaults differ");
 }
 
-/// Records come with bug reports. None reads a file, writes one, or reaches another machine.
+/// Records come with bug reports. They must not read files, write files or contact other machines.
 #[test]
 fn a_record_names_no_files_and_no_machines() {
     let work = tempfile::tempdir().expect("a folder");
@@ -123,7 +123,7 @@ fn a_record_names_no_files_and_no_machines() {
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         assert!(text(&output.stderr).contains(refusal), "{flags:?}: {}", text(&output.stderr));
     }
-    // Flags that change no answer are ignored.
+    // Flags that cannot change an answer are ignored.
     let harmless = [
         "--prompt-cache-dir".to_owned(),
         path(&cache),
@@ -135,7 +135,7 @@ fn a_record_names_no_files_and_no_machines() {
     let output = mlx(&["replay"], &with(&harmless));
     assert!(text(&output.stdout).contains("bit for bit"), "{}", text(&output.stderr));
     assert!(!cache.exists(), "a folder of the record was made");
-    // A model that is not a folder on this machine is not searched for.
+    // A model that is not a folder on this machine is not looked up.
     let mut away = recorded.clone();
     away["request"]["model"] = json!("org/tiny");
     let output = mlx(&["replay"], &away.to_string());

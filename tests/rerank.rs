@@ -1,4 +1,4 @@
-//! Documents ranked over HTTP.
+//! Reranking documents over HTTP.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, value.to_string()).expect("it can be written");
 }
 
-/// The sentence by which the template of a Qwen3-Reranker is known.
+/// The sentence that identifies the template of a Qwen3-Reranker.
 const TASK: &str =
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
 
@@ -26,7 +26,7 @@ fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(file, text).expect("it can be written");
 }
 
-/// The files of sentence-transformers that make a model a reranker by the logits of two tokens.
+/// Writes the files of sentence-transformers that make a model a reranker by the logits of two tokens.
 fn rank_by(folder: &Path, yes: u32, no: Option<u32>, template: &str) {
     let kind = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore";
     let modules = json!([{"idx": 1, "name": "1", "path": "1_LogitScore", "type": kind}]);
@@ -39,7 +39,7 @@ fn rank_by(folder: &Path, yes: u32, no: Option<u32>, template: &str) {
     write(folder, "chat_template.jinja", template);
 }
 
-/// A random model that its files make a reranker, whatever its name is. Yes and no are tokens of its vocabulary.
+/// Returns a random model with the files of a reranker. Yes and no are tokens of its vocabulary.
 fn reranker() -> tempfile::TempDir {
     let folder = model_copy("llama-f32");
     rank_by(folder.path(), 318, Some(319), &format!("{TASK}{{{{ messages[0].content }}}}"));
@@ -67,7 +67,7 @@ fn reranker() -> tempfile::TempDir {
     folder
 }
 
-/// The score of a document, by scoring the whole prompt with each word behind it.
+/// Returns the score of a document, computed by scoring the whole prompt followed by each word.
 fn expected(engine: &Engine, instruction: &str, query: &str, document: &str) -> f64 {
     let text = format!(
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. \
@@ -136,7 +136,7 @@ fn documents_come_in_the_order_of_the_probability_of_yes() {
     assert!(control > plain + 1, "{control} tokens, {plain} without the marker");
 }
 
-/// The files of a model decide whether it ranks, not its name.
+/// The files of a model determine if it is a reranker, not its name.
 #[test]
 fn a_reranker_is_known_by_its_files() {
     let [plain, other_prompt, one_token] = [(); 3].map(|()| model_copy("llama-f32"));

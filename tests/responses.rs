@@ -1,4 +1,4 @@
-//! The Responses API over HTTP: stored responses are continued, resumed, cancelled, and survive a crash.
+//! The Responses API over HTTP: stored responses can be continued, resumed and cancelled, and survive a crash.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 const PATH: &str = "/v1/responses";
 
 fn request(more: &Value) -> Value {
-    // The tokens that end an answer never come.
+    // The tokens that end an answer are never drawn.
     let endless = json!({"2": -100, "4": -100});
     let mut request =
         json!({"input": "Go", "seed": 7, "max_output_tokens": 40, "exact": true, "logit_bias": endless});
@@ -23,14 +23,14 @@ fn request(more: &Value) -> Value {
     request
 }
 
-/// What two computations of one request have in common: all but ids and times.
+/// Removes ids and times, which differ between two computations of one request.
 fn answer(response: &Value) -> Value {
     let parts = |item: &Value| (item["type"].clone(), item["content"].clone(), item["arguments"].clone());
     let output: Vec<_> = response["output"].as_array().expect("a list").iter().map(parts).collect();
     json!([output, response["status"], response["usage"]["output_tokens"], response["seed"]])
 }
 
-/// Sends a streamed request, reads this many events and leaves. Returns the text that was read.
+/// Sends a streamed request, reads this many events and disconnects. Returns the text that was read.
 fn leave_after(server: &Server, request: &Value, events: usize) -> String {
     let mut lines = BufReader::new(server.connect(PATH, request)).lines().map_while(Result::ok);
     assert!(lines.by_ref().find(String::is_empty).is_some(), "the head ends");
@@ -38,7 +38,7 @@ fn leave_after(server: &Server, request: &Value, events: usize) -> String {
     let mut left = events;
     while left > 0 {
         let line = lines.next().expect("more events");
-        // Chunks of the transfer stand between the events.
+        // Chunk headers of the transfer encoding stand between the events.
         if line.starts_with("event: ") || line.starts_with("id: ") || line.starts_with("data: ") {
             read += &(line.clone() + "\n");
         }
@@ -65,7 +65,7 @@ fn a_stored_response_is_fetched_continued_and_deleted() {
     assert_eq!(server.get(&format!("{PATH}/{id}")).body, first.body);
 
     let next = server.post(PATH, &request(&json!({"input": "On", "previous_response_id": id})));
-    // The same conversation, sent whole. Instructions belong to one response.
+    // Send the same conversation in full. Instructions belong to one response.
     let output = first.body["output"].as_array().expect("items").clone();
     let items = [
         vec![json!({"role": "user", "content": "Go"})],
@@ -131,7 +131,7 @@ fn a_response_without_a_reader_ends_soon() {
         server.wait_for("mlx_requests_running", 0);
         if store {
             let status = || server.get(&format!("{PATH}/{}", first_id(&begun))).body["status"].clone();
-            // Nothing runs before it has begun, either.
+            // No request runs before the response begins either, so wait for its status.
             let deadline = Instant::now() + Duration::from_secs(20);
             while status() == "in_progress" && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
@@ -184,7 +184,7 @@ fn a_response_in_the_journal_survives_a_crash() {
         let response = fetched(&server, id);
         assert_eq!(answer(&response), answer(&reference.body), "{id}");
     }
-    // The last one was computed again here: its stream goes on where it broke, with the same ids.
+    // This server recomputed the last one: its stream resumes at the same point with the same ids.
     let last = ids.last().expect("three");
     let (all, _) = server.get_events(&format!("{PATH}/{last}?stream=true"));
     assert!(all.starts_with(&begun), "{begun}\n{all}");
@@ -195,14 +195,14 @@ fn a_response_in_the_journal_survives_a_crash() {
     assert_eq!(answer(&fetched(&server, &ids[0])), answer(&reference.body));
 }
 
-/// The files of responses in a journal.
+/// Returns the response files in a journal.
 fn stored(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).expect("a folder").flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("resp_")).collect()
 }
 
-/// Reads a stream up to its first event, which is returned.
+/// Reads a stream up to its first event, and returns that.
 fn first_event(reader: &mut BufReader<TcpStream>) -> String {
     reader.get_mut().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut line = String::new();
@@ -213,14 +213,14 @@ fn first_event(reader: &mut BufReader<TcpStream>) -> String {
     line
 }
 
-/// Begins a response that would take long. Returns its id and the reader of its stream.
+/// Begins a long response. Returns its id and the reader of its stream.
 fn begin_long(server: &Server) -> (String, BufReader<TcpStream>) {
     let long = request(&json!({"stream": true, "max_output_tokens": 8000}));
     let mut reader = BufReader::new(server.connect(PATH, &long));
     (first_id(&first_event(&mut reader)), reader)
 }
 
-/// A second client that follows a response.
+/// Opens a second client that follows a response.
 fn follow(server: &Server, path: &str) -> BufReader<TcpStream> {
     let mut connection = server.connect_bare();
     write!(connection, "GET {path}?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is sent");
@@ -229,7 +229,7 @@ fn follow(server: &Server, path: &str) -> BufReader<TcpStream> {
     reader
 }
 
-/// Reads a stream to the event with which a cancelled response ends.
+/// Reads a stream up to the event that ends a cancelled response.
 fn expect_cancelled(mut reader: BufReader<TcpStream>) {
     let mut rest = String::new();
     while !rest.contains("\"status\":\"cancelled\"") {
@@ -254,7 +254,7 @@ fn a_response_that_is_deleted_while_it_runs_is_gone() {
             assert_eq!(server.delete(&path).body["deleted"], true);
             [reader, follower].into_iter().for_each(expect_cancelled);
             server.wait_for("mlx_requests_running", 0);
-            // Nothing that ends later stores it again.
+            // It is not stored again after it ends.
             for _ in 0..20 {
                 assert_eq!(server.get(&path).status, 404);
                 std::thread::sleep(Duration::from_millis(10));
@@ -282,14 +282,14 @@ fn a_response_that_is_deleted_before_it_is_computed_again_is_gone() {
     for id in &ids {
         assert_eq!(server.delete(&format!("{PATH}/{id}")).status, 200, "{}", server.log());
     }
-    // With this answer the model is loaded, and a deleted response would be computed.
+    // The model is loaded once this is answered; a deleted response would then be computed.
     assert_eq!(server.post(PATH, &request(&json!({"store": false}))).status, 200);
     server.wait_for("mlx_requests_running", 0);
     assert!(ids.iter().all(|id| server.get(&format!("{PATH}/{id}")).status == 404));
     assert_eq!(stored(folder.path()), Vec::<String>::new());
 }
 
-/// A client of stored responses is an HMAC of its key with the journal's secret: no file reveals the key.
+/// The client of a stored response is identified by an HMAC of its key with the journal's secret, so no file reveals the key.
 #[test]
 fn only_the_key_that_stored_a_response_opens_it() {
     let (home, other_home) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
@@ -337,7 +337,7 @@ fn only_the_key_that_stored_a_response_opens_it() {
     let server = start(&folder);
     assert_eq!((ask(&server, "GET", &path, key), ask(&server, "GET", &path, other)), (200, 404));
     drop(server);
-    // With another secret, the file is another client's.
+    // With another secret, the file belongs to another client.
     std::fs::create_dir(&other_folder).expect("a folder");
     std::fs::copy(&file, other_folder.join(format!("{id}.json"))).expect("a copy");
     let server = start(&other_folder);

@@ -1,4 +1,4 @@
-//! Sampling: disabled features cost nothing; draws follow their distributions; a rollback leaves them unchanged. The incremental
+//! Sampling: disabled features cost nothing, draws follow their distributions, and a rollback does not change them. The incremental
 //! state is compared with a rebuild in mlx-core/src/sampling/sampler/tests.rs.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use mlx_core::sampling::{
 };
 use mlx_core::{Error, Result};
 
-/// Every token is a letter; some are sequence breakers, alone or combined.
+/// Returns a table of single-letter tokens; some are sequence breakers, as single tokens or combined.
 fn token_table() -> TokenTable {
     let text = |id: u32| vec![b'a' + (id % 26) as u8];
     TokenTable { text: Arc::new(text), protected: Arc::from([11]) }
@@ -39,7 +39,7 @@ fn all_penalties() -> SamplingOptions {
     }
 }
 
-/// Allocations of the first draw of a sampler after `length` tokens, once the shared buffers have their size.
+/// Returns the allocations of a sampler's first draw after `length` tokens, once the shared buffers have their size.
 fn allocations(options: &SamplingOptions, length: u32) -> u64 {
     let (row, mut scratch) = (wavy_row(1000), Scratch::default());
     let history = TokenHistory::new((0..length).map(|index| index * 31 % 1000).collect());
@@ -107,7 +107,7 @@ fn a_rollback_leaves_the_stream_of_draws_unchanged() {
     assert_eq!(straight(true), straight(false));
 }
 
-/// Draws `count` tokens from a row of log-probabilities, each at another position.
+/// Draws `count` tokens from a row of log probabilities, each at another position.
 fn counts(options: &SamplingOptions, probabilities: &[f64], count: usize) -> Vec<u64> {
     let row: Vec<f32> = probabilities.iter().map(|share| share.ln() as f32).collect();
     let (mut sampler, mut scratch) = (sampler(options), Scratch::default());
@@ -121,7 +121,7 @@ fn counts(options: &SamplingOptions, probabilities: &[f64], count: usize) -> Vec
     counts
 }
 
-/// Pearson's statistic against the expected probabilities; a token of probability 0 must not have been drawn.
+/// Returns Pearson's statistic against the expected probabilities; a token of probability 0 must not have been drawn.
 fn chi_square(counts: &[u64], probabilities: &[f64]) -> f64 {
     let (draws, total) = (counts.iter().sum::<u64>() as f64, probabilities.iter().sum::<f64>());
     counts
@@ -173,7 +173,7 @@ fn draws_follow_the_distribution_after_each_filter() {
     }
 }
 
-/// Cases in which another order of two stages would keep other tokens.
+/// Cases in which swapping two stages would select other tokens.
 #[test]
 fn the_stages_run_in_the_documented_order() {
     let with = SamplingOptions::default;

@@ -1,4 +1,4 @@
-//! Log-probabilities of given texts: one prefill gives the same numbers as decoding step by step.
+//! Log probabilities of given texts: one prefill gives the same numbers as decoding step by step.
 
 use mlx_core::array::Rows;
 use mlx_core::cache::Variant;

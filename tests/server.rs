@@ -1,4 +1,4 @@
-//! The tests of the program `mlx-server`, one file each. They are one binary, so that MLX is linked once.
+//! The tests of the program `mlx-server`, one file each. They form one binary, so that MLX is linked once.
 
 mod embeddings;
 mod greedy;

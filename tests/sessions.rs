@@ -1,4 +1,4 @@
-//! Conversations: messages reach the model through its template, answers become messages, and a failure loses nothing.
+//! Conversations: messages are rendered by the model's template, answers become messages, and failures lose nothing.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,7 +9,7 @@ use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_tests::{device, engine, greedy, successors};
 use serde_json::json;
 
-/// Reads an answer to its end, which makes it a message of its session.
+/// Reads an answer to its end, which adds it to its session.
 fn text(mut answer: Answer) -> String {
     answer.by_ref().for_each(drop);
     answer.text().to_owned()
@@ -103,7 +103,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
     session
         .set_tools(Tools::new(vec![Tool::read(tool).expect("a tool")]).expect("one"))
         .expect("it can call");
-    // Broken off after the call has ended.
+    // Dropped after the call has ended.
     let mut answer = session.ask("Go").expect("it starts");
     assert!(answer.any(|event| event == StreamEvent::Chat(ChatEvent::CallEnd)));
     drop(answer);
@@ -112,7 +112,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
         (texts(&session), session.messages()[1].tool_calls.len()),
         (vec!["Go".into(), "Well.".into()], 0)
     );
-    // Whole.
+    // A complete answer.
     assert!(session.go_on(true).is_err());
     text(session.retry().expect("it starts"));
     let calls = session.open_calls();
@@ -124,7 +124,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
     let again = session.go_on(false).expect("it starts");
     assert!(text(again).contains("</tool_call>"), "without tools a call is text");
     assert_eq!(session.open_calls(), []);
-    // Cut by a limit in the middle of the call.
+    // A token limit cuts the call in the middle.
     session.set_options(RequestOptions { ignore_eos: false, ..greedy(2) }).expect("valid");
     text(session.retry().expect("it starts"));
     assert_eq!(session.open_calls(), []);
@@ -141,7 +141,7 @@ fn texts(session: &ChatSession) -> Vec<String> {
 fn only_a_message_with_an_interrupted_answer_is_replaced() {
     let _turn = device();
     let mut session = ChatSession::new(engine("llama-f32"), greedy(6));
-    // An answer that the model ends at once is an answer.
+    // An answer that the model ends immediately is an answer.
     let mut silent = greedy(6);
     (silent.ignore_eos, silent.sampling.logit_bias) = (false, vec![(4, 100.0)]);
     session.set_options(silent).expect("the token exists");
@@ -177,7 +177,7 @@ fn a_saved_conversation_continues_and_a_broken_file_changes_nothing() {
     session.set_system("Be \"kind\".");
     text(session.ask("Hello?").expect("it starts"));
     session.save(&good).expect("it can be written");
-    // Other users cannot read it.
+    // Other users cannot read the file.
     let modes = [folder.path().join("new"), good.clone()];
     let modes = modes.map(|path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777);
     assert_eq!(modes, [0o700, 0o600]);

@@ -1,4 +1,4 @@
-//! Prefix sharing: a common prefix of prompts that are in flight together is computed once.
+//! Prefix sharing: a common prefix of prompts in flight is computed once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const MODEL: &str = "llama-f32";
 fn together(prompts: &[Vec<u32>], tokens: usize) -> (Engine, Vec<Outcome>) {
     let submitted = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&submitted);
-    // Chunks of 64 tokens, on whatever device.
+    // Chunks of 64 tokens on any device.
     let engine = scripted_on(Backend::CPU, MODEL, move |_| {
         while !gate.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -59,7 +59,7 @@ fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
     assert_eq!(cached[1..], [64; 3]);
 }
 
-/// The source is cancelled in the second of its three chunks. Then one of the other requests computes the prompt, and the last request shares it.
+/// The source is cancelled in the second of its three chunks. Then one of the other requests computes the prompt, and the last one shares it.
 #[test]
 fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let _turn = device();

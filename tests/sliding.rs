@@ -1,5 +1,5 @@
-//! Layers that do not keep every position: those with a sliding window drop what is outside of it, recurrent ones keep a state of
-//! constant size. That saves memory and changes no result.
+//! Layers that do not store every position: layers with a sliding window drop positions outside of it, and recurrent layers have a state of
+//! constant size. This saves memory and changes no result.
 
 use mlx_core::array::Rows;
 use mlx_core::cache::{Rollback, SequenceState, Variant};
@@ -20,7 +20,7 @@ fn text(length: usize) -> Vec<u32> {
     (0..length).map(|_| dice.below(300) as u32 + 8).collect()
 }
 
-/// The bits of the last row of logits after a pass over `tokens`; a pass over one token is a decode step.
+/// Returns the bits of the last row of logits after a pass over `tokens`; a pass over one token is a decode step.
 fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32> {
     let start = cache.offset();
     let batch = match tokens {
@@ -33,7 +33,7 @@ fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32
     values[values.len() - rows.width()..].iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// Runs `tokens` in passes that end at multiples of 16, and after 64 positions token by token.
+/// Runs `tokens` in passes that end at multiples of 16, and one by one after 64 positions.
 fn prefill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
     while cache.offset() < tokens.len() {
         let start = cache.offset();
@@ -60,7 +60,7 @@ fn memory_stays_within_the_window_and_the_reservation() {
 #[test]
 fn a_cache_is_truncated_exactly_or_refuses() {
     let _turn = device();
-    // All layers have a window; some have; none has.
+    // All layers have a window; some have one; none has one.
     for name in ["mistral-f32", "gemma3_text-f32", "llama-f32"] {
         let model = load(name);
         let (tokens, mut dice) = (text(200), Dice::new(7));
@@ -134,7 +134,7 @@ fn a_state_returns_to_its_checkpoint() {
         state.checkpoint(false).expect("a copy of the window");
         prefill(model.as_ref(), &mut state, &tokens);
         let windows = name != "llama-f32";
-        // Layers with a window or a state of constant size go back to the checkpoint, the others to any length.
+        // Layers with a window or a state of constant size return to the checkpoint, the others to any length.
         let expected = if windows { Rollback::Earlier(70) } else { Rollback::Done };
         assert_eq!(state.rollback(75), expected, "{name}");
         if !windows {
@@ -150,7 +150,7 @@ fn a_state_returns_to_its_checkpoint() {
     }
 }
 
-/// The chunked form of a prompt and the steps behind it go on with each other's states, whatever the rows beside them are.
+/// A chunked prefill and the decode steps after it continue each other's states, whatever the neighboring rows are.
 #[test]
 fn rows_of_other_sequences_never_reach_a_recurrent_state() {
     let _turn = device();

@@ -1,4 +1,4 @@
-//! Spans: a pass holds any mix of prefill, decode and verification, and each span gives what it gives in a pass of its own.
+//! Spans: a pass may mix prefill, decode and verification, and each span gives the result of a separate pass.
 
 use mlx_core::array::{Rows, from_tokens};
 use mlx_core::backend::Backend;
@@ -17,7 +17,7 @@ fn text(dice: &mut Dice, length: usize) -> Vec<u32> {
     (0..length).map(|_| dice.below(300) as u32 + 8).collect()
 }
 
-/// The state of a sequence of `tokens` that will have `length` tokens.
+/// Returns the state of a sequence of `tokens` that will have `length` tokens.
 fn state(model: &dyn Model, tokens: &[u32], length: usize) -> SequenceState {
     let mut state = model.new_state(model.spec().variant(length));
     for chunk in tokens.chunks(32) {
@@ -28,7 +28,7 @@ fn state(model: &dyn Model, tokens: &[u32], length: usize) -> SequenceState {
     state
 }
 
-/// The logits that the spans of a pass ask for.
+/// Returns the logits that the spans of a pass request.
 fn logits(model: &dyn Model, batch: Batch, states: &mut [&mut SequenceState]) -> Vec<f32> {
     let mut pass = model.begin(batch).expect("the pass begins");
     model.advance(&mut pass, usize::MAX, states).expect("the layers run");
@@ -41,7 +41,7 @@ fn batch(tokens: &[Vec<u32>], spans: &[Span]) -> Batch {
     Batch::new(Input::Tokens(from_tokens(&tokens.concat())), spans.to_vec())
 }
 
-/// Sliding windows, sinks, soft caps, experts, LongRoPE with both variants in a pass, and queries with a temperature.
+/// Models with sliding windows, sinks, soft caps, experts, LongRoPE with both variants in a pass, and temperature-scaled queries.
 const NAMES: [&str; 8] = [
     "llama-rope3-f32",
     "mistral-f32",
@@ -100,7 +100,7 @@ fn any_mix_of_spans_equals_the_same_spans_alone() {
     }
 }
 
-/// What a replay rests on: rows of one sequence side by side are the rows that its steps had.
+/// Replays require this: adjacent rows of one sequence equal the rows of separate steps.
 #[test]
 fn rows_of_one_state_have_the_bits_of_their_steps() {
     let _turn = cpu();
@@ -124,7 +124,7 @@ fn rows_of_one_state_have_the_bits_of_their_steps() {
     }
 }
 
-/// A draft that is rejected costs no more than its rows, also where a window moves while it is verified.
+/// A rejected draft costs no more than its rows, also if a window moves during verification.
 #[test]
 fn a_state_goes_back_to_where_its_last_pass_began() {
     let _turn = device();
@@ -161,7 +161,7 @@ fn embeddings_stand_in_for_tokens() {
     assert_eq!(logits(model.as_ref(), batch, &mut [&mut new()]), expected);
 }
 
-/// Gemma 4's layers read the tokens themselves, too; without them its logits would be silently wrong.
+/// Gemma 4's layers also read the tokens; without them the logits would be silently wrong.
 #[test]
 fn embeddings_are_refused_where_layers_read_tokens() {
     let _turn = device();
@@ -194,7 +194,7 @@ const KINDS: [&str; 17] = [
     "glm4_moe_lite-q4-f32",
 ];
 
-/// Sequences that join, leave, go back, verify drafts and outgrow their buffers get the logits that they get one by one.
+/// Sequences that join, leave, roll back, verify drafts and outgrow their buffers get the same logits as one by one.
 #[test]
 fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
     let _turn = device();
@@ -209,7 +209,7 @@ fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
             let mut ours: Vec<SequenceState> = lengths.into_iter().map(start).collect();
             let mut theirs: Vec<SequenceState> = lengths.into_iter().map(start).collect();
             for step in 0..12 {
-                // Most of them, in rising order; each now and then goes back, or goes on in a copy.
+                // Most sequences, in rising order; some roll back, or continue in a copy.
                 let going: Vec<usize> = (0..6).filter(|_| dice.below(4) > 0 || step < 3).collect();
                 let back = dice.below(6);
                 let length = ours[back].offset() - dice.below(2);
@@ -225,7 +225,7 @@ fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
                 if going.is_empty() {
                     continue;
                 }
-                // Some have a draft: a span of all its rows, or a span for each.
+                // Some have a draft: one span for all its rows, or a span per row.
                 let (mut tokens, mut spans) = (Vec::new(), Vec::new());
                 for (state, &index) in going.iter().enumerate() {
                     let (count, start) = (1 + dice.below(3) * dice.below(2), ours[index].offset());

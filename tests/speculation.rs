@@ -1,4 +1,4 @@
-//! Speculation: drafts change speed and nothing else. `MLX_TEST_SCALE=17` makes a long run.
+//! Speculation: drafts change only the speed. `MLX_TEST_SCALE=17` makes a long run.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use mlx_tests::{Dice, Outcome, cpu, greedy, model_copy, model_folder, run, tenso
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
 
-/// The texts that requests are known to give.
+/// Texts that requests are known to generate.
 pub(super) type Texts = Arc<Mutex<Vec<Vec<u32>>>>;
 
-/// Knows what will come, and lies at random.
+/// A drafter that knows the answers, and lies at random.
 struct Liar {
     texts: Texts,
     dice: Dice,
@@ -28,14 +28,14 @@ impl Drafter for Liar {
         for place in 0..self.dice.below(most + 1) {
             let lies = self.dice.below(4) == 0;
             let truth = rest.get(place).copied().filter(|_| !lies);
-            // Some of the lies are no tokens at all.
+            // Some of the lies are not valid tokens.
             draft.push(truth.unwrap_or_else(|| self.dice.below(120) as u32));
         }
         self.dice.below(40)
     }
 }
 
-/// An engine of these options whose drafts are often wrong.
+/// Returns these options with a drafter that is often wrong.
 pub(super) fn lying(texts: &Texts, options: EngineOptions) -> EngineOptions {
     EngineOptions { speculate: Speculate::Auto, drafter: Some(liar(texts)), force_drafts: true, ..options }
 }
@@ -50,10 +50,10 @@ fn liar(texts: &Texts) -> CustomDrafter {
     CustomDrafter::new(make)
 }
 
-/// Random requests to each model.
+/// Random requests per model.
 const REQUESTS: usize = 6;
 
-/// One in five texts follows a grammar.
+/// Makes one in five texts follow a grammar.
 fn constrained(dice: &mut Dice, mut request: Request) -> Request {
     if dice.below(5) == 0 {
         let grammar =
@@ -64,7 +64,7 @@ fn constrained(dice: &mut Dice, mut request: Request) -> Request {
     request
 }
 
-/// A model whose states are of another sort.
+/// Returns a model with another kind of state.
 fn other_model(folder: &Path) -> &'static str {
     let is_recurrent = ["lfm2", "qwen3_5", "nemotron", "falcon", "kimi"]
         .iter()
@@ -72,13 +72,13 @@ fn other_model(folder: &Path) -> &'static str {
     if is_recurrent { "gemma2-f32" } else { "qwen3_5-f32" }
 }
 
-/// Whether every verified token of a draft that was drawn, and every one that was not, is counted.
+/// Checks that every verified draft token is counted, accepted or not.
 fn assert_counted(engine: &Engine, outcomes: &[Outcome], name: &str) {
     let counts = outcomes.iter().map(|it| it.finished.usage.drafts);
     let (drafted, accepted) =
         counts.fold((0, 0), |sum, it| (sum.0 + it.drafted as u64, sum.1 + it.accepted as u64));
     let stats = engine.stats();
-    // Those of strangers are among the engine's.
+    // The engine's counts include those of concurrent requests.
     assert!(drafted <= stats.drafted_tokens && accepted <= stats.accepted_tokens, "{name}: {stats:?}");
     assert!(accepted > 0 && accepted < drafted, "{name}: {accepted} of {drafted} tokens were right");
 }
@@ -126,7 +126,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
         compare(&loaded, "a liar, in company");
         assert_counted(&engine, &loaded, &name);
         drop(engine);
-        // Its own drafts are right where no penalty has changed meanwhile; those of another model are not.
+        // The model's own drafts are right unless a penalty has changed; those of another model are not.
         for (draft, how) in [(folder.clone(), "itself"), (model_folder(other_model(&folder)), "another")] {
             let options = EngineOptions {
                 speculate: Speculate::Draft,
@@ -139,7 +139,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
             compare(&loaded, &format!("drafts of {how}, in company"));
             let stats = engine.stats();
             assert!(stats.drafted_tokens > 0, "{name}: no drafts of {how}");
-            // All of its own may be right: few requests change a penalty inside a draft.
+            // All of its own drafts may be right: few requests change a penalty inside a draft.
             assert!(how == "another" || stats.accepted_tokens > 0, "{name}: no draft of {how} was right");
         }
         if folder.to_string_lossy().contains("-mtp-") {
@@ -151,7 +151,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
         let usual = EngineOptions { drafter: None, force_drafts: false, ..crowded };
         let engine = start(&folder, &usual);
         compare(&run_under_load(&engine, &requests), "what is there, in company");
-        // The second time the answers are known.
+        // The second time, the answers are known.
         compare(&run_under_load(&engine, &requests), "what is there, again");
     }
 }
@@ -214,7 +214,7 @@ fn a_draft_model_that_cannot_draft_is_refused() {
     assert!(why.starts_with("speculate: is draft"), "{why}");
 }
 
-/// A copy of the model whose vocabulary ends before this token, as small models of a family have fewer rows than large ones.
+/// Returns a copy of the model with fewer vocabulary rows, like small models of a family.
 fn with_vocabulary(size: usize) -> tempfile::TempDir {
     let folder = model_copy("llama-f32");
     let weights = folder.path().join("model.safetensors");
@@ -233,7 +233,7 @@ fn with_vocabulary(size: usize) -> tempfile::TempDir {
     folder
 }
 
-/// What it would read behind the end of its embedding is no token's row, and need not be memory of this program.
+/// Reading past the end of the embedding would return no token's row, or memory outside of this program.
 #[test]
 fn a_draft_model_does_not_draft_behind_tokens_that_it_does_not_know() {
     let _turn = cpu();

@@ -1,4 +1,4 @@
-//! Structured output through the programs: the server and the command line give the same valid answers, and refuse alike.
+//! Structured output through the programs: the server and the command line give the same valid answers and the same errors.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn is_valid(text: &str) -> bool {
         && object["count"].as_u64().is_some_and(|it| it < 100)
 }
 
-/// `mlx generate` with these flags.
+/// Runs `mlx generate` with these flags.
 fn generate(flags: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.arg("generate").arg("-m").arg(model_folder("llama-f32")).args([

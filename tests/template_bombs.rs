@@ -1,4 +1,4 @@
-//! Hostile chat templates: whatever one does, it ends as text or as an error, in time, in memory, and the process lives on.
+//! Hostile chat templates: each ends as text or as an error, within its limits of time and memory, and the process survives.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use chat_format::text::{NO_PAUSE, Pause};
 use chat_format::{ChatTemplate, Error, RenderLimits, TemplateInput};
 use serde_json::Map;
 
-/// The limits of the renderings here. Those of the product are longer.
+/// The limits of the renderings in this file. The product's limits are larger.
 const TIME: Duration = Duration::from_millis(100);
 const MEMORY: usize = 32 << 20;
 
-/// The time that a rendering may take beyond its limit, for a last step and for dropping its values. It needs milliseconds.
+/// The time that a rendering may exceed its limit, for a last step and for dropping its values. It needs milliseconds.
 const SLACK: Duration = Duration::from_secs(1);
 /// Attempts per rendering. On a busy machine a test may wait seconds for a processor; a rendering without a limit is slow in every attempt.
 const ATTEMPTS: usize = 6;
@@ -30,10 +30,10 @@ fn assert_in_time(name: &str, limit: Duration, render: impl Fn()) {
     }
 }
 
-/// A name, what is set before a loop, and what the loop repeats.
+/// A name, the code before a loop, and the body of the loop.
 type Bomb = (&'static str, &'static str, &'static str);
 
-/// Values that hold ever more levels of values.
+/// Values with ever more levels of nesting.
 const DEEP: [Bomb; 30] = [
     ("list", "{% set n = namespace(x=[]) %}", "{% set n.x = [n.x] %}"),
     ("list, many", "{% set n = namespace(x=[]) %}", "{% set n.x = [[[[[[[[[[n.x]]]]]]]]]] %}"),
@@ -75,7 +75,7 @@ const DEEP: [Bomb; 30] = [
     ),
 ];
 
-/// Texts and lists that grow.
+/// Growing texts and lists.
 const GROWING: [Bomb; 27] = [
     ("~", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x ~ n.x %}"),
     ("+", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x + n.x %}"),
@@ -118,7 +118,7 @@ const GROWING: [Bomb; 27] = [
     ("output", "{% set x = 'a' * 9999 %}", "{{ x }}"),
 ];
 
-/// Single steps with much work, again and again. `s` is a text of 2 MB, `l` a list of 100 000 numbers, `w` one of words.
+/// Single steps with much work, repeated. `s` is a text of 2 MB, `l` a list of 100 000 numbers, `w` a list of words.
 const WORK: [&str; 52] = [
     "s|upper",
     "s|lower",
@@ -174,7 +174,7 @@ const WORK: [&str; 52] = [
     "-1 in l",
 ];
 
-/// Templates that are hostile as they are.
+/// Hostile templates that need no loop.
 const WHOLE: [&str; 22] = [
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "{% macro m(x) %}{{ m([x]) }}{% endmacro %}{{ m(1) }}",
@@ -206,7 +206,7 @@ fn looped(before: &str, step: &str) -> String {
     )
 }
 
-/// Sources that nest or repeat so often that a parser may not recurse for each.
+/// Returns sources that nest or repeat so often that a parser must not recurse for each level.
 fn long_sources() -> Vec<(String, String)> {
     let deep = |part: &str, end: &str| format!("{{{{ {}1{} }}}}", part.repeat(20_000), end.repeat(20_000));
     let blocks = |open: &str, close: &str| format!("{}{}", open.repeat(9_000), close.repeat(9_000));
@@ -246,7 +246,7 @@ fn long_sources() -> Vec<(String, String)> {
     sources.into_iter().enumerate().map(|(number, source)| (format!("source {number}"), source)).collect()
 }
 
-/// All hostile templates, by name.
+/// Returns all hostile templates, by name.
 fn bombs() -> Vec<(String, String)> {
     let lists = DEEP.iter().chain(&GROWING);
     let mut bombs: Vec<_> =
@@ -287,7 +287,7 @@ fn deep_values_are_refused() {
         let source = format!("{before}{{% for i in range(99999) %}}{step}{{% endfor %}}ok");
         let outcome = render(&source, &RenderLimits::new(Duration::from_secs(30), MEMORY));
         let expected = match name {
-            // Their values are not nested, but each holds the one before it.
+            // The values are not nested, but each holds the previous one.
             "namespace" | "namespace in a list" | "macro" => "takes more than 32 MiB of memory",
             "unique" => "unhashable type",
             _ => "nests values more than 200 levels deep",
@@ -319,7 +319,7 @@ fn a_limit_is_named_in_the_users_words() {
     ] {
         std::fs::write(&file, source).expect("it can be written");
         let template = ChatTemplate::load(folder.path()).expect("it loads").expect("there is one");
-        // A limit other than time is reached soon, but a test may wait for a processor.
+        // Limits other than time are reached soon, but a test may wait for a processor.
         let time = if expected.contains("longer") { TIME } else { Duration::from_secs(30) };
         let limits = RenderLimits::new(time, MEMORY);
         let error =
@@ -355,7 +355,7 @@ fn a_cancelled_rendering_stops() {
     }
 }
 
-/// A rendering stands still while it is paused, and pauses do not count as its time.
+/// A paused rendering does no work, and pauses do not count towards its time.
 #[test]
 fn a_paused_rendering_waits() {
     let limits = RenderLimits::new(TIME, MEMORY);
@@ -368,7 +368,7 @@ fn a_paused_rendering_waits() {
     };
     let error = render_pausing(&looped("", "{{ 1 }}"), &limits, &pause).expect_err("it is endless");
     assert!(error.to_string().contains("took longer than 0.1 s"), "{error}");
-    // It runs for about 5 ms between two pauses. If they counted, the second one would end it.
+    // It runs for about 5 ms between two pauses. If pauses counted, the second one would end it.
     let paused = *paused.lock().expect("no panic");
     assert!(paused > 2 * TIME, "{paused:?} of pauses");
 }

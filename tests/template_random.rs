@@ -1,4 +1,4 @@
-//! Random chat templates: whatever one says, it ends as text or as an error, and never by a panic.
+//! Random chat templates: each ends as text or as an error, and never panics.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use chat_format::{ChatTemplate, Message, RenderLimits, TemplateInput};
 use proptest::prelude::*;
 use serde_json::Map;
 
-/// Operands; some are hostile by themselves.
+/// Operands; some are hostile.
 const OPERANDS: [&str; 24] = [
     "messages",
     "messages[0].content",
@@ -35,7 +35,7 @@ const OPERANDS: [&str; 24] = [
     "9 ** 99",
 ];
 
-/// What follows an operand.
+/// Suffixes of operands.
 const SUFFIXES: [&str; 40] = [
     "|upper",
     "|length",
@@ -83,7 +83,7 @@ const SUFFIXES: [&str; 40] = [
 const OPERATORS: [&str; 16] =
     ["+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "not in", "and", "or", "if x else", ","];
 
-/// Statements with places for expressions.
+/// Statements with placeholders for expressions.
 const STATEMENTS: [&str; 18] = [
     "{{ # }}",
     "{% set x = # %}",
@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn a_random_template_ends(statements in prop::collection::vec(statement(), 1..5), cut in 0..2000usize) {
         let mut source = format!("{{% set n = namespace(x=1) %}}{}", statements.concat());
-        // Every other template is cut off somewhere.
+        // Every other template is truncated.
         if cut.is_multiple_of(2) {
             source.truncate(source.floor_char_boundary(cut));
         }
@@ -149,7 +149,7 @@ proptest! {
         let outcome = template.and_then(|template| template.render_within(&input, &limits, NO_PAUSE));
         prop_assert!(started.elapsed() < Duration::from_secs(10), "{source}");
         if let Err(error) = outcome {
-            // What a panic becomes.
+            // The message of a caught panic.
             let error = error.to_string();
             prop_assert!(!error.contains("it cannot be"), "{error}: {source}");
         }

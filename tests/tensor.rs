@@ -1,5 +1,5 @@
-//! One model on several machines that each have a part of every layer: it answers as on one, but for the order of sums. Workers are threads
-//! here; they are reached over TCP as others are. A full run tries every checkpoint that can be shared out.
+//! One model on several machines that each hold a shard of every layer: it answers as on one, except for the order of sums. The workers are
+//! threads in this process, but connect over TCP. A full run tries every checkpoint that can be sharded.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::exactness::{assert_equal, request, run_under_load, start};
 
 use crate::speculation::{Texts, lying};
 
-/// Where the best two tokens are at least so far apart, the order of sums does not change which is the best.
+/// The gap between the best two tokens above which the order of sums does not change the best one.
 const CLEAR: f32 = 1e-4;
 
-/// Families whose layers can be shared out between two machines: of each way in which checkpoints lay out attention, recurrent layers and experts
-/// one. Gemma has one key head, which both have.
+/// Families with layers that two machines can share: one for each layout of attention, recurrent layers and experts. Gemma has one key
+/// head, which both machines hold.
 const MODELS: [&str; 30] = [
     "llama-f32",
     "llama-bias-f32",
@@ -57,7 +57,7 @@ const MODELS: [&str; 30] = [
     "qwen3_next-f32",
 ];
 
-/// The same among four machines, with so many key heads: where there are fewer, two or four machines have the same one.
+/// Models for four machines, with their number of key heads: with fewer than four, two or four machines hold the same one.
 const OF_FOUR: [(&str, usize); 14] = [
     ("llama-f32", 4),
     ("qwen3-f32", 4),
@@ -93,12 +93,12 @@ fn prompt(length: usize, salt: usize) -> Vec<u32> {
     (0..length).map(|place| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32).collect()
 }
 
-/// Prompts that begin alike, and one that is cut into chunks.
+/// Returns prompts with common prefixes, and one that is split into chunks.
 fn prompts() -> Vec<Vec<u32>> {
     vec![prompt(9, 1), prompt(70, 1), prompt(75, 1), prompt(200, 2)]
 }
 
-/// Compares the answers of two engines until the first token that is not clearly the best. How many were compared.
+/// Compares the answers of two engines up to the first token that is not clearly the best. Returns the number of compared tokens.
 fn compare(one: &Engine, other: &Engine, what: &str) -> usize {
     let mut options = greedy(24);
     options.logprobs = Some(2);
@@ -121,7 +121,7 @@ fn compare(one: &Engine, other: &Engine, what: &str) -> usize {
     compared
 }
 
-/// Those of the list, or all that can be shared out.
+/// Returns the models of the list, or all models that can be sharded.
 fn models(options: &EngineOptions) -> Vec<String> {
     if is_full() {
         let folders = std::fs::read_dir(golden_folder().join("models")).expect("they are there");
@@ -166,7 +166,7 @@ fn four_machines_answer_as_one() {
     }
 }
 
-/// In mlx-lm's names and layouts: experts in one stack, the taps of convolutions last.
+/// Covers mlx-lm's names and layouts: experts in one stack, convolution taps last.
 #[test]
 fn converted_models_in_four_bits_answer_as_one() {
     let _turn = cpu();
@@ -211,7 +211,7 @@ fn exact_requests_have_the_same_bits_alone_and_under_load() {
     }
 }
 
-/// Asks the same alone and under load, of rank 0 and this number of workers.
+/// Sends the same requests alone and under load, with rank 0 and this number of workers.
 fn check_company(name: &str, folder: &Path, count: usize) {
     let there = several(folder, count);
     let engine = start(folder, &options(&there));
@@ -262,7 +262,7 @@ fn states_of_recurrent_layers_go_back_on_all_machines() {
         assert_eq!(run(&engine, &text, &greedy(40)).ids(), one, "{name}");
         let stats = engine.stats();
         assert!(stats.drafted_tokens > stats.accepted_tokens, "{name}: {stats:?}");
-        // From a checkpoint in the middle of the same text.
+        // Resume from a checkpoint in the middle of the same text.
         let longer = [&text[..], &one[..10]].concat();
         assert_eq!(run(&engine, &longer, &greedy(20)).ids(), one[10..30], "{name}");
         assert!(engine.stats().cached_tokens > 0, "{name}");
@@ -272,7 +272,7 @@ fn states_of_recurrent_layers_go_back_on_all_machines() {
 #[test]
 fn several_machines_see_as_one() {
     let _turn = cpu();
-    // Behind the first layers of Qwen3-VL, features are added on rank 0 alone.
+    // After the first layers of Qwen3-VL, features are added on rank 0 only.
     for model in ["mistral3-f32", "qwen2_5_vl-f32", "qwen3_vl-f32", "qwen3_5-f32"] {
         let alone = pictures::start(model, &EngineOptions::default());
         let prompts = pictures::many(&alone);

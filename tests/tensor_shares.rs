@@ -1,4 +1,4 @@
-//! What each of several machines has of a model if each has a part of every layer, and what cannot be shared out.
+//! The shards of machines that each hold a part of every layer, and models that cannot be sharded.
 
 use mlx_core::distributed::{Key, Parallel};
 use mlx_core::engine::{Engine, EngineOptions};
@@ -24,7 +24,7 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
         assert!(shares[1..].iter().all(|it| it.weight_bytes == shares[1].weight_bytes), "{shares:?}");
         let pipeline = divide(folder.path(), &alone, 2, Parallel::Pipeline).expect("it has two layers").plan;
         let layers: u64 = whole.weight_bytes - (shares[0].weight_bytes - shares[1].weight_bytes);
-        // Norms, routers and biases are everywhere.
+        // Every machine has the norms, routers and biases.
         assert!(
             4 * shares[1].weight_bytes < layers * 6 / 5,
             "{name}: {} of {layers}",
@@ -37,13 +37,13 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
         assert!(plan.crossings > pipeline.crossings && plan.token_bytes > pipeline.token_bytes);
         assert_ne!(engine.spec().fingerprint, whole.fingerprint);
     }
-    // A key head that two machines have counts on both. States of recurrent layers are as long as their heads are many.
+    // A key head on two machines counts on both. The size of recurrent states is proportional to the number of heads.
     let plain = EngineOptions::default();
     let heads =
         divide(&model_folder("llama-f32"), &plain, 4, Parallel::Tensor).expect("it can be shared out");
     let whole = Engine::start(&model_folder("llama-f32"), &plain, |_, _| {}).expect("it loads");
     let per_token = whole.spec().footprint.per_token;
-    // To the workers, two sums a layer, each back and to them again, and back at the end.
+    // One message to the workers, two sums per layer, each back and forth, and the final result.
     assert_eq!(heads.plan.crossings, 2 + 2 * 2 * whole.spec().num_layers);
     assert!(heads.plan.shares.iter().all(|it| 2 * it.cache_bytes_per_token == per_token), "{per_token}");
     let folder = model_folder("qwen3_next-f32");
@@ -52,7 +52,7 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
     let engine = Engine::start(&folder, &options(&there), |_, _| {}).expect("it is there");
     assert_eq!(2 * engine.spec().footprint.fixed, whole.fixed);
     assert_eq!(2 * engine.spec().footprint.per_token, whole.per_token);
-    // The promise is what the machine with the least can keep.
+    // The engine promises what the machine with the least memory can hold.
     let folder = model_folder("llama-f32");
     let small = ThreadWorker::start_with(&folder, Key::default(), Some(64 << 20));
     let engine = Engine::start(&folder, &options(&[small]), |_, _| {}).expect("it is there");
@@ -81,12 +81,12 @@ fn what_cannot_be_shared_out_is_refused_with_a_reason() {
         assert!(found.starts_with("parallel: cannot be tensor") && found.contains(why), "{name}: {found}");
         assert!(found.contains("use pipeline"), "{found}");
     }
-    // An engine says the same, before anything is loaded.
+    // An engine reports the same before anything is loaded.
     let folder = model_folder("llama-f32");
     let there = several(&folder, 2);
     let error = Engine::start(&folder, &options(&there), |_, _| {}).map(drop).expect_err("two heads");
     assert!(error.to_string().contains("num_key_value_heads is 2"), "{error}");
-    // Every other family is either shared out or refused like this.
+    // Every other family is either sharded or rejected this way.
     let folders = std::fs::read_dir(golden_folder().join("models")).expect("they are there");
     let mut refused = 0;
     for folder in folders.map(|entry| entry.expect("it can be listed").path()) {

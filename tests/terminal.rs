@@ -11,10 +11,10 @@ use expectrl::{Eof, Expect, Regex, Session};
 use mlx_tests::{golden_folder, harmony, model_folder};
 use rustix::termios::{LocalModes, tcgetattr};
 
-/// A busy machine takes its time to load a model.
+/// The time limit for loading a model on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A chat with the tiny model in a terminal of its own.
+/// Starts a chat with the tiny model in a new terminal.
 fn chat(home: &Path, arguments: &[&str]) -> OsSession {
     let short = ["--max-tokens", "6", "--ignore-eos", "--temperature", "0"];
     chat_with(&model_folder("llama-f32"), home, &[&short, arguments].concat())
@@ -24,7 +24,7 @@ fn chat_with(model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     chat_in(&[], model, home, arguments)
 }
 
-/// A chat with these variables besides those of a plain terminal.
+/// Starts a chat with these variables added to those of a plain terminal.
 fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.args(["chat", "-m"]).arg(model).args(arguments);
@@ -38,7 +38,7 @@ fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&
     session
 }
 
-/// Waits until the chat reads keys: its line editor has Ctrl-C as a key. Keys that come just before that can be lost.
+/// Waits until the chat reads keys, which is when its line editor takes over Ctrl-C. Keys sent just before that can be lost.
 fn await_keys(session: &OsSession) {
     let terminal = session.get_process().get_raw_handle().expect("a terminal");
     let begun = Instant::now();
@@ -48,7 +48,7 @@ fn await_keys(session: &OsSession) {
     }
 }
 
-/// Types a line when the chat reads one, and waits for the expected output.
+/// Types a line once the chat reads input, and waits for the expected output.
 pub(crate) fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
     await_keys(session);
     session.send_line(line).expect("it can be typed");
@@ -114,7 +114,7 @@ fn lines_typed_during_an_answer_are_the_next_messages() {
     let found = session.expect(Regex("6 messages")).expect("three messages and their answers");
     let shown = String::from_utf8_lossy(found.before()).into_owned();
     assert_eq!(shown.matches("tok/s, context").count(), 3, "{shown:?}");
-    // Each is shown once, behind its prompt, and not in the answer that was written meanwhile.
+    // Each line is shown once, after its prompt, and not in the answer that was being written.
     for line in ["Second", "Third"] {
         assert!(!shown.lines().any(|it| it.contains(line) && !it.contains("> ")), "{line}: {shown:?}");
     }
@@ -130,7 +130,7 @@ fn a_text_of_several_lines_is_one_message_and_one_entry_of_the_history() {
     let history = home.path().join(".local/state/mlx/history");
     let kept = std::fs::read_to_string(history).expect("written at each line");
     assert!(kept.contains("\"\"\"one\\ntwo\"\"\""), "{kept:?}");
-    // The entry before the last one, and a new line by Alt-Enter.
+    // Recalls the entry before the last one, and adds a line with Alt-Enter.
     session.send("\x1b[A\x1b[A").expect("it can be typed");
     session.send_line("").expect("it can be typed");
     session.expect("tok/s, context").expect("an answer");
@@ -195,10 +195,10 @@ fn a_conversation_in_a_file_continues() {
     assert_eq!(saved.matches("One more").count(), 2);
 }
 
-/// What `mlx` writes to standard output, in a terminal and in a pipe.
+/// Returns the standard output of `mlx`, in a terminal and in a pipe.
 fn both_ways(arguments: &[&str]) -> (String, String) {
     let mut shell = Command::new("sh");
-    // A progress bar would write control sequences, too.
+    // A progress bar would also write control sequences.
     shell.args(["-c", "exec \"$@\" 2>/dev/null", "sh", env!("CARGO_BIN_EXE_mlx")]).args(arguments);
     shell.env("TERM", "xterm").env("NO_COLOR", "1").env_remove("MLX_LOG");
     let mut session = Session::spawn(shell).expect("the program starts");
@@ -270,14 +270,14 @@ fn a_picture_that_is_dropped_is_attached_and_shown_as_the_terminal_can() {
         let found = session.expect("tok/s, context").expect("an answer");
         let rest = String::from_utf8_lossy(found.before()).into_owned();
         assert!(!rest.contains("[?62") && !rest.contains("31;OK"), "the answer is not shown: {rest:?}");
-        // The terminal is asked once, and what it answered is no input.
+        // The terminal is queried once, and its reply is not treated as input.
         type_line(&mut session, &line, attached);
         let found = session.expect("tok/s, context").expect("an answer");
         assert!(!String::from_utf8_lossy(found.before()).contains("\x1b[c"));
         type_line(&mut session, "/context", "4 messages");
         quit(&mut session);
     }
-    // Where there are to be no control sequences, and where the terminal has no pictures.
+    // Without control sequences, or on a terminal without pictures.
     for plain in [true, false] {
         let more: &[&str] = if plain { &["--plain", "--verbose"] } else { &[] };
         let mut session = chat_with(&model, home.path(), &[&short, more].concat());

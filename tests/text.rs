@@ -99,7 +99,7 @@ fn streamed_text_equals_the_reference() {
     }
 }
 
-/// The text of a continuation and its prompt's is the text of both: no space is lost, no character is broken.
+/// A prompt's text plus its continuation's is the text of all tokens: no space is lost, no character is broken.
 #[test]
 fn a_continuation_is_what_its_tokens_add_to_the_text() {
     for (model, cases) in expected().tokenizers {
@@ -120,7 +120,7 @@ fn a_continuation_is_what_its_tokens_add_to_the_text() {
     }
 }
 
-/// Special tokens that tokenizer_config.json only names are those of tokenizer.json, which may swallow white space.
+/// Special tokens that tokenizer_config.json only names have their settings in tokenizer.json, such as stripping white space.
 #[test]
 fn named_special_tokens_keep_what_tokenizer_json_says_about_them() {
     let copy = model_copy("llama-spm-f32");
@@ -153,7 +153,7 @@ fn named_special_tokens_keep_what_tokenizer_json_says_about_them() {
             assert_eq!(tokenizer.decode(&tokens[place + 1..], false), "waves", "{name}: {named}");
         }
     }
-    // One that tokenizer.json does not have is as it is described.
+    // A token that tokenizer.json lacks is defined by its description.
     edit("tokenizer_config.json", &|config| {
         config["pad_token"] = serde_json::json!({"content": "[PAD]", "rstrip": true});
     });
@@ -194,7 +194,7 @@ fn a_chat_begins_with_one_bos_token() {
     }
 }
 
-/// A template is an untrusted program. It may be refused, but it must not end the process.
+/// A template is an untrusted program. It may be rejected, but it must not end the process.
 #[test]
 fn hostile_templates_are_errors() {
     let deep = |part: &str| format!("{{{{ {}1 }}}}", part.repeat(20_000));
@@ -215,7 +215,7 @@ fn hostile_templates_are_errors() {
         " ".repeat(1 << 20),
     ];
     for source in hostile {
-        // It may be refused at compilation or at rendering.
+        // It may be rejected at compilation or at rendering.
         let template = ChatTemplate::from_source(&source, serde_json::Map::new());
         let outcome = template.and_then(|template| template.render(&TemplateInput::default()));
         if let Ok(text) = outcome {

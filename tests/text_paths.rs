@@ -1,4 +1,4 @@
-//! Text on every path: what the server and the program give is what all tokens decode to, with a vocabulary of pieces and bytes, on
+//! Text on every path: the server and the program return the decoded text of all tokens, with a vocabulary of pieces and bytes, on
 //! models with and without sliding windows.
 
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
-/// Tokens of the smaller vocabulary.
+/// The size of the smaller vocabulary.
 const VOCABULARY: usize = 320;
 
-/// Runs `each` on the tiny models: its own vocabulary has pieces, bytes and a space before the first word, the others get it.
+/// Runs `each` on the tiny models. The vocabulary of one has pieces, bytes and a space before the first word; the others use it too.
 fn with_models(mut each: impl FnMut(&Path, &Server, &Tokenizer)) {
     for name in ["llama-spm-f32", "mistral-f32", "gemma3_text-f32"] {
         let folder = pieces(name);
@@ -32,13 +32,13 @@ fn pieces(name: &str) -> TempDir {
     copy
 }
 
-/// Words, half characters, and bytes that are none.
+/// Returns words, half characters, and bytes that form no character.
 fn prompts() -> Vec<Vec<u32>> {
     let mut dice = Dice::new(11);
     let mut prompts: Vec<Vec<u32>> = (0..6)
         .map(|length| (0..=length * 2).map(|_| 3 + dice.below(VOCABULARY - 3) as u32).collect())
         .collect();
-    // "a", line ends, and two thirds of a character; the beginning of a text alone.
+    // "a", line ends, and two thirds of a character; only the token that begins a text.
     prompts.extend([vec![1, 303], vec![1, 303, 13, 13], vec![1, 303, 233, 191], vec![1]]);
     prompts
 }
@@ -54,7 +54,7 @@ fn ids(value: &Value) -> Vec<u32> {
     serde_json::from_value(value.clone()).expect("ids")
 }
 
-/// The parts of a streamed answer, put together.
+/// Joins the deltas of a streamed answer.
 fn joined(chunks: &[Value], index: usize) -> Value {
     let (mut text, mut offsets) = (String::new(), Vec::new());
     for choice in chunks.iter().flat_map(|chunk| chunk["choices"].as_array().expect("a list")) {
@@ -99,7 +99,7 @@ fn a_completion_is_what_its_tokens_add_to_the_prompt() {
     });
 }
 
-/// Each token begins where its first letter stands, or the character that it is a part of.
+/// Each token's offset is that of its first character, or of the character that it belongs to.
 fn check_offsets(
     tokenizer: &Tokenizer,
     text: &str,
@@ -175,7 +175,7 @@ fn the_first_word_keeps_its_space() {
     assert_eq!(String::from_utf8_lossy(&piped(command, "").stdout), " w w\n");
 }
 
-/// A message is a text of its own: it does not begin with the space before its first word.
+/// A message is a separate text: it does not begin with the space before its first word.
 #[test]
 fn a_message_is_what_its_tokens_decode_to() {
     let folder = model_folder("llama-spm-f32");

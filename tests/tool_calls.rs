@@ -1,4 +1,4 @@
-//! Calls of tools over HTTP: what a model writes becomes calls, streamed and whole, and what cannot be honored is refused.
+//! Tool calls over HTTP: the model's output becomes calls, streamed or not, and unsupported requests are rejected.
 
 mod calls_in_prompts;
 mod demanded_calls;
@@ -32,7 +32,7 @@ const TEMPLATE: &str = "\
 {% endif %}";
 const PROMPT_END: &str = "<|im_start|>assistant\n";
 
-/// A thought, a sentence, and two calls with arguments in pieces.
+/// Reasoning, a sentence, and two calls with split arguments.
 const WORDS: [&str; 14] = [
     "<think>",
     "Hm",
@@ -74,7 +74,7 @@ fn server() -> (tempfile::TempDir, Server) {
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What a client makes of the chunks of one answer.
+/// Assembles the chunks of one answer as a client does.
 fn assembled(chunks: &[Value]) -> Value {
     let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<Value>::new());
     for delta in chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]) {
@@ -136,7 +136,7 @@ fn calls_come_whole_and_streamed() {
         (&streamed["content"], &streamed["reasoning_content"]),
         (&message["content"], &message["reasoning_content"])
     );
-    // Thoughts, then the answer, then calls.
+    // Reasoning, then the answer, then calls.
     let kind = |chunk: &Value| {
         ["reasoning_content", "content", "tool_calls"]
             .iter()
@@ -177,7 +177,7 @@ fn calls_of_several_choices_are_counted_within_each() {
 #[test]
 fn one_call_ends_the_answer_if_the_client_wants_one() {
     let (_model, server) = server();
-    // Without an end of its own, so that only the server can end it.
+    // The answer has no natural end, so only the server can end it.
     let more = json!({"parallel_tool_calls": false, "ignore_eos": true, "max_tokens": 3000});
     let answer = server.post(CHAT, &request(&more));
     let choice = &answer.body["choices"][0];
@@ -199,7 +199,7 @@ fn a_call_that_the_limit_cuts_keeps_its_beginning() {
     let choice = &answer.body["choices"][0];
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": 1, \"te", "{choice}");
-    // Before it is certain that it is a call, it is text.
+    // Until the marker is certainly a call, it is text.
     let answer = server.post(CHAT, &request(&json!({"max_tokens": 6})));
     assert_eq!(answer.body["choices"][0]["message"]["content"], "Let me see.\n<tool_call>");
 }

@@ -1,4 +1,4 @@
-//! Grammars of calls on random walks: whatever a model draws under them, it parses to calls that validate.
+//! Grammars of calls on random walks: every text that they allow parses to valid calls.
 
 use chat_format::{
     CallFormat, ChatEvent, ConstraintSpec, Grammar, OutputFormat, OutputParser, Scope, Tool, Tools,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const WIDTH: usize = 320;
 
-/// What ends a text in one of the formats, so that a random walk comes to an end of it.
+/// The texts that end a call in one of the formats, so that a random walk terminates.
 const ENDS: [&str; 8] = [
     "\n</parameter>",
     "</parameter>",
@@ -59,7 +59,7 @@ impl Walker {
         Self { folder, grammars: Grammars::default(), bytes }
     }
 
-    /// The text of a walk along the masks; `None` if it does not end soon.
+    /// Returns the text of a walk along the masks; `None` if it does not end soon.
     fn walk(&self, grammar: &str, seed: u64) -> Result<Option<String>, String> {
         let spec = ConstraintSpec { grammar: Grammar::Lark(grammar.to_owned()), scope: Scope::AfterThoughts };
         let mut history = TokenHistory::new(vec![1, 9, 30]);
@@ -82,7 +82,7 @@ impl Walker {
         Ok(None)
     }
 
-    /// Logits under which every token is as likely as any other, but for what ends texts.
+    /// Returns logits under which all tokens are equally likely, except those that end a text.
     fn row(&self, written: &[u8]) -> Vec<f32> {
         let mut row = vec![0.0_f32; WIDTH];
         for end in ENDS.map(str::as_bytes).into_iter().chain([&b"\""[..], b"}", b"]", b")"]) {
@@ -97,7 +97,7 @@ impl Walker {
     }
 }
 
-/// Name and arguments of the calls, and the text beside them.
+/// Returns name and arguments of the calls, and the text around them.
 fn read(format: &CallFormat, tools: &Tools, text: &str) -> (Vec<(String, String)>, String) {
     let output = OutputFormat::of_calls(format);
     let parser = OutputParser::new(&output, "").with_calls(format, tools.clone(), "");

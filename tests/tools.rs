@@ -11,7 +11,7 @@ fn mlx(arguments: &[&str], input: &str) -> Output {
     piped(command, input)
 }
 
-/// The output of a successful command.
+/// Returns the output of a successful command.
 fn output(arguments: &[&str], input: &str) -> String {
     let output = mlx(arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -22,7 +22,7 @@ fn json(arguments: &[&str], input: &str) -> Value {
     serde_json::from_str(&output(arguments, input)).expect("one json object")
 }
 
-/// The exit code and the message of a command that fails.
+/// Returns the exit code and the message of a failing command.
 fn failure(arguments: &[&str]) -> (i32, String) {
     let output = mlx(arguments, "");
     (output.status.code().expect("it ends by itself"), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -102,7 +102,7 @@ fn an_adapter_goes_through_every_command() {
     assert!(code == 1 && message.contains("is an adapter"), "{code}: {message}");
 }
 
-/// Kimi's tower cannot be used here: the command's output names it.
+/// Kimi's tower is not supported: the command's output names it.
 #[test]
 fn a_conversion_says_what_it_leaves_out() {
     let work = tempfile::tempdir().expect("a temporary folder");
@@ -156,7 +156,7 @@ fn a_text_longer_than_the_context_is_scored_in_windows() {
     assert_eq!(text, std::fs::read_to_string(&corpus).expect("a text"));
     let logprob = |token: &Value| token["logprob"].as_f64();
     assert!(logprob(&tokens[0]).is_none() && tokens[1..].iter().all(|token| logprob(token).is_some()));
-    // The new tokens of the second window have the scores of that window alone.
+    // The new tokens of the second window have the scores of a run over only that window.
     let ids: Vec<String> = tokens[128..384].iter().map(|token| token["id"].to_string()).collect();
     let second = json(&["score", "-m", &folder, "--json", "--prompt-ids", &ids.join(",")], "");
     let second = second["tokens"].as_array().expect("a list");
@@ -251,7 +251,7 @@ fn doctor_writes_a_report_about_a_model() {
     assert!(load["footprint_bytes"].as_u64() > load["reserved_bytes"].as_u64().map(|bytes| bytes / 2));
 }
 
-/// A GPU that shortens the numbers of f32 products does so for many rows and not for one.
+/// A GPU that reduces the precision of f32 products does so for many rows and not for one.
 #[test]
 fn f32_products_are_whole_unless_the_environment_says_otherwise() {
     assert_eq!(json(&["doctor", "--json"], "")["tf32"], false);

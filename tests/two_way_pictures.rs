@@ -1,5 +1,5 @@
-//! Pictures whose rows see each other: no pass ends within one, so that prefixes, chunks and company change no bit, and what would divide one
-//! is refused.
+//! Pictures with two-way attention: no pass ends within one, so that prefixes, chunks and concurrent requests change no bit. Requests that
+//! would divide one are rejected.
 
 use chat_format::{Message, Part};
 use mlx_core::array::{from_tokens, host, slice_axis};
@@ -16,7 +16,7 @@ use mlx_tests::pictures::{
 };
 use mlx_tests::{cpu, device, greedy};
 
-/// A prompt with so many words, two pictures and a question.
+/// Returns a prompt with this many words, two pictures and a question.
 fn ask(engine: &Engine, words: usize, seeds: [u64; 2], text: &str) -> ChatPrompt {
     let [one, other] = seeds.map(|seed| Part::Image(noise(60 + 40 * (seed as u32 % 3), 90, seed)));
     let before = Part::Text("lamp ".repeat(words));
@@ -24,7 +24,7 @@ fn ask(engine: &Engine, words: usize, seeds: [u64; 2], text: &str) -> ChatPrompt
     prompt(engine, vec![Message { parts, ..Message::user("") }])
 }
 
-/// Wherever the borders of chunks would lie in them.
+/// Covers all offsets of chunk borders within the pictures.
 #[test]
 fn prefixes_with_undivided_pictures_keep_their_bits() {
     let _turn = cpu();
@@ -51,7 +51,7 @@ fn prefixes_with_undivided_pictures_keep_their_bits() {
     assert!(reused > 9 * 100, "{reused} tokens were reused");
 }
 
-/// The logits behind each row of a prompt with one picture of these features, in one pass.
+/// Returns the logits after each row of a prompt with one picture of these features, in one pass.
 fn logits(model: &dyn Model, tokens: &[u32], places: &[usize], rows: &Array) -> Vec<f32> {
     let (tokens, rows, len) = (from_tokens(tokens), rows.clone(), tokens.len());
     let input = Input::Pictured { tokens, rows, places: places.to_vec(), positions: Vec::new() };
@@ -61,7 +61,7 @@ fn logits(model: &dyn Model, tokens: &[u32], places: &[usize], rows: &Array) -> 
     host::<f32>(&model.logits(&hidden).expect("logits")).expect("numbers").to_vec()
 }
 
-/// Though the picture is longer than the window; and with both kinds of attention.
+/// This holds although the picture is longer than the window, and with both kinds of attention.
 #[test]
 fn the_last_row_of_a_picture_changes_what_the_first_one_becomes() {
     let _turn = device();
@@ -87,7 +87,7 @@ fn the_last_row_of_a_picture_changes_what_the_first_one_becomes() {
     assert!(worst < 1e-3, "{worst}");
 }
 
-/// Where config.json does not say whether they do, the rows of the model without a tower see each other.
+/// If config.json does not specify it, the model without a tower uses two-way attention.
 #[test]
 fn a_model_without_a_tower_is_two_way_unless_its_config_denies_it() {
     let _turn = device();

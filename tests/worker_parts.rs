@@ -1,4 +1,4 @@
-//! What two and four processes have of a model in both ways of dividing it: they answer as one, with pictures too, and each reads its part.
+//! Models split over two and four processes, in both ways: they answer as one process, also about pictures, and each reads only its shard.
 
 mod worker_commands;
 
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// How far log-probabilities may be apart by the order of sums.
+/// The tolerance of log probabilities for the order of sums.
 const CLEAR: f64 = 1e-4;
 
-/// What `mlx generate` writes with these arguments.
+/// Returns the output of `mlx generate` with these arguments.
 fn generate(folder: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(MLX);
     command.args(["generate", "--max-tokens", "20", "--temperature", "0", "--ignore-eos", "-m"]).arg(folder);
@@ -27,7 +27,7 @@ fn generate(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The flags that divide a model among these workers and the command, whose key is in its folder.
+/// Returns the flags that split a model over these workers and the command. The key is in the model's folder.
 fn flags(folder: &Path, workers: &[WorkerProcess], how: &str) -> Vec<String> {
     let others = workers.iter().map(|worker| format!("127.0.0.1:{}", worker.port));
     let hosts: Vec<Value> =
@@ -38,7 +38,7 @@ fn flags(folder: &Path, workers: &[WorkerProcess], how: &str) -> Vec<String> {
     ["--parallel", how, "--hostfile", &hosts, "--worker-key-file", &key].map(str::to_owned).to_vec()
 }
 
-/// What `mlx generate` writes with workers for all parts but the first.
+/// Returns the output of `mlx generate` with workers for all shards but the first.
 fn with_workers(folder: &Path, workers: &[WorkerProcess], how: &str, arguments: &[&str]) -> String {
     let flags = flags(folder, workers, how);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -59,13 +59,13 @@ fn each_process_reads_its_part() {
         if let Some(before) = before {
             let after = workers[0].bytes_read().expect("as before");
             let read = after - before;
-            // Pipeline's second part is a little larger: rank 0 has the embedding and the head.
+            // The second process of a pipeline reads a little more: rank 0 has the embedding and the head.
             assert!(read > whole * 2 / 5 && read < whole * 3 / 5, "{how}: {read} of {whole} bytes");
         }
     }
 }
 
-/// A tiny checkpoint of this family with four layers, of which four processes can have parts, in f32 and in 4 bits.
+/// Returns a tiny four-layer checkpoint of this family that four processes can split, in f32 and in 4 bits.
 fn divisible(family: &str) -> TempDir {
     if family == "llama" {
         return wide_llama(4);
@@ -74,11 +74,11 @@ fn divisible(family: &str) -> TempDir {
     if family == "qwen3_5" {
         return folder;
     }
-    // What is to be copied may be named by its whole path.
+    // The source may be given by its absolute path.
     wide_mixture(folder.path().to_str().expect("UTF-8"))
 }
 
-/// Converts a model to 4 bits, into a folder within its own.
+/// Converts a model to 4 bits, into a subfolder of it.
 fn in_four_bits(folder: &Path) -> PathBuf {
     let target = folder.join("packed");
     let mut command = Command::new(MLX);
@@ -88,19 +88,19 @@ fn in_four_bits(folder: &Path) -> PathBuf {
     target
 }
 
-/// The tokens of an answer in JSON, each with its log-probability and the two likeliest.
+/// Returns the tokens of a JSON answer, each with its log probability and the two likeliest.
 fn tokens(answer: &str) -> Vec<Value> {
     let object: Value = serde_json::from_str(answer).expect("json");
     object["tokens"].as_array().expect("a list").clone()
 }
 
-/// Whether the best two tokens are so far apart that the order of sums does not decide which is the best.
+/// Returns true if the gap between the best two tokens is so large that the order of sums does not decide.
 fn is_clear(token: &Value) -> bool {
     let logprob = |place: usize| token["top"][place]["logprob"].as_f64().expect("a number");
     logprob(0) - logprob(1) > CLEAR
 }
 
-/// Compares two answers up to a token that is not clearly the best and differs. How many were the same.
+/// Compares two answers up to a difference at a token that is not clearly the best. Returns the number of equal tokens.
 fn compare(alone: &[Value], divided: &[Value], what: &str) -> usize {
     let differs = |place: &usize| alone[*place]["id"] != divided[*place]["id"];
     let Some(place) = (0..alone.len()).find(differs) else { return alone.len() };

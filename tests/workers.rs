@@ -1,4 +1,4 @@
-//! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed and stopped at random moments of answers.
+//! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed or stopped at random moments during answers.
 //! `MLX_TEST_SCALE=25` makes a long run.
 
 mod workers_over_ssh;
@@ -20,13 +20,13 @@ use tempfile::TempDir;
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// Within this time an answer ends, and a worker that is back is used again.
+/// The time within which an answer ends, and a returned worker is used again.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What is done to a worker.
+/// The signals sent to a worker.
 const SIGNALS: [&str; 2] = ["KILL", "STOP"];
 
-/// Tokens of the answers that faults are in the middle of.
+/// Tokens of the answers during which faults happen.
 const LONG: usize = 300;
 
 fn request(tokens: usize, stream: bool) -> Value {
@@ -42,7 +42,7 @@ fn answer(server: &Server) -> Value {
     reply.body["choices"][0]["text"].clone()
 }
 
-/// A long answer, during which `fault` is done: its text, and the error that ended it, if one did.
+/// Streams a long answer while `fault` runs. Returns its text, and the error that ended it, if any.
 fn stream_during(server: &Server, fault: impl FnOnce()) -> (String, Option<String>) {
     let chunks = thread::scope(|scope| {
         let stream = scope.spawn(|| server.stream("/v1/completions", &request(LONG, true)));
@@ -70,7 +70,7 @@ fn wait_until_away(server: &Server) {
     }
 }
 
-/// A model of four layers for long answers, with the key of its workers beside it.
+/// Returns a model of four layers for long answers, with the key of its workers.
 fn long_model() -> TempDir {
     let folder = with_layers("llama-f32", 4);
     let config = folder.path().join("config.json");
@@ -81,7 +81,7 @@ fn long_model() -> TempDir {
     folder
 }
 
-/// `mlx serve` with a worker on this port.
+/// Starts `mlx serve` with a worker on this port.
 fn serve(folder: &Path, port: &str, more: &[&str]) -> Server {
     let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("localhost:{port}")] }]);
     std::fs::write(folder.join("hosts.json"), hosts.to_string()).expect("it can be written");
@@ -92,7 +92,7 @@ fn serve(folder: &Path, port: &str, more: &[&str]) -> Server {
     Server::start_on(&[MLX, "serve"], folder, &[&flags[..], more].concat())
 }
 
-/// Both `/ready` and a request say that this worker is away.
+/// Checks that both `/ready` and a request report this worker as lost.
 fn expect_away(server: &Server, port: &str) {
     let asked = [server.get("/ready"), server.post("/v1/completions", &request(5, false))];
     for refused in asked {
@@ -161,12 +161,12 @@ fn endure(how: &str) {
         };
         let (text, error) = stream_during(&server, fault);
         assert!(begun.elapsed() < pause + SOON, "{what}: {:?}", begun.elapsed());
-        // A text that ends within a character has a replacement for it.
+        // A text that ends within a character ends with a replacement character.
         let beginning = text.trim_end_matches('\u{fffd}');
         assert!(whole.starts_with(beginning), "{what}: {text:?} of {whole:?}");
         match error {
             Some(message) => assert!(message.contains("rank 1"), "{what}: {message}"),
-            // The answer was done before; an engine without work looks for its workers every second.
+            // The answer was complete before; an idle engine checks its workers every second.
             None => wait_until_away(&server),
         }
         expect_away(&server, &worker.port);
@@ -211,7 +211,7 @@ fn a_model_is_divided_among_no_more_machines_than_it_has_layers() {
         let error = String::from_utf8(output.stderr).expect("text");
         assert!(error.contains(&format!("--ranks is {ranks}; a model of 2 layers")), "{error}");
     }
-    // It may still have parts of each layer for so many.
+    // Each layer can still be split over this many machines.
     let inspect = |more: &[&str]| {
         let mut command = Command::new(MLX);
         command.args(["inspect", "--ranks", "4", "-m"]).arg(model_folder("llama-f32")).args(more);

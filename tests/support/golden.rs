@@ -5,27 +5,27 @@ use serde::Deserialize;
 
 use crate::golden_folder;
 
-/// The greedy cases of one checkpoint.
+/// Greedy generations of one checkpoint.
 #[derive(Deserialize)]
 pub struct Golden {
-    /// Three prompts.
+    /// The cases, one for each of three prompts.
     pub cases: Vec<Case>,
 }
 
-/// Greedy generation from one prompt; f32 arithmetic.
+/// A greedy generation from one prompt in f32 arithmetic.
 #[derive(Deserialize)]
 pub struct Case {
     /// The prompt.
     pub prompt_ids: Vec<u32>,
-    /// The tokens; end tokens do not end the text.
+    /// The generated tokens. End tokens do not end the text.
     pub tokens: Vec<u32>,
-    /// Their log-probabilities.
+    /// Their log probabilities.
     pub logprobs: Vec<f32>,
-    /// The five likeliest tokens at each position with their log-probabilities.
+    /// The five likeliest tokens at each position with their log probabilities.
     pub top: Vec<Vec<(u32, f32)>>,
 }
 
-/// Logits of every position of a text.
+/// The logits of every position of a text.
 pub struct Logits {
     /// The text.
     pub tokens: Vec<u32>,
@@ -133,7 +133,7 @@ pub const FAMILIES: [&str; 81] = [
     "youtu-f32",
 ];
 
-/// The mixtures of experts among them.
+/// The mixtures of experts in [`FAMILIES`].
 pub const MIXTURES: [&str; 35] = [
     "afmoe-f32",
     "bailing_moe-f32",
@@ -189,7 +189,7 @@ pub const QUANTIZED: [&str; 10] = [
 /// Reads `expected/NAME.json`.
 ///
 /// # Panics
-/// When the fixture is broken.
+/// If the fixture is broken.
 pub fn cases(name: &str) -> Golden {
     let path = golden_folder().join("expected").join(format!("{name}.json"));
     let text = std::fs::read_to_string(path).expect("the fixture is in the repository");
@@ -199,7 +199,7 @@ pub fn cases(name: &str) -> Golden {
 /// Reads the logits of `expected/NAME.safetensors`; `widened` selects those computed with weights cast to f32.
 ///
 /// # Panics
-/// When the fixture is broken.
+/// If the fixture is broken.
 pub fn logits(name: &str, widened: bool) -> Logits {
     let path = golden_folder().join("expected").join(format!("{name}.safetensors"));
     let bytes = std::fs::read(path).expect("the fixture is in the repository");
@@ -218,10 +218,10 @@ pub fn logits(name: &str, widened: bool) -> Logits {
     }
 }
 
-/// The largest difference between two sets of rows, relative to the standard deviation of the reference's row.
+/// Returns the largest difference between two sets of rows, relative to the standard deviation of the reference's row.
 ///
 /// # Panics
-/// When there is not one row for each position.
+/// If the number of rows is not the number of positions.
 pub fn worst_difference(rows: &[f32], reference: &[f32], vocabulary: usize) -> f32 {
     assert_eq!(rows.len(), reference.len(), "one row for each position");
     let row_difference = |(row, expected): (&[f32], &[f32])| {

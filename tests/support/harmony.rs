@@ -1,13 +1,13 @@
-//! A model that answers every chat like gpt-oss: a thought on the channel `analysis`, then an answer on the channel
+//! A model that answers every chat like gpt-oss: reasoning on the channel `analysis`, then an answer on the channel
 //! `final`.
 
 use crate::successors::{self, Successors};
 
-/// The thought, the answer, and the presence penalty with which a greedy model gives first one and then the other.
+/// The reasoning of the model. With [`PRESENCE_PENALTY`], a greedy model writes this first and then [`ANSWER`].
 pub const THOUGHT: &str = "Hmm";
-/// See [`THOUGHT`].
+/// The answer of the model.
 pub const ANSWER: &str = "Hello";
-/// See [`THOUGHT`].
+/// The presence penalty with which a greedy model writes [`THOUGHT`] and then [`ANSWER`].
 pub const PRESENCE_PENALTY: &str = "1";
 
 const TEMPLATE: &str = "<|start|>system<|message|>Reasoning: {{ reasoning_effort|default('medium') }}<|end|>\
@@ -18,10 +18,10 @@ const TEMPLATE: &str = "<|start|>system<|message|>Reasoning: {{ reasoning_effort
 {%- endfor -%}\
 {%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}";
 
-/// Makes the model in a temporary folder.
+/// Creates the model in a temporary folder.
 ///
 /// # Panics
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn model() -> tempfile::TempDir {
     successors::model(&Successors {
         template: TEMPLATE,

@@ -20,25 +20,25 @@ pub struct Behavior {
     pub files: BTreeMap<String, Vec<u8>>,
     /// The number of weight responses to cut off, each after [`Behavior::cut_after`] bytes.
     pub cuts: usize,
-    /// See [`Behavior::cuts`].
+    /// The number of bytes before a cut.
     pub cut_after: usize,
-    /// The number of weight responses with a wrong byte.
+    /// The number of weight responses to corrupt in one byte.
     pub wrong: usize,
-    /// The number of responses to replace by a status.
+    /// The number of responses to replace with a status, and the status.
     pub refuse: (usize, u16),
-    /// Every response is this status with this `X-Error-Code`.
+    /// A status and `X-Error-Code` for every response.
     pub closed: Option<(u16, &'static str)>,
-    /// Ranges of weights are ignored.
+    /// True to ignore range requests for weights.
     pub ignores_ranges: bool,
-    /// The list of files lacks sizes and checksums, as with some mirrors.
+    /// True to omit sizes and checksums from the list of files, as some mirrors do.
     pub hides_checksums: bool,
-    /// The number of redirects within this host before each address. Each has another form.
+    /// The number of redirects within this host before each address, each in another form.
     pub hops: usize,
-    /// Only the files have checksums and sizes, as with some mirrors. Nothing is redirected to a storage server.
+    /// True to report checksums and sizes only in the responses of files, and to redirect nothing to a storage server, as some mirrors do.
     pub is_mirror: bool,
     /// The endpoint of the storage server; by default another name of this host.
     pub storage: Option<String>,
-    /// The size that the list gives for weights, in place of their own.
+    /// The size that the list reports for weights instead of the actual one.
     pub claimed_size: Option<u64>,
     /// A pause after every 4 KiB of weights.
     pub pause: Duration,
@@ -55,9 +55,9 @@ pub struct Behavior {
 pub struct Request {
     /// Method and path.
     pub line: String,
-    /// The header.
+    /// The `Range` header.
     pub range: Option<String>,
-    /// The header.
+    /// The `Authorization` header.
     pub authorization: Option<String>,
 }
 
@@ -68,10 +68,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Serves the files of `folder` and some that are not needed as `org/tiny`.
+    /// Starts a Hub that serves the files of `folder`, and some files that are not needed, as `org/tiny`.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the server cannot be started.
     pub fn start(folder: &Path) -> Self {
         let mut files = BTreeMap::new();
         for entry in std::fs::read_dir(folder).expect("the fixture is in the repository") {
@@ -98,17 +98,17 @@ impl Hub {
         hub
     }
 
-    /// The value for `HF_ENDPOINT`.
+    /// Returns the value for `HF_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The behavior, to inspect and change.
+    /// Returns the behavior, to inspect and change it.
     pub fn behave(&self) -> MutexGuard<'_, Behavior> {
         lock(&self.behavior)
     }
 
-    /// Bytes sent of a file so far.
+    /// Returns the bytes of a file that were sent so far.
     pub fn sent(&self, file: &str) -> usize {
         self.behave().sent.get(file).copied().unwrap_or_default()
     }
@@ -118,7 +118,7 @@ fn lock(behavior: &Mutex<Behavior>) -> MutexGuard<'_, Behavior> {
     behavior.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The checksum that names a file: SHA-256 for weights, git's SHA-1 for others.
+/// Returns the checksum that names a file: SHA-256 for weights, git's SHA-1 for others.
 pub fn etag(file: &str, bytes: &[u8]) -> String {
     let sum = if is_large(file) {
         digest(&SHA256, bytes)
@@ -206,7 +206,7 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result
     send(stream, behavior, file, bytes, request.range.as_deref())
 }
 
-/// Returns the target of the next redirect, until `hops` of them were followed. Their number is in the query.
+/// Returns the target of the next redirect until `hops` were followed. The query contains their number.
 fn hop(hops: usize, path: &str, port: u16) -> Option<String> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let next = query.strip_prefix("hop=").and_then(|number| number.parse().ok()).unwrap_or(0) + 1;

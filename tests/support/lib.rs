@@ -30,18 +30,18 @@ use mlx_core::engine::{
 use mlx_core::sampling::SamplingOptions;
 use mlx_rs::Device;
 
-/// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock. MLX's scheduler must not belong
-/// to a test's thread, hence the detection.
+/// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock. The device is detected first,
+/// because MLX's scheduler must not belong to a test's thread.
 ///
 /// # Panics
-/// When there is no device.
+/// If there is no device.
 pub fn device() -> MutexGuard<'static, ()> {
     static DEVICE: Mutex<()> = Mutex::new(());
     Backend::detect().expect("a device");
     DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks the device and makes the CPU the default device, for promises that hold on a CPU only.
+/// Locks the device and makes the CPU the default device, for guarantees that hold only on a CPU.
 pub fn cpu() -> CpuGuard {
     let lock = device();
     let default = Device::try_default().ok();
@@ -63,28 +63,28 @@ impl Drop for CpuGuard {
     }
 }
 
-/// `tests/golden`.
+/// Returns `tests/golden`.
 pub fn golden_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// The folder of a tiny checkpoint.
+/// Returns the folder of a tiny checkpoint.
 pub fn model_folder(name: &str) -> PathBuf {
     golden_folder().join("models").join(name)
 }
 
-/// A copy of a tiny checkpoint that a test may damage.
+/// Returns a copy of a tiny checkpoint that a test may damage.
 ///
 /// # Panics
-/// When the copy cannot be made.
+/// If the copy cannot be made.
 pub fn model_copy(name: &str) -> tempfile::TempDir {
     copied(&model_folder(name))
 }
 
-/// Copies the files of a folder. The path of the copy has no links: the folder for temporary files of a Mac is below one.
+/// Copies the files of a folder. The path of the copy contains no symlinks; on a Mac, the folder for temporary files is below one.
 ///
 /// # Panics
-/// When they cannot be copied.
+/// If they cannot be copied.
 pub fn copied(folder: &Path) -> tempfile::TempDir {
     let whole = std::env::temp_dir().canonicalize().expect("the system has one");
     let copy = tempfile::tempdir_in(whole).expect("a temporary folder");
@@ -96,19 +96,19 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
-/// An engine on a tiny checkpoint.
+/// Starts an engine on a tiny checkpoint.
 ///
 /// # Panics
-/// When the checkpoint does not load.
+/// If the checkpoint does not load.
 pub fn engine(name: &str) -> Engine {
     Engine::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
 }
 
-/// The reproducibility of exact results on the device of this process. A CPU on Linux must keep all bits; another device must keep those that
+/// Returns the exactness of results on the device of this process. A CPU on Linux must be bit-exact; another device must be as exact as
 /// it reports.
 ///
 /// # Panics
-/// When the checkpoint does not load, or a CPU on Linux keeps no bits.
+/// If the checkpoint does not load, or a CPU on Linux is not bit-exact.
 pub fn exact_level(folder: &Path) -> Exactness {
     let options = EngineOptions { exact: true, ..EngineOptions::single() };
     let engine = Engine::start(folder, &options, |_, _| {}).expect("the fixture loads");
@@ -116,11 +116,11 @@ pub fn exact_level(folder: &Path) -> Exactness {
     engine.exactness()
 }
 
-/// Returns true if exact results of this engine have the same bits every time. Its requests must be exact by default. Otherwise a check of
-/// bits counts as skipped.
+/// Returns true if exact results of this engine have the same bits every time. Its requests must be exact by default. Otherwise the check
+/// counts as skipped.
 ///
 /// # Panics
-/// When a CPU on Linux keeps no bits.
+/// If a CPU on Linux is not bit-exact.
 pub fn keeps_bits(engine: &Engine) -> bool {
     let keeps = engine.exactness() == Exactness::Bit;
     let is_promised = std::env::consts::OS == "linux" && device_name().expect("a device") == "cpu";
@@ -128,7 +128,7 @@ pub fn keeps_bits(engine: &Engine) -> bool {
     skipped::possible(keeps, "a device that keeps a row's bits")
 }
 
-/// Options of a greedy request for `tokens` tokens that ignores end tokens.
+/// Returns options of a greedy request for `tokens` tokens that ignores end tokens.
 pub fn greedy(tokens: usize) -> RequestOptions {
     RequestOptions {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
@@ -145,7 +145,7 @@ pub struct Outcome {
     pub prompt_tokens: Vec<PromptToken>,
     /// The embedding of the prompt, if requested.
     pub embedding: Option<Vec<f32>>,
-    /// The tokens, with text and log-probabilities.
+    /// The tokens, with text and log probabilities.
     pub tokens: Vec<TokenOutput>,
     /// The emitted text.
     pub text: String,
@@ -154,7 +154,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The ids of the tokens.
+    /// Returns the ids of the tokens.
     pub fn ids(&self) -> Vec<u32> {
         self.tokens.iter().map(|token| token.id).collect()
     }
@@ -163,22 +163,22 @@ impl Outcome {
 /// Runs one request to its end.
 ///
 /// # Panics
-/// When the request is refused or its stream has no end.
+/// If the request is rejected or its stream has no end.
 pub fn run(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> Outcome {
     let request = engine.request(prompt.to_vec(), options).expect("the request is valid");
     collect(engine.submit(request).expect("the engine runs"))
 }
 
-/// The figures of an engine after its last step. A step records them just after the client has its answer.
+/// Returns the statistics of an engine after its last step. A step records them just after the client has its answer.
 ///
 /// # Panics
-/// When requests still run after a minute.
+/// If requests still run after a minute.
 pub fn at_rest(engine: &Engine) -> EngineStats {
     let begun = Instant::now();
     loop {
         let stats = engine.stats();
         if stats.running + stats.waiting == 0 {
-            // The figures of `stats` are older than its number of running requests.
+            // The statistics are older than the number of running requests.
             return engine.stats();
         }
         assert!(begun.elapsed() < Duration::from_mins(1), "requests still run: {stats:?}");
@@ -189,7 +189,7 @@ pub fn at_rest(engine: &Engine) -> EngineStats {
 /// Collects the outcome of a generation.
 ///
 /// # Panics
-/// When its stream has no end.
+/// If its stream has no end.
 pub fn collect(generation: Generation) -> Outcome {
     outcome(generation)
 }
@@ -197,7 +197,7 @@ pub fn collect(generation: Generation) -> Outcome {
 /// Collects the outcome of these events.
 ///
 /// # Panics
-/// When they have no end.
+/// If they have no end.
 pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
     let (mut embedding, mut last) = (None, None);
@@ -218,7 +218,7 @@ pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     Outcome { prompt_tokens, embedding, tokens, text, finished }
 }
 
-/// What `answer` adds to the text of `prompt`. It may complete the character that the prompt ends within.
+/// Returns the text that `answer` adds to `prompt`. It may complete a character that the prompt cuts.
 pub fn added(tokenizer: &Tokenizer, prompt: &[u32], answer: &[u32]) -> String {
     let before = tokenizer.decode(prompt, true);
     let whole = tokenizer.decode(&[prompt, answer].concat(), true);
@@ -230,23 +230,23 @@ pub fn added(tokenizer: &Tokenizer, prompt: &[u32], answer: &[u32]) -> String {
 pub struct Dice(u64);
 
 impl Dice {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(3_037_000_493))
     }
 
-    /// A number below `limit`, which is at least 1.
+    /// Returns a number below `limit`, which is at least 1.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % limit
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// A value with a probability of one in `rarity`.
+    /// Returns a value with a probability of one in `rarity`.
     pub fn sometimes<T>(&mut self, rarity: usize, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
         (self.below(rarity) == 0).then(|| value(self))
     }
@@ -255,14 +255,14 @@ impl Dice {
 /// Runs a program with this standard input and without the environment variables for models.
 ///
 /// # Panics
-/// When it does not start.
+/// If it does not start.
 pub fn piped(mut command: std::process::Command, input: &str) -> std::process::Output {
     use std::io::Write;
     use std::process::Stdio;
     command.env_remove("MLX_MODEL").env_remove("MLX_LOG");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    // A program that refuses its arguments closes standard input early.
+    // A program that rejects its arguments closes standard input early.
     child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
     child.wait_with_output().expect("the program ends")
 }

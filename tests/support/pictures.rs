@@ -1,4 +1,4 @@
-//! Tiny checkpoints that see, what transformers makes of prompts with pictures, and answers about pictures.
+//! Tiny vision checkpoints, transformers' results for prompts with pictures, and answers about pictures.
 
 use std::path::{Path, PathBuf};
 
@@ -13,85 +13,85 @@ use serde_json::Value;
 
 use crate::{Dice, Outcome, collect, golden_folder, greedy, tensors};
 
-/// The one where the rows of a picture see each other.
+/// The checkpoint with two-way attention within a picture.
 pub const TWO_WAY: &str = "gemma4-two-way-f32";
 
-/// One of each kind.
+/// One checkpoint of each kind.
 pub const MODELS: [&str; 7] =
     ["mistral3-f32", "qwen2_vl-f32", "qwen2_5_vl-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32", TWO_WAY];
 
-/// The folder of a tiny checkpoint that sees.
+/// Returns the folder of a tiny vision checkpoint.
 pub fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
 }
 
-/// All with answers of transformers: also mixtures of experts, checkpoints whose towers and texts mlx-vlm has quantized, and the one of
-/// Gemma 4 without a tower.
+/// Returns all checkpoints with answers of transformers, including mixtures of experts, checkpoints with towers and texts that mlx-vlm
+/// has quantized, and the Gemma 4 without a tower.
 pub fn with_answers() -> impl Iterator<Item = &'static str> {
     let mixtures = ["qwen3_5_moe-f32", "qwen3_vl_moe-f32"];
     let quantized = ["mistral3-q4-f32", "qwen3_vl-q4-f32", "gemma4-q4-f32"];
     MODELS.into_iter().chain(mixtures).chain(quantized).chain(["gemma4_unified-f32"])
 }
 
-/// The floats of these bytes.
+/// Returns the floats of these bytes.
 ///
 /// # Panics
-/// When they are no multiple of four.
+/// If the length is not a multiple of four.
 pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four bytes"))).collect()
 }
 
-/// The tower of a tiny checkpoint.
+/// Loads the tower of a tiny checkpoint.
 ///
 /// # Panics
-/// When it does not load.
+/// If it does not load.
 pub fn load(name: &str) -> Vision {
     load_from(&folder(name))
 }
 
-/// The tower of the model in a folder.
+/// Loads the tower of the model in a folder.
 ///
 /// # Panics
-/// When it does not load.
+/// If it does not load.
 pub fn load_from(folder: &Path) -> Vision {
     Vision::load(folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).expect("it loads")
 }
 
-/// An engine on a tiny checkpoint that sees.
+/// Starts an engine on a tiny vision checkpoint.
 ///
 /// # Panics
-/// When it does not load.
+/// If it does not load.
 pub fn start(name: &str, options: &EngineOptions) -> Engine {
     start_from(&folder(name), options)
 }
 
-/// An engine on the model in a folder.
+/// Starts an engine on the model in a folder.
 ///
 /// # Panics
-/// When it does not load.
+/// If it does not load.
 pub fn start_from(folder: &Path, options: &EngineOptions) -> Engine {
     Engine::start(folder, options, |_, _| {}).expect("it loads")
 }
 
-/// Options of an engine whose answers are exact.
+/// Returns options of an engine with exact answers.
 pub fn exact() -> EngineOptions {
     EngineOptions { exact: true, ..EngineOptions::default() }
 }
 
-/// What transformers makes of prompts with pictures.
+/// transformers' results for prompts with pictures.
 pub struct Golden {
-    /// The pictures as they were before they were resized.
+    /// The pictures before resizing.
     pub images: Vec<Image>,
-    /// Their sizes, by which the features are named.
+    /// Their sizes, which name the features.
     pub names: Vec<String>,
-    /// Conversations, and the tokens behind them.
+    /// Conversations, with their tokens.
     pub cases: Vec<Value>,
 }
 
-/// What transformers makes of prompts for this checkpoint.
+/// Returns transformers' results for this checkpoint.
 ///
 /// # Panics
-/// When the fixture is not there.
+/// If the fixture is missing.
 pub fn golden(name: &str) -> Golden {
     let text = std::fs::read_to_string(folder(name).join("cases.json")).expect("the fixture has cases");
     let value: Value = serde_json::from_str(&text).expect("JSON");
@@ -109,19 +109,19 @@ pub fn golden(name: &str) -> Golden {
     Golden { images, names, cases: value["cases"].as_array().expect("cases").clone() }
 }
 
-/// Whole numbers of a fixture.
+/// Returns the integers of a fixture.
 ///
 /// # Panics
-/// When there are others.
+/// If a value is not such an integer.
 pub fn numbers<T: TryFrom<u64>>(value: &Value) -> Vec<T> {
     let number = |it: &Value| it.as_u64().and_then(|it| T::try_from(it).ok()).expect("a number");
     value.as_array().expect("numbers").iter().map(number).collect()
 }
 
-/// The messages of a case.
+/// Returns the messages of a case.
 ///
 /// # Panics
-/// When the fixture is another.
+/// If the fixture has another format.
 pub fn messages(golden: &Golden, case: &Value) -> Vec<Message> {
     let part = |part: &Value| match part["picture"].as_u64() {
         Some(picture) => Part::Image(golden.images[picture as usize].clone()),
@@ -138,67 +138,67 @@ pub fn messages(golden: &Golden, case: &Value) -> Vec<Message> {
     case["messages"].as_array().expect("messages").iter().map(message).collect()
 }
 
-/// The prompt of a conversation that is to be answered.
+/// Returns the prompt for the next answer of a conversation.
 ///
 /// # Panics
-/// When the template refuses it.
+/// If the template rejects it.
 pub fn prompt(engine: &Engine, messages: Vec<Message>) -> ChatPrompt {
     let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
     chat_prompt(engine, &input, NO_PAUSE).expect("it renders")
 }
 
-/// A question about some pictures.
+/// Returns the prompt of a question about some pictures.
 pub fn question(engine: &Engine, images: &[&Image], text: &str) -> ChatPrompt {
     let images = images.iter().map(|image| Part::Image((*image).clone()));
     let parts = images.chain([Part::Text(text.to_owned())]).collect();
     prompt(engine, vec![Message { parts, ..Message::user("") }])
 }
 
-/// Options of a greedy request with log-probabilities.
+/// Returns options of a greedy request with log probabilities.
 pub fn options(prompt: &ChatPrompt, tokens: usize) -> RequestOptions {
     RequestOptions { images: prompt.images.clone(), is_message: true, logprobs: Some(0), ..greedy(tokens) }
 }
 
-/// A greedy answer that begins.
+/// Submits a request for a greedy answer.
 ///
 /// # Panics
-/// When the request is refused.
+/// If the request is rejected.
 pub fn submit(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Generation {
     let request = engine.request(prompt.tokens.clone(), &options(prompt, tokens)).expect("it is valid");
     engine.submit(request).expect("it runs")
 }
 
-/// A greedy answer.
+/// Returns a greedy answer.
 pub fn answer(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Outcome {
     collect(submit(engine, prompt, tokens))
 }
 
-/// The tokens of an answer and the bits of their log-probabilities.
+/// Returns the tokens of an answer and the bits of their log probabilities.
 ///
 /// # Panics
-/// When it did not end at its limit.
+/// If it did not end at its limit.
 pub fn bits(outcome: &Outcome) -> Vec<(u32, u32)> {
     assert_eq!(outcome.finished.reason, FinishReason::Length);
     let logprob = |token: &TokenOutput| token.logprob.as_ref().map(|it| it.logprob.to_bits());
     outcome.tokens.iter().map(|token| (token.id, logprob(token).expect("it was asked for"))).collect()
 }
 
-/// How many tokens of the prompt were known.
+/// Returns the number of cached prompt tokens.
 pub fn cached(outcome: &Outcome) -> usize {
     outcome.finished.usage.cached_tokens
 }
 
-/// A picture of noise.
+/// Returns a picture of noise.
 ///
 /// # Panics
-/// When a side is 0.
+/// If a side is 0.
 pub fn noise(width: u32, height: u32, seed: u64) -> Image {
     let mut dice = Dice::new(seed);
     let pixels = (0..width * height * 3).map(|_| dice.below(256) as u8).collect();
     Image::new(width, height, pixels).expect("a picture")
 }
 
-/// Prompts of 0 to 8 pictures that begin alike.
+/// Returns prompts of 0 to 8 pictures with common prefixes.
 pub fn many(engine: &Engine) -> Vec<ChatPrompt> {
     let images: Vec<Image> =
         (0..8).map(|salt| noise(60 + 13 * (salt as u32 % 4), 70 + 20 * (salt as u32 % 3), salt)).collect();

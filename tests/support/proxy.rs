@@ -1,4 +1,4 @@
-//! A proxy between rank 0 and a worker: it counts the bytes, and does to them what a network can.
+//! A proxy between rank 0 and a worker. It counts bytes and simulates network faults.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,38 +6,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// What a connection does to the bytes.
+/// The fault of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// They pass.
+    /// Bytes pass unchanged.
     None,
-    /// It ends.
+    /// The connection ends.
     Cut,
-    /// Nothing passes.
+    /// No bytes pass.
     Stall,
-    /// Each part of them waits.
+    /// Each chunk is delayed.
     Slow,
-    /// One in each part is changed.
+    /// One byte in each chunk is changed.
     Garbage,
 }
 
-/// Stands between rank 0 and a worker.
+/// A proxy between rank 0 and a worker.
 pub struct Proxy {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     fault: Arc<Mutex<Fault>>,
     worker: Arc<Mutex<SocketAddr>>,
-    /// Bytes to the worker and from it.
+    /// Bytes to the worker, and from it.
     passed: Arc<[AtomicUsize; 2]>,
-    /// The connections that are open: true if bytes of theirs were changed or lost, or they are being closed.
+    /// The open connections; true if one lost or changed bytes, or is closing.
     open: Arc<Mutex<Vec<Weak<AtomicBool>>>>,
 }
 
 impl Proxy {
-    /// In front of this worker.
+    /// Starts a proxy for this worker.
     ///
     /// # Panics
-    /// When no port is free.
+    /// If no port is free.
     pub fn start(worker: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -63,27 +63,27 @@ impl Proxy {
         Self { address, fault, worker, passed, open }
     }
 
-    /// From now on.
+    /// Sets the fault.
     ///
     /// # Panics
-    /// When one of its threads did.
+    /// If one of its threads panicked.
     pub fn set(&self, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
     }
 
-    /// New connections go to this worker.
+    /// Directs new connections to this worker.
     ///
     /// # Panics
-    /// When one of its threads did.
+    /// If one of its threads panicked.
     pub fn lead_to(&self, worker: SocketAddr) {
         *self.worker.lock().expect("no panic") = worker;
     }
 
-    /// Returns true if a connection is open and all open ones have passed every byte. A connection that a fault has harmed is not whole until
-    /// its ends have closed it.
+    /// Returns true if a connection is open and all open ones have passed every byte. A connection damaged by a fault is not whole until
+    /// both ends have closed it.
     ///
     /// # Panics
-    /// When one of its threads did.
+    /// If one of its threads panicked.
     pub fn is_whole(&self) -> bool {
         let mut open = self.open.lock().expect("no panic");
         open.retain(|connection| connection.strong_count() > 0);
@@ -91,7 +91,7 @@ impl Proxy {
         !open.is_empty() && !open.iter().any(is_harmed)
     }
 
-    /// Bytes that have passed to the worker, and from it.
+    /// Returns the bytes that have passed to the worker, and from it.
     pub fn passed(&self) -> [usize; 2] {
         [0, 1].map(|way| self.passed[way].load(Ordering::Relaxed))
     }
@@ -105,7 +105,7 @@ fn pump(
     passed: &AtomicUsize,
 ) {
     let present = || *fault.lock().expect("no panic");
-    // macOS refuses it for a closed connection. The first read reports the end.
+    // macOS rejects this for a closed connection; the first read then reports the end.
     from.set_read_timeout(Some(Duration::from_millis(10))).ok();
     let mut buffer = [0; 4096];
     loop {

@@ -1,17 +1,17 @@
-//! How many cases tests try that can try any number: few in the gate, more in `cargo xtask test --full`.
+//! The number of random cases of a test: few by default, more in `cargo xtask test --full`.
 
 /// Returns the number of cases to try: `few` times `MLX_TEST_SCALE`, which is 1 unless it is set.
 ///
 /// # Panics
-/// When `MLX_TEST_SCALE` is not a number.
+/// If `MLX_TEST_SCALE` is not a number.
 pub fn cases(few: usize) -> usize {
     few * scale()
 }
 
-/// Returns true if `MLX_TEST_SCALE` asks for more than the gate does.
+/// Returns true if `MLX_TEST_SCALE` requests more cases than the default.
 ///
 /// # Panics
-/// When `MLX_TEST_SCALE` is not a number.
+/// If `MLX_TEST_SCALE` is not a number.
 pub fn is_full() -> bool {
     scale() > 1
 }

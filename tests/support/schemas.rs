@@ -1,4 +1,4 @@
-//! Random JSON schemas of everyday shapes, within what is enforced.
+//! Random JSON schemas of everyday shapes, limited to supported keywords.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ const PATTERNS: [&str; 6] = [r"^[a-z]{2,5}$", r"\d{3}", r"^\w+@\w+$", "a|b", r"^
 const FORMATS: [&str; 9] =
     ["date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "duration"];
 
-/// A schema that is nested at most `depth` levels deep.
+/// Returns a schema with at most `depth` levels of nesting.
 pub fn schema(dice: &mut Dice, depth: usize) -> Value {
     let mut schema = any(dice, depth);
     if let Some(object) = schema.as_object_mut()

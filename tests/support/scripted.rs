@@ -1,4 +1,4 @@
-//! A model that runs a test's script in the middle of its passes, to fail, panic or wait.
+//! A model that runs a script of the test in the middle of its passes, to fail, panic or wait.
 
 use mlx_core::Result;
 use mlx_core::backend::Backend;
@@ -36,7 +36,7 @@ impl Model for Scripted {
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()> {
-        // After the first layer, so that a failure leaves the states in the middle of a pass.
+        // Run after the first layer, so that a failure leaves the states in the middle of a pass.
         self.inner.advance(pass, 1, caches)?;
         (self.script)(caches)?;
         self.inner.advance(pass, layers.saturating_sub(1), caches)
@@ -55,10 +55,10 @@ impl Model for Scripted {
     }
 }
 
-/// An engine on a tiny checkpoint that runs `script` in every pass.
+/// Starts an engine on a tiny checkpoint that runs `script` in every pass.
 ///
 /// # Panics
-/// When the checkpoint does not load.
+/// If the checkpoint does not load.
 pub fn scripted(
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
@@ -66,10 +66,10 @@ pub fn scripted(
     scripted_on(Backend::detect().expect("a device"), name, script)
 }
 
-/// The same with a backend of the test's choice.
+/// Starts such an engine with this backend.
 ///
 /// # Panics
-/// When the checkpoint does not load.
+/// If the checkpoint does not load.
 pub fn scripted_on(
     backend: Backend,
     name: &str,
@@ -78,10 +78,10 @@ pub fn scripted_on(
     twisted_on(backend, name, script, Ok)
 }
 
-/// The same, where `twist` may change all logits.
+/// Starts such an engine with a function `twist` that may change all logits.
 ///
 /// # Panics
-/// When the checkpoint does not load.
+/// If the checkpoint does not load.
 pub fn twisted_on(
     backend: Backend,
     name: &str,

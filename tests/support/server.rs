@@ -24,7 +24,7 @@ pub struct Server {
 
 /// A complete response.
 pub struct Reply {
-    /// Its status.
+    /// The status code.
     pub status: u16,
     headers: ureq::http::HeaderMap,
     /// The body, if it is JSON.
@@ -32,17 +32,17 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A header, which must be present.
+    /// Returns a header, which must be present.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers[name].to_str().expect("text")
     }
 }
 
 impl Reply {
-    /// A header, if it is present.
+    /// Returns a header if it is present.
     pub fn find(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -52,15 +52,15 @@ impl Server {
     /// Serves a tiny checkpoint under the name `tiny`. `program` is the command that starts the server.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the server does not start.
     pub fn start(program: &[&str], arguments: &[&str]) -> Self {
         Self::start_on(program, &model_folder("llama-f32"), arguments)
     }
 
-    /// The same with a long context, so that an answer takes a while.
+    /// Serves a tiny checkpoint with a long context, so that an answer takes a while.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the server does not start.
     pub fn start_slow(program: &[&str], arguments: &[&str]) -> Self {
         let copy = model_copy("llama-f32");
         let path = copy.path().join("config.json");
@@ -77,11 +77,11 @@ impl Server {
     /// Serves this folder under the name `tiny`.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the server does not start.
     pub fn start_on(program: &[&str], folder: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]);
-        // The user's settings are removed, but the server uses the device of the tests.
+        // Remove the user's settings, but use the device of the tests.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MLX_") && name != DEVICE {
                 command.env_remove(name);
@@ -104,7 +104,7 @@ impl Server {
         };
         let lines = Arc::new(Mutex::new(String::new()));
         let log_lines = Arc::clone(&lines);
-        // Read to the end, so that a full pipe does not block the server.
+        // Read the log to its end, so that a full pipe does not block the server.
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 *log_lines.lock().expect("no holder of the lock panics") += &(line + "\n");
@@ -114,12 +114,12 @@ impl Server {
         Self { child, address, agent, log: lines }
     }
 
-    /// Where it listens, as `ADDRESS:PORT`.
+    /// Returns the server's address, as `ADDRESS:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The peak memory of the program, in bytes. Checks of it are skipped without /proc.
+    /// Returns the peak memory of the server in bytes. Checks of it are skipped without /proc.
     pub fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok();
         let status = needed(status, "/proc/PID/status")?;
@@ -131,7 +131,7 @@ impl Server {
     /// Sends a GET request.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn get(&self, path: &str) -> Reply {
         read(self.agent.get(self.url(path)).call())
     }
@@ -139,42 +139,42 @@ impl Server {
     /// Sends a POST request.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn post(&self, path: &str, request: &Value) -> Reply {
         read(self.agent.post(self.url(path)).send(request.to_string()))
     }
 
-    /// Sends a POST request of a client with this API key.
+    /// Sends a POST request with this API key.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn post_as(&self, key: &str, path: &str, request: &Value) -> Reply {
         let request = self.agent.post(self.url(path)).header("x-api-key", key).send(request.to_string());
         read(request)
     }
 
-    /// Returns the text of the answer to a POST request with this body.
+    /// Sends a POST request with this body and returns the response text.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn exchange(&self, path: &str, body: &str) -> String {
         let mut response = self.agent.post(self.url(path)).send(body).expect("an answer");
         response.body_mut().read_to_string().expect("text")
     }
 
-    /// Returns the text of the answer to a GET request.
+    /// Sends a GET request and returns the response text.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn text(&self, path: &str) -> String {
         let mut response = self.agent.get(self.url(path)).call().expect("an answer");
         response.body_mut().read_to_string().expect("text")
     }
 
-    /// The chunks of a streamed answer.
+    /// Returns the chunks of a streamed answer.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn stream(&self, path: &str, request: &Value) -> Vec<Value> {
         let mut response = self.agent.post(self.url(path)).send(request.to_string()).expect("an answer");
         let text = response.body_mut().read_to_string().expect("text");
@@ -184,18 +184,18 @@ impl Server {
         chunks.iter().map(|chunk| serde_json::from_str(chunk).expect("json")).collect()
     }
 
-    /// The events of a streamed answer without a last `[DONE]`, as lines of a stream and as objects.
+    /// Returns the events of a streamed answer that ends without `[DONE]`, as the lines of the stream and as objects.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn named_events(&self, path: &str, request: &Value) -> (String, Vec<Value>) {
         named(self.agent.post(self.url(path)).send(request.to_string()))
     }
 
-    /// The same of a GET request.
+    /// Returns the events of a stream that a GET request opens.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn get_events(&self, path: &str) -> (String, Vec<Value>) {
         named(self.agent.get(self.url(path)).call())
     }
@@ -203,7 +203,7 @@ impl Server {
     /// Sends a DELETE request.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn delete(&self, path: &str) -> Reply {
         read(self.agent.delete(self.url(path)).call())
     }
@@ -211,7 +211,7 @@ impl Server {
     /// Sends a request with these headers.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], request: &Value) -> Reply {
         let builder = ureq::http::Request::builder().method(method).uri(self.url(path));
         let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
@@ -219,18 +219,18 @@ impl Server {
         read(self.agent.run(builder.body(body).expect("a request")))
     }
 
-    /// A connection on which nothing has been sent.
+    /// Opens a connection and sends nothing.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the connection fails.
     pub fn connect_bare(&self) -> TcpStream {
         TcpStream::connect(&self.address).expect("it listens")
     }
 
-    /// A connection on which a request has been sent.
+    /// Opens a connection and sends a request.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the connection fails.
     pub fn connect(&self, path: &str, request: &Value) -> TcpStream {
         let mut connection = self.connect_bare();
         let body = request.to_string();
@@ -240,18 +240,18 @@ impl Server {
         connection
     }
 
-    /// The page of metrics.
+    /// Returns the page of metrics.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the request fails.
     pub fn metrics(&self) -> String {
         self.text("/metrics")
     }
 
-    /// A metric of the model `tiny`.
+    /// Returns a metric of the model `tiny`.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the metric is missing.
     pub fn figure(&self, name: &str) -> u64 {
         let page = self.metrics();
         let label = format!("{name}{{model=\"tiny\"}} ");
@@ -262,7 +262,7 @@ impl Server {
     /// Waits until a metric has this value.
     ///
     /// # Panics
-    /// When it does not reach the value in time.
+    /// If it does not reach the value in time.
     pub fn wait_for(&self, name: &str, value: u64) {
         let begin = Instant::now();
         while self.figure(name) != value {
@@ -271,10 +271,10 @@ impl Server {
         }
     }
 
-    /// The log of the server since it started to listen.
+    /// Returns the log of the server since it started to listen.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If a thread panicked while it held the log.
     pub fn log(&self) -> String {
         self.log.lock().expect("no holder of the lock panics").clone()
     }
@@ -282,7 +282,7 @@ impl Server {
     /// Sends SIGTERM.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the signal cannot be sent.
     pub fn terminate(&self) {
         self.signal("TERM");
     }
@@ -290,7 +290,7 @@ impl Server {
     /// Sends a signal by its name.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If the signal cannot be sent.
     pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
@@ -299,7 +299,7 @@ impl Server {
     /// Waits for the server to exit.
     ///
     /// # Panics
-    /// When it goes wrong.
+    /// If waiting fails.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("it ends")
     }
@@ -330,7 +330,7 @@ fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Repl
     Reply { status: response.status().as_u16(), headers: response.headers().clone(), body }
 }
 
-/// The text of all chunks of a completion.
+/// Returns the text of all chunks of a completion.
 pub fn events(chunks: &[Value]) -> String {
     chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect()
 }

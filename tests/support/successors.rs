@@ -1,5 +1,5 @@
-//! Models that follow a list: their weights make each token the successor of one other, so they are as small and as
-//! predictable as can be.
+//! Models that follow a list: their weights make each token the successor of one other, so they are tiny and fully
+//! predictable.
 
 use std::path::Path;
 
@@ -13,32 +13,32 @@ use crate::tensors::{self, Tensor};
 const HIDDEN: usize = 32;
 const VOCABULARY: usize = 320;
 
-/// The special tokens of the fixture, which may get other names.
+/// The special tokens of the fixture, which may be renamed.
 const SPECIAL: [&str; 5] = ["<|pad|>", "<|bos|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"];
-/// The place of the token that ends a text.
+/// The index of the token that ends a text.
 const END: usize = 2;
 
-/// What a model is made of.
+/// The definition of a model.
 pub struct Successors<'a> {
     /// Its chat template.
     pub template: &'a str,
     /// The names of its five special tokens; the third one ends a text.
     pub special: [&'a str; 5],
-    /// Texts that are tokens.
+    /// Texts that become single tokens.
     pub words: &'a [&'a str],
-    /// The end of a prompt, after whose last token the first of `next` comes.
+    /// The end of a prompt. Its last token is followed by `first`.
     pub prompt_end: &'a str,
-    /// What follows the end of a prompt.
+    /// The text that follows the end of a prompt.
     pub first: &'a str,
     /// The successors of tokens, each with its weight. After a token with two successors the stronger one comes first, and a
-    /// penalty on it makes way for the other.
+    /// penalty on it selects the other.
     pub next: &'a [(&'a str, &'a [(&'a str, f32)])],
 }
 
-/// A model that answers each chat with these words, one after the other, and ends.
+/// Creates a model that answers each chat with these words in order, and ends.
 ///
 /// # Panics
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn chain(template: &str, prompt_end: &str, words: &[&str]) -> tempfile::TempDir {
     let ends: Vec<[(&str, f32); 1]> =
         words.iter().skip(1).chain(&[SPECIAL[END]]).map(|next| [(*next, 4.0)]).collect();
@@ -47,17 +47,17 @@ pub fn chain(template: &str, prompt_end: &str, words: &[&str]) -> tempfile::Temp
     model(&Successors { template, special: SPECIAL, words, prompt_end, first: words[0], next: &next })
 }
 
-/// Makes a model in a temporary folder.
+/// Creates a model in a temporary folder.
 ///
 /// # Panics
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn model(of: &Successors) -> tempfile::TempDir {
     let folder = model_copy("llama-f32");
     let path = folder.path();
     write_tokenizer(path, of);
     edit(&path.join("config.json"), |config| {
         config["eos_token_id"] = json!(END);
-        // Tools take many tokens of so small a vocabulary.
+        // With such a small vocabulary, tools take many tokens.
         config["max_position_embeddings"] = json!(4096);
     });
     std::fs::write(path.join("generation_config.json"), "{}").expect("it can be written");
@@ -73,7 +73,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, value.to_string()).expect("it can be written");
 }
 
-/// A text as vocabularies of bytes write it.
+/// Returns a text as byte-level vocabularies spell it.
 fn spelled(word: &str) -> String {
     word.replace(' ', "\u{120}").replace('\n', "\u{10a}")
 }
@@ -86,7 +86,7 @@ fn write_tokenizer(folder: &Path, of: &Successors) {
             .retain(|_, id| id.as_u64().is_some_and(|id| (SPECIAL.len()..first).contains(&(id as usize))));
         vocabulary.extend(of.special.iter().enumerate().map(|(id, name)| ((*name).to_owned(), json!(id))));
         vocabulary.extend(of.words.iter().enumerate().map(|(id, word)| (spelled(word), json!(first + id))));
-        // The last tokens come of the last merges.
+        // The last tokens come from the last merges.
         let merges = file["model"]["merges"].as_array_mut().expect("merges");
         merges.truncate(merges.len().saturating_sub(of.words.len()));
         for token in file["added_tokens"].as_array_mut().expect("a list") {
@@ -117,7 +117,7 @@ fn write_weights(folder: &Path, of: &Successors) {
     for (name, (dtype, _, bytes)) in &mut weights {
         assert_eq!(*dtype, Dtype::F32);
         if name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") {
-            // The layers add nothing, so the last token alone decides.
+            // The layers add nothing, so only the last token decides.
             bytes.fill(0);
         } else if name == "model.norm.weight" {
             *bytes = of_floats(&[1.0; HIDDEN]);

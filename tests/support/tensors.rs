@@ -6,13 +6,13 @@ use std::path::Path;
 use safetensors::tensor::{TensorView, serialize_to_file};
 use safetensors::{Dtype, SafeTensors};
 
-/// Type, shape and bytes.
+/// Type, shape and bytes of a tensor.
 pub type Tensor = (Dtype, Vec<usize>, Vec<u8>);
 
-/// All tensors of a file, by name.
+/// Reads all tensors of a file, by name.
 ///
 /// # Panics
-/// When the file is not valid.
+/// If the file is not valid.
 pub fn read(path: &Path) -> BTreeMap<String, Tensor> {
     let bytes = std::fs::read(path).expect("the file is there");
     let file = SafeTensors::deserialize(&bytes).expect("the fixture is good");
@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> BTreeMap<String, Tensor> {
 /// Writes `tensors` to a file.
 ///
 /// # Panics
-/// When the bytes of a tensor do not fit its shape.
+/// If the bytes of a tensor do not fit its shape.
 pub fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) {
     let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
         (name, TensorView::new(*dtype, shape.clone(), bytes).expect("the bytes fit the shape"))

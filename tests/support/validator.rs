@@ -1,9 +1,9 @@
-//! A validator of JSON schemas for the keywords that [`crate::schemas`] uses. It checks values, where a grammar makes texts.
+//! A validator of JSON schemas for the keywords that [`crate::schemas`] uses. It checks values, while a grammar generates text.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// What of a value a schema does not accept.
+/// Checks a value against a schema; the error describes the first mismatch.
 pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
     in_root(schema, schema, value)
 }
@@ -113,7 +113,7 @@ fn has_type(name: &Value, value: &Value) -> bool {
     }
 }
 
-/// Numbers are equal by their value.
+/// Compares values; numbers are equal by value.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -128,7 +128,7 @@ fn equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// As in JavaScript, `\d` and `\w` are letters of ASCII.
+/// Compiles a pattern in which `\d` and `\w` match only ASCII, as in JavaScript.
 fn pattern(pattern: &Value) -> Regex {
     let pattern = pattern.as_str().expect("a text").replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]");
     Regex::new(&pattern).expect("a pattern")

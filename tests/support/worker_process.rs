@@ -1,4 +1,4 @@
-//! `mlx worker` as a program.
+//! `mlx worker` as a child process.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,18 +7,18 @@ use std::thread;
 
 use crate::skipped::needed;
 
-/// A running `mlx worker`. It ends with this value.
+/// A running `mlx worker`, ended on drop.
 pub struct WorkerProcess {
     child: Child,
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: String,
 }
 
 impl WorkerProcess {
-    /// Starts the worker of this program on a port of loopback, or a free one for 0. Its key is in the folder of its model.
+    /// Starts a worker with this program on a loopback port; 0 picks a free one. The key is in the folder of its model.
     ///
     /// # Panics
-    /// When it does not listen.
+    /// If it does not listen.
     pub fn start(program: &str, folder: &Path, port: &str) -> Self {
         let mut command = Command::new(program);
         command.args(["worker", "--port", port, "--worker-key-file"]).arg(folder.join("key"));
@@ -31,7 +31,7 @@ impl WorkerProcess {
             .and_then(|rest| rest.split_whitespace().next())
             .unwrap_or_else(|| panic!("{first}"))
             .to_owned();
-        // Read to the end, so that a full pipe does not block the worker.
+        // Read the output to its end, so that a full pipe does not block the worker.
         thread::spawn(move || lines.for_each(drop));
         Self { child, port }
     }
@@ -39,13 +39,13 @@ impl WorkerProcess {
     /// Sends it a signal.
     ///
     /// # Panics
-    /// When there is no such signal.
+    /// If there is no such signal.
     pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
     }
 
-    /// The number of bytes that it has read from files. Checks of it are skipped without /proc.
+    /// Returns the bytes that it has read from files. Checks of it are skipped without /proc.
     pub fn bytes_read(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok();
         let text = needed(text, "/proc/PID/io")?;

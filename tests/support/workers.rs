@@ -1,4 +1,4 @@
-//! Workers of a model on threads of this process, and tiny checkpoints with as many layers as they need.
+//! Workers on threads of this process, and tiny checkpoints with as many layers as they need.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -12,38 +12,38 @@ use serde_json::{Value, json};
 
 use crate::{Dice, model_copy, tensors};
 
-/// After how long without a word machines of tests give each other up.
+/// The heartbeat timeout of the tests' machines.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A worker on a thread. It ends with this value.
+/// A worker on a thread, ended on drop.
 pub struct ThreadWorker {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ThreadWorker {
-    /// A worker for the model in `folder`, without a key.
+    /// Starts a worker for the model in `folder`, without a key.
     ///
     /// # Panics
-    /// When no port is free.
+    /// If no port is free.
     pub fn start(folder: &Path) -> Self {
         Self::start_with(folder, Key::default(), None)
     }
 
-    /// The same with a key, and with so many bytes of memory.
+    /// Starts a worker with a key and this much memory, in bytes.
     ///
     /// # Panics
-    /// When no port is free.
+    /// If no port is free.
     pub fn start_with(folder: &Path, key: Key, memory_budget: Option<u64>) -> Self {
         Self::start_heard(folder, key, memory_budget, |_| {})
     }
 
-    /// The same with a function that is called with each event on the worker's thread.
+    /// Starts a worker with a function that gets each event, on the worker's thread.
     ///
     /// # Panics
-    /// When no port is free.
+    /// If no port is free.
     pub fn start_heard(
         folder: &Path,
         key: Key,
@@ -71,7 +71,7 @@ impl Drop for ThreadWorker {
     }
 }
 
-/// These workers as an engine's option.
+/// Returns the engine option for these workers.
 pub fn workers<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> Workers {
     let addresses = addresses.into_iter().map(SocketAddr::to_string).collect();
     Workers {
@@ -81,10 +81,10 @@ pub fn workers<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> Worke
     }
 }
 
-/// A copy of a tiny checkpoint with so many layers: its own ones, again and again.
+/// Returns a copy of a tiny checkpoint with this many layers, made by repeating its own.
 ///
 /// # Panics
-/// When it is not a checkpoint of one file, or cannot be written.
+/// If it is not a checkpoint of one file, or cannot be written.
 pub fn with_layers(name: &str, layers: usize) -> tempfile::TempDir {
     let folder = model_copy(name);
     let config_path = folder.path().join("config.json");
@@ -121,11 +121,11 @@ pub fn with_layers(name: &str, layers: usize) -> tempfile::TempDir {
     folder
 }
 
-/// A copy of a tiny checkpoint whose heads of keys and values are there several times, so that there are so many of them. It computes the
+/// Returns a copy of a tiny checkpoint with this many key-value heads, made by repeating its own. It computes the
 /// same.
 ///
 /// # Panics
-/// When it is not a checkpoint of one file, or cannot be written.
+/// If it is not a checkpoint of one file, or cannot be written.
 pub fn with_key_heads(name: &str, heads: usize) -> tempfile::TempDir {
     let folder = model_copy(name);
     let config_path = folder.path().join("config.json");
@@ -149,10 +149,10 @@ pub fn with_key_heads(name: &str, heads: usize) -> tempfile::TempDir {
     folder
 }
 
-/// A copy of a tiny llama with random weights whose rows are wide enough to be read in parts, of so many layers.
+/// Returns a copy of a tiny llama with this many layers and random weights. Its rows are wide enough to be read in shards.
 ///
 /// # Panics
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn wide_llama(layers: usize) -> tempfile::TempDir {
     let [hidden, heads, key_heads, head, inner] = [64, 4, 2, 512, 2048];
     let folder = with_layers("llama-f32", layers);
@@ -184,11 +184,11 @@ pub fn wide_llama(layers: usize) -> tempfile::TempDir {
     folder
 }
 
-/// A copy of a tiny mixture with random weights in attention and feed-forward blocks, which are 128 wide, so that groups of 32 packed numbers can be shared
-/// out among four machines.
+/// Returns a copy of a tiny mixture with random weights in attention and feed-forward blocks. These are 128 wide, so that groups of
+/// 32 packed values can be divided among four machines.
 ///
 /// # Panics
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn wide_mixture(name: &str) -> tempfile::TempDir {
     const WIDTH: usize = 128;
     let folder = model_copy(name);

@@ -1,4 +1,4 @@
-//! Control sequences in the output of every command: whole ones on a terminal, none in a pipe or a file.
+//! Control sequences in the output of every command: complete on a terminal, absent in a pipe or a file.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Fails if a control sequence has lost its first character, or is cut.
+/// Fails if a control sequence has lost its first character, or is truncated.
 #[track_caller]
 fn expect_whole(arguments: &[&str], shown: &str) {
     let csi = r"\x1b\[[0-?]*[ -/]*[@-~]";

@@ -1,4 +1,4 @@
-//! What a conversation with calls of tools becomes in the prompt, and what of it is refused.
+//! Rendering conversations with tool calls into prompts, and rejecting invalid ones.
 
 use mlx_tests::server::Server;
 use mlx_tests::successors::chain;
@@ -125,7 +125,7 @@ fn hints_change_nothing_and_efforts_reach_the_template() {
     }
 }
 
-/// The values that an error proposes are good for this model, in each API that refuses efforts.
+/// The values that an error suggests are valid for this model, in each API that rejects efforts.
 #[test]
 fn a_refused_effort_proposes_what_the_template_takes() {
     let messages = "{% for m in messages %}{{ m.content }}{% endfor %}:";

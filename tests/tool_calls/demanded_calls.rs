@@ -1,4 +1,4 @@
-//! Calls that a request demands, and those of strict tools: they come, and their arguments fit the schema.
+//! Required calls, and calls of strict tools: they are made, and their arguments match the schema.
 
 use mlx_tests::server::Server;
 use mlx_tests::successors::{self, Successors};
@@ -60,7 +60,7 @@ fn a_strict_call_is_held_to_its_schema_and_text_before_it_is_free() {
     let strict = server.post(CHAT, &request(&more)).body;
     let (free, strict) = (&free["choices"][0]["message"], &strict["choices"][0]["message"]);
     let before = free["content"].as_str().expect("a text");
-    // After its call the model is free again.
+    // After its call the model is unconstrained again.
     assert!(strict["content"].as_str().is_some_and(|text| text.starts_with(before)), "{strict}");
     assert_eq!(strict["reasoning_content"], free["reasoning_content"]);
     let call = &without_ids(&strict["tool_calls"])[0];
@@ -69,7 +69,7 @@ fn a_strict_call_is_held_to_its_schema_and_text_before_it_is_free() {
     assert!(arguments["n"].as_u64().is_some_and(|n| n < 100) && arguments["a"].is_null(), "{arguments}");
 }
 
-/// A template in the style of Gemma 4's, whose markers are special tokens.
+/// A template in the style of Gemma 4's, with special tokens as markers.
 const BARE: &str = "\
 {%- for t in tools or [] %}{{ t.function.name }} {% endfor %}\
 {%- for m in messages %}[{{ m.role }}]{{ m.content }}\
@@ -91,7 +91,7 @@ fn markers_may_be_special_tokens() {
             ("Sure.", &[("<|tool_call>", 4.0)]),
             ("<|tool_call>", &[("call:add{a:1,text:", 4.0)]),
             ("call:add{a:1,text:", &[("<|\"|>", 4.0)]),
-            // Twice, parted by a penalty on what came before.
+            // Twice, separated by a penalty on earlier tokens.
             ("<|\"|>", &[("b c", 4.0), ("}", 3.9)]),
             ("b c", &[("<|\"|>", 4.0)]),
             ("}", &[("<tool_call|>", 4.0)]),

@@ -1,4 +1,4 @@
-//! Numbers keep their text: from a client's schemas and variables to the prompt, from the model to the client, and back into the next
+//! Numbers keep their spelling: from a client's schemas and variables to the prompt, from the model to the client, and back into the next
 //! prompt, in all four APIs.
 
 use mlx_json::Value;
@@ -13,7 +13,7 @@ const LONG: &str = "123456789012345678901234567890";
 /// A template writes 1.5, as Python does.
 const SPELLED: &str = "1.50";
 
-/// A call whose numbers are split between tokens.
+/// A call with numbers that are split between tokens.
 const WORDS: [&str; 6] = [
     "<tool_call>\n{\"name\": \"add\", ",
     "\"arguments\": {\"x\": 0.9452",
@@ -27,7 +27,7 @@ const REPEATED: usize = 4;
 
 const USER: &str = r#"[{"role": "user", "content": "Go"}]"#;
 
-/// One of the APIs: its path, a tool in its form, and its own request fields.
+/// One of the APIs: its path, a tool in its format, and its own request fields.
 const APIS: [(&str, &str, &str); 4] = [
     (
         "/v1/chat/completions",
@@ -68,7 +68,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
-/// The turns of a conversation in which the answer's call has a result.
+/// Returns the turns of a conversation in which the answer's call has a result.
 fn with_result(path: &str, answer: &Value) -> String {
     let user = r#"{"role": "user", "content": "Go"}"#;
     match path {
@@ -95,7 +95,7 @@ fn with_result(path: &str, answer: &Value) -> String {
     }
 }
 
-/// The arguments of a call in the events or lines of a stream.
+/// Returns the arguments of a call in the events or lines of a stream.
 fn streamed_arguments(stream: &str) -> String {
     let events = stream.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let parts = events.filter_map(|event| mlx_json::parse(event.as_bytes()).ok()).map(|event| {
@@ -111,7 +111,7 @@ fn streamed_arguments(stream: &str) -> String {
     parts.collect()
 }
 
-/// The prompt of these turns.
+/// Renders the prompt of these turns.
 fn rendered(server: &Server, turns: &str) -> String {
     let tool = APIS[0].1.replace("SCHEMA", &schema());
     let answer =
@@ -124,7 +124,7 @@ fn rendered(server: &Server, turns: &str) -> String {
 fn numbers_keep_their_text_from_the_model_to_the_client_and_back() {
     let model = chain(TEMPLATE, PROMPT_END, &WORDS);
     let server = Server::start_on(&SERVER, model.path(), &[]);
-    // The tokens of the second prompt, by chat completions: the others have the same prompt, and find it whole.
+    // Chat completions report the tokens of the second prompt; the other APIs have the same prompt and find it cached.
     let mut known = 0;
     for (index, (path, ..)) in APIS.into_iter().enumerate() {
         let first = request(index, USER, false);
@@ -151,7 +151,7 @@ fn numbers_keep_their_text_from_the_model_to_the_client_and_back() {
         let arguments = mlx_json::parse(streamed_arguments(&stream).as_bytes()).expect(path).to_string();
         assert_eq!(arguments, format!(r#"{{"x":{FLOAT},"n":{LONG},"s":{SPELLED}}}"#), "{path}");
     }
-    // A response shows the tools of its request, also when it is fetched and in its events.
+    // A response contains the tools of its request, also when fetched and in its events.
     let response = server.exchange("/v1/responses", &request(1, USER, false));
     let id = mlx_json::parse(response.as_bytes()).expect("JSON")["id"].as_str().expect("an id").to_owned();
     let fetched = server.text(&format!("/v1/responses/{id}"));

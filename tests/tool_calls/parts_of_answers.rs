@@ -1,4 +1,4 @@
-//! Prompts, thoughts and texts around calls, alike in all protocols.
+//! Prompts, reasoning and text around calls, equal in all protocols.
 
 use mlx_tests::server::Server;
 use mlx_tests::successors::chain;
@@ -57,7 +57,7 @@ fn white_space_between_texts_is_kept_in_all_protocols() {
     assert_eq!(texts, expected);
 }
 
-/// Ollama has sampling in its options.
+/// Moves the temperature: Ollama has sampling parameters in its options.
 fn without_temperature(request: &Value) -> Value {
     let mut request = request.clone();
     request.as_object_mut().expect("an object").remove("temperature");
@@ -94,7 +94,7 @@ fn the_rendered_prompt_is_the_one_that_the_chat_computes() {
     let both = json!({"messages": [user, begun], "max_tokens": 5});
     let answer = server.post("/v1/messages", &both).body;
     let counted = server.post("/v1/messages/count_tokens", &json!({"messages": [user, begun]})).body;
-    // Its usage counts cached tokens separately.
+    // This API counts cached tokens separately.
     let tokens = |field: &str| answer["usage"][field].as_u64().expect("a number");
     assert_eq!(
         counted["input_tokens"],
@@ -145,7 +145,7 @@ fn a_model_that_always_thinks_may_be_asked_to() {
         json!({"messages": messages, "temperature": 0, "chat_template_kwargs": {"enable_thinking": true}});
     let answer = server.post(CHAT, &request).body;
     assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "Hm", "{answer}");
-    // An effort that it cannot apply is refused by name.
+    // An effort that the model does not support is rejected by name.
     for effort in ["none", "high"] {
         let request = json!({"messages": messages, "reasoning_effort": effort});
         let refused = server.post(CHAT, &request);

@@ -1,4 +1,4 @@
-//! Chat, score and bench with a model that a worker has a part of: they say what they say alone, and the worker reads its part.
+//! Chat, score and bench with a worker: their output equals that without workers, and the worker reads its shard.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{KEY, MLX, flags};
 
-/// What a command writes.
+/// Returns the output of a command.
 fn output(folder: &Path, words: &[&str], flags: &[String], input: &str) -> String {
     let mut command = Command::new(MLX);
     command.args(words).args(flags).arg("-m").arg(folder);
@@ -19,7 +19,7 @@ fn output(folder: &Path, words: &[&str], flags: &[String], input: &str) -> Strin
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What a command writes alone, and with a worker.
+/// Returns the output of a command without and with a worker.
 fn both(words: &[&str], input: &str) -> [String; 2] {
     let folder = wide_llama(4);
     let folder = folder.path();

@@ -1,4 +1,4 @@
-//! `mlx worker --hostfile` as a program: the workers of the other machines, with a script in place of ssh.
+//! `mlx worker --hostfile` as a program: workers on other machines, with a script instead of ssh.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{KEY, MLX, SOON, free_port};
 
-/// Stands in for ssh: runs the line here after a greeting in Latin 1, and knows one machine that is not there.
+/// A script that replaces ssh: it prints a greeting in Latin 1 and runs the line locally; one machine is unreachable.
 const SSH: &str = "#!/bin/sh
 while [ \"$1\" != -- ]; do shift; done
 printf 'gr\\374\\337e\\n' >&2
@@ -22,7 +22,7 @@ if [ \"$2\" = gone ]; then echo no route >&2; exit 255; fi
 exec sh -c \"$3\"
 ";
 
-/// `mlx worker --hostfile` with these machines and their ports, and a program in place of ssh.
+/// Returns `mlx worker --hostfile` for these machines and their ports, with the script instead of ssh.
 fn over_ssh(folder: &Path, machines: &[(&str, u16)], more: &[&str]) -> Command {
     let ssh = folder.join("ssh");
     std::fs::write(&ssh, SSH).expect("it can be written");
@@ -147,7 +147,7 @@ fn workers_over_ssh_have_a_key_from_standard_input() {
     let folder = model_copy("llama-f32");
     let mut command = over_ssh(folder.path(), &[("one", free_port())], &["--worker-key-file", "-"]);
     let mut starter = command.stdin(Stdio::piped()).spawn().expect("it starts");
-    // Standard input ends here, the workers do not.
+    // Standard input ends here, but the workers do not.
     starter.stdin.take().expect("a pipe").write_all(format!("{KEY}\n").as_bytes()).expect("it reads");
     let lines = BufReader::new(starter.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     let said: Vec<String> = lines.take(2).collect();
