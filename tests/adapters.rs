@@ -209,9 +209,9 @@ fn prefixes_on_disk_belong_to_an_adapter() {
     let (cached, base) = ask(&[], None);
     assert_eq!(cached, 0);
     let (cached, lora) = ask(&["lora"], Some(0));
-    assert_eq!(cached, 0, "the prefix of the model without an adapter");
+    assert_eq!(cached, 0, "the prefix of the base model must not be reused");
     let (cached, dora) = ask(&["lora", "dora"], Some(1));
-    assert_eq!(cached, 0, "the prefix of another adapter");
+    assert_eq!(cached, 0, "the prefix of another adapter must not be reused");
     // An adapter is identified by its contents, not its path.
     assert_eq!(ask(&["dora", "lora"], Some(1)), (128, lora));
     assert_eq!(ask(&["dora"], Some(0)), (128, dora));

@@ -106,7 +106,7 @@ fn an_allowed_command_runs_and_its_result_is_in_the_next_prompt() {
         assert_eq!((answer.as_str(), runs(work.path())), ("I have seen it.\n", 1), "{notes}");
         assert!(notes.contains("call tide {\"place\": \"Brest; touch broken\"}"), "{notes}");
         assert!(notes.contains("high tide at <Brest; touch broken>"), "{notes}");
-        assert!(!work.path().join("broken").exists(), "the argument was read by a shell");
+        assert!(!work.path().join("broken").exists(), "a shell interpreted the argument");
 
         let saved = std::fs::read_to_string(work.path().join("talk.json")).expect("it was saved");
         let messages: Vec<Value> = serde_json::from_str(&saved).expect("JSON");
@@ -192,7 +192,7 @@ fn the_user_is_asked_for_each_call() {
     let asked = r#"call tide \{"place": "Brest; touch broken"\}\r\nruns: echo .*\r\n.*run it\?"#;
     type_line(&mut session, "Tide?", asked);
     type_line(&mut session, "", "I know nothing");
-    assert_eq!(runs(work.path()), 0, "no answer is no consent");
+    assert_eq!(runs(work.path()), 0, "an empty reply must not count as consent");
     type_line(&mut session, "/retry", asked);
     type_line(&mut session, "y", "high tide(.|\r\n)*I have seen it");
     assert_eq!(runs(work.path()), 1);

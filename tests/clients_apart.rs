@@ -35,8 +35,8 @@ fn a_client_finds_its_own_prefixes_only() {
         (cached(&outcome), outcome.finished.usage.miss)
     };
     assert_eq!(ask(1, &text), (0, None));
-    assert_eq!(ask(2, &text), (0, None), "the text of another client");
-    assert_eq!(ask(3, &other), (0, None), "which it does not leave anywhere");
+    assert_eq!(ask(2, &text), (0, None), "the text of another client must not be reused");
+    assert_eq!(ask(3, &other), (0, None), "a client's text must not be shared");
     assert_eq!(engine.last_miss(), None);
     assert_eq!(ask(1, &text), (99, None));
     assert_eq!(ask(1, &other), (90, Some(Miss { at: 90, kept: 104 })));
@@ -68,9 +68,9 @@ fn answers_are_drafts_of_the_same_client_only() {
     };
     let engine = start(drafting());
     let first = drafts(&engine, 1);
-    assert_eq!(drafts(&engine, 2), first, "as if it were the first");
+    assert_eq!(drafts(&engine, 2), first, "the client must get the figures of a first request");
     let again = drafts(&engine, 1);
-    assert!(again.accepted > first.accepted, "its own answer helps: {again:?} after {first:?}");
+    assert!(again.accepted > first.accepted, "the client's own answer must help: {again:?} after {first:?}");
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn saved_prefixes_come_back_to_their_own_client_only() {
         (cached(&outcome), engine.stats().prefix_restores)
     };
     assert_eq!(ask(1, false), (0, 0));
-    assert_eq!(ask(2, false), (0, 0), "those of another client");
-    assert_eq!(ask(1, true), (0, 0), "those that have an owner");
+    assert_eq!(ask(2, false), (0, 0), "the prefixes of another client must not be reused");
+    assert_eq!(ask(1, true), (0, 0), "prefixes with an owner must not be reused");
     assert_eq!(ask(1, false), (128, 1));
-    assert_eq!(ask(3, true), (128, 1), "those of all");
-    assert_eq!(ask(3, false), (0, 0), "which belong to no client");
+    assert_eq!(ask(3, true), (128, 1), "shared prefixes must be reused");
+    assert_eq!(ask(3, false), (0, 0), "shared prefixes belong to no client");
 }
 
 #[test]

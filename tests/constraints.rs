@@ -136,7 +136,11 @@ fn answers_of_an_engine_validate_alone_and_in_company() {
         }
     }
     assert!(whole >= 15, "{whole} of 20 ended");
-    assert_eq!(collect(beside).tokens, alone.tokens, "a request without a constraint draws as before");
+    assert_eq!(
+        collect(beside).tokens,
+        alone.tokens,
+        "a request without a constraint draws the same tokens as alone"
+    );
 }
 
 /// A client with several sequences loses one to a client without any; the sequence resumes from its tokens.
@@ -159,7 +163,7 @@ fn a_preempted_sequence_goes_on_in_its_grammar() {
         let events = first.into_iter().chain(generation);
         assert_eq!(outcome(events).tokens, alone);
     }
-    assert!(engine.stats().preemptions > 0, "one of them was preempted");
+    assert!(engine.stats().preemptions > 0, "no sequence was preempted");
 }
 
 /// Returns the fixture with a template that opens a reasoning block, or lets the model open one.
@@ -194,7 +198,10 @@ fn an_answer_is_constrained_behind_its_thoughts() {
         let mask = allowed(follower.as_mut(), &history).expect("something is allowed");
         let letter = mask.allows(WALKER.id("x"));
         assert_eq!((letter, mask.allows(WALKER.id("{"))), (next.is_none(), true), "after {text:?}");
-        assert!(folder.end_tokens.iter().all(|end| !mask.allows(*end)), "an answer has to come");
+        assert!(
+            folder.end_tokens.iter().all(|end| !mask.allows(*end)),
+            "the text must not end before the answer"
+        );
     }
 }
 

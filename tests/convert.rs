@@ -91,7 +91,7 @@ pub(crate) fn read(folder: &Path) -> BTreeMap<String, Tensor> {
     let files: BTreeSet<&str> = map.values().filter_map(Value::as_str).collect();
     let found: BTreeMap<String, Tensor> =
         files.iter().flat_map(|file| tensors::read(&folder.join(file))).collect();
-    assert!(found.keys().eq(map.keys().collect::<BTreeSet<_>>()), "the index has every tensor");
+    assert!(found.keys().eq(map.keys().collect::<BTreeSet<_>>()), "the index must list every tensor");
     let bytes: usize = found.values().map(|(.., bytes)| bytes.len()).sum();
     assert_eq!(index["metadata"]["total_size"], bytes);
     found

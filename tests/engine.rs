@@ -121,7 +121,7 @@ fn a_queued_request_is_cancelled_at_once() {
     queued.canceller().cancel();
     let events: Vec<Event> = queued.collect();
     assert!(matches!(events.last(), Some(Event::Done(done)) if done.reason == FinishReason::Cancelled));
-    assert_eq!(running.count(), 250, "the other one went on: 249 tokens and its end");
+    assert_eq!(running.count(), 250, "the other request must continue: 249 tokens and the end event");
 }
 
 #[test]

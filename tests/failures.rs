@@ -93,7 +93,7 @@ fn a_batched_step_that_fails_is_repeated_one_by_one() {
         let outcome = collect(generation);
         assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
     }
-    assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
+    assert!(failures.load(Ordering::Relaxed) > 3, "the script did not fail often enough");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_broken_sequence_ends_alone() {
     let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     let outcome = collect(broken);
     assert!(message(&outcome).contains("a poisoned cache"));
-    assert_eq!(outcome.ids().len(), 21, "the earlier tokens are kept and emitted once");
+    assert_eq!(outcome.ids().len(), 21, "the earlier tokens must be emitted once");
     for (generation, expected) in good.into_iter().zip(expected(30)) {
         assert_eq!(collect(generation).ids(), expected.ids());
     }
@@ -145,7 +145,7 @@ fn a_preempted_stream_resumes_where_it_was() {
     let tokens: Vec<_> = std::iter::once(first).chain(rest.tokens).collect();
     assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), alone.ids());
     if keeps_bits(&engine) {
-        assert_eq!(tokens, alone.tokens, "nothing is repeated, and every bit is the same");
+        assert_eq!(tokens, alone.tokens, "no token is repeated, and every bit is the same");
     }
     assert_eq!(engine.stats().preemptions, 1);
 }

@@ -58,7 +58,7 @@ fn too_many_prompts_are_counted_before_anything_is_done_for_them() {
         let (status, param, _) = refusal(&server, path, &request);
         assert_eq!((status, param), (400, json!(field)), "{path}");
     }
-    assert_eq!(server.get("/v1/models").body["data"][0]["loaded"], false, "nothing was loaded");
+    assert_eq!(server.get("/v1/models").body["data"][0]["loaded"], false, "no model must be loaded");
 }
 
 #[test]

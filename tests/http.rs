@@ -110,7 +110,10 @@ fn streamed(chunks: &[Value], index: &Value) -> Value {
         offsets.extend(lists["text_offset"].as_array().into_iter().flatten().cloned());
         if !choice["finish_reason"].is_null() {
             end = choice["finish_reason"].clone();
-            assert!(part.unwrap_or_default().is_empty(), "the end has a chunk of its own: {choice}");
+            assert!(
+                part.unwrap_or_default().is_empty(),
+                "the finish reason must be in a separate chunk: {choice}"
+            );
         }
     }
     let offsets = if offsets.is_empty() { Value::Null } else { json!(offsets) };
@@ -200,7 +203,7 @@ fn embeddings_are_the_normalized_vectors_of_the_engine() {
     }
     let only_read = RequestOptions { task: Task::Embed(Pooling::Mean), ..RequestOptions::default() };
     assert!(mlx_tests::run(&engine, &[7; 200], &only_read).embedding.is_some());
-    assert_eq!(engine.stats().prefixes, 0, "a text that was only embedded leaves no prefix");
+    assert_eq!(engine.stats().prefixes, 0, "an embedding request must not leave a prefix");
     assert_eq!(vector(json!({})), vector(json!({"pooling": "mean"})));
     let both = server.post("/v1/embeddings", &json!({"input": ["The waves", "The keeper"]})).body;
     let alone = server.post("/v1/embeddings", &json!({"input": "The keeper"})).body;

@@ -81,5 +81,5 @@ fn the_work_of_clients_that_have_left_ends() {
     connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
     std::io::Read::read_exact(&mut connection, &mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 200");
-    assert!(begin.elapsed() < Duration::from_secs(4), "it waited for {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(4), "the request waited for {:?}", begin.elapsed());
 }

@@ -102,7 +102,7 @@ impl Setup {
         let needed = behavior.files.keys().filter(|file| {
             mlx_hub::changes_answers(file) || file.ends_with(".safetensors") && !file.contains('/')
         });
-        assert_eq!(files.len(), needed.count(), "and nothing else");
+        assert_eq!(files.len(), needed.count(), "the cache must have no other files");
         let blobs = fs::read_dir(self.repo().join("blobs")).expect("a folder");
         assert!(blobs.flatten().all(|blob| !blob.file_name().to_string_lossy().contains("incomplete")));
     }
@@ -135,7 +135,7 @@ fn failed(output: &Output, words: &[&str]) {
 fn wait_for(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_mins(1);
     while !what() {
-        assert!(Instant::now() < end, "it did not happen");
+        assert!(Instant::now() < end, "the condition did not become true in time");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

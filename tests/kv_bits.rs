@@ -73,7 +73,10 @@ fn the_same_request_gives_the_same_answer() {
     let sliding = RequestOptions { logprobs: Some(2), n_keep: Some(6), ..greedy(300) };
     let alone = || run(&start(Some(8)), &prompt(), &sliding).tokens;
     let shifted = alone();
-    assert!(prompt().len() + shifted.len() > engine.spec().context_length, "the context shifts");
+    assert!(
+        prompt().len() + shifted.len() > engine.spec().context_length,
+        "the text is too short for a context shift"
+    );
     assert_eq!(shifted, alone());
     // With full precision the probabilities differ, so the quantized cache was in use.
     assert_ne!(shifted, run(&start(None), &prompt(), &sliding).tokens);

@@ -82,12 +82,12 @@ fn chat(policy: ContextPolicy, tokens: usize, count: usize) -> (Vec<Memory>, Vec
 
 fn assert_flat(quarters: &[Memory]) {
     // The caches are full after the first quarter. From then on the allocated memory is constant to the byte, so any leak shows.
-    assert!(quarters[3].kept <= quarters[1].kept, "memory is kept for each turn: {quarters:?}");
+    assert!(quarters[3].kept <= quarters[1].kept, "memory grows with each turn: {quarters:?}");
     // The peak of a single quarter depends on how much memory of an old pass is still allocated when the next one starts.
     let peak = |half: &[Memory]| half.iter().map(|it| it.peak).max().expect("two quarters");
     let (early, late) = (peak(&quarters[..2]), peak(&quarters[2..]));
     // Tolerates the extra digits of later questions and that effect, which is up to 6 % on a busy machine.
-    assert!(late <= early + early / 10, "the peak of memory grows: {quarters:?}");
+    assert!(late <= early + early / 10, "peak memory grows: {quarters:?}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let finished = last.expect("it ends");
     assert_eq!((finished.reason, finished.exactness), (FinishReason::Length, Exactness::Approximate));
     assert_eq!(ids.len(), 20 * context);
-    assert!(peaks[3] <= peaks[1] + peaks[1] / 10 + 100_000, "the peak of memory grows: {peaks:?}");
+    assert!(peaks[3] <= peaks[1] + peaks[1] / 10 + 100_000, "peak memory grows: {peaks:?}");
     // The text is the same with concurrent requests and after preemptions: shifts depend on nothing else.
     let crowd: Vec<_> = (0..3)
         .map(|salt| {

@@ -43,7 +43,7 @@ fn wait_for(engine: &Engine) {
 fn wait_for_another(engine: &Engine, proxy: &Proxy) {
     let begun = Instant::now();
     while !proxy.is_whole() {
-        assert!(begun.elapsed() < SOON, "a harmed connection is still used: {:?}", engine.outage());
+        assert!(begun.elapsed() < SOON, "a damaged connection is still in use: {:?}", engine.outage());
         std::thread::sleep(Duration::from_millis(10));
     }
     wait_for(engine);
@@ -123,7 +123,7 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
         wait_for_another(&engine, &proxy);
         let after = run(&engine, &prompts[0], &greedy(tokens));
         let found = (&after.finished.reason, after.ids());
-        assert_eq!(found, (&FinishReason::Length, expected[0].clone()), "round {round}: after it");
+        assert_eq!(found, (&FinishReason::Length, expected[0].clone()), "round {round}: after the fault");
     }
     assert!(failed > 0 && whole > 0, "{failed} failed and {whole} did not");
     let after = at_rest(&engine);
@@ -142,7 +142,7 @@ fn results_are_bit_exact_after_a_machine_was_lost_during_the_check() {
     proxy.set(Fault::Stall);
     let lost = engine.request(prompts()[0].clone(), &exact).expect_err("the check is cut").to_string();
     assert!(lost.contains("rank 1"), "{lost}");
-    assert!(engine.outage().is_some(), "it is recorded before a client knows of it");
+    assert!(engine.outage().is_some(), "the outage must be recorded before a client gets the error");
     proxy.set(Fault::None);
     wait_for(&engine);
     assert_eq!(run(&engine, &prompts()[0], &exact).finished.exactness, exact_level(folder.path()));
@@ -160,12 +160,12 @@ fn a_worker_that_ends_and_starts_again_is_found() {
     drop(worker);
     let begun = Instant::now();
     while engine.outage().is_none() {
-        assert!(begun.elapsed() < SOON, "an idle engine does not notice it");
+        assert!(begun.elapsed() < SOON, "an idle engine does not notice the outage");
         std::thread::sleep(Duration::from_millis(20));
     }
     let refused = engine.request(prompt.clone(), &greedy(20)).expect_err("a worker is away").to_string();
     assert!(refused.contains("rank 1"), "{refused}");
-    assert!(engine.is_ready(), "its thread goes on");
+    assert!(engine.is_ready(), "the engine's thread must continue");
     let again = ThreadWorker::start(folder.path());
     proxy.lead_to(again.address);
     wait_for(&engine);
@@ -296,7 +296,7 @@ fn a_worker_keeps_its_weights_when_it_refuses_another_model() {
     assert!(refused.contains("is not the model that rank 0 has"), "{refused}");
     assert!(!was_loaded());
     start(folder.path()).expect("it is its model");
-    assert!(!was_loaded(), "its weights were dropped");
+    assert!(!was_loaded(), "the rejected start must drop the worker's weights");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn an_engine_runs_only_requests_that_it_has_checked() {
     let large = start(&EngineOptions::default()).expect("it loads");
     let options = RequestOptions { logprobs: Some(20), ..greedy(40) };
     let request = large.request(vec![7; 200], &options).expect("it fits into the large one");
-    assert!(small.request(vec![7; 200], &options).is_err(), "it does not fit into the small one");
+    assert!(small.request(vec![7; 200], &options).is_err(), "the request must not fit into the small engine");
     let refused = small.submit(request.clone()).err().expect("it is refused").to_string();
     assert!(refused.contains("another engine"), "{refused}");
     assert_eq!(at_rest(&small).waiting, 0);
@@ -220,7 +220,7 @@ fn a_full_queue_refuses_with_the_queue_length() {
     for generation in accepted {
         assert_eq!(collect(generation).ids().len(), 200);
     }
-    assert_eq!(run(&engine, &[3], &greedy(2)).ids().len(), 2, "there is room again");
+    assert_eq!(run(&engine, &[3], &greedy(2)).ids().len(), 2, "the memory must be available again");
 }
 
 /// The memory pressure that the test simulates.

@@ -188,7 +188,7 @@ fn withheld_thoughts_reach_the_model_again() {
     };
     let shown = json!({"type": "thinking", "thinking": "Hm", "signature": ""});
     assert_eq!(count(Some(block.clone())), count(Some(shown)));
-    assert!(count(Some(block.clone())) > count(None), "the thought is in the prompt");
+    assert!(count(Some(block.clone())) > count(None), "the prompt must contain the reasoning");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn where_a_prompt_left_a_kept_one_is_said() {
         (at.parse::<usize>().expect("a number"), kept.parse::<usize>().expect("a number"))
     };
     let (at, kept) = miss(&ask("Monday", &["And then?"]));
-    assert!(kept - at < 16, "only the beginning of the answer gave way: {at} of {kept}");
+    assert!(kept - at < 16, "only the end of the answer may be missing: {at} of {kept}");
     let (at, kept) = miss(&ask("Sunday", &["And then?"]));
     assert!(at < 40 && kept > at + 64, "{at} of {kept}");
 }
@@ -359,9 +359,13 @@ fn a_client_does_not_see_where_it_leaves_the_prompt_of_another_one() {
             (cached > 64, reply.find("x-prefix-miss").is_some())
         };
         let guess = "No light answers; then all of them do, and none of it can be read from here.";
-        assert_eq!(ask(one, guess), (false, false), "it is the first");
+        assert_eq!(ask(one, guess), (false, false), "the first request finds no prefix");
         assert_eq!(ask(other, "Another one"), (is_shared, is_shared));
-        assert_eq!(ask(other, guess), (true, !is_shared), "its own, up to where the two part");
+        assert_eq!(
+            ask(other, guess),
+            (true, !is_shared),
+            "only the client's own prefix, up to the first difference"
+        );
         assert_eq!(ask(one, "Once more"), (true, true), "its own");
     }
 }

@@ -72,7 +72,7 @@ fn a_missing_model_is_downloaded_after_a_yes_and_then_chats() {
     let setup = Setup::new();
     let mut session = setup.typed(&["chat", "org/tiny"]);
     expect(&mut session, r"org/tiny is not downloaded. Download it now \([0-9.]+ [kM]B\)\? \[Y/n\]");
-    assert!(!setup.is_downloaded(), "nothing comes before the answer");
+    assert!(!setup.is_downloaded(), "nothing must be downloaded before the reply");
     session.send_line("").expect("it can be typed");
     expect(&mut session, "is ready");
     assert!(setup.is_downloaded());
@@ -93,7 +93,7 @@ fn the_size_in_an_offer_is_that_of_the_files_that_will_be_fetched() {
     }
     let mut session = setup.typed(&["chat", "org/tiny"]);
     expect(&mut session, r"Download it now \(155 MB\)\? \[Y/n\]");
-    assert!(!setup.home.path().join("hf").exists(), "nothing is stored before the answer");
+    assert!(!setup.home.path().join("hf").exists(), "nothing must be stored before the reply");
     session.send_line("n").expect("it can be typed");
     session.expect(Eof).expect("it ends");
 }
@@ -219,7 +219,7 @@ fn a_prompt_without_a_flag_is_followed_by_what_is_piped_in() {
 fn names_that_cannot_be_meant_are_answered_with_ones_that_can() {
     let setup = Setup::new();
     assert!(setup.run(&["download", &format!("{}/org/tiny", setup.hub.endpoint())], "").status.success());
-    assert!(setup.is_downloaded(), "the address of a page is a name");
+    assert!(setup.is_downloaded(), "the URL of a model's page must work as its name");
     for (model, words) in [
         ("tiny", "did you mean org/tiny?"),
         ("qwen3-0.6b", "did you mean mlx-community/Qwen3-0.6B-4bit"),

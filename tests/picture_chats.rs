@@ -29,7 +29,7 @@ fn a_chat_with_pictures_outgrows_the_context() {
             "messages: have at least {least} tokens with only the system prompt and the latest turn; at most 292 leave space for an answer"
         );
         assert_eq!(refused, expected, "{model}");
-        assert_eq!(session.messages().len(), 24, "nothing was added");
+        assert_eq!(session.messages().len(), 24, "a rejected message must not be added");
     }
 }
 

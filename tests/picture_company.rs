@@ -28,7 +28,7 @@ fn exact_answers_about_pictures_have_the_same_bits_alone_and_in_company() {
                 assert_eq!(&bits(&collect(generation)), expected, "{count} pictures, round {round}");
             }
         }
-        assert!(engine.stats().prefix_hits > 0, "the second round begins with what the first one kept");
+        assert!(engine.stats().prefix_hits > 0, "the second round did not reuse the first one's prefixes");
     }
 }
 
@@ -51,7 +51,7 @@ fn a_picture_is_never_taken_for_another() {
                 prompt(&engine, vec![Message { parts, ..Message::user("") }])
             };
             let (first, second) = (ask(&one), ask(&other));
-            assert_eq!(first.tokens, second.tokens, "the tokens alone do not tell them apart");
+            assert_eq!(first.tokens, second.tokens, "the tokens must not tell the pictures apart");
             let token = engine.image_processor().expect("it sees").image_token();
             let place = first.tokens.iter().position(|it| *it == token).expect("a place");
             let mut seen = Vec::new();
@@ -73,7 +73,7 @@ fn a_picture_is_never_taken_for_another() {
                 assert_eq!((cached(&alone), alone.ids()), (0, outcome.ids()));
                 seen.push(outcome.ids());
             }
-            assert_ne!(seen[0], seen[1], "the pictures differ, and so do the answers");
+            assert_ne!(seen[0], seen[1], "different pictures must give different answers");
             assert_eq!((&seen[0], &seen[1]), (&seen[2], &seen[3]));
         }
     }

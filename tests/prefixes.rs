@@ -74,7 +74,7 @@ fn a_turn_computes_only_what_is_new() {
             prompt.extend(outcome.ids());
             prompt.extend(text(turn + 3, 20));
         }
-        assert_eq!(at_rest(&engine).prefixes, 1, "each turn replaces the one before it");
+        assert_eq!(at_rest(&engine).prefixes, 1, "each turn must replace the previous prefix");
         assert_eq!(cold.stats().prefix_bytes, 0);
     }
 }

@@ -57,7 +57,7 @@ fn a_beginning_comes_back_after_a_restart() {
         let (again, stats) = ask(folder.path(), &prompt, exact);
         assert_eq!((cached(&first), cached(&again), stats.prefix_restores), (0, 128, 1));
         if exact {
-            assert_eq!(first.tokens, again.tokens, "to the last bit");
+            assert_eq!(first.tokens, again.tokens, "the answers must be bit-identical");
         }
         assert_eq!(first.ids(), again.ids());
         // Also after a restart, a longer prompt computes only the new tokens.
@@ -134,9 +134,9 @@ fn what_was_made_by_another_model_or_in_another_way_is_not_taken() {
     assert_eq!(restored(&model_folder(MODEL), true), 0);
     assert_eq!(restored(&model_folder(MODEL), true), 128);
     // Ordinary requests reuse exact prefixes; exact requests reuse only exact ones.
-    assert_eq!(restored(&model_folder(MODEL), false), 128, "an exact prefix");
+    assert_eq!(restored(&model_folder(MODEL), false), 128, "an exact prefix must be reused");
     let copy = model_copy(MODEL);
-    assert_eq!(restored(copy.path(), true), 128, "the same model elsewhere");
+    assert_eq!(restored(copy.path(), true), 128, "the same model in another folder must reuse the prefix");
     let change = |name: &str, old: &str, new: &str| {
         let path = copy.path().join(name);
         let text = fs::read_to_string(&path).expect("a file");
@@ -185,11 +185,11 @@ fn damaged_files_are_noticed_and_computed_again() {
         fs::write(file, bytes).expect("it can be written");
         let (again, stats) = ask(folder.path(), &prompt, true);
         assert_eq!(again.tokens, first.tokens, "damage {index}");
-        assert_eq!(stats.damaged_blocks, 1, "damage {index} was noticed");
+        assert_eq!(stats.damaged_blocks, 1, "damage {index} was not detected");
         assert!(cached(&again) <= 64, "damage {index}");
         // The header's fields have no order; its contents and the tensors are the same.
         assert_eq!(fs::metadata(file).expect("it is there again").len(), whole.len() as u64);
-        assert_eq!(cached(&ask(folder.path(), &prompt, true).0), 128, "damage {index} is mended");
+        assert_eq!(cached(&ask(folder.path(), &prompt, true).0), 128, "damage {index} was not repaired");
     }
     // An intact file under another file's name counts as damaged.
     fs::copy(&files[0], &files[1]).expect("it can be written");

@@ -33,7 +33,7 @@ fn answer(response: &Value) -> Value {
 /// Sends a streamed request, reads this many events and disconnects. Returns the text that was read.
 fn leave_after(server: &Server, request: &Value, events: usize) -> String {
     let mut lines = BufReader::new(server.connect(PATH, request)).lines().map_while(Result::ok);
-    assert!(lines.by_ref().find(String::is_empty).is_some(), "the head ends");
+    assert!(lines.by_ref().find(String::is_empty).is_some(), "the headers must end");
     let mut read = String::new();
     let mut left = events;
     while left > 0 {
@@ -105,7 +105,11 @@ fn a_stream_that_breaks_is_resumed_where_it_broke() {
     let (_, events) = server.named_events(PATH, &streamed);
     let last = &events.last().expect("an end")["response"];
     let id = last["id"].as_str().expect("an id");
-    assert_eq!(&server.get(&format!("{PATH}/{id}")).body, last, "a client that has read the end finds it");
+    assert_eq!(
+        &server.get(&format!("{PATH}/{id}")).body,
+        last,
+        "the response must be stored when its stream ends"
+    );
     let whole = server.post(PATH, &request(&json!({})));
     assert_eq!(answer(&events.last().expect("an end")["response"]), answer(&whole.body));
     for count in [1, 3, 9, events.len() - 1] {
@@ -114,7 +118,7 @@ fn a_stream_that_breaks_is_resumed_where_it_broke() {
         let after = count - 1;
         let (rest, _) = server.get_events(&format!("{PATH}/{id}?stream=true&starting_after={after}"));
         let (all, resumed) = server.get_events(&format!("{PATH}/{id}?stream=true"));
-        assert_eq!(begun + &rest, all, "exactly the missing part");
+        assert_eq!(begun + &rest, all, "the resumed stream must continue exactly");
         assert_eq!(resumed.len(), events.len());
         assert_eq!(answer(&resumed.last().expect("an end")["response"]), answer(&whole.body));
     }
@@ -157,7 +161,7 @@ fn fetched(server: &Server, id: &str) -> Value {
         if response.body["status"] != "in_progress" {
             return response.body;
         }
-        assert!(begin.elapsed() < Duration::from_mins(1), "it does not end: {}", response.body);
+        assert!(begin.elapsed() < Duration::from_mins(1), "the response does not end: {}", response.body);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -191,7 +195,7 @@ fn a_response_in_the_journal_survives_a_crash() {
     assert_eq!(server.delete(&format!("{PATH}/{last}")).status, 200);
     drop(server);
     let server = with_journal(folder.path());
-    assert_eq!(server.get(&format!("{PATH}/{last}")).status, 404, "it was deleted");
+    assert_eq!(server.get(&format!("{PATH}/{last}")).status, 404, "the response was deleted");
     assert_eq!(answer(&fetched(&server, &ids[0])), answer(&reference.body));
 }
 
@@ -259,14 +263,17 @@ fn a_response_that_is_deleted_while_it_runs_is_gone() {
                 assert_eq!(server.get(&path).status, 404);
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert_eq!(server.delete(&path).status, 404, "it is deleted once");
+            assert_eq!(server.delete(&path).status, 404, "a response can be deleted only once");
             assert_eq!(server.post(&format!("{path}/cancel"), &json!({})).status, 404);
             gone.push(path);
         }
         assert_eq!(stored(folder.path()), Vec::<String>::new());
     }
     let server = with_journal(folder.path());
-    assert!(gone.iter().all(|path| server.get(path).status == 404), "a restart brings none back");
+    assert!(
+        gone.iter().all(|path| server.get(path).status == 404),
+        "a restart must not restore deleted responses"
+    );
 }
 
 #[test]
@@ -315,7 +322,7 @@ fn only_the_key_that_stored_a_response_opens_it() {
     let file = folder.join(format!("{id}.json"));
     let begin = Instant::now();
     while std::fs::read_to_string(&file).expect("it is stored").contains("\"response\":null") {
-        assert!(begin.elapsed() < Duration::from_secs(20), "it is not written");
+        assert!(begin.elapsed() < Duration::from_secs(20), "the journal was not written");
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(server);

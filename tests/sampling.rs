@@ -129,7 +129,7 @@ fn chi_square(counts: &[u64], probabilities: &[f64]) -> f64 {
         .zip(probabilities)
         .map(|(&count, share)| {
             let expected = draws * share / total;
-            assert!(expected > 0.0 || count == 0, "a token that was filtered out came");
+            assert!(expected > 0.0 || count == 0, "a filtered token was drawn");
             if expected > 0.0 { (count as f64 - expected).powi(2) / expected } else { 0.0 }
         })
         .sum()

@@ -85,7 +85,7 @@ fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let outcomes: Vec<Outcome> = generations.into_iter().map(collect).collect();
     assert!(outcomes.iter().all(|outcome| outcome.ids() == alone.ids()));
     let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
-    assert_eq!(cached, [0, 150], "the last one shares");
+    assert_eq!(cached, [0, 150], "the last request must share the prefix");
     assert_eq!(engine.stats().prompt_tokens, 128 + 150, "two chunks of the source, and the prompt once");
 }
 

@@ -86,9 +86,9 @@ fn assembled(chunks: &[Value]) -> Value {
                 assert_eq!((&part["type"], &part["function"]["arguments"]), (&json!("function"), &json!("")));
                 calls.push(json!({"id": part["id"], "type": "function", "function": {"name": part["function"]["name"], "arguments": ""}}));
             } else {
-                assert_eq!(index + 1, calls.len(), "calls come one after the other");
+                assert_eq!(index + 1, calls.len(), "calls must be streamed one after the other");
                 let keys: Vec<&String> = part.as_object().expect("an object").keys().collect();
-                assert_eq!(keys, ["index", "function"], "id and name come once");
+                assert_eq!(keys, ["index", "function"], "id and name must be sent once");
                 let arguments = &mut calls[index]["function"]["arguments"];
                 let more = part["function"]["arguments"].as_str().expect("a text");
                 *arguments = json!(arguments.as_str().expect("a text").to_owned() + more);

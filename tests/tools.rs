@@ -194,7 +194,7 @@ fn scores_are_printed_as_text_html_and_json() {
     let tokens =
         json(&["score", "-m", &folder, "--json", "-t", text], "")["tokens"].as_array().expect("a list").len();
     assert_eq!(spans, tokens + 6, "one for each token, six in the legend");
-    assert!(page.matches("&#10;").count() >= 3 * (tokens - 1), "how likely it is, and two alternatives");
+    assert!(page.matches("&#10;").count() >= 3 * (tokens - 1), "a token's probability and two alternatives");
     let (code, message) = failure(&["score", "-m", &folder, "-t", text, "--logprobs", "2"]);
     assert!(code == 2 && message.contains("json and html"), "{message}");
 }

@@ -82,7 +82,7 @@ fn the_last_row_of_a_picture_changes_what_the_first_one_becomes() {
     let [one, other] = of(false);
     let width = one.len() / prompt.tokens.len();
     let mut differ = one.chunks(width).zip(other.chunks(width)).map(|(one, other)| one != other);
-    assert_eq!(differ.position(|it| it), Some(places[0]), "text before the picture does not see it");
+    assert_eq!(differ.position(|it| it), Some(places[0]), "text before the picture must not attend to it");
     let worst = one.iter().zip(&of(true)[0]).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
     assert!(worst < 1e-3, "{worst}");
 }

@@ -138,7 +138,7 @@ fn two_processes_see_a_picture() {
     let picture = golden_folder().join("pictures/mistral3-f32/48x32.png");
     let arguments = ["-p", "What is this?", "--image", picture.to_str().expect("UTF-8")];
     let alone = generate(folder.path(), &arguments);
-    assert_ne!(generate(folder.path(), &arguments[..2]), alone, "the picture is seen");
+    assert_ne!(generate(folder.path(), &arguments[..2]), alone, "the picture must change the answer");
     for how in ["pipeline", "tensor"] {
         let workers = [WorkerProcess::start(MLX, folder.path(), "0")];
         assert_eq!(with_workers(folder.path(), &workers, how, &arguments), alone, "{how}");

@@ -57,7 +57,7 @@ fn stream_during(server: &Server, fault: impl FnOnce()) -> (String, Option<Strin
 fn wait_until_ready(server: &Server) {
     let begun = Instant::now();
     while server.get("/ready").status != 200 {
-        assert!(begun.elapsed() < SOON, "the worker is not used again");
+        assert!(begun.elapsed() < SOON, "the engine does not use the returned worker");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -65,7 +65,7 @@ fn wait_until_ready(server: &Server) {
 fn wait_until_away(server: &Server) {
     let begun = Instant::now();
     while server.get("/ready").status == 200 {
-        assert!(begun.elapsed() < SOON, "the worker is not missed");
+        assert!(begun.elapsed() < SOON, "the engine does not notice the lost worker");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -112,7 +112,7 @@ fn the_server_loads_the_model_when_its_worker_is_there_and_says_until_then_that_
     let folder = long_model();
     let port = free_port().to_string();
     let server = serve(folder.path(), &port, &[]);
-    assert_eq!(server.get("/ready").status, 503, "nothing is loaded yet");
+    assert_eq!(server.get("/ready").status, 503, "no model is loaded yet");
     let begun = Instant::now();
     while server.get("/ready").body["error"]["code"] != "worker_unavailable" {
         assert!(begun.elapsed() < SOON, "{}", server.log());

@@ -62,7 +62,7 @@ fn a_killed_program_leaves_a_usable_cache() {
         child.kill().ok();
         child.wait().expect("it ends");
     }
-    assert!(cut_short > 0, "no run was killed in its work");
+    assert!(cut_short > 0, "no run was killed while it worked");
     for salt in 0..12 {
         let ids = ids(salt);
         let owned = arguments(&ids);

@@ -52,7 +52,7 @@ fn a_model_thinks_as_it_is_asked_or_the_flag_is_refused() {
     };
     let usual = prompt_tokens(&[]);
     assert_eq!(prompt_tokens(&["--think"]), usual);
-    assert!(prompt_tokens(&["--no-think"]) < usual, "low is shorter than medium");
+    assert!(prompt_tokens(&["--no-think"]) < usual, "the prompt for low must be shorter than for medium");
     assert_eq!(prompt_tokens(&["--think=low"]), prompt_tokens(&["--no-think"]));
     let llama = model("llama-f32");
     for flags in

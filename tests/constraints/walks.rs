@@ -167,6 +167,6 @@ fn text_is_free_until_a_trigger_and_after_its_grammar() {
     assert!(behind.allows(WALKER.id("n")) && !behind.allows(WALKER.id("x")) && !behind.allows(4));
     let complete = after("no");
     assert!(complete == all, "the grammar may end here");
-    assert!(after("x") == all, "and it has");
-    assert!(!after("the").allows(4), "it begins again");
+    assert!(after("x") == all, "the grammar has ended");
+    assert!(!after("the").allows(4), "the grammar must apply again");
 }

@@ -61,8 +61,8 @@ fn a_step_that_fails_on_the_device_is_repeated() {
             let outcome = collect(generation);
             assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
         }
-        assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
-        assert!(engine.stats().preemptions >= 3, "and was noticed");
+        assert!(failures.load(Ordering::Relaxed) > 3, "the script did not fail often enough");
+        assert!(engine.stats().preemptions >= 3, "the failures were not noticed");
     }
 }
 
@@ -120,7 +120,7 @@ fn a_step_whose_error_reached_another_wait_is_repeated() {
         for (generation, expected) in running.into_iter().zip(expected) {
             assert_eq!(collect(generation).ids(), expected.ids());
         }
-        assert_eq!(engine.stats().preemptions, 6, "every row of the step starts over");
+        assert_eq!(engine.stats().preemptions, 6, "every row of the step must be recomputed");
     }
 }
 
@@ -187,7 +187,7 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
             }
             // If decode passes are on the device during prefill, the error may belong to either.
             let rows = 2 + u64::from(backend.pipelined);
-            assert_eq!(engine.stats().preemptions, rows, "all that ran beside the failure start over");
+            assert_eq!(engine.stats().preemptions, rows, "all concurrent rows must be recomputed");
         }
     }
 }

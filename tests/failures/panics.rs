@@ -57,7 +57,11 @@ fn a_request_that_makes_passes_panic_ends_alone() {
     assert!((5..=6).contains(&outcome.ids().len()), "{} tokens, each once", outcome.ids().len());
     assert_whole(good, 30);
     assert_idle(&engine, &before, 7);
-    assert_eq!(run(&engine, &[4, 5, 6], &greedy(5)).finished.reason, FinishReason::Length, "and it goes on");
+    assert_eq!(
+        run(&engine, &[4, 5, 6], &greedy(5)).finished.reason,
+        FinishReason::Length,
+        "the engine must continue"
+    );
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn passes_that_panic_now_and_then_are_repeated() {
         prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     assert_whole(running, 30);
     assert!(panics.load(Ordering::Relaxed) > 9, "several passes panicked");
-    assert!(engine.stats().preemptions >= 12, "and all of their sequences were recomputed");
+    assert!(engine.stats().preemptions >= 12, "the sequences of these passes were not recomputed");
     assert_idle(&engine, &before, 6);
 }
 
@@ -101,7 +105,7 @@ fn a_drafter_that_panics_ends_its_own_request() {
     let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     let outcome = collect(broken);
     assert!(message(&outcome).contains("internal error"));
-    assert_eq!(outcome.ids().len(), 5, "all that was drawn is emitted");
+    assert_eq!(outcome.ids().len(), 5, "all drawn tokens must be emitted");
     assert_whole(good, 30);
     assert_idle(&engine, &before, 7);
 }
@@ -125,7 +129,7 @@ fn an_engine_that_only_panics_ends_with_an_error_for_all() {
             }
         }
     }
-    assert!(refused, "it stopped in the end");
+    assert!(refused, "the engine must stop in the end");
     while engine.is_ready() {
         std::thread::yield_now();
     }

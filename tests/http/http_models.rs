@@ -36,7 +36,7 @@ fn models_come_and_go() {
     }
     let begin = Instant::now();
     while !loaded().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "it was idle");
+        assert!(begin.elapsed() < Duration::from_secs(10), "the idle model was not unloaded");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -107,7 +107,7 @@ fn loaded_models_share_one_budget() {
         promised(&Server::start(&SERVER, &[&flags[..], &["--models-budget", "800MB"]].concat()), &all);
     assert_eq!(given.len(), 4, "all are loaded");
     assert!(given.iter().sum::<u64>() <= 800_000_000, "{given:?}");
-    assert!(given.iter().all(|bytes| *bytes > 180_000_000), "equal parts: {given:?}");
+    assert!(given.iter().all(|bytes| *bytes > 180_000_000), "the shares are not equal: {given:?}");
     // Without the flag they share the budget of a single model, up to one rounded byte each.
     let alone = promised(&Server::start(&SERVER, &[]), &["tiny"])[0];
     let shared = promised(&Server::start(&SERVER, &flags), &all);
@@ -280,7 +280,7 @@ fn the_error_of_a_model_that_fails_to_load_hides_its_path() {
     let text = refused.body.to_string();
     assert!(!text.contains(&*copy.path().to_string_lossy()) && text.contains("safetensors"), "{text}");
     let mut eager = Server::start_on(&SERVER, copy.path(), &["--preload"]);
-    assert!(!eager.wait().success(), "there is nothing to serve");
+    assert!(!eager.wait().success(), "the server must not start without a loadable model");
 }
 
 fn read_until_done(connection: &mut TcpStream) -> String {

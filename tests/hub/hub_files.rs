@@ -72,7 +72,7 @@ fn the_index_decides_which_weights_are_fetched() {
     setup.hub.behave().files.insert(leftover.to_owned(), b"old".to_vec());
     setup.hub.behave().claimed_size = Some(1 << 60);
     failed(&setup.pull(), &["needs 1152921504.6 GB", "HF_HOME"]);
-    assert!(!setup.repo().exists(), "the check comes before the first file");
+    assert!(!setup.repo().exists(), "the check must run before the first download");
     setup.hub.behave().claimed_size = None;
     succeeded(&setup.pull());
     assert!(fetched(&setup).contains("model.safetensors") && !fetched(&setup).contains(leftover));

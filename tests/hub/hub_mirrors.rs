@@ -27,7 +27,10 @@ fn a_mirror_may_redirect_within_its_host() {
         let requests = setup.hub.behave().requests.clone();
         let heads = requests.iter().filter(|request| request.line.starts_with("HEAD")).count();
         assert!(heads > 0 && heads.is_multiple_of(hops + 1), "{heads} requests");
-        assert!(requests.iter().all(|request| request.authorization.is_some()), "the host is the endpoint's");
+        assert!(
+            requests.iter().all(|request| request.authorization.is_some()),
+            "requests to the endpoint's host need the token"
+        );
     }
     let setup = Setup::with("llama-f32");
     setup.hub.behave().hops = 20;

@@ -223,7 +223,7 @@ pub fn logits(name: &str, widened: bool) -> Logits {
 /// # Panics
 /// If the number of rows is not the number of positions.
 pub fn worst_difference(rows: &[f32], reference: &[f32], vocabulary: usize) -> f32 {
-    assert_eq!(rows.len(), reference.len(), "one row for each position");
+    assert_eq!(rows.len(), reference.len(), "there must be one row per position");
     let row_difference = |(row, expected): (&[f32], &[f32])| {
         let count = expected.len() as f32;
         let mean = expected.iter().sum::<f32>() / count;

@@ -84,7 +84,7 @@ fn workers_that_were_started_over_ssh_end_with_their_command() {
     starter.wait().expect("it ends");
     let begun = Instant::now();
     while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
-        assert!(begun.elapsed() < SOON, "a worker is left behind");
+        assert!(begun.elapsed() < SOON, "a worker still runs");
         thread::sleep(Duration::from_millis(20));
     }
 }
