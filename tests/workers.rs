@@ -225,6 +225,6 @@ fn a_model_is_divided_among_no_more_machines_than_it_has_layers() {
     assert!(refusal.contains("--ranks is 4; a model of 2 layers"), "{refusal}");
     assert_eq!(found["tensor"]["ranks"].as_array().map(Vec::len), Some(4), "{found}");
     let text = inspect(&[]);
-    assert!(text.contains("layers cannot be divided: --ranks is 4"), "{text}");
+    assert!(text.contains("layers cannot be split: --ranks is 4"), "{text}");
     assert!(text.contains("with tensor"), "{text}");
 }

@@ -124,7 +124,7 @@ pub(crate) enum Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  mlx chat                                        # begin here
+  mlx chat                                        # start here
   mlx chat mlx-community/Qwen3-0.6B-4bit          # offers to download it
   git diff | mlx 'Write a commit message.'        # the same as mlx generate
   mlx serve mlx-community/Qwen3-0.6B-4bit         # an OpenAI-compatible server";
@@ -133,7 +133,7 @@ const CHAT_EXAMPLES: &str = "\
 Examples:
   mlx chat
   mlx chat mlx-community/Qwen3-4B-4bit
-  mlx chat guide                        # the built-in model that knows this program
+  mlx chat guide                        # the built-in model, trained on this program
   mlx chat FOLDER --system 'Be brief.' --session talk.json";
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -142,16 +142,16 @@ Examples:
   mlx completions zsh > ~/.zfunc/_mlx     # needs fpath+=~/.zfunc before compinit in ~/.zshrc
   mlx completions fish > ~/.config/fish/completions/mlx.fish
 
-Models complete, too: mlx chat -m <Tab>";
+Model names complete too: mlx chat -m <Tab>";
 
 const PULL_EXAMPLES: &str = "\
 Examples:
   mlx pull ORG/NAME && mlx chat ORG/NAME
   mlx pull ORG/NAME@REVISION
   mlx pull https://huggingface.co/ORG/NAME
-  mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
+  mlx pull --offline ORG/NAME       # verify the downloaded files
 
-If the output is not a terminal, it is the path of the model's folder. Models are stored in the Hugging Face cache. These variables apply:
+When piped, prints the model's path. Models are stored in the Hugging Face cache. These variables apply:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SCORE_EXAMPLES: &str = "\
@@ -171,13 +171,13 @@ Examples:
 /// Headings of flags that only `--help` lists, not `-h`.
 const LONG_HELP: [&str; 8] = [
     "Penalties",
-    "DRY, against repeated sequences",
+    "DRY (repeated sequences)",
     "Cache",
     "Engine",
     "Stored responses",
     "Several machines",
     "Limits",
-    "What the answer must be",
+    "Constraints",
 ];
 
 /// Returns the parser, which also generates help, man pages and completions.

@@ -20,7 +20,7 @@ Examples:
   mlx ask 'how do I save a conversation?'
   mlx ask how much memory does a model need
 
-A tiny built-in model answers, the guide. It says so where it is not sure.";
+The guide, a tiny built-in model, answers. It tells you when it is unsure.";
 
 /// Maximum tokens of an answer. The longest answer in the guide's training data has about half of that.
 const MAX_TOKENS: usize = 200;

@@ -24,7 +24,7 @@ Examples:
   mlx compare Qwen/Qwen3-0.6B mlx-community/Qwen3-0.6B-4bit 'Why is the sky blue?'
   mlx compare FOLDER_A FOLDER_B 'Write a haiku.' --seed 7 --json
 
-Both get the same seed. What differs from the first other word on is in color.";
+Both models get the same seed. The text after the first difference is colored.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {

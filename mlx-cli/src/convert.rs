@@ -182,13 +182,13 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
     };
     let embedding = match (embedding, args.embedding_bits) {
         (Some(scheme), None) => format!(
-            "the embedding and the head have {} bits, the default for small models; --embedding-bits changes that\n",
+            "the embedding and the head have {} bits, the default for small models; --embedding-bits changes it\n",
             scheme.bits
         ),
         _ => String::new(),
     };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{embedding}{skipped}{left_out}",
+        "{}: {} instead of {}, {:.3} bits per weight including scales, {quantized} matrices quantized, weight files: {shards}\n{embedding}{skipped}{left_out}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),

@@ -12,10 +12,10 @@ use crate::{default_file, model_choice, terminal};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx default mlx-community/Qwen3-4B-4bit
-  mlx default              # which it is
+  mlx default              # show it
   mlx default --none
 
-A model on the command line and MLX_MODEL win over it. Without any of them, `mlx chat` offers a choice, and other commands fail.";
+A model on the command line or in MLX_MODEL overrides it. Without any of them, `mlx chat` offers a choice, and other commands fail.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DefaultArgs {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
         (Some(model), _) => {
             let name = checked(model)?;
             default_file::write(&name)?;
-            terminal::note(&format!("{name} is the default model now"));
+            terminal::note(&format!("{name} is now the default model"));
         }
         (None, Some(model)) => terminal::show(&format!("{}\n", model.display()))?,
         (None, None) => terminal::note("there is no default model; `mlx default MODEL` chooses one"),

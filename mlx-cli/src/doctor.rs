@@ -1,4 +1,4 @@
-//! `mlx doctor`: reports the device, checks that it computes correctly, and explains what is slow.
+//! `mlx doctor`: reports the device, checks that it computes correctly, and explains slow settings.
 
 mod report;
 
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         let folder = folder_of(args.name().unwrap_or_else(|| Path::new(guide::NAME)))?;
         let object = json!({ "doctor": found.to_json(), "model": report::measure(&folder)? });
         std::fs::write(file, format!("{object:#}\n")).map_err(|error| Error::io(file, error))?;
-        terminal::note(&format!("wrote {}; docs/on-a-mac.md says how to read it", file.display()));
+        terminal::note(&format!("wrote {}; docs/on-a-mac.md explains it", file.display()));
     }
     if args.json {
         terminal::show(&format!("{}\n", found.to_json()))?;
@@ -111,9 +111,9 @@ impl ModelFindings {
     fn steps(&self) -> Vec<String> {
         let line = |it: &StepWidth| {
             let bits = match it.same_bits_as {
-                Some(rows) if rows == it.rows => "bits of their own".to_owned(),
-                Some(rows) => format!("the bits of {rows}"),
-                None => "bits that depend on the place".to_owned(),
+                Some(rows) if rows == it.rows => "separate bits".to_owned(),
+                Some(rows) => format!("same bits as {rows}"),
+                None => "bits depend on the position".to_owned(),
             };
             format!("{:>2} rows {:>8.2} ms, {bits}", it.rows, 1000.0 * it.seconds)
         };
@@ -159,27 +159,27 @@ impl Findings {
         broken
     }
 
-    /// Lists what is slow, with the reason.
+    /// Lists slow settings, with reasons.
     fn slow(&self) -> Vec<String> {
         let Self { machine, rates, .. } = self;
         let mut slow = Vec::new();
         if cfg!(debug_assertions) {
-            slow.push("this program is a debug build; cargo build --release makes a faster one".to_owned());
+            slow.push("this program is a debug build; cargo build --release builds a faster one".to_owned());
         }
         if machine.device == "cpu" {
             slow.push(if machine.device_is_asked_for {
                 "everything runs on the CPU: --device or MLX_DEVICE selects it".to_owned()
             } else {
-                "no GPU that MLX can use: everything runs on the CPU".to_owned()
+                "MLX finds no usable GPU: everything runs on the CPU".to_owned()
             });
             for (what, rate, remedy) in [
                 (
-                    "f32 with halves",
+                    "f32 with f16 or bf16",
                     rates.half,
                     "models in f16 and bf16 are faster with --dtype f32, which takes twice their memory",
                 ),
                 (
-                    "packed weights of 4 bits",
+                    "packed 4-bit weights",
                     rates.packed,
                     "quantized models are faster with --dtype f32, which takes up to eight times their memory",
                 ),
@@ -218,7 +218,7 @@ impl Findings {
             Blas::OpenBlas(path) => format!("{}, {}", machine.blas.name(), path.display()),
             other => other.name().to_owned(),
         };
-        let memory = machine.memory.map_or_else(|| "not known".to_owned(), size);
+        let memory = machine.memory.map_or_else(|| "unknown".to_owned(), size);
         let hub = self.hub.as_ref().map_or_else(
             || "nowhere: neither HF_HOME nor HOME is set".to_owned(),
             |hub| {
@@ -244,7 +244,7 @@ impl Findings {
             (
                 Mark::None,
                 "memory",
-                format!("{memory}, an engine takes up to {}", size(machine.default_budget)),
+                format!("{memory}, an engine uses up to {}", size(machine.default_budget)),
             ),
             (Mark::None, "hub cache", hub),
         ];

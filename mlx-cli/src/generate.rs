@@ -29,16 +29,16 @@ use crate::think::ThinkArgs;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx generate MODEL 'Why is the sky blue?'
-  git diff | mlx generate 'Write a commit message.'     # as `git diff | mlx 'Write …'`
+  git diff | mlx generate 'Write a commit message.'     # same as `git diff | mlx 'Write …'`
   cat letter.txt | mlx generate MODEL --system 'Summarize what you are given.'
   mlx generate MODEL 'What is in the picture?' --image photo.jpg
   mlx generate MODEL --raw -p 'Once upon a time' --max-tokens 100
   mlx generate MODEL -p Hello --seed 7 --logprobs 3 --json
 
-One word alone is the prompt, unless it is ORG/NAME, a folder or guide, or -p gives the prompt. A prompt without -p is followed by what is
-piped in.
+A single argument is the prompt, unless it is ORG/NAME, a folder or guide, or -p gives the prompt. Without -p, piped text is appended to
+the prompt.
 
-Exit codes: 0 done, 1 failed, 2 the command line asks for something impossible, 130 interrupted.";
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.";
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {

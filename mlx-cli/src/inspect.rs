@@ -155,7 +155,7 @@ fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
 fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
     match vision {
         Ok(VisionSummary { weight_bytes, picture_tokens, picture_bytes }) => format!(
-            "one of {EXAMPLE} x {EXAMPLE} takes {picture_tokens} tokens and {} to see it; the tower takes {}",
+            "one of {EXAMPLE} x {EXAMPLE} takes {picture_tokens} tokens and {} to encode; the tower takes {}",
             size(*picture_bytes),
             size(*weight_bytes)
         ),
@@ -186,7 +186,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
     if !spec.has_head {
-        lines.push(("head", "none: the model makes embeddings and generates no text".to_owned()));
+        lines.push(("head", "none: the model computes embeddings and generates no text".to_owned()));
     }
     lines.extend(warnings.texts().iter().map(|warning| ("warning", printable(warning).into_owned())));
     lines.extend([
@@ -214,7 +214,7 @@ fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
     }
     let weights = room.budget - room.shared;
     let mut parts = vec![(weights, '█')];
-    let mut lines = vec![("", format!("█ {} weights and the work of a step", size(weights)))];
+    let mut lines = vec![("", format!("█ {} weights and the memory of a step", size(weights)))];
     let mut before = 0;
     for ((tokens, bytes), letter) in room.sequences.iter().zip(['▓', '▒', '░']) {
         if *bytes > room.shared {
@@ -226,7 +226,7 @@ fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
         lines.push(("", format!("{letter} {} a sequence of {tokens} tokens", size(*bytes))));
         before = *bytes;
     }
-    lines.push(("", format!("· {} left after that", size(room.shared - before))));
+    lines.push(("", format!("· {} free", size(room.shared - before))));
     lines.insert(0, ("", bars::parts(&parts, room.budget, 60)));
     lines
 }

@@ -21,9 +21,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx serve -m mlx-community/Qwen3-8B-4bit    # in another terminal
-  mlx launch claude                           # print what points Claude Code at it
+  mlx launch claude                           # print the commands for Claude Code
   mlx launch codex --exec                     # run Codex
-  mlx launch claude --exec -- -p 'Tidy up'    # with arguments of its own";
+  mlx launch claude --exec -- -p 'Tidy up'    # with arguments for Claude Code";
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
@@ -79,22 +79,22 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     }
     let none = |why: &str| {
         fail(&format!(
-            "{url} returns no list of models: {why}; start a server with mlx serve, or give its address with --url"
+            "{url} returns no list of models: {why}; start a server with mlx serve, or pass its address with --url"
         ))
     };
     let mut response = request.call().map_err(|error| none(&error.to_string()))?;
     let text = response.body_mut().read_to_string().map_err(|error| none(&error.to_string()))?;
     if response.status() == 401 {
-        return Err(fail(&format!("{url} requires an API key; give it with --api-key")));
+        return Err(fail(&format!("{url} requires an API key; pass it with --api-key")));
     }
     let list: Value = serde_json::from_str(&text).map_err(|_| none("its response is not JSON"))?;
-    let models = list["data"].as_array().ok_or_else(|| none("its response has none"))?;
+    let models = list["data"].as_array().ok_or_else(|| none("its response has no list"))?;
     let is_called = |model: &&Value, name: &str| {
         let aliases = model["aliases"].as_array().into_iter().flatten();
         model["id"] == name || aliases.into_iter().any(|alias| alias == name)
     };
     let model = match &args.model {
-        None => models.first().ok_or_else(|| none("it serves none"))?,
+        None => models.first().ok_or_else(|| none("it serves no model"))?,
         Some(name) => models.iter().find(|model| is_called(model, name)).ok_or_else(|| {
             let known: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
             fail(&format!("--model: {name:?} is not served; available: {}", known.join(", ")))

@@ -27,6 +27,6 @@ pub(crate) fn pages(folder: &Path) -> Result<(), Failure> {
     let about = |error| Error::io(folder, error);
     std::fs::create_dir_all(folder).map_err(about)?;
     clap_mangen::generate_to(args::command(), folder).map_err(about)?;
-    terminal::note(&format!("the manual pages are in {0}; read one with: man {0}/mlx.1", folder.display()));
+    terminal::note(&format!("the man pages are in {0}; read one with: man {0}/mlx.1", folder.display()));
     Ok(())
 }

@@ -31,7 +31,7 @@ impl ModelName {
     pub(crate) fn given(&self) -> Result<Option<&Path>, Failure> {
         match (&self.word, &self.model) {
             (Some(word), Some(_)) => {
-                let message = format!("names a model, and so does {}; give only one", word.display());
+                let message = format!("names a model, but so does {}; give only one", word.display());
                 Err(Failure::usage("-m", message))
             }
             (word, flag) => Ok(word.as_deref().or(flag.as_deref())),

@@ -133,7 +133,7 @@ fn ask() -> Result<Chosen, Failure> {
     let name = &starters[place].name;
     let folder = Download::find(&name.parse()?)?.run()?;
     default_file::write(name)?;
-    terminal::note(&format!("{name} is the default model now; `mlx default` changes that"));
+    terminal::note(&format!("{name} is now the default model; `mlx default` changes it"));
     Ok(Chosen { folder, is_guide: false })
 }
 
@@ -155,7 +155,7 @@ fn choose_from(here: &[(String, PathBuf)]) -> Result<Chosen, Failure> {
         .map(|(place, (name, _))| format!("  {}  {name}", place + 1))
         .collect();
     let text = format!(
-        "Which model? (`mlx default NAME` saves this question)\n\n{}\n{GUIDE_LINE}\n",
+        "Which model? (`mlx default NAME` skips this question)\n\n{}\n{GUIDE_LINE}\n",
         lines.join("\n")
     );
     match choice(&text, lines.len())? {

@@ -20,8 +20,8 @@ Examples:
   mlx parse --template chat_template.jinja --prompt-end '<think>' < output.txt
   mlx parse --format hermes < output.txt
 
-The output is text in which special tokens are spelled out. One JSON message is printed, with content, reasoning_content and
-tool_calls. A token at the end of the output that ends a turn, such as <|im_end|>, is dropped.";
+The input is model output with special tokens spelled out. The command prints one JSON message with content, reasoning_content and
+tool_calls. A final token that ends a turn, such as <|im_end|>, is dropped.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ParseArgs {

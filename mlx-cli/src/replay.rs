@@ -31,7 +31,7 @@ Examples:
   mlx generate MODEL -p Hello --logprobs 0 --json > answers.json
   mlx replay answers.json                       # on another day
 
-Tokens are compared and, where the record has them (--logprobs), log-probabilities bit for bit. Exit code 1: an answer is another one.
+Compares tokens, and log probabilities bit for bit if the record has them (--logprobs). Exit code 1: an answer differs.
 
 A record may come from another person, so only its sampling and precision flags are used. Pass its pictures,
 adapter and hosts file here again.";
@@ -181,7 +181,7 @@ impl ReplayArgs {
         }
     }
 
-    /// Rejects a record whose answer depends on files or machines that the command line does not name.
+    /// Rejects a record if its answer depends on files or machines that the command line does not name.
     fn expect_named(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
         let missing = [
             ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),

@@ -41,21 +41,21 @@ pub(crate) struct RequestArgs {
 #[group(multiple = false)]
 struct ConstraintArgs {
     /// Constrain the answer to JSON that matches this schema; @FILE reads the schema from a file
-    #[arg(help_heading = "What the answer must be", long, value_name = "SCHEMA", value_parser = parse_schema)]
+    #[arg(help_heading = "Constraints", long, value_name = "SCHEMA", value_parser = parse_schema)]
     json_schema: Option<Value>,
 
     /// Constrain the answer to a full match of this regular expression
-    #[arg(help_heading = "What the answer must be", long, value_name = "REGEX", allow_hyphen_values = true)]
+    #[arg(help_heading = "Constraints", long, value_name = "REGEX", allow_hyphen_values = true)]
     regex: Option<String>,
 
     /// Constrain the answer to this grammar, in llguidance's variant of Lark; @FILE reads the grammar from a file
-    #[arg(help_heading = "What the answer must be", long, value_name = "LARK", value_parser = text_or_file)]
+    #[arg(help_heading = "Constraints", long, value_name = "LARK", value_parser = text_or_file)]
     grammar: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct SeedArgs {
-    /// The same seed gives the same answer [default: a new one each time]
+    /// Random seed; equal seeds give equal answers [default: a new one each time]
     #[arg(help_heading = "Sampling", short, long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -68,12 +68,7 @@ struct TokenArgs {
 
     /// Text that interrupts a repeated sequence; may be given several times; only "none" means no breakers
     /// [default: newline, colon, quotation mark, asterisk]
-    #[arg(
-        help_heading = "DRY, against repeated sequences",
-        long,
-        value_name = "TEXT",
-        allow_hyphen_values = true
-    )]
+    #[arg(help_heading = "DRY (repeated sequences)", long, value_name = "TEXT", allow_hyphen_values = true)]
     dry_sequence_breaker: Vec<String>,
 }
 

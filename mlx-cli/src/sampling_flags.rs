@@ -56,7 +56,7 @@ fn arg(parameter: &'static Parameter, name: &'static str) -> Arg {
         .help_heading(match parameter.group {
             Group::Sampling => "Sampling",
             Group::Penalties => "Penalties",
-            Group::Dry => "DRY, against repeated sequences",
+            Group::Dry => "DRY (repeated sequences)",
         })
         .help(format!("{} [default: {}]", parameter.help, default(parameter)));
     arg.visible_aliases(parameter.flag_alias)

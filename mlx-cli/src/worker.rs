@@ -22,9 +22,9 @@ use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  mlx worker MODEL                                           # on this machine alone, for trying it
+  mlx worker MODEL                                           # on this machine only, to try it out
   mlx worker MODEL --host 10.0.0.2 --worker-key-file key     # on each machine of hosts.json but the first
-  mlx worker MODEL --hostfile hosts.json --worker-key-file key # the same over ssh, from the first
+  mlx worker MODEL --hostfile hosts.json --worker-key-file key # the same from the first one, over ssh
   mlx serve MODEL --hostfile hosts.json --worker-key-file key  # on the first";
 
 #[derive(Debug, Args)]

@@ -62,7 +62,7 @@ impl Work<'_> {
         let ids = ids.join(",");
         if ids.len() > LONGEST_ARGUMENT {
             let message =
-                format!("cannot pass a prompt of {} tokens to a program: it is too long", self.length);
+                format!("a prompt of {} tokens is too long to pass to another program", self.length);
             return Err(Failure::usage("--compare", message));
         }
         let mut command = Command::new(program);

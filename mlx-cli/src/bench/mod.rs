@@ -27,9 +27,10 @@ Examples:
   mlx bench -m FOLDER --prompt-lengths 512 --batch 1,8,32 --json > figures.json
   mlx bench -m FOLDER --batch 1 --compare 'python -m mlx_lm benchmark --model {model} -p {prompt_tokens} -g {generate} -n 1'
 
-Prompts are made up, and nothing is drafted unless --speculate says so: answers to such prompts often repeat themselves. Prefill is prompt tokens in the time until every prompt has its first token. Decode is what comes after, in the
-time that it adds to that. The command of --compare is run by the shell, by turns with `mlx generate` on a prompt of the same length, and
-both are timed from start to end, loading included. (mlx_lm benchmark warms up with the same work once.)";
+Prompts are synthetic, and speculation is off unless --speculate is given, because answers to such prompts often repeat themselves.
+Prefill is the rate of prompt tokens until every prompt has its first token. Decode is the rate of later tokens in the additional time. The
+shell runs the command of --compare, alternating with `mlx generate` on a prompt of the same length. Both are timed from start to end,
+including loading. (mlx_lm benchmark warms up with the same work once.)";
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {

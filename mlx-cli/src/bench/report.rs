@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::measure::{Measured, Spread};
 
-/// Describes what was measured. Scripts rely on these fields: new ones may be added, but existing ones never change.
+/// Describes the measured system. Scripts rely on these fields: new ones may be added, but existing ones never change.
 pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
     let spec = engine.spec();
     json!({

@@ -69,12 +69,12 @@ pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     match &divisions.pipeline {
         Ok(division) => lines.extend(of_plan("on machines", division, "the time of all layers")),
-        Err(refusal) => lines.push(("on machines", format!("layers cannot be divided: {refusal}"))),
+        Err(refusal) => lines.push(("on machines", format!("layers cannot be split: {refusal}"))),
     }
     let note = "several machines are not faster than one; use them for models that do not fit";
     lines.push(("", note.to_owned()));
     match &divisions.tensor {
-        Ok(division) => lines.extend(of_plan("with tensor", division, "the time of a part of each layer")),
+        Ok(division) => lines.extend(of_plan("with tensor", division, "the time of a shard of each layer")),
         Err(refusal) => lines.push(("with tensor", format!("not possible: {refusal}"))),
     }
     lines
@@ -88,7 +88,7 @@ fn of_plan(name: &'static str, division: &Division, beside: &str) -> Vec<(&'stat
     lines[0].0 = name;
     lines.push(("what fits", what_fits(room)));
     let cost = format!(
-        "{} crossings of {}, one after the other, {} through rank 0, beside {beside}",
+        "{} consecutive messages of {}, {} through rank 0, plus {beside}",
         plan.crossings,
         size(plan.hidden_bytes),
         size(plan.token_bytes)
@@ -100,7 +100,7 @@ fn of_plan(name: &'static str, division: &Division, beside: &str) -> Vec<(&'stat
 fn about(rank: usize, parallel: Parallel, share: &Share) -> String {
     let (first, last) = (share.layers.start, share.layers.end - 1);
     let layers = match parallel {
-        Parallel::Tensor => format!("a part of each of {} layers", share.layers.len()),
+        Parallel::Tensor => format!("a shard of each of {} layers", share.layers.len()),
         Parallel::Pipeline if first == last => format!("layer {first}"),
         Parallel::Pipeline => format!("layers {first} to {last}"),
     };

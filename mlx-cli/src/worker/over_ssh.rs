@@ -47,10 +47,7 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
 /// Prints the commands for each machine, the first machine's last.
 fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Result<(), Failure> {
     if super::is_input(key_file) {
-        return Err(Failure::usage(
-            "--worker-key-file",
-            "is -, and the commands that are printed need a file",
-        ));
+        return Err(Failure::usage("--worker-key-file", "is -, but printed commands need a key file"));
     }
     Key::read(key_file)?;
     let hosts = Host::read(hostfile)?;

@@ -1,4 +1,4 @@
-//! What a terminal shows of documents, however they are cut.
+//! Rendered documents are the same on a terminal, however the text is split into deltas.
 
 use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr;
@@ -12,7 +12,7 @@ fn printed(pieces: &[&str], columns: usize) -> String {
     out
 }
 
-/// The lines that a terminal shows, without colors.
+/// Returns the lines that a terminal shows, without colors.
 fn shown(out: &str) -> Vec<String> {
     let mut lines = vec![Vec::<char>::new()];
     let mut letters = out.chars();
@@ -37,7 +37,7 @@ fn shown(out: &str) -> Vec<String> {
 }
 
 trait TakeWhileInclusive {
-    /// What comes up to the first letter that does not hold, and that letter.
+    /// Returns the characters up to and including the first one for which `holds` is false.
     fn take_while_inclusive(self, holds: impl Fn(&char) -> bool) -> String;
 }
 

@@ -47,12 +47,12 @@ impl Template {
         for name in names {
             let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
             if !name.chars().all(is_part) {
-                let why = "a line for the shell takes arguments of letters, digits and _";
+                let why = "names in a shell line may contain only letters, digits and _";
                 return Err(format!("parameters.{name} cannot be a variable: {why}"));
             }
             if line.contains(&format!("{{{name}}}")) {
                 let instead = format!("write \"${PREFIX}{name}\" with its quotes, or make it a list");
-                return Err(format!("{{{name}}} in a line for the shell would be unsafe; {instead}"));
+                return Err(format!("{{{name}}} is unsafe in a shell line; {instead}"));
             }
         }
         Ok(Self::Line(line, names.iter().map(|name| (*name).to_owned()).collect()))

@@ -55,7 +55,7 @@ struct Entry {
 
 /// A command as written in the file.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "command must be a list of words, or a line for the shell")]
+#[serde(untagged, expecting = "command must be a list of words or a shell line")]
 enum Given {
     Line(String),
     Words(Vec<String>),
@@ -69,7 +69,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<FileTool>> {
 fn parse(text: &str) -> Result<Vec<FileTool>, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
     if file.tool.is_empty() {
-        return Err("holds no tools; each begins with a line [[tool]]".to_owned());
+        return Err("has no tools; each one begins with the line [[tool]]".to_owned());
     }
     let named = |entry: Entry| {
         let name = entry.name.clone();
@@ -96,7 +96,7 @@ fn tool(entry: Entry) -> Result<FileTool, String> {
     }
     let output = entry.output.unwrap_or(OUTPUT);
     if output > LARGEST {
-        return Err(format!("output is {output}; at most {LARGEST} are kept"));
+        return Err(format!("output is {output}; the limit is {LARGEST}"));
     }
     let mut function = json!({"name": entry.name, "description": entry.description, "parameters": schema});
     if entry.strict {
@@ -121,7 +121,7 @@ fn schema(given: Map<String, Value>) -> Result<Value, String> {
     for (name, description) in given {
         let Value::String(description) = description else {
             return Err(format!(
-                "parameters.{name} must be a text; a JSON schema begins with type = \"object\""
+                "parameters.{name} must be a string; a JSON schema begins with type = \"object\""
             ));
         };
         properties.insert(name, json!({"type": "string", "description": description}));
