@@ -162,7 +162,7 @@ fn rows_that_threads_share_give_the_tokens_of_one() {
     }
 }
 
-/// A step with log-probabilities keeps only the requested numbers, not the row.
+/// A step with log-probabilities stores only the requested values, not the row.
 #[test]
 fn log_probabilities_keep_no_row() {
     let bytes_kept = |width: usize| {

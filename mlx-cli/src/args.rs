@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// List downloaded models
     #[command(alias = "ls")]
     List(ListArgs),
-    /// Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama
+    /// Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama
     #[command(alias = "server", after_help = SERVE_EXAMPLES)]
     Serve(ServeCommand),
     /// Answer one prompt, or continue one text, and exit
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Set the default model
     #[command(after_help = default_model::EXAMPLES)]
     Default(DefaultArgs),
-    /// Show a model's size, memory needs and what fits, without loading it
+    /// Show a model's size and memory needs without loading it
     Inspect(InspectArgs),
     /// Quantize a model, cast it to another dtype or reshard its files
     #[command(alias = "quantize", after_help = convert::EXAMPLES)]
@@ -91,7 +91,7 @@ pub(crate) enum Command {
     /// Show how likely each token of a text is
     #[command(after_help = SCORE_EXAMPLES)]
     Score(ScoreArgs),
-    /// Measure the speed of prompts and answers
+    /// Measure prefill and decode speed
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
     /// Check this machine: device, speed, correctness
@@ -114,7 +114,7 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write manual pages
+    /// Write man pages
     Man {
         /// Output directory; one man page per command
         #[arg(value_name = "FOLDER")]

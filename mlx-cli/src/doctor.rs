@@ -1,4 +1,4 @@
-//! `mlx doctor`: reports the device, checks that it computes correctly, and explains slow settings.
+//! `mlx doctor`: reports the device, checks that it computes correctly, and lists performance problems.
 
 mod report;
 
@@ -159,7 +159,7 @@ impl Findings {
         broken
     }
 
-    /// Lists slow settings, with reasons.
+    /// Lists performance problems, with reasons.
     fn slow(&self) -> Vec<String> {
         let Self { machine, rates, .. } = self;
         let mut slow = Vec::new();

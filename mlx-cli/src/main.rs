@@ -1,4 +1,4 @@
-//! `mlx`: chat with a model, or let it continue a text.
+//! `mlx`: the command-line program.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,4 +1,4 @@
-//! `mlx pull`: downloads a model into the shared Hub cache. `mlx-hub-client` is this program's only HTTP client for it.
+//! `mlx pull`: downloads a model into the shared Hub cache. Only `mlx-hub-client` accesses the Hub.
 
 mod progress;
 

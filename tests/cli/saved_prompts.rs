@@ -75,7 +75,7 @@ fn a_killed_program_leaves_a_usable_cache() {
     }
 }
 
-/// The number of files in the folder, including temporary ones.
+/// Returns the number of files in the folder, including temporary ones.
 fn files(folder: &str) -> usize {
     let models = std::fs::read_dir(folder).into_iter().flatten().flatten();
     models.map(|model| std::fs::read_dir(model.path()).into_iter().flatten().count()).sum()

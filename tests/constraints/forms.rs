@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{WALKER, allowed, of_schema};
 
-/// Returns the text before the first refused token; `None` if the whole text is allowed.
+/// Returns the text before the first rejected token; `None` if the whole text is allowed.
 fn refused_at(spec: &ConstraintSpec, text: &str) -> Option<String> {
     let mut history = TokenHistory::new(vec![1, 9, 30]);
     let mut follower = WALKER.follower(spec, &history).expect("it can be enforced");

@@ -30,7 +30,7 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
 
-    /// No colors, no thumbnails of pictures and no status line; also off when NO_COLOR is set or output is not a terminal
+    /// Disable colors, thumbnails and the status line; implied if NO_COLOR is set or output is not a terminal
     #[arg(long)]
     pub(crate) plain: bool,
 
