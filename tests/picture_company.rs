@@ -58,7 +58,7 @@ fn a_picture_is_never_taken_for_another() {
             for (prompt, least, most) in [
                 (&first, 0, 0),
                 (&second, 64, place),
-                // The repeated prompt is cached completely.
+                // All of a repeated prompt may be cached.
                 (&first, place - 64, first.tokens.len() - 1),
                 (&second, place - 64, first.tokens.len() - 1),
             ] {
