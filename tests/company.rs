@@ -1,4 +1,4 @@
-//! On a GPU backend, where the sequences of a step attend in one batch, seeded requests get the same tokens as alone. Exact requests keep
+//! On a GPU backend, where the sequences of a step attend in one batch, concurrent seeded requests get the same tokens as separate ones. Exact requests keep
 //! their bits.
 
 use mlx_core::backend::Backend;

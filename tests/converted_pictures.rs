@@ -91,7 +91,7 @@ fn what_a_model_sees_and_answers_is_the_same_when_its_files_are_converted() {
     }
 }
 
-/// The text model is quantized as usual, and answers about pictures equal those with its weights unpacked.
+/// The text model is quantized as usual, and answers about pictures are the same with its weights unpacked.
 #[test]
 fn a_tower_stays_in_floats_where_its_text_is_quantized() {
     let _turn = device();
@@ -141,7 +141,7 @@ fn a_tower_is_cast_with_its_text() {
     }
 }
 
-/// Only a rule whose pattern begins with the name of a tower applies to towers.
+/// A rule applies to towers only if its pattern begins with the name of a tower.
 #[test]
 fn rules_quantize_a_tower_where_they_name_it() {
     let _turn = device();

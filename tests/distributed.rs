@@ -1,4 +1,4 @@
-//! One model on several machines gives the same answers as on one, alone and under load. The workers are threads in this process, but
+//! One model on several machines gives the same answers as on one, when idle and under load. The workers are threads in this process, but
 //! connect over TCP.
 
 use std::net::SocketAddr;
@@ -239,7 +239,7 @@ fn every_machine_has_its_layers_and_no_more() {
     assert!(part < all / 2, "{part} of {all} bytes are on rank 0");
     assert_eq!(engine.spec().num_layers, 6);
     assert_ne!(engine.spec().fingerprint, whole.spec().fingerprint);
-    // The engine promises what the machine with the least memory can hold.
+    // The machine with the least memory limits what the engine promises.
     let budget = whole.stats().budget_bytes;
     let small =
         ThreadWorker::start_with(folder.path(), mlx_core::distributed::Key::default(), Some(64 << 20));

@@ -1,4 +1,4 @@
-//! Embeddings over HTTP equal those of sentence-transformers, with its modules, prompts and limits.
+//! Embeddings over HTTP equal sentence-transformers' embeddings, with its modules, prompts and limits.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

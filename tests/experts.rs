@@ -22,7 +22,7 @@ const WIDTH: usize = 32;
 const INNER: usize = 64;
 const LAYERS: usize = 3;
 
-/// Returns the logits of a short text in one pass, followed by those of five batched steps.
+/// Returns the logits of a short text in one pass, followed by the logits of five batched steps.
 fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
     let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");

@@ -1,4 +1,4 @@
-//! Fidelity: logits and tokens equal those of the reference for every family and weight type.
+//! Fidelity: logits and tokens equal the reference's for every family and weight type.
 
 use std::path::Path;
 

@@ -38,7 +38,7 @@ fn a_scored_text_has_the_log_probabilities_of_its_generation() {
     }
 }
 
-/// The scores of a prompt of several chunks equal those of one pass.
+/// Scores do not depend on the number of chunks of a prompt.
 #[test]
 fn scores_do_not_depend_on_chunks() {
     let _turn = device();

@@ -78,7 +78,7 @@ fn assert_counted(engine: &Engine, outcomes: &[Outcome], name: &str) {
     let (drafted, accepted) =
         counts.fold((0, 0), |sum, it| (sum.0 + it.drafted as u64, sum.1 + it.accepted as u64));
     let stats = engine.stats();
-    // The engine's counts include those of concurrent requests.
+    // The engine's counts include concurrent requests.
     assert!(drafted <= stats.drafted_tokens && accepted <= stats.accepted_tokens, "{name}: {stats:?}");
     assert!(accepted > 0 && accepted < drafted, "{name}: {accepted} of {drafted} tokens were right");
 }
@@ -126,7 +126,7 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
         compare(&loaded, "a liar, in company");
         assert_counted(&engine, &loaded, &name);
         drop(engine);
-        // The model's own drafts are right unless a penalty has changed; those of another model are not.
+        // The model's own drafts are right unless a penalty has changed; drafts of another model are not.
         for (draft, how) in [(folder.clone(), "itself"), (model_folder(other_model(&folder)), "another")] {
             let options = EngineOptions {
                 speculate: Speculate::Draft,

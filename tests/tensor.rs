@@ -211,7 +211,7 @@ fn exact_requests_have_the_same_bits_alone_and_under_load() {
     }
 }
 
-/// Sends the same requests alone and under load, with rank 0 and this number of workers.
+/// Sends the same requests one by one and under load, with rank 0 and this number of workers.
 fn check_company(name: &str, folder: &Path, count: usize) {
     let there = several(folder, count);
     let engine = start(folder, &options(&there));

@@ -52,7 +52,7 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
     let engine = Engine::start(&folder, &options(&there), |_, _| {}).expect("it is there");
     assert_eq!(2 * engine.spec().footprint.fixed, whole.fixed);
     assert_eq!(2 * engine.spec().footprint.per_token, whole.per_token);
-    // The engine promises what the machine with the least memory can hold.
+    // The machine with the least memory limits what the engine promises.
     let folder = model_folder("llama-f32");
     let small = ThreadWorker::start_with(&folder, Key::default(), Some(64 << 20));
     let engine = Engine::start(&folder, &options(&[small]), |_, _| {}).expect("it is there");

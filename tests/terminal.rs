@@ -24,7 +24,7 @@ fn chat_with(model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     chat_in(&[], model, home, arguments)
 }
 
-/// Starts a chat with these variables added to those of a plain terminal.
+/// Starts a chat in a plain terminal with these additional variables.
 fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.args(["chat", "-m"]).arg(model).args(arguments);

@@ -1,4 +1,4 @@
-//! Text: tokens and rendered templates equal those of transformers, and streamed text equals the decoded text.
+//! Text: tokens and rendered templates equal transformers' results, and streamed text equals the decoded text.
 
 use mlx_tests::{Dice, golden_folder, model_copy, model_folder};
 use serde::Deserialize;

@@ -82,7 +82,7 @@ impl Walker {
         Ok(None)
     }
 
-    /// Returns logits under which all tokens are equally likely, except those that end a text.
+    /// Returns logits under which all tokens are equally likely, except the ends of a text.
     fn row(&self, written: &[u8]) -> Vec<f32> {
         let mut row = vec![0.0_f32; WIDTH];
         for end in ENDS.map(str::as_bytes).into_iter().chain([&b"\""[..], b"}", b"]", b")"]) {

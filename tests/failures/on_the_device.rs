@@ -1,4 +1,4 @@
-//! Work that fails on the device, alone or with concurrent work: it is repeated, or ends its request.
+//! Work that fails on the device, with or without concurrent work: it is repeated, or ends its request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};

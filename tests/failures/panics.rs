@@ -31,7 +31,7 @@ fn assert_idle(engine: &Engine, before: &EngineStats, requests: u64) {
     assert!(engine.is_ready());
 }
 
-/// Checks that the answers equal those of an engine without faults.
+/// Checks that the answers are the same as without faults.
 fn assert_whole(running: Vec<Generation>, tokens: usize) {
     for (generation, expected) in running.into_iter().zip(expected(tokens)) {
         let outcome = collect(generation);
