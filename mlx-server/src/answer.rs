@@ -70,7 +70,7 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn closing(&mut self) -> Vec<Bytes>;
 
     /// Returns the whole answer as JSON, from the deltas of each choice.
-    fn whole(self, choices: Vec<Vec<Delta>>) -> Vec<u8>;
+    fn into_json(self, choices: Vec<Vec<Delta>>) -> Vec<u8>;
 }
 
 /// Returns an unnamed server-sent event.

@@ -16,7 +16,7 @@ use crate::routes::page;
 use crate::state::AppState;
 
 /// Monitoring paths that need no key.
-const OPEN: [&str; 2] = ["/health", "/ready"];
+const PUBLIC_PATHS: [&str; 2] = ["/health", "/ready"];
 /// The header in which clients of Anthropic's API send their key.
 const API_KEY: &str = "x-api-key";
 
@@ -34,8 +34,8 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
 /// Rejects requests without a valid key, if the server has keys.
 pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
-    let is_open = OPEN.contains(&request.uri().path()) || page::wants_page(&request);
-    if keys.is_empty() || is_open {
+    let is_public = PUBLIC_PATHS.contains(&request.uri().path()) || page::wants_page(&request);
+    if keys.is_empty() || is_public {
         return next.run(request).await;
     }
     let key = key_of(request.headers(), keys);

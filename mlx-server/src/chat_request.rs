@@ -48,11 +48,11 @@ impl GenerationSpec {
     }
 
     /// Renames the field of a core error to the field of this request.
-    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+    pub(crate) fn rename_constraint_field(&self, error: ApiError) -> ApiError {
         let Some(field) = self.constraint_field else { return error };
         ["json_schema", "regex", "choice", "grammar"]
             .iter()
-            .fold(error, |error, core| error.renamed(core, field))
+            .fold(error, |error, core| error.rename_field(core, field))
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct ThinkingRequest {
 
 impl ThinkingRequest {
     /// Reads a reasoning effort that the model must support.
-    pub(crate) fn demanded(effort: Option<&str>, field: &'static str) -> Result<Self, ApiError> {
+    pub(crate) fn required_effort(effort: Option<&str>, field: &'static str) -> Result<Self, ApiError> {
         let thinking = match effort {
             None => Thinking::Auto,
             Some("none" | "minimal") => Thinking::Off,
@@ -96,7 +96,7 @@ impl ThinkingRequest {
     }
 
     /// Returns the error for a value that the template does not support. It names the cause and the accepted values.
-    pub(crate) fn refused(
+    pub(crate) fn unsupported_error(
         cause: &str,
         field: &str,
         template: &ChatTemplate,

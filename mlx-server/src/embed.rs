@@ -71,7 +71,7 @@ pub(crate) fn start(
         let ids = prepare::ids_within(lease, &input, &limit, cancel)?;
         lease.engine.request(ids, &options).map_err(ApiError::from)
     };
-    let blame = |error: ApiError| error.renamed("prompt", "input");
+    let blame = |error: ApiError| error.rename_field("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
     let normalize = request.normalize.unwrap_or(embedding.normalizes);
@@ -120,7 +120,7 @@ impl Embeddings {
             }
             Ok((data, usage))
         };
-        let (data, usage) = state.host.run(client, bytes, finish).await?;
+        let (data, usage) = state.cpu_slots.run(client, bytes, finish).await?;
         Ok(EmbeddingList { object: "list", data, model, usage })
     }
 }

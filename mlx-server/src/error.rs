@@ -87,7 +87,7 @@ impl ApiError {
 
     /// Returns the same error with this field.
     #[must_use]
-    pub(crate) fn at(self, field: &str) -> Self {
+    pub(crate) fn with_field(self, field: &str) -> Self {
         Self { field: Some(field.to_owned()), ..self }
     }
 
@@ -131,7 +131,7 @@ impl ApiError {
 
     /// Replaces the core's name of a field with the endpoint's name.
     #[must_use]
-    pub(crate) fn renamed(mut self, core: &str, public: &str) -> Self {
+    pub(crate) fn rename_field(mut self, core: &str, public: &str) -> Self {
         if self.field.as_deref() == Some(core) {
             self.field = Some(public.to_owned());
         }
@@ -140,8 +140,10 @@ impl ApiError {
 
     /// Replaces the core's field names with those of a chat. `limit` is the request's name of the token limit.
     #[must_use]
-    pub(crate) fn in_chat(self, limit: &str) -> Self {
-        self.renamed("prompt", "messages").renamed("logprobs", "top_logprobs").renamed("max_tokens", limit)
+    pub(crate) fn with_chat_fields(self, limit: &str) -> Self {
+        self.rename_field("prompt", "messages")
+            .rename_field("logprobs", "top_logprobs")
+            .rename_field("max_tokens", limit)
     }
 
     /// The status of the response.

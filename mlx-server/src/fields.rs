@@ -13,7 +13,7 @@ use crate::field_value::{FieldValue, kind};
 pub(crate) struct Fields {
     /// The path of the object in the request, such as `messages[0].`. Empty for the request itself.
     path: String,
-    rest: Map,
+    remaining: Map,
     /// The full names of accepted fields without effect.
     unused: Vec<String>,
 }
@@ -30,15 +30,15 @@ impl Fields {
         let unusable =
             |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
         match mlx_json::parse_strict(body).map_err(|error| unusable(&error))? {
-            Value::Object(rest) => Ok(Self { rest, ..Self::default() }),
+            Value::Object(remaining) => Ok(Self { remaining, ..Self::default() }),
             other => Err(unusable(&format_args!("it is {}", kind(&other)))),
         }
     }
 
     /// Returns the fields of an object at `path` in the request.
-    pub(crate) fn inside(path: &str, value: Value) -> Result<Self, ApiError> {
+    pub(crate) fn nested(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {
-            Value::Object(rest) => Ok(Self { path: format!("{path}."), rest, unused: Vec::new() }),
+            Value::Object(remaining) => Ok(Self { path: format!("{path}."), remaining, unused: Vec::new() }),
             other => Err(ApiError::field(path, format!("is {}; it must be an object", kind(&other)))),
         }
     }
@@ -49,25 +49,25 @@ impl Fields {
     }
 
     /// Returns all remaining fields as one object.
-    pub(crate) fn whole(&self) -> Value {
-        Value::Object(self.rest.clone())
+    pub(crate) fn to_value(&self) -> Value {
+        Value::Object(self.remaining.clone())
     }
 
     /// Returns a field without taking it.
     pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
         #[cfg(test)]
         self.note(field);
-        self.rest.get(field).filter(|value| !value.is_null())
+        self.remaining.get(field).filter(|value| !value.is_null())
     }
 
     /// Iterates over the remaining fields, so that they can be changed.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = (&String, &mut Value)> {
-        self.rest.iter_mut()
+        self.remaining.iter_mut()
     }
 
     /// Takes a field of any JSON type.
     pub(crate) fn value(&mut self, field: &str) -> Option<Value> {
-        self.rest.shift_remove(field).filter(|value| !value.is_null())
+        self.remaining.shift_remove(field).filter(|value| !value.is_null())
     }
 
     /// Takes a field of type `T`.
@@ -79,7 +79,7 @@ impl Fields {
     }
 
     /// Takes a field that supports only the values in `allowed`.
-    pub(crate) fn only(
+    pub(crate) fn expect_one_of(
         &mut self,
         field: &str,
         allowed: &[serde_json::Value],
@@ -95,8 +95,11 @@ impl Fields {
     }
 
     /// Rejects unsupported fields of OpenAI's API.
-    pub(crate) fn refuse(&mut self, refused: &[(&str, &str)]) -> Result<(), ApiError> {
-        match refused.iter().find(|(field, _)| self.rest.get(*field).is_some_and(|value| !value.is_null())) {
+    pub(crate) fn reject(&mut self, unsupported: &[(&str, &str)]) -> Result<(), ApiError> {
+        match unsupported
+            .iter()
+            .find(|(field, _)| self.remaining.get(*field).is_some_and(|value| !value.is_null()))
+        {
             None => Ok(()),
             Some((field, why)) => {
                 Err(ApiError::unsupported(self.name(field), format!("is not supported: {why}")))
@@ -105,13 +108,13 @@ impl Fields {
     }
 
     /// Takes fields that are accepted but have no effect, and records their names.
-    pub(crate) fn unused<T>(
+    pub(crate) fn read_unused<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let before: Vec<String> = self.given().map(str::to_owned).collect();
+        let before: Vec<String> = self.remaining_names().map(str::to_owned).collect();
         let read = read(self)?;
-        let taken = before.into_iter().filter(|field| !self.rest.contains_key(field));
+        let taken = before.into_iter().filter(|field| !self.remaining.contains_key(field));
         let names: Vec<String> = taken.map(|field| self.name(&field)).collect();
         self.unused.extend(names);
         Ok(read)
@@ -127,7 +130,7 @@ impl Fields {
 
     /// Takes a field that is accepted but has no effect. Records its name unless its value is one of `neutral`, for which ignoring it
     /// changes nothing.
-    pub(crate) fn hint(&mut self, field: &str, neutral: &[serde_json::Value]) {
+    pub(crate) fn take_unused(&mut self, field: &str, neutral: &[serde_json::Value]) {
         if self.value(field).is_some_and(|value| !neutral.iter().any(|other| value == *other)) {
             self.unused.push(self.name(field));
         }
@@ -138,20 +141,23 @@ impl Fields {
         self.unused.extend(names);
     }
 
-    fn given(&self) -> impl Iterator<Item = &str> {
-        self.rest.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
+    fn remaining_names(&self) -> impl Iterator<Item = &str> {
+        self.remaining.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
     }
 
     /// Returns the full names of all unused fields, including the unknown ones.
     pub(crate) fn into_unused(self) -> Vec<String> {
-        let left: Vec<String> = self.given().map(|field| self.name(field)).collect();
+        let left: Vec<String> = self.remaining_names().map(|field| self.name(field)).collect();
         self.unused.into_iter().chain(left).collect()
     }
 
     /// Checks that no unknown field remains. Returns the full names of the unused fields.
     pub(crate) fn finish(self) -> Result<Vec<String>, ApiError> {
-        if let Some(field) = self.given().next() {
-            return Err(refused(&self.name(field), "is not a known field; remove it or check the spelling"));
+        if let Some(field) = self.remaining_names().next() {
+            return Err(unsupported_field(
+                &self.name(field),
+                "is not a known field; remove it or check the spelling",
+            ));
         }
         Ok(self.unused)
     }
@@ -163,7 +169,7 @@ impl Fields {
 }
 
 /// Returns an error about a field. Long names are truncated.
-pub(crate) fn refused(field: &str, why: &str) -> ApiError {
+pub(crate) fn unsupported_field(field: &str, why: &str) -> ApiError {
     ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
 }
 
@@ -218,21 +224,21 @@ mod tests {
             json!({"used": 1, "hint": 2, "neutral": false, "named": true, "new": {}, "absent": null});
         let mut given = fields(&request);
         given.take::<u32>("used").expect("a number");
-        given.unused(|given| given.take::<u32>("hint")).expect("a number");
-        given.hint("neutral", &[json!(false)]);
-        given.hint("named", &[json!(false)]);
+        given.read_unused(|given| given.take::<u32>("hint")).expect("a number");
+        given.take_unused("neutral", &[json!(false)]);
+        given.take_unused("named", &[json!(false)]);
         given.add_unused(["tools[0]".to_owned()]);
         assert_eq!(given.into_unused(), ["hint", "named", "tools[0]", "new"]);
-        let mut inner = Fields::inside("options", value!({"a": 1, "b": 2})).expect("an object");
-        inner.unused(|inner| Ok(inner.value("a"))).expect("no fault");
+        let mut inner = Fields::nested("options", value!({"a": 1, "b": 2})).expect("an object");
+        inner.read_unused(|inner| Ok(inner.value("a"))).expect("no fault");
         assert_eq!(inner.into_unused(), ["options.a", "options.b"]);
     }
 
     #[test]
     fn a_field_of_the_wrong_type_is_named_with_its_path() {
-        let mut inner = Fields::inside("messages[3]", value!({"role": 5})).expect("an object");
+        let mut inner = Fields::nested("messages[3]", value!({"role": 5})).expect("an object");
         assert_eq!(inner.take::<String>("role").expect_err("a number").param(), Some("messages[3].role"));
-        assert_eq!(Fields::inside("stop", value!([])).expect_err("a list").param(), Some("stop"));
+        assert_eq!(Fields::nested("stop", value!([])).expect_err("a list").param(), Some("stop"));
     }
 
     #[test]

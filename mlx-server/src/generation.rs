@@ -52,7 +52,7 @@ pub(crate) struct Choice {
 
 /// The times of the start and of the last token.
 struct Clock {
-    begun: Instant,
+    started: Instant,
     last: Option<Instant>,
 }
 
@@ -65,21 +65,21 @@ impl Choice {
         lease: &Lease,
         request: &RequestId,
     ) -> Result<Vec<Self>, ApiError> {
-        let begun = Instant::now();
-        let follow = |(index, generation): (usize, Generation)| Self {
+        let started = Instant::now();
+        let start = |(index, generation): (usize, Generation)| Self {
             index,
             request: request.clone(),
             reader: AnswerReader::new(parser.clone(), generation.canceller()),
             events: generation.into_stream(),
             state: state.clone(),
-            clock: Clock { begun, last: None },
+            clock: Clock { started, last: None },
             calls: 0,
             ready: VecDeque::new(),
             last: None,
             ended: false,
             lease: lease.clone(),
         };
-        Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
+        Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(start).collect())
     }
 
     /// Returns the answer as a stream. Its last item is a delta with `end`, or an error.
@@ -94,7 +94,7 @@ impl Choice {
             if let Event::Embedding(values) = event {
                 vector = values;
             } else {
-                self.follow(event);
+                self.process(event);
             }
         }
         let end = self.last.take().and_then(|last| last.map(|delta| delta.end).transpose());
@@ -103,7 +103,7 @@ impl Choice {
     }
 
     /// Returns the complete answer, in as few deltas as its order allows.
-    pub(crate) async fn whole(mut self) -> Result<Vec<Delta>, ApiError> {
+    pub(crate) async fn collect(mut self) -> Result<Vec<Delta>, ApiError> {
         let mut all = vec![Delta { choice: self.index, ..Delta::default() }];
         while let Some(delta) = self.next().await {
             let delta = delta?;
@@ -123,7 +123,7 @@ impl Choice {
             return self.last.take();
         }
         let event = self.event().await?;
-        let delta = self.follow(event);
+        let delta = self.process(event);
         let silent = delta.is_silent();
         if self.ended && silent { self.last.take() } else { Some(Ok(delta)) }
     }
@@ -138,7 +138,7 @@ impl Choice {
         self.events.next().await
     }
 
-    fn follow(&mut self, mut event: Event) -> Delta {
+    fn process(&mut self, mut event: Event) -> Delta {
         let mut delta = Delta { choice: self.index, ..Delta::default() };
         let events = self.reader.read(&mut event);
         match event {
@@ -146,7 +146,7 @@ impl Choice {
             // `vector` reads embeddings itself, and no request asks for prompt progress.
             Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
-                self.tick();
+                self.record_token_time();
                 delta.tokens.push(Token { id: token.id, logprob: token.logprob });
                 delta = self.add(delta, events);
             }
@@ -240,15 +240,15 @@ impl Choice {
             completion_tokens = usage.completion_tokens,
             tokens_per_second = tenth(usage.decode_rate(timings)),
             first_token_ms = tenth((timings.queue + timings.prefill) * 1e3),
-            seconds = (self.clock.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            seconds = (self.clock.started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
             "answer"
         );
     }
 
-    fn tick(&mut self) {
+    fn record_token_time(&mut self) {
         let now = Instant::now();
         match self.clock.last.replace(now) {
-            None => self.state.metrics.first_token.observe(now - self.clock.begun),
+            None => self.state.metrics.first_token.observe(now - self.clock.started),
             Some(last) => self.state.metrics.next_token.observe(now - last),
         }
     }

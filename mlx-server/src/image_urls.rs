@@ -3,7 +3,7 @@
 
 mod addresses;
 mod fetch;
-mod places;
+mod find;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +49,7 @@ impl ImageUrls {
 
     /// Returns true if a request has image URLs that may be fetched.
     pub(crate) fn has_to_fetch(&self, fields: &mut Fields) -> bool {
-        self.fetcher.is_some() && !places::urls(fields).is_empty()
+        self.fetcher.is_some() && !find::urls(fields).is_empty()
     }
 
     /// Replaces image URLs with the images as data URLs. Returns the bytes that the request grows by, at most `room`.
@@ -60,14 +60,14 @@ impl ImageUrls {
         bodies: &BodyMemory,
     ) -> Result<usize, ApiError> {
         let Some(fetcher) = &self.fetcher else { return Ok(0) };
-        let mut urls = places::urls(fields);
+        let mut urls = find::urls(fields);
         if let Some(first) = urls.get(MAX_URLS) {
             let message = format!(
                 "exceeds the limit of {MAX_URLS} image URLs per request; send the other images as data URLs"
             );
             return Err(ApiError::field(first.place.as_str(), message));
         }
-        let job = |found: &places::Found| self.picture(fetcher, found, room, bodies.charge());
+        let job = |found: &find::Found| self.picture(fetcher, found, room, bodies.charge());
         let jobs: Vec<_> = urls.iter().map(job).collect();
         let mut pictures = stream::iter(jobs).buffered(MAX_CONCURRENT);
         let mut data_urls: Vec<(String, Charge)> = Vec::new();
@@ -91,7 +91,7 @@ impl ImageUrls {
     fn picture(
         &self,
         fetcher: &Arc<Fetcher>,
-        found: &places::Found,
+        found: &find::Found,
         room: u64,
         mut charge: Charge,
     ) -> impl Future<Output = Result<(String, Charge), ApiError>> + use<> {

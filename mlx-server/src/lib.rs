@@ -72,7 +72,7 @@ pub fn app(state: AppState) -> Router {
         .layer(cors(&state.config.network.cors_origin))
         .layer(from_fn_with_state(with(&state), auth::check_sender))
         .layer(CatchPanicLayer::custom(request_log::panicked))
-        .layer(from_fn(protocol::shape_errors))
+        .layer(from_fn(protocol::format_errors))
         .layer(from_fn_with_state(state, request_log::observe))
 }
 

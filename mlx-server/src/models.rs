@@ -94,7 +94,7 @@ impl Models {
         let Some(name) = name else {
             return self.entries.first().ok_or_else(|| ApiError::no_model("", &[]));
         };
-        self.entries.iter().find(|entry| entry.is_called(name)).ok_or_else(|| {
+        self.entries.iter().find(|entry| entry.has_name(name)).ok_or_else(|| {
             let known: Vec<&str> = self.entries.iter().map(|entry| entry.name()).collect();
             ApiError::no_model(name, &known)
         })
@@ -168,14 +168,14 @@ impl Models {
         loop {
             tokio::time::sleep(pause).await;
             let is_idle =
-                |entry: &Entry| entry.unused_since().is_some_and(|since| since.elapsed() >= idle.duration());
+                |entry: &Entry| entry.idle_since().is_some_and(|since| since.elapsed() >= idle.duration());
             self.memory.unload(&self.entries, is_idle).await;
         }
     }
 
     /// Returns the memory budget of a model's engine. With several machines, each machine has a separate budget.
-    fn engine_budget(&self, room: &Reservation) -> Option<u64> {
-        if self.are_divided() { self.options.memory_budget } else { Some(room.promised()) }
+    fn engine_budget(&self, reservation: &Reservation) -> Option<u64> {
+        if self.are_divided() { self.options.memory_budget } else { Some(reservation.reserved()) }
     }
 
     /// Loads a model unless another request has just loaded it. Loads of different models run concurrently.
@@ -190,8 +190,8 @@ impl Models {
         let (folder, needed) =
             measured.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
         let demand = Demand { folder, needed, limit: options.memory_budget };
-        let room = self.memory.reserve(&self.entries, entry, &demand).await?;
-        let options = EngineOptions { memory_budget: self.engine_budget(&room), ..options };
+        let reservation = self.memory.reserve(&self.entries, entry, &demand).await?;
+        let options = EngineOptions { memory_budget: self.engine_budget(&reservation), ..options };
         let (started, engines) = (Arc::clone(entry), Arc::clone(&self.engines));
         let begin = Instant::now();
         let start = spawn_blocking(move || {
@@ -215,7 +215,7 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.set_loaded(engine, stamp, room.granted()))
+        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes()))
     }
 }
 

@@ -40,19 +40,20 @@ fn chat(
     cancel: &CancelFlag,
 ) -> Result<Prepared, ApiError> {
     let ChatRequest { mut spec, conversation, limit_name, policy } = request;
-    let in_chat = |error: ApiError| error.in_chat(limit_name);
+    let with_chat_fields = |error: ApiError| error.with_chat_fields(limit_name);
     let tools = conversation.tools.clone();
     check_constraint(&tools, &spec)?;
     let input = chat_input(lease, conversation)?;
     let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: spec.options };
-    let start = request.start(&lease.engine, &|| cancel.check()).map_err(|error| in_chat(error.into()))?;
+    let start =
+        request.start(&lease.engine, &|| cancel.check()).map_err(|error| with_chat_fields(error.into()))?;
     let AnswerStart { prompt, options, tools_constrain, parser } = start;
     spec.options = options;
     if tools_constrain {
         spec.constraint_field = Some("tools");
     }
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
-    let mut prepared = submit(state, lease, &spec, vec![part], &parser).map_err(in_chat)?;
+    let mut prepared = submit(state, lease, &spec, vec![part], &parser).map_err(with_chat_fields)?;
     prepared.meta.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
 }
@@ -179,7 +180,7 @@ pub(crate) fn render(
         ContextPolicy::Stop => chat_prompt(&model.engine, &input, &pause),
         policy => chat_prompt_within(&model.engine, &input, spec.options.max_tokens, policy, &pause),
     };
-    prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
+    prompt.map_err(|error| ApiError::from(error).rename_field("prompt", "messages"))
 }
 
 /// Returns the number of prompt tokens of a chat.
@@ -191,7 +192,7 @@ pub(crate) fn prompt_tokens(
     let prompt = chat_prompt(&model.engine, &chat_input(model, conversation)?, &|| cancel.check());
     prompt
         .map(|prompt| prompt.tokens.len())
-        .map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
+        .map_err(|error| ApiError::from(error).rename_field("prompt", "messages"))
 }
 
 /// Returns the input of the chat template. If the last message is the assistant's, the model continues it.
@@ -217,7 +218,9 @@ fn template_input(
     let format = &model.engine.folder().format;
     let asked = match (thinking.thinking.obstacle(template, format), thinking.field) {
         (None, _) => thinking.thinking.variables(template, format)?,
-        (Some(cause), Some(field)) => return Err(ThinkingRequest::refused(cause, field, template, format)),
+        (Some(cause), Some(field)) => {
+            return Err(ThinkingRequest::unsupported_error(cause, field, template, format));
+        }
         (Some(_), None) => thinking.default_thinking.variables(template, format).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
@@ -265,7 +268,7 @@ fn submit(
     for prompt in &prompts {
         // Each prompt is answered as if it had been sent in a separate request.
         let first = lease.engine.request(prompt.ids.clone(), &options);
-        let first = first.map_err(|error| spec.named(error.into()))?;
+        let first = first.map_err(|error| spec.rename_constraint_field(error.into()))?;
         // Without a seed, the first request draws one, and the seeds of all answers derive from it.
         let seed = *options.sampling.seed.get_or_insert(first.seed());
         requests.extend((0..spec.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));

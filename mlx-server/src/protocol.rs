@@ -20,8 +20,8 @@ use crate::error::ApiError;
 use crate::request_log::{ANTHROPIC_REQUEST_ID, RequestId};
 
 /// Rewrites errors from OpenAI's format to the format of the path's API. For Anthropic's API, adds the request id in its header.
-pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
-    let (is_anthropic, write) = (is_anthropic(request.uri().path()), errors_of(request.uri().path()));
+pub(crate) async fn format_errors(request: Request, next: Next) -> Response {
+    let (is_anthropic, write) = (is_anthropic(request.uri().path()), error_format(request.uri().path()));
     let id = RequestId::of(&request);
     let mut response = next.run(request).await;
     if let (true, Ok(id)) = (is_anthropic, HeaderValue::from_str(id.as_str())) {
@@ -40,7 +40,7 @@ pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
 type WriteError = fn(&ApiError, &str) -> (StatusCode, Vec<u8>);
 
 /// Returns the error writer of a path, or `None` for OpenAI's format.
-fn errors_of(path: &str) -> Option<WriteError> {
+fn error_format(path: &str) -> Option<WriteError> {
     if is_anthropic(path) {
         Some(messages::error::write)
     } else if path == "/api" || path.starts_with("/api/") {

@@ -36,7 +36,7 @@ impl RequestGuard {
         &self,
         work: impl FnOnce(&CancelFlag) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.state.host.run(self.origin.client, self.bytes, work).await
+        self.state.cpu_slots.run(self.origin.client, self.bytes, work).await
     }
 
     /// Sets the number of bytes that the request now uses.

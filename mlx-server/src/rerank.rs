@@ -75,7 +75,7 @@ pub(crate) fn start(
                 ..RequestOptions::default()
             };
             let one = lease.engine.request(prompt.clone(), &options).map_err(ApiError::from);
-            requests.push(one.map_err(|error| error.renamed("prompt", "documents"))?);
+            requests.push(one.map_err(|error| error.rename_field("prompt", "documents"))?);
         }
     }
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
@@ -86,7 +86,7 @@ impl Ranking {
     /// Waits for all scores. The most relevant document comes first.
     pub(crate) async fn list(self, request: RerankRequest) -> Result<RerankList, ApiError> {
         let Self { model, choices } = self;
-        let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+        let deltas = try_join_all(choices.into_iter().map(Choice::collect)).await?;
         let mut usage = RerankUsage::default();
         let mut results = Vec::new();
         for (index, (answers, text)) in deltas.chunks_exact(2).zip(request.documents).enumerate() {

@@ -2,8 +2,8 @@
 //! Invariant: only [`Responses`] changes the store and the journal, so both have the same responses.
 
 pub(crate) mod events;
-mod follow;
 pub(crate) mod journal;
+mod produce;
 pub(crate) mod run;
 pub(crate) mod store;
 
@@ -119,8 +119,8 @@ impl Responses {
     /// Stores the responses of the journal. Returns the unfinished ones.
     async fn restore(&self) -> Vec<(Record, Arc<StoredResponse>)> {
         let Some(journal) = self.journal.clone() else { return Vec::new() };
-        let Ok(found) = spawn_blocking(move || journal.open()).await else { return Vec::new() };
-        for (record, response) in found.ended {
+        let Ok(contents) = spawn_blocking(move || journal.load()).await else { return Vec::new() };
+        for (record, response) in contents.finished {
             let stored = StoredResponse::of_record(&record);
             stored.set(response);
             self.store.end(&stored);
@@ -131,6 +131,6 @@ impl Responses {
             self.begin(&stored, value.into());
             (record, stored)
         };
-        found.begun.into_iter().map(restore).collect()
+        contents.unfinished.into_iter().map(restore).collect()
     }
 }

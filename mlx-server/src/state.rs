@@ -14,7 +14,7 @@ use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::responses::Responses;
-use crate::work::HostWork;
+use crate::work::CpuSlots;
 
 /// The state shared by all requests. Clones are cheap.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct Shared {
     /// The metrics.
     pub(crate) metrics: Metrics,
     /// The slots for CPU work of requests.
-    pub(crate) host: HostWork,
+    pub(crate) cpu_slots: CpuSlots,
     /// The memory budget of request bodies.
     pub(crate) bodies: BodyMemory,
     /// Derives clients from API keys and addresses.
@@ -69,7 +69,7 @@ impl AppState {
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
-            host: HostWork::default(),
+            cpu_slots: CpuSlots::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
             identities,
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),

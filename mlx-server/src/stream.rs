@@ -18,13 +18,13 @@ use crate::generation::Choice;
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
     let feed = Feed::new(choices, writer, keep_alive);
     Body::from_stream(unfold(feed, |mut feed| async move {
-        let (Sent::Event(bytes) | Sent::KeepAlive(bytes)) = feed.next().await?;
+        let (StreamItem::Event(bytes) | StreamItem::KeepAlive(bytes)) = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))
     }))
 }
 
 /// An element of a stream.
-pub(crate) enum Sent {
+pub(crate) enum StreamItem {
     /// An event of the answer.
     Event(Bytes),
     /// Bytes that keep a silent stream alive.
@@ -52,16 +52,16 @@ impl<W: AnswerWriter> Feed<W> {
     }
 
     /// Returns the next event, or a keep-alive after a time without one. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Sent> {
+    pub(crate) async fn next(&mut self) -> Option<StreamItem> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
-                return Some(Sent::Event(bytes));
+                return Some(StreamItem::Event(bytes));
             }
             if self.ended {
                 return None;
             }
             match tokio::time::timeout(self.keep_alive, self.deltas.next()).await {
-                Err(_) => return Some(Sent::KeepAlive(self.writer.keep_alive())),
+                Err(_) => return Some(StreamItem::KeepAlive(self.writer.keep_alive())),
                 Ok(Some(Ok(delta))) => self.ready.extend(self.writer.delta(delta)),
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {

@@ -301,18 +301,18 @@ fn clients_of_ollama_get_digests_and_capabilities() {
         let show = ask_with(config, "POST", "/api/show", &[], br#"{"model": "other"}"#).body;
         (models[0]["digest"].clone(), models[1]["digest"].clone(), show["capabilities"].clone())
     };
-    let (original, copied, abilities) = listed(copy.path());
+    let (original, copied, capabilities) = listed(copy.path());
     let digest = original.as_str().expect("a text");
     assert!(digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit()), "{digest}");
     assert_eq!(copied, original, "a copy is the same model");
-    assert!(abilities[0] == "completion", "{abilities}");
+    assert!(capabilities[0] == "completion", "{capabilities}");
     std::fs::create_dir(copy.path().join("1_Pooling")).expect("a folder");
     std::fs::write(copy.path().join("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#)
         .expect("it can be written");
     std::fs::write(copy.path().join("notes.txt"), "a").expect("it can be written");
-    let (again, changed, abilities) = listed(copy.path());
+    let (again, changed, capabilities) = listed(copy.path());
     assert!(again == original && changed != original);
-    assert!(abilities[0] == "embedding", "{abilities}");
+    assert!(capabilities[0] == "embedding", "{capabilities}");
 }
 
 /// The `ollama` command sends HEAD without a key, and other clients look for the text.

@@ -15,22 +15,22 @@ use tokio_util::sync::CancellationToken;
 use crate::error::ApiError;
 
 /// The body size in bytes below which a request is short.
-pub(crate) const SHORT: usize = 64 << 10;
+pub(crate) const SHORT_BODY_LEN: usize = 64 << 10;
 
 /// Limits the concurrent CPU work of requests.
-pub(crate) struct HostWork {
+pub(crate) struct CpuSlots {
     short: Slots,
     long: Slots,
 }
 
-impl Default for HostWork {
+impl Default for CpuSlots {
     fn default() -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         Self { short: Slots::new(processors), long: Slots::new((processors / 2).max(1)) }
     }
 }
 
-impl HostWork {
+impl CpuSlots {
     /// Runs the work of a request with this many bytes. Dropping the future, as when the client disconnects, cancels the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -38,10 +38,10 @@ impl HostWork {
         bytes: usize,
         work: impl FnOnce(&CancelFlag) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let slots = if bytes < SHORT { &self.short } else { &self.long };
+        let slots = if bytes < SHORT_BODY_LEN { &self.short } else { &self.long };
         let slot = slots.take(client).await;
         let cancelled = CancellationToken::new();
-        let _cancels = cancelled.clone().drop_guard();
+        let _cancel_guard = cancelled.clone().drop_guard();
         let work = move || {
             // Held until the work ends, even after the client disconnects.
             let _slot = slot;
@@ -115,17 +115,17 @@ mod tests {
         Builder::new_multi_thread().enable_all().build().expect("a runtime")
     }
 
-    fn one_processor() -> Arc<HostWork> {
-        Arc::new(HostWork { short: Slots::new(1), long: Slots::new(1) })
+    fn one_processor() -> Arc<CpuSlots> {
+        Arc::new(CpuSlots { short: Slots::new(1), long: Slots::new(1) })
     }
 
     /// Starts work that runs until it is cancelled. Returns a handle that aborts its task, and a receiver that is notified when the work ends.
     fn begin_endless(
         runtime: &Runtime,
-        host: &Arc<HostWork>,
+        slots: &Arc<CpuSlots>,
         bytes: usize,
     ) -> (AbortHandle, mpsc::Receiver<()>) {
-        let host = Arc::clone(host);
+        let slots = Arc::clone(slots);
         let ((begun, has_begun), (ended, end)) = (mpsc::channel(), mpsc::channel());
         let work = move |cancel: &CancelFlag| {
             begun.send(()).ok();
@@ -135,27 +135,27 @@ mod tests {
             ended.send(()).ok();
             Ok(())
         };
-        let task = runtime.spawn(async move { host.run(ONE, bytes, work).await });
+        let task = runtime.spawn(async move { slots.run(ONE, bytes, work).await });
         has_begun.recv_timeout(TIMEOUT).expect("it begins");
         (task.abort_handle(), end)
     }
 
     #[test]
     fn short_work_passes_long_work() {
-        let (runtime, host) = (runtime(), one_processor());
-        let (task, _end) = begin_endless(&runtime, &host, SHORT);
-        assert_eq!(runtime.block_on(host.run(ONE, SHORT - 1, |_| Ok(1))), Ok(1));
+        let (runtime, slots) = (runtime(), one_processor());
+        let (task, _end) = begin_endless(&runtime, &slots, SHORT_BODY_LEN);
+        assert_eq!(runtime.block_on(slots.run(ONE, SHORT_BODY_LEN - 1, |_| Ok(1))), Ok(1));
         task.abort();
     }
 
     #[test]
     fn work_of_one_client_leaves_room_for_others() {
-        let (runtime, host) = (runtime(), one_processor());
-        for bytes in [0, SHORT] {
-            let (task, end) = begin_endless(&runtime, &host, bytes);
-            let waiting = Arc::clone(&host);
+        let (runtime, slots) = (runtime(), one_processor());
+        for bytes in [0, SHORT_BODY_LEN] {
+            let (task, end) = begin_endless(&runtime, &slots, bytes);
+            let waiting = Arc::clone(&slots);
             let waiting = runtime.spawn(async move { waiting.run(ONE, bytes, |_| Ok(2)).await });
-            assert_eq!(runtime.block_on(host.run(OTHER, bytes, |_| Ok(1))), Ok(1));
+            assert_eq!(runtime.block_on(slots.run(OTHER, bytes, |_| Ok(1))), Ok(1));
             assert!(!waiting.is_finished(), "a client has its share");
             task.abort();
             end.recv_timeout(TIMEOUT).expect("it ends");
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn clients_without_work_are_forgotten() {
-        let (runtime, host) = (runtime(), one_processor());
+        let (runtime, slots) = (runtime(), one_processor());
         for client in 0..9 {
-            assert_eq!(runtime.block_on(host.run(Client(client), 0, |_| Ok(1))), Ok(1));
+            assert_eq!(runtime.block_on(slots.run(Client(client), 0, |_| Ok(1))), Ok(1));
         }
-        drop(host.short.of_client(ONE));
-        assert_eq!(host.short.clients.lock().expect("no holder panics").len(), 1);
+        drop(slots.short.of_client(ONE));
+        assert_eq!(slots.short.clients.lock().expect("no holder panics").len(), 1);
     }
 }

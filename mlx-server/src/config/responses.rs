@@ -37,7 +37,7 @@ impl ResponseConfig {
     /// Opens the journal, if one is configured.
     pub(crate) fn open_journal(&self) -> Result<Option<Journal>, StartError> {
         let Some(folder) = &self.journal else { return Ok(None) };
-        let journal = Journal::at(folder, self.journal_size);
+        let journal = Journal::open(folder, self.journal_size);
         journal.map(Some).map_err(|error| StartError::about("--journal", error))
     }
 }

@@ -117,7 +117,7 @@ fn insert(images: &ImageUrls, urls: &[String], room: u64) -> Result<(Value, usiz
     let memory = BodyMemory::new(ByteSize(1 << 20));
     let bytes = run(images.insert(&mut fields, room, &memory))?;
     assert_eq!(memory.charge().set(1 << 20), Ok(()), "what was fetched is no longer charged");
-    Ok((fields.whole().into(), bytes))
+    Ok((fields.to_value().into(), bytes))
 }
 
 fn data_url() -> String {

@@ -40,7 +40,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     add_adapters(&mut entries, config, options)?;
     for given in &config.alias {
         let (alias, name) = given.split_once('=').unwrap_or((given, ""));
-        if alias.is_empty() || entries.iter().any(|entry| entry.is_called(alias)) {
+        if alias.is_empty() || entries.iter().any(|entry| entry.has_name(alias)) {
             return Err(StartError::about("--alias", format!("{given} gives no new name")));
         }
         match entries.iter_mut().find(|entry| entry.name == name) {
@@ -112,7 +112,7 @@ fn add_adapters(
         weight_bytes: AtomicU64::new(bytes),
         spec: spec.clone(),
         sampling: sampling.clone(),
-        abilities: OnceLock::new(),
+        capabilities: OnceLock::new(),
         created,
         digest: digest([&folder, &folders[place]]),
         loading: tokio::sync::Mutex::default(),
@@ -147,7 +147,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
         ),
         spec,
         sampling: SamplingOptions::of_checkpoint(&folder),
-        abilities: OnceLock::new(),
+        capabilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     /// The sampling defaults of the checkpoint.
     pub(super) sampling: SamplingOptions,
     /// The model's capabilities, read on first use.
-    pub(super) abilities: OnceLock<Abilities>,
+    pub(super) capabilities: OnceLock<Capabilities>,
     /// The modification time of the folder, in seconds since 1970.
     pub(super) created: u64,
     /// A hash of the names and sizes of the files, and of the configuration.
@@ -51,24 +51,24 @@ pub(crate) struct Loaded {
     /// The canonical folder of the model.
     folder: PathBuf,
     /// The memory budget of the engine in bytes.
-    promised: u64,
+    reserved: u64,
     last_used: Mutex<Instant>,
 }
 
 /// The capabilities of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
-pub(crate) struct Abilities {
+pub(crate) struct Capabilities {
     /// True if the model has a chat template.
-    pub(crate) chats: bool,
+    pub(crate) chat: bool,
     /// True if the model supports tool calls.
-    pub(crate) calls_tools: bool,
+    pub(crate) tools: bool,
     /// True if the model takes images, as far as its folder shows.
-    pub(crate) sees: bool,
+    pub(crate) vision: bool,
     /// True if the model marks its reasoning.
-    pub(crate) thinks: bool,
+    pub(crate) reasoning: bool,
     /// True for an embedding model, according to its sentence-transformers files.
-    pub(crate) embeds: bool,
+    pub(crate) embedding: bool,
 }
 
 impl Loaded {
@@ -145,7 +145,7 @@ impl Entry {
         FolderStamp::of(&self.folder)?.with(&self.adapters)
     }
 
-    pub(super) fn is_called(&self, name: &str) -> bool {
+    pub(super) fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 
@@ -200,24 +200,24 @@ impl Entry {
     }
 
     /// Returns the model's capabilities. The first call reads the tokenizer and the template, which can take seconds.
-    pub(crate) fn abilities(&self) -> Abilities {
-        let of = |folder: &ModelFolder| Abilities {
-            chats: folder.template.is_some(),
-            calls_tools: folder.tools.is_ok(),
-            sees: folder.images.is_ok(),
-            thinks: folder.format.has_thoughts(),
-            embeds: folder.path.join("1_Pooling/config.json").is_file(),
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let of = |folder: &ModelFolder| Capabilities {
+            chat: folder.template.is_some(),
+            tools: folder.tools.is_ok(),
+            vision: folder.images.is_ok(),
+            reasoning: folder.format.has_thoughts(),
+            embedding: folder.path.join("1_Pooling/config.json").is_file(),
         };
         let read = || match self.peek(|loaded| of(loaded.engine.folder())) {
-            Some(abilities) => abilities,
+            Some(capabilities) => capabilities,
             None => {
-                ModelFolder::open(&self.folder).map_or_else(|_| Abilities::default(), |folder| of(&folder))
+                ModelFolder::open(&self.folder).map_or_else(|_| Capabilities::default(), |folder| of(&folder))
             }
         };
-        let abilities = *self.abilities.get_or_init(read);
+        let capabilities = *self.capabilities.get_or_init(read);
         // A vision tower may also fail to load, because it is damaged or memory is short.
-        let sees = self.peek(|loaded| loaded.engine.image_processor().is_ok());
-        Abilities { sees: sees.unwrap_or(abilities.sees), ..abilities }
+        let vision = self.peek(|loaded| loaded.engine.image_processor().is_ok());
+        Capabilities { vision: vision.unwrap_or(capabilities.vision), ..capabilities }
     }
 
     /// Returns a lease of the loaded model, if its engine is ready. After its files have changed, a model is leased only while it is in use. So
@@ -245,17 +245,17 @@ impl Entry {
         &self,
         engine: Engine,
         stamp: FolderStamp,
-        (folder, promised): (PathBuf, u64),
+        (folder, reserved): (PathBuf, u64),
     ) -> Lease {
         let (name, stamp, last_used) = (self.name.clone(), Arc::new(stamp), Mutex::new(Instant::now()));
-        let loaded = Arc::new(Loaded { name, engine, stamp, folder, promised, last_used });
+        let loaded = Arc::new(Loaded { name, engine, stamp, folder, reserved, last_used });
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)
     }
 
     /// Returns the canonical folder and the memory budget of a loaded model.
-    pub(super) fn promised_bytes(&self) -> Option<(PathBuf, u64)> {
-        self.peek(|loaded| (loaded.folder.clone(), loaded.promised))
+    pub(super) fn reserved_bytes(&self) -> Option<(PathBuf, u64)> {
+        self.peek(|loaded| (loaded.folder.clone(), loaded.reserved))
     }
 
     /// Calls `look` with the loaded model, if it is loaded.
@@ -264,7 +264,7 @@ impl Entry {
     }
 
     /// Returns the time of the last use of a loaded model. `None` if the model is not loaded or in use.
-    pub(super) fn unused_since(&self) -> Option<Instant> {
+    pub(super) fn idle_since(&self) -> Option<Instant> {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| !is_used(loaded))?;
         Some(loaded.last_used())

@@ -16,7 +16,7 @@ pub(super) struct ModelMemory {
     /// The number of served folders, each with an equal share.
     folders: usize,
     /// Held while memory is reserved and models are unloaded, but not during a load.
-    making_room: tokio::sync::Mutex<()>,
+    reserving: tokio::sync::Mutex<()>,
     /// The canonical folders and budgets in bytes of the loading models.
     loading: Mutex<Vec<(PathBuf, u64)>>,
     /// Notified when a load ends.
@@ -27,18 +27,18 @@ pub(super) struct ModelMemory {
 pub(super) struct Reservation {
     memory: Arc<ModelMemory>,
     folder: PathBuf,
-    promised: u64,
+    reserved: u64,
 }
 
 impl Reservation {
     /// Returns the canonical folder and the budget of the model.
-    pub(super) fn granted(&self) -> (PathBuf, u64) {
-        (self.folder.clone(), self.promised)
+    pub(super) fn folder_and_bytes(&self) -> (PathBuf, u64) {
+        (self.folder.clone(), self.reserved)
     }
 
     /// Returns the budget of the model in bytes.
-    pub(super) fn promised(&self) -> u64 {
-        self.promised
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
     }
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Demand {
 }
 
 /// The result of an attempt to reserve memory.
-enum Room {
+enum Attempt {
     Reserved(u64),
     /// Memory is short, but a load in progress may free some when it ends.
-    AfterAnotherLoad,
+    RetryAfterLoad,
 }
 
 impl ModelMemory {
@@ -65,7 +65,7 @@ impl ModelMemory {
         Arc::new(Self {
             budget,
             folders: folders.max(1),
-            making_room: tokio::sync::Mutex::default(),
+            reserving: tokio::sync::Mutex::default(),
             loading: Mutex::default(),
             load_ended: Notify::new(),
         })
@@ -81,32 +81,32 @@ impl ModelMemory {
     ) -> Result<Reservation, ApiError> {
         loop {
             let load_ended = self.load_ended.notified();
-            if let Room::Reserved(promised) = self.make_room(entries, entry, demand).await? {
+            if let Attempt::Reserved(reserved) = self.try_reserve(entries, entry, demand).await? {
                 let folder = demand.folder.clone();
-                return Ok(Reservation { memory: Arc::clone(self), folder, promised });
+                return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
             }
             load_ended.await;
         }
     }
 
-    async fn make_room(
+    async fn try_reserve(
         &self,
         entries: &[Arc<Entry>],
         entry: &Entry,
         demand: &Demand,
-    ) -> Result<Room, ApiError> {
-        let _alone = self.making_room.lock().await;
+    ) -> Result<Attempt, ApiError> {
+        let _guard = self.reserving.lock().await;
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
-            let others = self.promised(entries);
+            let others = self.reserved_folders(entries);
             // All names and adapters of a folder share one engine.
             let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
             let left = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
-            if let Some(promised) = shared.or_else(|| self.share(demand, left)) {
-                self.loading().push((demand.folder.clone(), promised));
-                return Ok(Room::Reserved(promised));
+            if let Some(reserved) = shared.or_else(|| self.share(demand, left)) {
+                self.loading().push((demand.folder.clone(), reserved));
+                return Ok(Attempt::Reserved(reserved));
             }
-            let unused = entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
+            let unused = entries.iter().filter_map(|other| Some((other.idle_since()?, other)));
             // Unload nothing if the model would not fit even after that.
             let freeable = unused_bytes(&others, &self.used_folders(entries));
             let oldest = unused
@@ -119,14 +119,14 @@ impl ModelMemory {
                     "all loaded models are in use, and there is not enough memory for another model";
                 return Err(ApiError::busy(message, 5));
             } else {
-                return Ok(Room::AfterAnotherLoad);
+                return Ok(Attempt::RetryAfterLoad);
             }
         }
     }
 
     /// Unloads the models for which `is_idle` returns true.
     pub(super) async fn unload(&self, entries: &[Arc<Entry>], is_idle: impl Fn(&Entry) -> bool) {
-        let _alone = self.making_room.lock().await;
+        let _guard = self.reserving.lock().await;
         for entry in entries.iter().filter(|entry| is_idle(entry)) {
             entry.unload("it was idle").await;
         }
@@ -142,8 +142,8 @@ impl ModelMemory {
     }
 
     /// Returns the budgets of all loaded and loading folders.
-    fn promised(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
-        let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.promised_bytes()).collect();
+    fn reserved_folders(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
+        let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.reserved_bytes()).collect();
         folders.extend(self.loading().iter().cloned());
         folders.sort_unstable();
         folders.dedup_by(|one, other| one.0 == other.0);
@@ -152,8 +152,8 @@ impl ModelMemory {
 
     /// Returns the folders of models that are loading or in use.
     fn used_folders(&self, entries: &[Arc<Entry>]) -> Vec<PathBuf> {
-        let used = entries.iter().filter(|entry| entry.unused_since().is_none());
-        let used = used.filter_map(|entry| Some(entry.promised_bytes()?.0));
+        let used = entries.iter().filter(|entry| entry.idle_since().is_none());
+        let used = used.filter_map(|entry| Some(entry.reserved_bytes()?.0));
         used.chain(self.loading().iter().map(|(folder, _)| folder.clone())).collect()
     }
 
@@ -163,8 +163,8 @@ impl ModelMemory {
 }
 
 /// Returns the bytes that unloading all unused folders would free.
-fn unused_bytes(promised: &[(PathBuf, u64)], used: &[PathBuf]) -> u64 {
-    promised.iter().filter(|(folder, _)| !used.contains(folder)).map(|(_, bytes)| bytes).sum()
+fn unused_bytes(reserved: &[(PathBuf, u64)], used: &[PathBuf]) -> u64 {
+    reserved.iter().filter(|(folder, _)| !used.contains(folder)).map(|(_, bytes)| bytes).sum()
 }
 
 impl Drop for Reservation {
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn only_unused_folders_can_be_freed() {
-        let promised =
+        let reserved =
             [("a", 30), ("b", 20), ("c", 10)].map(|(folder, bytes)| (PathBuf::from(folder), bytes));
-        assert_eq!(unused_bytes(&promised, &[PathBuf::from("b")]), 40);
-        assert_eq!(unused_bytes(&promised, &[]), 60);
+        assert_eq!(unused_bytes(&reserved, &[PathBuf::from("b")]), 40);
+        assert_eq!(unused_bytes(&reserved, &[]), 60);
     }
 
     #[test]
@@ -212,13 +212,13 @@ mod tests {
         for folders in 1..6 {
             let memory = ModelMemory::new(1000, folders);
             for first in (0..1200).step_by(37) {
-                let (mut left, mut promised) = (1000, 0);
+                let (mut left, mut reserved) = (1000, 0);
                 for needed in [first, 300, 10, 170, 90, 400] {
                     let demand = Demand { folder: PathBuf::new(), needed, limit: None };
                     let share = memory.share(&demand, left).unwrap_or(0);
-                    (left, promised) = (left - share, promised + share);
+                    (left, reserved) = (left - share, reserved + share);
                 }
-                assert!(promised <= 1000, "{promised} of 1000");
+                assert!(reserved <= 1000, "{reserved} of 1000");
             }
         }
     }

@@ -8,16 +8,20 @@ use crate::field_value::kind;
 
 /// The notation of list indexes in the paths of errors.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Places {
+pub(crate) enum PathNotation {
     /// OpenAI's notation: `messages[0].content[1]`.
     Brackets,
     /// Anthropic's notation: `messages.0.content.1`.
     Dots,
 }
 
-impl Places {
+impl PathNotation {
     /// Returns the items of the list at `place`, each with its path.
-    pub(crate) fn of(self, place: &str, list: Vec<Value>) -> impl Iterator<Item = (String, Value)> + use<> {
+    pub(crate) fn items(
+        self,
+        place: &str,
+        list: Vec<Value>,
+    ) -> impl Iterator<Item = (String, Value)> + use<> {
         let place = place.to_owned();
         list.into_iter().enumerate().map(move |(index, item)| match self {
             Self::Brackets => (format!("{place}[{index}]"), item),
@@ -37,7 +41,7 @@ impl Places {
             None => Ok(None),
             Some(Value::String(string)) => Ok(Some(vec![text(string)])),
             Some(Value::Array(list)) => self
-                .of(place, list)
+                .items(place, list)
                 .map(|(place, item)| read(item, &place))
                 .collect::<Result<_, _>>()
                 .map(Some),

@@ -53,7 +53,7 @@ pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
 /// Takes the detail level of an image. Images always have the size that the model uses, so a level that would shrink them is rejected.
 pub(crate) fn expect_detail(fields: &mut Fields) -> Result<(), ApiError> {
     let why = "images always have the size that the model uses; give auto, high or original, or leave it out";
-    fields.only("detail", &[json!("auto"), json!("high"), json!("original")], why)
+    fields.expect_one_of("detail", &[json!("auto"), json!("high"), json!("original")], why)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
 use serde_json::json;
 
-use super::content::Places;
+use super::content::PathNotation;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
@@ -17,14 +17,14 @@ const MAX_NAME_LEN: usize = 256;
 const NAMESPACE_SEPARATOR: &str = "__";
 
 /// Returns the items of `tools`, each with its path in the request.
-pub(crate) fn list(tools: Option<Value>, places: Places) -> Result<Vec<(String, Value)>, ApiError> {
+pub(crate) fn list(tools: Option<Value>, notation: PathNotation) -> Result<Vec<(String, Value)>, ApiError> {
     match tools {
         None => Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() > MAX_TOOLS => {
             let message = format!("has {} tools; at most {MAX_TOOLS} are allowed", list.len());
             Err(ApiError::field("tools", message))
         }
-        Some(Value::Array(list)) => Ok(places.of("tools", list).collect()),
+        Some(Value::Array(list)) => Ok(notation.items("tools", list).collect()),
         Some(other) => Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other)))),
     }
 }
@@ -71,21 +71,21 @@ impl Function {
         let strict = self.is_strict.then(|| ("strict", true.into()));
         let function: Value = entries.into_iter().chain([strict]).flatten().collect();
         let tool = Tool::read(Value::object([("type", "function".into()), ("function", function)]));
-        let tool = tool.map_err(|error| ApiError::from(error).renamed("tools", place))?;
+        let tool = tool.map_err(|error| ApiError::from(error).rename_field("tools", place))?;
         Ok(Tool { is_deferred: self.is_deferred, ..tool })
     }
 }
 
 /// The format of `tool_choice` in one of OpenAI's APIs.
 #[derive(Clone, Copy)]
-pub(crate) enum ChoiceForm {
+pub(crate) enum ToolChoiceFormat {
     /// Chat completions: `{"type": "function", "function": {"name": …}}`.
     Chat,
     /// Responses: `{"type": "function", "name": …, "namespace": …}`, also for custom tools.
     Responses,
 }
 
-impl ChoiceForm {
+impl ToolChoiceFormat {
     /// Reads a choice among these tools.
     pub(crate) fn read(self, choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
         let choice = match choice {
@@ -115,7 +115,7 @@ impl ChoiceForm {
     }
 
     fn object(self, choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
-        let mut fields = Fields::inside("tool_choice", choice)?;
+        let mut fields = Fields::nested("tool_choice", choice)?;
         let kind: Option<String> = fields.take("type")?;
         let chosen = match (kind.as_deref(), self) {
             (Some(kind), _) if self.kinds().contains(&kind) => {
@@ -126,7 +126,7 @@ impl ChoiceForm {
                 let inner = fields.value("allowed_tools");
                 let inner =
                     inner.ok_or_else(|| ApiError::field("tool_choice.allowed_tools", "is missing"))?;
-                let mut inner = Fields::inside("tool_choice.allowed_tools", inner)?;
+                let mut inner = Fields::nested("tool_choice.allowed_tools", inner)?;
                 let allowed = self.allowed(&mut inner, tools)?;
                 inner.end()?;
                 allowed
@@ -154,12 +154,12 @@ impl ChoiceForm {
         };
         let kinds: Vec<_> = self.kinds().iter().map(|kind| json!(kind)).collect();
         let name = |(place, tool): (String, Value)| {
-            let mut tool = Fields::inside(&place, tool)?;
-            tool.only("type", &kinds, "no other tools are supported")?;
+            let mut tool = Fields::nested(&place, tool)?;
+            tool.expect_one_of("type", &kinds, "no other tools are supported")?;
             let name = self.name(&mut tool, tools)?;
             tool.end().map(|()| name)
         };
-        let names = Places::Brackets.of(&place, list).map(name).collect::<Result<_, ApiError>>()?;
+        let names = PathNotation::Brackets.items(&place, list).map(name).collect::<Result<_, ApiError>>()?;
         Ok(ToolChoice::Allowed { names, is_required })
     }
 
@@ -170,7 +170,7 @@ impl ChoiceForm {
                 let place = fields.name("function");
                 let function =
                     fields.value("function").ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
-                let mut function = Fields::inside(&place, function)?;
+                let mut function = Fields::nested(&place, function)?;
                 let name = known_name(&mut function, None, tools)?;
                 function.end()?;
                 Ok(name)

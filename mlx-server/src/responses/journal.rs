@@ -44,11 +44,11 @@ struct Entry<R> {
 
 /// The contents of a journal at startup.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct JournalContents {
     /// Finished responses, oldest first.
-    pub(crate) ended: Vec<(Record, Value)>,
+    pub(crate) finished: Vec<(Record, Value)>,
     /// Unfinished responses, oldest first.
-    pub(crate) begun: Vec<Record>,
+    pub(crate) unfinished: Vec<Record>,
 }
 
 /// The journal.
@@ -61,13 +61,13 @@ pub(crate) struct Journal {
 #[derive(Default)]
 struct State {
     /// The records of unfinished responses.
-    begun: HashMap<String, Record>,
+    unfinished: HashMap<String, Record>,
     /// The finished responses, oldest first.
-    ended: VecDeque<Ended>,
+    finished: VecDeque<FinishedFile>,
 }
 
 /// The file of a finished response.
-struct Ended {
+struct FinishedFile {
     file: String,
     client: Option<Client>,
     bytes: u64,
@@ -75,7 +75,7 @@ struct Ended {
 
 impl Journal {
     /// Opens the journal in a folder. Creates the folder if it does not exist.
-    pub(crate) fn at(folder: &Path, limit: ByteSize) -> mlx_core::Result<Self> {
+    pub(crate) fn open(folder: &Path, limit: ByteSize) -> mlx_core::Result<Self> {
         create_private_folder(folder)?;
         warn_of_readers(folder);
         Ok(Self { folder: folder.to_owned(), limit, state: Mutex::default() })
@@ -83,7 +83,7 @@ impl Journal {
 
     /// Reads the responses that earlier runs of the server wrote. Unreadable files are logged and skipped. Responses without a readable client are
     /// not served, but count toward the size of the journal until they are removed.
-    pub(crate) fn open(&self) -> Found {
+    pub(crate) fn load(&self) -> JournalContents {
         let mut entries: Vec<(Entry<Record>, String, u64)> = Vec::new();
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -103,17 +103,17 @@ impl Journal {
             }
         }
         entries.sort_by_key(|(entry, ..)| entry.record.created);
-        let (mut found, mut state, mut orphans) = (Found::default(), self.state(), 0);
+        let (mut contents, mut state, mut orphans) = (JournalContents::default(), self.state(), 0);
         for (Entry { record, response }, file, bytes) in entries {
             let client = record.client;
             if client.is_some() && response.is_none() {
-                state.begun.insert(record.id.clone(), record.clone());
-                found.begun.push(record);
+                state.unfinished.insert(record.id.clone(), record.clone());
+                contents.unfinished.push(record);
                 continue;
             }
-            state.ended.push_back(Ended { file, client, bytes });
+            state.finished.push_back(FinishedFile { file, client, bytes });
             match response {
-                Some(response) if client.is_some() => found.ended.push((record, response)),
+                Some(response) if client.is_some() => contents.finished.push((record, response)),
                 _ => orphans += 1,
             }
         }
@@ -125,27 +125,27 @@ impl Journal {
                  no client can fetch them, and they are removed when the journal is full"
             );
         }
-        found
+        contents
     }
 
     /// Writes a response before it is computed. The data is on disk when this returns.
     pub(crate) fn begin(&self, record: &Record) -> mlx_core::Result<()> {
         self.write(&record.id, &Entry { record, response: None })?;
-        self.state().begun.insert(record.id.clone(), record.clone());
+        self.state().unfinished.insert(record.id.clone(), record.clone());
         Ok(())
     }
 
     /// Writes a finished response, unless it was deleted. Removes the oldest finished responses if the journal is full.
     pub(crate) fn end(&self, id: &str, response: &Value) -> mlx_core::Result<()> {
         let mut state = self.state();
-        let Some(record) = state.begun.get(id) else { return Ok(()) };
+        let Some(record) = state.unfinished.get(id) else { return Ok(()) };
         let bytes = self.write(id, &Entry { record, response: Some(response.clone()) })?;
-        let client = state.begun.remove(id).and_then(|record| record.client);
-        state.ended.push_back(Ended { file: file_of(id), client, bytes });
-        let mut total: u64 = state.ended.iter().map(|ended| ended.bytes).sum();
+        let client = state.unfinished.remove(id).and_then(|record| record.client);
+        state.finished.push_back(FinishedFile { file: file_of(id), client, bytes });
+        let mut total: u64 = state.finished.iter().map(|file| file.bytes).sum();
         while total > self.limit.0
-            && state.ended.len() > 1
-            && let Some(oldest) = state.ended.pop_front()
+            && state.finished.len() > 1
+            && let Some(oldest) = state.finished.pop_front()
         {
             total -= oldest.bytes;
             // Continue with the other files, so that one file cannot make the folder grow.
@@ -160,17 +160,20 @@ impl Journal {
     pub(crate) fn remove(&self, id: &str, client: Client) -> mlx_core::Result<bool> {
         let mut state = self.state();
         let file = file_of(id);
-        let place = state.ended.iter().position(|ended| ended.file == file && ended.client == Some(client));
-        let is_begun = state.begun.get(id).is_some_and(|record| record.client == Some(client));
-        if place.is_none() && !is_begun {
+        let place = state
+            .finished
+            .iter()
+            .position(|finished| finished.file == file && finished.client == Some(client));
+        let is_unfinished = state.unfinished.get(id).is_some_and(|record| record.client == Some(client));
+        if place.is_none() && !is_unfinished {
             return Ok(false);
         }
         remove_file(&self.folder.join(file))?;
         keep_names(&self.folder);
         if let Some(place) = place {
-            state.ended.remove(place);
+            state.finished.remove(place);
         }
-        state.begun.remove(id);
+        state.unfinished.remove(id);
         Ok(true)
     }
 
@@ -225,7 +228,7 @@ mod tests {
     #[test]
     fn a_journal_tells_what_had_not_ended() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::at(folder.path(), ByteSize(1 << 20)).expect("it can be written");
+        let journal = Journal::open(folder.path(), ByteSize(1 << 20)).expect("it can be written");
         journal.begin(&record("resp_a", 2)).expect("written");
         journal.begin(&record("resp_b", 1)).expect("written");
         journal.begin(&record("resp_c", 3)).expect("written");
@@ -234,9 +237,9 @@ mod tests {
         assert!(journal.remove("resp_c", Client(7)).expect("removed"));
         // A partially written file, as left behind when the machine stops.
         fs::write(folder.path().join("resp_d.part"), "{").expect("written");
-        let found = Journal::at(folder.path(), ByteSize(1 << 20)).expect("a folder").open();
-        assert_eq!(found.begun, [record("resp_a", 2)]);
-        assert_eq!(found.ended, [(record("resp_b", 1), json!({"output": []}))]);
+        let contents = Journal::open(folder.path(), ByteSize(1 << 20)).expect("a folder").load();
+        assert_eq!(contents.unfinished, [record("resp_a", 2)]);
+        assert_eq!(contents.finished, [(record("resp_b", 1), json!({"output": []}))]);
     }
 
     #[test]
@@ -250,20 +253,20 @@ mod tests {
     #[test]
     fn the_oldest_ended_responses_give_way() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::at(folder.path(), ByteSize(600)).expect("it can be written");
+        let journal = Journal::open(folder.path(), ByteSize(600)).expect("it can be written");
         for (created, id) in ["resp_a", "resp_b", "resp_c", "resp_d"].into_iter().enumerate() {
             journal.begin(&record(id, created as u64)).expect("written");
             journal.end(id, &json!({"output": ["x".repeat(100)]})).expect("written");
         }
-        let found = Journal::at(folder.path(), ByteSize(600)).expect("a folder").open();
-        let ids: Vec<&str> = found.ended.iter().map(|(record, _)| record.id.as_str()).collect();
+        let contents = Journal::open(folder.path(), ByteSize(600)).expect("a folder").load();
+        let ids: Vec<&str> = contents.finished.iter().map(|(record, _)| record.id.as_str()).collect();
         assert_eq!(ids, ["resp_c", "resp_d"]);
     }
 
     #[test]
     fn a_file_that_was_removed_or_locked_does_not_stop_pruning() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::at(folder.path(), ByteSize(600)).expect("it can be written");
+        let journal = Journal::open(folder.path(), ByteSize(600)).expect("it can be written");
         let end = |created: u64| {
             let id = format!("resp_{created}");
             journal.begin(&record(&id, created)).expect("written");
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn responses_of_an_older_identity_are_closed_and_are_pruned_first() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::at(folder.path(), ByteSize(600)).expect("it can be written");
+        let journal = Journal::open(folder.path(), ByteSize(600)).expect("it can be written");
         for id in ["resp_a", "resp_b"] {
             journal.begin(&record(id, 1)).expect("written");
         }
@@ -300,9 +303,9 @@ mod tests {
             entry["record"]["client"] = serde_json::json!(7);
             fs::write(&path, entry.to_string()).expect("written");
         }
-        let journal = Journal::at(folder.path(), ByteSize(600)).expect("a folder");
-        let found = journal.open();
-        assert!(found.ended.is_empty() && found.begun.is_empty(), "{found:?}");
+        let journal = Journal::open(folder.path(), ByteSize(600)).expect("a folder");
+        let contents = journal.load();
+        assert!(contents.finished.is_empty() && contents.unfinished.is_empty(), "{contents:?}");
         assert!(!journal.remove("resp_a", Client(7)).expect("no fault"));
         for id in ["resp_c", "resp_d", "resp_e"] {
             journal.begin(&record(id, 2)).expect("written");
@@ -314,7 +317,7 @@ mod tests {
     #[test]
     fn a_response_that_was_deleted_before_its_end_leaves_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::at(folder.path(), ByteSize(1 << 20)).expect("it can be written");
+        let journal = Journal::open(folder.path(), ByteSize(1 << 20)).expect("it can be written");
         journal.begin(&record("resp_a", 1)).expect("written");
         assert!(journal.remove("resp_a", Client(7)).expect("removed"));
         journal.end("resp_a", &json!({"output": []})).expect("nothing is written");

@@ -8,8 +8,8 @@ use mlx_core::engine::Client;
 use mlx_json::{Map, Value};
 
 use super::events::Reader;
-use super::follow::{AbandonPolicy, follow};
 use super::journal::Record;
+use super::produce::{AbandonPolicy, produce};
 use super::store::{SharedItem, StoredResponse};
 use crate::answer::{AnswerMeta, Prepared};
 use crate::chat_request::{ChatRequest, Conversation};
@@ -37,7 +37,7 @@ pub(crate) struct ResponseRun {
     /// The number of items of the request. They are the last ones.
     input_len: usize,
     /// For a response of the journal: the time of the original request, and the stored response.
-    again: Option<(u64, Arc<StoredResponse>)>,
+    journal_entry: Option<(u64, Arc<StoredResponse>)>,
 }
 
 /// A running stored response.
@@ -61,7 +61,7 @@ impl ResponseRun {
             None => Vec::new(),
             Some(id) => {
                 let previous = state.responses.get(id, client);
-                previous.map_err(|error| error.at("previous_response_id"))?.conversation()
+                previous.map_err(|error| error.with_field("previous_response_id"))?.conversation()
             }
         };
         let before = items.len();
@@ -78,23 +78,23 @@ impl ResponseRun {
             });
         }
         let input_len = items.len() - before;
-        Ok(Self { id: format!("resp_{id}"), client, request, body, items, input_len, again: None })
+        Ok(Self { id: format!("resp_{id}"), client, request, body, items, input_len, journal_entry: None })
     }
 
     /// Prepares a response of the journal, to be recomputed from its seed.
-    fn again(record: Record, stored: Arc<StoredResponse>) -> Result<Self, ApiError> {
+    fn from_journal(record: Record, stored: Arc<StoredResponse>) -> Result<Self, ApiError> {
         let Record { id, created, seed, request: body, input_len, .. } = record;
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
         let mut request = ResponseRequest::read(&mut Fields::parse(&bytes)?)?;
         request.spec.options.sampling.seed = Some(seed);
-        let (client, items, again) = (stored.client, stored.items.clone(), Some((created, stored)));
-        Ok(Self { id, client, request, body: None, items, input_len, again })
+        let (client, items, journal_entry) = (stored.client, stored.items.clone(), Some((created, stored)));
+        Ok(Self { id, client, request, body: None, items, input_len, journal_entry })
     }
 
     /// Starts the generation.
     async fn start(&self, state: &AppState, guard: RequestGuard) -> Result<Prepared, ApiError> {
         let items = self.items.iter().map(|item| of_store(item)).collect::<Result<Vec<Item>, _>>();
-        let items = items.map_err(|error| error.renamed("previous_response_id", "input"))?;
+        let items = items.map_err(|error| error.rename_field("previous_response_id", "input"))?;
         let messages = messages(self.request.instructions.as_deref(), &items);
         if messages.is_empty() {
             return Err(ApiError::field("input", "has no message; give a string or a list of items"));
@@ -115,8 +115,8 @@ impl ResponseRun {
             policy: self.request.policy,
         };
         let prepared = prepare::start_chat(state, request, guard).await;
-        let mut prepared = prepared.map_err(|error| error.renamed("messages", "input"))?;
-        if let Some((created, _)) = self.again {
+        let mut prepared = prepared.map_err(|error| error.rename_field("messages", "input"))?;
+        if let Some((created, _)) = self.journal_entry {
             prepared.meta.created = created;
         }
         Ok(prepared)
@@ -161,13 +161,13 @@ impl ResponseRun {
         }
         let writer = Writer::new(self.echoed(), meta.clone());
         let policy = self.abandon_policy(state);
-        let stored = match self.again {
+        let stored = match self.journal_entry {
             Some((_, stored)) => stored,
             None => StoredResponse::new(self.id, self.client, self.items, self.input_len),
         };
         state.responses.begin(&stored, writer.to_json());
         let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
-        let reader = follow(state, Arc::clone(&stored), feed, policy);
+        let reader = produce(state, Arc::clone(&stored), feed, policy);
         Ok(RunningResponse { meta, stored, reader })
     }
 
@@ -194,15 +194,15 @@ impl ResponseRun {
 
 /// Restores the responses of the journal. Recomputes the unfinished ones in the background.
 pub(crate) async fn resume(state: &AppState) {
-    let begun = state.responses.restore().await;
+    let unfinished = state.responses.restore().await;
     let state = state.clone();
     tokio::spawn(async move {
-        for (record, stored) in begun {
+        for (record, stored) in unfinished {
             if stored.is_deleted() {
                 continue;
             }
             let id = record.id.clone();
-            match again(&state, record, Arc::clone(&stored)).await {
+            match recompute(&state, record, Arc::clone(&stored)).await {
                 Ok(()) => tracing::info!(id, "recomputing a response of the journal"),
                 Err(error) => {
                     state.responses.give_up(&stored);
@@ -214,9 +214,9 @@ pub(crate) async fn resume(state: &AppState) {
     });
 }
 
-async fn again(state: &AppState, record: Record, stored: Arc<StoredResponse>) -> Result<(), ApiError> {
+async fn recompute(state: &AppState, record: Record, stored: Arc<StoredResponse>) -> Result<(), ApiError> {
     let guard = RequestGuard::of_server(state, stored.client, &record.id);
-    ResponseRun::again(record, stored)?.run_stored(state, guard).await.map(drop)
+    ResponseRun::from_journal(record, stored)?.run_stored(state, guard).await.map(drop)
 }
 
 /// Returns the item with an id, so that it can be listed.

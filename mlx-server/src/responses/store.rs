@@ -49,7 +49,7 @@ pub(crate) struct StoredResponse {
     /// Cancels the response.
     pub(crate) cancelled: CancellationToken,
     /// The current response object, and its output items.
-    now: Mutex<(Arc<Value>, Vec<SharedItem>)>,
+    state: Mutex<(Arc<Value>, Vec<SharedItem>)>,
     /// The events of the response.
     events: Mutex<Option<Arc<EventLog>>>,
     /// True after its client deleted the response. Then the store rejects it, even while its computation still runs.
@@ -65,7 +65,7 @@ impl StoredResponse {
             items,
             input_len,
             cancelled: CancellationToken::new(),
-            now: Mutex::new((Arc::new(Value::Null), Vec::new())),
+            state: Mutex::new((Arc::new(Value::Null), Vec::new())),
             events: Mutex::default(),
             is_deleted: AtomicBool::new(false),
         })
@@ -81,12 +81,12 @@ impl StoredResponse {
 
     /// Returns the current response object.
     pub(crate) fn response(&self) -> Arc<Value> {
-        Arc::clone(&locked(&self.now).0)
+        Arc::clone(&locked(&self.state).0)
     }
 
     /// Returns the conversation including the answer.
     pub(crate) fn conversation(&self) -> Vec<SharedItem> {
-        self.items.iter().chain(&locked(&self.now).1).cloned().collect()
+        self.items.iter().chain(&locked(&self.state).1).cloned().collect()
     }
 
     /// Returns the events, if the response has been followed since the server started.
@@ -103,7 +103,7 @@ impl StoredResponse {
     pub(crate) fn set(&self, response: Value) {
         let output = response["output"].as_array().into_iter().flatten();
         let output = output.cloned().map(Arc::new).collect();
-        *locked(&self.now) = (Arc::new(response), output);
+        *locked(&self.state) = (Arc::new(response), output);
     }
 
     /// Returns true if the client has deleted the response.
@@ -111,13 +111,13 @@ impl StoredResponse {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    fn has_item(&self, id: &str) -> Option<SharedItem> {
+    fn find_item(&self, id: &str) -> Option<SharedItem> {
         let is_it = |item: &&SharedItem| item["id"] == id;
-        locked(&self.now).1.iter().chain(&self.items).find(is_it).cloned()
+        locked(&self.state).1.iter().chain(&self.items).find(is_it).cloned()
     }
 
     fn bytes(&self) -> u64 {
-        let (response, output) = &*locked(&self.now);
+        let (response, output) = &*locked(&self.state);
         let input = &self.items[self.items.len() - self.input_len..];
         let items: usize = input.iter().chain(output).map(|item| size(item)).sum();
         let events = locked(&self.events).as_ref().map_or(0, |events| events.bytes());
@@ -153,7 +153,7 @@ impl ResponseStore {
         let old = inner.responses.insert(response.id.clone(), entry);
         inner.bytes = inner.bytes + bytes - old.map_or(0, |old| old.bytes);
         while inner.bytes > self.limit.0 {
-            let Some(id) = inner.oldest() else { break };
+            let Some(id) = inner.least_recently_used() else { break };
             inner.remove(&id);
         }
     }
@@ -182,13 +182,13 @@ impl ResponseStore {
     pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
         let inner = locked(&self.inner);
         let mut own = inner.responses.values().filter(|entry| entry.response.client == client);
-        own.find_map(|entry| entry.response.has_item(id))
+        own.find_map(|entry| entry.response.find_item(id))
     }
 }
 
 impl Inner {
     /// Returns the id of the least recently used finished response.
-    fn oldest(&self) -> Option<String> {
+    fn least_recently_used(&self) -> Option<String> {
         let ended = self.responses.iter().filter(|(_, entry)| entry.has_ended);
         ended.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
     }

@@ -13,12 +13,12 @@ use mlx_options::ByteSize;
 use crate::body_memory::{Charge, parsed_bytes};
 use crate::client;
 use crate::error::ApiError;
-use crate::fields::{Fields, refused};
+use crate::fields::{Fields, unsupported_field};
 use crate::generation::Origin;
 use crate::request_guard::RequestGuard;
 use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
-use crate::work::SHORT;
+use crate::work::SHORT_BODY_LEN;
 
 /// The time limit for reading the remainder of a rejected body.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(super) async fn read<T: Send + 'static>(
     let bytes = body.len();
     let images = Arc::clone(&state.image_urls);
     let parse = move || -> Result<_, ApiError> {
-        let held = if bytes < SHORT { bytes as u64 } else { parsed_bytes(&body) };
+        let held = if bytes < SHORT_BODY_LEN { bytes as u64 } else { parsed_bytes(&body) };
         charge.set(held)?;
         let mut fields = Fields::parse(&body)?;
         let parsed = if images.has_to_fetch(&mut fields) {
@@ -77,7 +77,7 @@ where
         let request = read(&mut fields)?;
         let unused = fields.into_unused();
         match unused.first().filter(|_| is_strict) {
-            Some(name) => Err(refused(
+            Some(name) => Err(unsupported_field(
                 name,
                 "is not used here, and the server runs with --strict; remove it or check the spelling",
             )),
@@ -101,7 +101,7 @@ async fn compute<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if bytes < SHORT { work() } else { state.host.run(client, bytes, move |_| work()).await }
+    if bytes < SHORT_BODY_LEN { work() } else { state.cpu_slots.run(client, bytes, move |_| work()).await }
 }
 
 /// Collects the bytes of a body. Each frame is charged before it is stored.

@@ -27,7 +27,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     let (request, guard) = read(&state, request, MessagesRequest::read).await?;
     let MessagesRequest { chat, display } = request;
     let prepared = prepare::start_chat(&state, chat, guard).await;
-    let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
+    let prepared = prepared.map_err(|error| error.rename_field("stop", "stop_sequences"))?;
     answer(&state, prepared, |meta| Writer::new(display, meta)).await
 }
 

@@ -97,7 +97,7 @@ pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -
     let (OllamaEmbeddingRequest(request), guard) =
         read(&state, request, OllamaEmbeddingRequest::read).await?;
     let vectors = vectors(&state, request, guard).await;
-    let (list, name) = vectors.map_err(|error| error.renamed("input", "prompt"))?;
+    let (list, name) = vectors.map_err(|error| error.rename_field("input", "prompt"))?;
     let first = list.data.into_iter().next();
     let embedding = first.ok_or_else(|| ApiError::failed("the model returned no embedding"))?.embedding;
     Ok(exactness(json(OllamaEmbedding { embedding }), name))

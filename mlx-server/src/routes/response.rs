@@ -24,18 +24,18 @@ pub(super) async fn answer<W: AnswerWriter>(
     writer: impl FnOnce(AnswerMeta) -> W,
 ) -> Result<Response, ApiError> {
     let Prepared { choices, is_streamed, meta } = prepared;
-    let about = About::of(&meta);
+    let answer_headers = AnswerHeaders::of(&meta);
     let writer = writer(meta);
     let keep_alive = state.config.limits.keep_alive.duration();
     if is_streamed {
         let body = stream::body(choices, writer, keep_alive);
-        return Ok(with_headers(body.into_response(), about, W::STREAM_TYPE, true));
+        return Ok(with_headers(body.into_response(), answer_headers, W::STREAM_TYPE, true));
     }
     // All choices are awaited together: the first failure cancels the others.
-    let deltas = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+    let deltas = try_join_all(choices.into_iter().map(Choice::collect)).await?;
     let miss = deltas.iter().flatten().find_map(|delta| delta.end.as_ref()?.usage.miss);
-    let body = Body::from(writer.whole(deltas));
-    let mut response = with_headers(body.into_response(), about, "application/json", false);
+    let body = Body::from(writer.into_json(deltas));
+    let mut response = with_headers(body.into_response(), answer_headers, "application/json", false);
     if let Some(Miss { at, kept }) = miss
         && let Ok(value) = HeaderValue::try_from(format!("{at}/{kept}"))
     {
@@ -46,13 +46,13 @@ pub(super) async fn answer<W: AnswerWriter>(
 
 /// The metadata of an answer for its headers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct About {
+pub(super) struct AnswerHeaders {
     seed: u64,
     exactness: &'static str,
     dropped: Option<usize>,
 }
 
-impl About {
+impl AnswerHeaders {
     /// Returns the header metadata of an answer.
     pub(super) fn of(meta: &AnswerMeta) -> Self {
         let AnswerMeta { seed, exactness, dropped, .. } = *meta;
@@ -63,15 +63,15 @@ impl About {
 /// Adds the headers of an answer.
 pub(super) fn with_headers(
     response: Response,
-    about: About,
+    answer_headers: AnswerHeaders,
     kind: &'static str,
     is_streamed: bool,
 ) -> Response {
-    let mut response = exactness(response, about.exactness);
+    let mut response = exactness(response, answer_headers.exactness);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(request_log::SEED, HeaderValue::from(about.seed));
-    if let Some(dropped) = about.dropped {
+    headers.insert(request_log::SEED, HeaderValue::from(answer_headers.seed));
+    if let Some(dropped) = answer_headers.dropped {
         headers.insert(request_log::DROPPED, HeaderValue::from(dropped));
     }
     if is_streamed {
@@ -106,7 +106,7 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// Returns a JSON response whose body is produced in chunks while the client reads it. `guard` holds its memory until the end.
-pub(super) fn in_parts(
+pub(super) fn chunked_json(
     parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
     guard: RequestGuard,
 ) -> Response {
@@ -114,10 +114,10 @@ pub(super) fn in_parts(
         let _held = &guard;
         Ok::<_, Infallible>(part)
     });
-    written(Body::from_stream(futures_util::stream::iter(parts)))
+    json_body(Body::from_stream(futures_util::stream::iter(parts)))
 }
 
 /// Returns a JSON response with a serialized body.
-pub(super) fn written(json: impl Into<Body>) -> Response {
+pub(super) fn json_body(json: impl Into<Body>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json.into()).into_response()
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::read;
-use super::response::{About, answer, json, with_headers};
+use super::response::{AnswerHeaders, answer, json, with_headers};
 use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::fields::Fields;
@@ -44,12 +44,17 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     let is_streamed = run.is_streamed();
     if run.is_stored() {
         let RunningResponse { meta, stored, reader } = run.run_stored(&state, guard).await?;
-        let about = About::of(&meta);
+        let answer_headers = AnswerHeaders::of(&meta);
         if is_streamed {
-            return Ok(with_headers(reader.body().into_response(), about, "text/event-stream", true));
+            return Ok(with_headers(
+                reader.body().into_response(),
+                answer_headers,
+                "text/event-stream",
+                true,
+            ));
         }
         reader.end().await?;
-        return Ok(with_headers(json(&*stored.response()), about, "application/json", false));
+        return Ok(with_headers(json(&*stored.response()), answer_headers, "application/json", false));
     }
     let (prepared, echoed) = run.run_ephemeral(&state, guard).await?;
     answer(&state, prepared, |meta| Writer::new(echoed, meta)).await
@@ -60,7 +65,7 @@ fn read_alone(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), A
 }
 
 fn read_with_body(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
-    let body = fields.whole();
+    let body = fields.to_value();
     ResponseRequest::read(fields).map(|request| (request, Some(body)))
 }
 

@@ -5,7 +5,7 @@ use axum::response::Response;
 use chat_format::text::{EncodeLimit, Encoded};
 
 use super::body::read;
-use super::response::{in_parts, to_json};
+use super::response::{chunked_json, to_json};
 use super::token_list::token_list;
 use crate::error::{ApiError, ErrorResponse};
 use crate::protocol::openai::text::{
@@ -34,7 +34,7 @@ pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) ->
     let tokens = guard.run(move |cancel| {
         let limit = EncodeLimit { pause: &|| cancel.check(), ..EncodeLimit::NONE };
         let ids = tokenizer.encode_within(&request.content, request.add_special, &limit);
-        ids.and_then(Encoded::whole).map_err(|error| ApiError::from(error).renamed("prompt", "content"))
+        ids.and_then(Encoded::whole).map_err(|error| ApiError::from(error).rename_field("prompt", "content"))
     });
     let tokens = tokens.await?;
     guard.set_bytes(size_of_val(tokens.as_slice()))?;
@@ -79,5 +79,5 @@ pub(crate) async fn detokenize(
     });
     let response = response.await?;
     guard.set_bytes(response.len())?;
-    Ok(in_parts(std::iter::once(response), guard))
+    Ok(chunked_json(std::iter::once(response), guard))
 }

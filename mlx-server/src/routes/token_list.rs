@@ -6,11 +6,11 @@ use axum::response::Response;
 use chat_format::text::Tokenizer;
 use serde_json::json;
 
-use super::response::{in_parts, to_json, written};
+use super::response::{chunked_json, json_body, to_json};
 use crate::request_guard::RequestGuard;
 
 /// The number of tokens per chunk.
-const PART: usize = 1 << 10;
+const CHUNK_LEN: usize = 1 << 10;
 
 /// Returns a JSON object that starts with `opening` and continues with `tokens` and `count`. With a tokenizer, each token has its text, or its
 /// bytes if they are not whole characters.
@@ -23,22 +23,22 @@ pub(super) fn token_list(
     let count = ids.len();
     let begin = [opening, b"\"tokens\":[".to_vec()].concat();
     let end = format!("],\"count\":{count}}}").into_bytes();
-    let part = move |start: usize| {
-        let mut part = Vec::new();
-        for (place, id) in (start..).zip(&ids[start..count.min(start + PART)]) {
-            if place > 0 {
-                part.push(b',');
+    let chunk = move |start: usize| {
+        let mut chunk = Vec::new();
+        for (index, id) in (start..).zip(&ids[start..count.min(start + CHUNK_LEN)]) {
+            if index > 0 {
+                chunk.push(b',');
             }
             match &pieces {
-                None => part.extend_from_slice(id.to_string().as_bytes()),
-                Some(tokenizer) => part.extend(with_piece(tokenizer, *id)),
+                None => chunk.extend_from_slice(id.to_string().as_bytes()),
+                Some(tokenizer) => chunk.extend(with_piece(tokenizer, *id)),
             }
         }
-        part
+        chunk
     };
-    let parts = (0..count).step_by(PART).map(part);
-    let all = once(begin).chain(parts).chain(once(end));
-    if count > PART { in_parts(all, guard) } else { written(all.collect::<Vec<_>>().concat()) }
+    let chunks = (0..count).step_by(CHUNK_LEN).map(chunk);
+    let all = once(begin).chain(chunks).chain(once(end));
+    if count > CHUNK_LEN { chunked_json(all, guard) } else { json_body(all.collect::<Vec<_>>().concat()) }
 }
 
 fn with_piece(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {

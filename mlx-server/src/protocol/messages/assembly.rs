@@ -16,7 +16,7 @@ pub(super) enum Step {
     /// A new, empty block.
     Open(ContentBlock),
     /// A delta.
-    More(BlockDelta),
+    Delta(BlockDelta),
     /// The end of the block.
     Close,
 }
@@ -55,7 +55,7 @@ impl Assembly {
             match self.display {
                 Display::Omitted => self.withheld.push_str(&delta.reasoning),
                 Display::Text => {
-                    steps.push(Step::More(BlockDelta::Thinking { thinking: delta.reasoning }));
+                    steps.push(Step::Delta(BlockDelta::Thinking { thinking: delta.reasoning }));
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Assembly {
                 text: String::new(),
                 citations: None,
             });
-            steps.push(Step::More(BlockDelta::Text { text: delta.content }));
+            steps.push(Step::Delta(BlockDelta::Text { text: delta.content }));
         }
         for call in delta.calls {
             self.call(call, &mut steps);
@@ -83,7 +83,7 @@ impl Assembly {
             steps.push(Step::Open(ContentBlock::ToolUse { id, name, input: Map::new() }));
         }
         if !arguments.is_empty() {
-            steps.push(Step::More(BlockDelta::Input { partial_json: arguments }));
+            steps.push(Step::Delta(BlockDelta::Input { partial_json: arguments }));
         }
     }
 
@@ -100,10 +100,10 @@ impl Assembly {
         let Some(kind) = self.open.take() else { return };
         if kind == Kind::Thought {
             let signature = match self.display {
-                Display::Omitted => signature::in_place_of(&std::mem::take(&mut self.withheld)),
-                Display::Text => signature::beside_text(),
+                Display::Omitted => signature::carrying(&std::mem::take(&mut self.withheld)),
+                Display::Text => signature::plain(),
             };
-            steps.push(Step::More(BlockDelta::Signature { signature }));
+            steps.push(Step::Delta(BlockDelta::Signature { signature }));
         }
         steps.push(Step::Close);
     }
@@ -115,7 +115,7 @@ pub(super) fn blocks(steps: impl IntoIterator<Item = Step>) -> Vec<ContentBlock>
     for step in steps {
         match step {
             Step::Open(block) => blocks.push(block),
-            Step::More(delta) => {
+            Step::Delta(delta) => {
                 if let Some(block) = blocks.last_mut() {
                     add(block, delta, &mut json);
                 }

@@ -9,11 +9,11 @@ use super::signature;
 use crate::error::ApiError;
 use crate::field_value::FieldValue;
 use crate::fields::Fields;
-use crate::protocol::content::{Places, joined};
+use crate::protocol::content::{PathNotation, joined};
 use crate::protocol::image::{expect_image, of_base64, of_url};
 
 /// A block with its path in the request.
-pub(super) type Placed = (String, Block);
+pub(super) type BlockWithPath = (String, Block);
 
 /// A block of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub(super) fn read(
     place: &str,
     role: Role,
     tools: &Tools,
-) -> Result<Vec<Placed>, ApiError> {
+) -> Result<Vec<BlockWithPath>, ApiError> {
     let text = |text| (place.to_owned(), Block::Text(text));
     let read = |block, place: &str| Ok((place.to_owned(), read_one(block, place, role, tools)?));
-    let blocks = Places::Dots.content(content, place, text, read)?;
+    let blocks = PathNotation::Dots.content(content, place, text, read)?;
     blocks.ok_or_else(|| ApiError::field(place, "is missing"))
 }
 
@@ -63,7 +63,7 @@ pub(super) fn texts(content: Value, place: &str) -> Result<Vec<String>, ApiError
 }
 
 fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
-    let mut fields = Fields::inside(place, block)?;
+    let mut fields = Fields::nested(place, block)?;
     let kind = kind_of(&mut fields)?;
     let block = match (kind.as_str(), role) {
         ("text", _) => Block::Text(text(&mut fields)?),
@@ -81,7 +81,7 @@ fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Bloc
         ("image", Role::User) => Block::Image(image(&mut fields)?),
         ("document", Role::User) => Block::Text(document::document(&mut fields)?),
         ("search_result", Role::User) => Block::Text(document::search_result(&mut fields)?),
-        _ => return Err(not_offered(&fields, &kind, &format!("a message of role {}", name(role)))),
+        _ => return Err(unsupported_block(&fields, &kind, &format!("a message of role {}", name(role)))),
     };
     fields.end()?;
     Ok(block)
@@ -112,7 +112,7 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
     let is_error = fields.take::<bool>("is_error")?.unwrap_or(false);
     let place = fields.name("content");
     let read = |block, place: &str| part_of_result(block, place, tools);
-    let parts = Places::Dots.content(fields.value("content"), &place, Part::Text, read)?;
+    let parts = PathNotation::Dots.content(fields.value("content"), &place, Part::Text, read)?;
     let mut parts = joined(parts.unwrap_or_default());
     if !matches!(parts.first(), Some(Part::Text(_))) && (is_error || parts.is_empty()) {
         parts.insert(0, Part::Text(String::new()));
@@ -124,7 +124,7 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
 }
 
 fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiError> {
-    let mut fields = Fields::inside(place, block)?;
+    let mut fields = Fields::nested(place, block)?;
     let kind = kind_of(&mut fields)?;
     let part = match kind.as_str() {
         "text" => Part::Text(text(&mut fields)?),
@@ -132,7 +132,7 @@ fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiE
         "document" => Part::Text(document::document(&mut fields)?),
         "search_result" => Part::Text(document::search_result(&mut fields)?),
         "tool_reference" => Part::Text(definition(&mut fields, tools)?),
-        _ => return Err(not_offered(&fields, &kind, "a tool result")),
+        _ => return Err(unsupported_block(&fields, &kind, "a tool result")),
     };
     fields.end()?;
     Ok(part)
@@ -141,7 +141,7 @@ fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiE
 /// Takes the source of an image.
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     let place = fields.name("source");
-    let mut source = Fields::inside(&place, required(fields, "source")?)?;
+    let mut source = Fields::nested(&place, required(fields, "source")?)?;
     let kind: String = required(&mut source, "type")?;
     let image = match kind.as_str() {
         "base64" => {
@@ -168,7 +168,7 @@ fn definition(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
     Ok(tool.definition())
 }
 
-fn not_offered(fields: &Fields, kind: &str, place: &str) -> ApiError {
+fn unsupported_block(fields: &Fields, kind: &str, place: &str) -> ApiError {
     let message = format!("is {kind:?}, which is not supported in {place}");
     ApiError::unsupported(fields.name("type"), message)
 }

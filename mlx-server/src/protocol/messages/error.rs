@@ -42,7 +42,7 @@ const NO_THREADS: &str = "thread_unsupported_request";
 /// Returns the error for a request that continues a conversation by its id and sends only the new messages.
 pub(super) fn no_threads() -> ApiError {
     let message = "the server does not store conversations; send all messages";
-    ApiError::new(StatusCode::BAD_REQUEST, NO_THREADS, message).at("thread")
+    ApiError::new(StatusCode::BAD_REQUEST, NO_THREADS, message).with_field("thread")
 }
 
 /// Returns the status and the body of an error response.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use chat_format::{Part, Role, ToolCall, Tools};
 use mlx_json::Value;
 
-use super::block::{self, Block, Placed};
+use super::block::{self, Block, BlockWithPath};
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
@@ -27,13 +27,13 @@ field_group! {
 
 /// The prefix of system prompt blocks that clients write for Anthropic's servers. Such a block differs between sessions, so it would change the
 /// start of every prompt.
-const FOR_OTHERS: &str = "x-anthropic-";
+const ANTHROPIC_PREFIX: &str = "x-anthropic-";
 
 /// Consecutive messages of one role, which form one turn.
 struct Turn {
     role: Role,
     place: String,
-    blocks: Vec<Placed>,
+    blocks: Vec<BlockWithPath>,
 }
 
 /// Reads `system` and `messages`.
@@ -56,8 +56,8 @@ fn instructions(system: Value) -> Result<Option<chat_format::Message>, ApiError>
     let is_text = system.as_str().is_some();
     let ours = |text: String| match text.split_once('\n') {
         // Clients that send a string put that block in the first line.
-        Some((_, rest)) if is_text && text.starts_with(FOR_OTHERS) => rest.to_owned(),
-        _ if text.starts_with(FOR_OTHERS) => String::new(),
+        Some((_, rest)) if is_text && text.starts_with(ANTHROPIC_PREFIX) => rest.to_owned(),
+        _ if text.starts_with(ANTHROPIC_PREFIX) => String::new(),
         _ => text,
     };
     let texts = block::texts(system, "system")?.into_iter().map(ours);
@@ -93,7 +93,7 @@ fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> 
 
 fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiError> {
     let place = format!("messages.{index}");
-    let mut fields = Fields::inside(&place, message)?;
+    let mut fields = Fields::nested(&place, message)?;
     let given = InputMessage::read(&mut fields)?;
     let role = match given.role.as_deref() {
         Some("user") => Role::User,
@@ -177,7 +177,7 @@ impl Conversation {
     }
 
     /// Adds a user turn. Tool results come first, whatever is between them.
-    fn user(&mut self, blocks: Vec<Placed>) -> Result<(), ApiError> {
+    fn user(&mut self, blocks: Vec<BlockWithPath>) -> Result<(), ApiError> {
         let mut parts = Vec::new();
         for (place, block) in blocks {
             match block {
@@ -221,7 +221,7 @@ fn unexpected(place: String, id: &str) -> ApiError {
     ApiError::field(place, why)
 }
 
-fn text((_, block): Placed) -> Option<String> {
+fn text((_, block): BlockWithPath) -> Option<String> {
     if let Block::Text(text) = block { Some(text) } else { None }
 }
 

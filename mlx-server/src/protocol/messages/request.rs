@@ -164,11 +164,11 @@ impl ReadPrompt {
         let PromptFields { model, system } = PromptFields::read(fields)?;
         let tools = tools::read(fields)?;
         let mut asked = thinking::read(fields, max_tokens)?;
-        fields.hint("service_tier", &[json!("auto"), json!("standard_only")]);
+        fields.take_unused("service_tier", &[json!("auto"), json!("standard_only")]);
         if fields.peek("context_management").is_some_and(keeps_all) {
             fields.value("context_management");
         }
-        fields.unused(MessagesHints::read)?;
+        fields.read_unused(MessagesHints::read)?;
         let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
         fields.add_unused(tools.ignored);
         fields.add_unused(std::mem::take(&mut asked.ignored));

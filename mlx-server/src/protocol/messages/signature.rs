@@ -10,12 +10,12 @@ const MARK: &[u8] = b"mlx\x01";
 const MAX_TEXT_LEN: usize = 256 << 10;
 
 /// Returns the signature of thinking whose text is sent too.
-pub(super) fn beside_text() -> String {
+pub(super) fn plain() -> String {
     STANDARD.encode(MARK)
 }
 
 /// Returns the signature of thinking whose text is withheld.
-pub(super) fn in_place_of(text: &str) -> String {
+pub(super) fn carrying(text: &str) -> String {
     let begin = text.ceil_char_boundary(text.len().saturating_sub(MAX_TEXT_LEN));
     STANDARD.encode([MARK, &text.as_bytes()[begin..]].concat())
 }
@@ -37,9 +37,9 @@ mod tests {
     #[test]
     fn a_withheld_thought_comes_back() {
         let thought_of = |text: &str, signature: &str| thought(text.to_owned(), Some(signature));
-        assert_eq!(thought_of("", &in_place_of("the tide é")), "the tide é");
-        assert_eq!(thought_of("seen", &beside_text()), "seen");
-        assert_eq!(thought_of("seen", &in_place_of("other")), "seen", "the text that the client shows wins");
+        assert_eq!(thought_of("", &carrying("the tide é")), "the tide é");
+        assert_eq!(thought_of("seen", &plain()), "seen");
+        assert_eq!(thought_of("seen", &carrying("other")), "seen", "the text that the client shows wins");
         for foreign in ["", "EqoBCkgIBxABGAIiQL", "bWx4", "****"] {
             assert_eq!(thought_of("", foreign), "", "{foreign}");
         }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn signatures_are_bounded() {
         let long = "é".repeat(MAX_TEXT_LEN) + "end";
-        let signature = in_place_of(&long);
+        let signature = carrying(&long);
         assert!(signature.len() < MAX_TEXT_LEN * 3 / 2, "{}", signature.len());
         let back = thought(String::new(), Some(&signature));
         assert!(long.ends_with(&back) && back.ends_with("éend"));

@@ -47,22 +47,22 @@ pub(super) struct ThinkingOptions {
 /// Takes the fields. `max_tokens` is the token limit of the answer.
 pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<ThinkingOptions, ApiError> {
     let given = ThinkingFields::read(fields)?;
-    let mut asked = ThinkingOptions { thinking: hint(Thinking::Off), ..ThinkingOptions::default() };
+    let mut options = ThinkingOptions { thinking: hint(Thinking::Off), ..ThinkingOptions::default() };
     let mut is_off = false;
     if let Some(thinking) = given.thinking {
-        read_thinking(thinking, max_tokens, &mut asked)?;
-        is_off = asked.thinking.thinking == Thinking::Off;
+        read_thinking(thinking, max_tokens, &mut options)?;
+        is_off = options.thinking.thinking == Thinking::Off;
     }
     if let Some(config) = given.output_config {
-        let mut fields = Fields::inside("output_config", config)?;
+        let mut fields = Fields::nested("output_config", config)?;
         if let Some(effort) = fields.take::<String>("effort")? {
-            asked.add_effort(&effort, is_off);
+            options.add_effort(&effort, is_off);
         }
         let format = fields.value("format").map(|format| read_format(format, "output_config.format"));
-        asked.grammar = format.transpose()?;
-        asked.ignored.extend(fields.into_unused());
+        options.grammar = format.transpose()?;
+        options.ignored.extend(fields.into_unused());
     }
-    Ok(asked)
+    Ok(options)
 }
 
 impl ThinkingOptions {
@@ -88,11 +88,11 @@ fn hint(thinking: Thinking) -> ThinkingRequest {
 fn read_thinking(
     given: Value,
     max_tokens: Option<usize>,
-    asked: &mut ThinkingOptions,
+    options: &mut ThinkingOptions,
 ) -> Result<(), ApiError> {
-    let mut fields = Fields::inside("thinking", given)?;
+    let mut fields = Fields::nested("thinking", given)?;
     let kind: String = required(&mut fields, "type")?;
-    asked.thinking = hint(match kind.as_str() {
+    options.thinking = hint(match kind.as_str() {
         "disabled" => Thinking::Off,
         "enabled" | "adaptive" => Thinking::On,
         _ => {
@@ -102,20 +102,20 @@ fn read_thinking(
     let budget = fields.take::<usize>("budget_tokens")?;
     // A budget of at least max_tokens has no effect.
     if budget.is_some_and(|budget| max_tokens.is_none_or(|most| budget < most)) {
-        asked.ignored.push("thinking.budget_tokens".to_owned());
+        options.ignored.push("thinking.budget_tokens".to_owned());
     }
-    asked.display = match fields.take::<String>("display")?.as_deref() {
+    options.display = match fields.take::<String>("display")?.as_deref() {
         Some("omitted") => Display::Omitted,
         None | Some("summarized" | "updates") => Display::Text,
         Some(_) => return Err(ApiError::unsupported("thinking.display", "must be omitted or summarized")),
     };
-    asked.ignored.extend(fields.into_unused());
+    options.ignored.extend(fields.into_unused());
     Ok(())
 }
 
 /// Reads the format of an answer from the field at `place`.
 pub(super) fn read_format(format: Value, place: &str) -> Result<Grammar, ApiError> {
-    let mut fields = Fields::inside(place, format)?;
+    let mut fields = Fields::nested(place, format)?;
     let kind: String = required(&mut fields, "type")?;
     if kind != "json_schema" {
         let message = format!("is {kind:?}; it must be json_schema");
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn asked(request: &Value) -> Result<ThinkingOptions, ApiError> {
+    fn options(request: &Value) -> Result<ThinkingOptions, ApiError> {
         read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"), Some(2000))
     }
 
@@ -164,10 +164,10 @@ mod tests {
                 Display::Text,
             ),
         ] {
-            let asked = asked(&request).expect("valid");
-            let ThinkingRequest { thinking, default_thinking, field } = asked.thinking;
-            assert_eq!(((thinking, default_thinking), asked.display), (expected, display), "{request}");
-            assert_eq!((field, asked.ignored), (None, Vec::new()), "{request}");
+            let options = options(&request).expect("valid");
+            let ThinkingRequest { thinking, default_thinking, field } = options.thinking;
+            assert_eq!(((thinking, default_thinking), options.display), (expected, display), "{request}");
+            assert_eq!((field, options.ignored), (None, Vec::new()), "{request}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
             "thinking": {"type": "enabled", "budget_tokens": 1999, "mood": 1},
             "output_config": {"effort": "heroic", "task_budget": {}},
         });
-        let ignored = asked(&request).expect("valid").ignored;
+        let ignored = options(&request).expect("valid").ignored;
         let names =
             ["thinking.budget_tokens", "thinking.mood", "output_config.effort", "output_config.task_budget"];
         assert_eq!(ignored, names);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_schema_is_a_constraint() {
         let format = json!({"type": "json_schema", "schema": {"type": "object"}});
-        let grammar = asked(&json!({"output_config": {"format": format}})).expect("valid").grammar;
+        let grammar = options(&json!({"output_config": {"format": format}})).expect("valid").grammar;
         assert_eq!(grammar, Some(Grammar::JsonSchema(json!({"type": "object"}).into())));
     }
 
@@ -202,7 +202,7 @@ mod tests {
             (json!({"output_config": {"format": {"type": "xml"}}}), "output_config.format.type"),
             (json!({"output_config": {"format": {"type": "json_schema"}}}), "output_config.format.schema"),
         ] {
-            assert_eq!(asked(&request).expect_err(param).param(), Some(param), "{request}");
+            assert_eq!(options(&request).expect_err(param).param(), Some(param), "{request}");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::block::required;
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::content::Places;
+use crate::protocol::content::PathNotation;
 use crate::protocol::tools::{Function, check_name, expect_tools, list};
 
 field_group! {
@@ -64,7 +64,7 @@ pub(super) struct Offered {
 pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
     let given = ToolFields::read(fields)?;
     let (mut tools, mut ignored) = (Vec::new(), Vec::new());
-    for (place, tool) in list(given.tools, Places::Dots)? {
+    for (place, tool) in list(given.tools, PathNotation::Dots)? {
         match read_tool(tool, &place)? {
             Some(tool) => tools.push(tool),
             None => ignored.push(place),
@@ -80,7 +80,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
 
 /// Reads a tool. `None` for a tool that the model cannot call.
 fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
-    let mut fields = Fields::inside(place, tool)?;
+    let mut fields = Fields::nested(place, tool)?;
     if fields.value("type").is_some_and(|kind| kind != "custom") {
         return Ok(None);
     }
@@ -107,7 +107,7 @@ fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
 }
 
 fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiError> {
-    let mut fields = Fields::inside("tool_choice", choice)?;
+    let mut fields = Fields::nested("tool_choice", choice)?;
     let kind: String = required(&mut fields, "type")?;
     let chosen = match kind.as_str() {
         "auto" => ToolChoice::Auto,

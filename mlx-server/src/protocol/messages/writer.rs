@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::ids::random_id;
 
 /// The maximum time without an event while thinking is withheld.
-const SILENCE: Duration = Duration::from_secs(5);
+const MAX_SILENCE: Duration = Duration::from_secs(5);
 
 /// Writes one answer.
 pub(crate) struct Writer {
@@ -23,16 +23,16 @@ pub(crate) struct Writer {
     meta: AnswerMeta,
     assembly: Assembly,
     /// The number of started blocks.
-    begun: usize,
+    started_blocks: usize,
     /// The time of the last event.
-    heard: Instant,
+    last_event: Instant,
 }
 
 impl Writer {
     /// Creates a writer for one answer.
     pub(crate) fn new(display: Display, meta: AnswerMeta) -> Self {
         let (id, assembly) = (format!("msg_{}", random_id()), Assembly::new(display));
-        Self { id, meta, assembly, begun: 0, heard: Instant::now() }
+        Self { id, meta, assembly, started_blocks: 0, last_event: Instant::now() }
     }
 
     fn message(&self, content: Vec<ContentBlock>, stop: StopDelta, usage: MessagesUsage) -> MessageAnswer {
@@ -51,25 +51,25 @@ impl Writer {
     }
 
     fn event(&mut self, step: Step) -> MessagesEvent {
-        let index = self.begun.saturating_sub(1);
+        let index = self.started_blocks.saturating_sub(1);
         match step {
             Step::Open(content_block) => {
-                self.begun += 1;
-                MessagesEvent::ContentBlockStart { index: self.begun - 1, content_block }
+                self.started_blocks += 1;
+                MessagesEvent::ContentBlockStart { index: self.started_blocks - 1, content_block }
             }
-            Step::More(delta) => MessagesEvent::ContentBlockDelta { index, delta },
+            Step::Delta(delta) => MessagesEvent::ContentBlockDelta { index, delta },
             Step::Close => MessagesEvent::ContentBlockStop { index },
         }
     }
 
     /// Returns the stop reason. If the answer is shorter than the client's limit, it ended at the end of the context.
     fn stop(&self, end: &End) -> StopDelta {
-        let is_cut = self.meta.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
+        let is_truncated = self.meta.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
         let (stop_reason, stop_sequence) = match &end.reason {
             EndReason::EndToken => ("end_turn", None),
             EndReason::StopString(text) => ("stop_sequence", Some(text.clone())),
             EndReason::ToolCalls => ("tool_use", None),
-            EndReason::Length if is_cut => ("model_context_window_exceeded", None),
+            EndReason::Length if is_truncated => ("model_context_window_exceeded", None),
             EndReason::Length => ("max_tokens", None),
         };
         StopDelta { stop_reason: Some(stop_reason), stop_sequence }
@@ -81,39 +81,39 @@ impl AnswerWriter for Writer {
         let input_tokens = self.meta.prompts.iter().map(|prompt| prompt.ids.len()).sum();
         let usage = MessagesUsage { input_tokens, ..MessagesUsage::default() };
         let stop = StopDelta { stop_reason: None, stop_sequence: None };
-        vec![written(&MessagesEvent::MessageStart { message: self.message(Vec::new(), stop, usage) })]
+        vec![event_bytes(&MessagesEvent::MessageStart { message: self.message(Vec::new(), stop, usage) })]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
         let end = delta.end.clone();
         let steps = self.assembly.delta(delta);
-        let mut events: Vec<Bytes> = steps.into_iter().map(|step| written(&self.event(step))).collect();
+        let mut events: Vec<Bytes> = steps.into_iter().map(|step| event_bytes(&self.event(step))).collect();
         if let Some(end) = end {
             let usage = MessagesUsage::of(&end.usage, end.reasoning_tokens);
-            events.push(written(&MessagesEvent::MessageDelta { delta: self.stop(&end), usage }));
+            events.push(event_bytes(&MessagesEvent::MessageDelta { delta: self.stop(&end), usage }));
         }
-        if events.is_empty() && self.heard.elapsed() > SILENCE {
+        if events.is_empty() && self.last_event.elapsed() > MAX_SILENCE {
             events.push(self.keep_alive());
         }
         if !events.is_empty() {
-            self.heard = Instant::now();
+            self.last_event = Instant::now();
         }
         events
     }
 
     fn keep_alive(&mut self) -> Bytes {
-        written(&MessagesEvent::Ping)
+        event_bytes(&MessagesEvent::Ping)
     }
 
     fn failure(&mut self, failed: &ApiError) -> Vec<Bytes> {
-        vec![named("error", &error::of_stream(failed))]
+        vec![named_event("error", &error::of_stream(failed))]
     }
 
     fn closing(&mut self) -> Vec<Bytes> {
-        vec![written(&MessagesEvent::MessageStop)]
+        vec![event_bytes(&MessagesEvent::MessageStop)]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+    fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         let deltas: Vec<Delta> = choices.into_iter().flatten().collect();
         let end = deltas.iter().find_map(|delta| delta.end.clone());
         let steps: Vec<Step> = deltas.into_iter().flat_map(|delta| self.assembly.delta(delta)).collect();
@@ -126,11 +126,11 @@ impl AnswerWriter for Writer {
     }
 }
 
-fn written(event: &MessagesEvent) -> Bytes {
-    named(event.name(), event)
+fn event_bytes(event: &MessagesEvent) -> Bytes {
+    named_event(event.name(), event)
 }
 
-fn named<T: Serialize>(name: &str, data: &T) -> Bytes {
+fn named_event<T: Serialize>(name: &str, data: &T) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {}\n\n", json(data)))
 }
 

@@ -41,9 +41,9 @@ impl OllamaEmbedRequest {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaEmbedFields::read(fields)?;
         // The server's --idle-timeout controls how long a model stays in memory.
-        fields.hint("keep_alive", &[]);
+        fields.take_unused("keep_alive", &[]);
         // No option affects embeddings.
-        fields.hint("options", &[json!({})]);
+        fields.take_unused("options", &[json!({})]);
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
         }
@@ -75,8 +75,8 @@ impl OllamaEmbeddingRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let OllamaPromptFields { prompt, model } = OllamaPromptFields::read(fields)?;
-        fields.hint("keep_alive", &[]);
-        fields.hint("options", &[json!({})]);
+        fields.take_unused("keep_alive", &[]);
+        fields.take_unused("options", &[json!({})]);
         let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "is missing; give a text"))?;
         Ok(Self(request(prompts(Some(prompt.into()), "prompt")?, model)))
     }

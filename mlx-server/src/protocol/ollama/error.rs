@@ -16,9 +16,9 @@ pub(crate) struct OllamaError {
 
 /// Returns the status and the body of an error response.
 pub(crate) fn write(error: &ApiError, _request_id: &str) -> (StatusCode, Vec<u8>) {
-    let stop = error.clone().renamed("stop", "options.stop");
+    let stop = error.clone().rename_field("stop", "options.stop");
     let named = PARAMETERS.iter().fold(stop, |error, parameter| match parameter.ollama {
-        Some(name) => error.renamed(parameter.name, &format!("options.{name}")),
+        Some(name) => error.rename_field(parameter.name, &format!("options.{name}")),
         None => error,
     });
     // Serializing a string cannot fail.

@@ -38,7 +38,7 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self, message: Value, place: &str) -> Result<(), ApiError> {
-        let mut fields = Fields::inside(place, message)?;
+        let mut fields = Fields::nested(place, message)?;
         let role: Option<String> = fields.take("role")?;
         let text: String = fields.take("content")?.unwrap_or_default();
         let reasoning: Option<String> = fields.take("thinking")?;
@@ -69,7 +69,7 @@ impl Reader {
         if role == Role::Assistant && message.text().is_empty() && !message.tool_calls.is_empty() {
             message.parts = Vec::<Part>::new();
         }
-        message.check().map_err(|error| ApiError::from(error).at(&fields.name("content")))?;
+        message.check().map_err(|error| ApiError::from(error).with_field(&fields.name("content")))?;
         fields.end()?;
         self.messages.push(message);
         Ok(())
@@ -89,11 +89,11 @@ impl Reader {
     }
 
     fn call(&mut self, call: Value, place: &str) -> Result<ToolCall, ApiError> {
-        let mut fields = Fields::inside(place, call)?;
+        let mut fields = Fields::nested(place, call)?;
         let given: Option<String> = fields.take("id")?;
         fields.take::<String>("type")?;
         let function = fields.value("function").unwrap_or_default();
-        let mut function = Fields::inside(&fields.name("function"), function)?;
+        let mut function = Fields::nested(&fields.name("function"), function)?;
         function.take::<usize>("index")?;
         let name: Option<String> = function.take("name")?;
         let name = name.ok_or_else(|| ApiError::field(function.name("name"), "is missing"))?;

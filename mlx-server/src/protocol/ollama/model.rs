@@ -131,7 +131,7 @@ impl ShowRequest {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = ShowFields::read(fields)?;
         for (field, allowed, why) in fixed() {
-            fields.only(field, &allowed, why)?;
+            fields.expect_one_of(field, &allowed, why)?;
         }
         let name = given.model.or(given.name);
         let name = name.ok_or_else(|| ApiError::field("model", "is missing; give the name of a model"))?;
@@ -170,13 +170,13 @@ pub(crate) struct Description {
 impl Description {
     /// Describes a model. This may read the tokenizer.
     pub(crate) fn of(entry: &Entry) -> Self {
-        let abilities = entry.abilities();
+        let capabilities = entry.capabilities();
         let known = [
-            ("completion", !abilities.embeds),
-            ("embedding", abilities.embeds),
-            ("tools", abilities.calls_tools),
-            ("thinking", abilities.thinks),
-            ("vision", abilities.sees),
+            ("completion", !capabilities.embedding),
+            ("embedding", capabilities.embedding),
+            ("tools", capabilities.tools),
+            ("thinking", capabilities.reasoning),
+            ("vision", capabilities.vision),
         ];
         let mut model_info = Map::new();
         if let Some(spec) = entry.spec() {

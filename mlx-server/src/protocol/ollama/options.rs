@@ -10,7 +10,7 @@ use crate::fields::Fields;
 use crate::protocol::openai::{OneOrMany, sampling};
 
 /// Options about loading the model. The server's flags control that, and no answer depends on it.
-const OF_LOADING: [&str; 10] = [
+const LOAD_OPTIONS: [&str; 10] = [
     "num_ctx",
     "num_batch",
     "num_gpu",
@@ -50,12 +50,12 @@ pub(crate) struct Options {
 /// Reads `options`.
 pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     let Some(options) = options else { return Ok(Options::default()) };
-    let mut fields = Fields::inside("options", options)?;
-    for option in OF_LOADING {
-        fields.hint(option, &[]);
+    let mut fields = Fields::nested("options", options)?;
+    for option in LOAD_OPTIONS {
+        fields.take_unused(option, &[]);
     }
     for (option, allowed, why) in fixed() {
-        fields.only(option, &allowed, why)?;
+        fields.expect_one_of(option, &allowed, why)?;
     }
     let mut sampling = SamplingOptions { seed: seed(&mut fields)?, ..SamplingOptions::default() };
     for parameter in PARAMETERS {

@@ -93,11 +93,11 @@ impl OllamaGenerateRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaTextFields::read(fields)?;
-        fields.only("raw", &[json!(false)], "use /v1/completions for prompts without a template")?;
-        fields.only("suffix", &[json!("")], "fill-in-the-middle is not supported")?;
-        fields.only("template", &[json!("")], "the model's own template is used")?;
+        fields.expect_one_of("raw", &[json!(false)], "use /v1/completions for prompts without a template")?;
+        fields.expect_one_of("suffix", &[json!("")], "fill-in-the-middle is not supported")?;
+        fields.expect_one_of("template", &[json!("")], "the model's own template is used")?;
         let images = super::message::images(given.images, "images")?;
-        fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
+        fields.expect_one_of("context", &[json!([])], "use /api/chat with the conversation so far")?;
         let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
         if prompt.is_none() && !images.is_empty() {
             return Err(ApiError::field("images", "may only be given with a prompt"));
@@ -116,11 +116,11 @@ impl OllamaGenerateRequest {
 fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
     let given = OllamaFields::read(fields)?;
     // The server's --idle-timeout controls how long a model stays in memory.
-    fields.hint("keep_alive", &[]);
-    fields.only("logprobs", &[json!(false)], "use /v1/chat/completions")?;
-    fields.only("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
+    fields.take_unused("keep_alive", &[]);
+    fields.expect_one_of("logprobs", &[json!(false)], "use /v1/chat/completions")?;
+    fields.expect_one_of("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
     // A full context always ends the answer.
-    fields.hint("shift", &[json!(false)]);
+    fields.take_unused("shift", &[json!(false)]);
     let Options { sampling, max_tokens, stop, unused } = options::read(given.options)?;
     fields.add_unused(unused);
     let constraint = given.format.map(constraint).transpose()?.flatten();
@@ -166,7 +166,7 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
             // Every model accepts false: a model without thinking does not think anyway.
             Ok(ThinkingRequest { thinking, field: is_on.then_some("think"), ..ThinkingRequest::default() })
         }
-        Value::String(effort) => ThinkingRequest::demanded(Some(&effort), "think"),
+        Value::String(effort) => ThinkingRequest::required_effort(Some(&effort), "think"),
         _ => Err(ApiError::field("think", "must be a boolean, or low, medium or high")),
     }
 }

@@ -149,7 +149,7 @@ impl AnswerWriter for Writer {
         vec![bytes(&line)]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+    fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         let (mut text, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
         for delta in choices.into_iter().flatten() {
             calls.extend(self.calls(&delta.calls, delta.end.is_some()));

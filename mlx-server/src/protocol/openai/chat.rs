@@ -20,7 +20,7 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 /// Template variables that `chat_template_kwargs` may not set.
-const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+const RESERVED_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// OpenAI's fields that support only values without effect.
 fn fixed() -> [Fixed; 2] {
@@ -102,21 +102,21 @@ impl ChatCompletionRequest {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let (mut spec, mut output) = options::read(fields)?;
         let chat = ChatFields::read(fields)?;
-        fields.hint("store", &[json!(false)]);
-        fields.hint("service_tier", &[json!("auto"), json!("default")]);
-        fields.unused(HintFields::read)?;
+        fields.take_unused("store", &[json!(false)]);
+        fields.take_unused("service_tier", &[json!("auto"), json!("default")]);
+        fields.read_unused(HintFields::read)?;
         let conversation = Conversation {
             tools: tools::read(fields)?,
-            thinking: ThinkingRequest::demanded(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
+            thinking: ThinkingRequest::required_effort(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
             ..conversation(fields, chat.chat_template_kwargs)?
         };
         check_calls(&conversation.messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
         })?;
         for (field, allowed, why) in fixed() {
-            fields.only(field, &allowed, why)?;
+            fields.expect_one_of(field, &allowed, why)?;
         }
-        fields.refuse(&REFUSED)?;
+        fields.reject(&REFUSED)?;
         let limit_name =
             if spec.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
         spec.options.max_tokens = match (spec.options.max_tokens, chat.max_completion_tokens) {
@@ -211,7 +211,7 @@ fn conversation(
     variables: Option<Map<String, Value>>,
 ) -> Result<Conversation, ApiError> {
     let variables = variables.unwrap_or_default();
-    if let Some(name) = TAKEN.iter().find(|name| variables.contains_key(**name)) {
+    if let Some(name) = RESERVED_VARIABLES.iter().find(|name| variables.contains_key(**name)) {
         let message = format!("must not set {name}, which the request itself defines");
         return Err(ApiError::field("chat_template_kwargs", message));
     }

@@ -68,7 +68,7 @@ impl CompletionRequest {
         let (mut spec, mut output) = options::read(fields)?;
         let own = CompletionFields::read(fields)?;
         let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
-        fields.refuse(&[("suffix", "fill-in-the-middle is not supported")])?;
+        fields.reject(&[("suffix", "fill-in-the-middle is not supported")])?;
         match own.best_of {
             Some(count) if count != spec.choices => {
                 let message = format!("is {count}, but n is {}; they must be the same", spec.choices);

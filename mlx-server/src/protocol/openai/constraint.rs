@@ -36,7 +36,7 @@ pub(crate) fn read(fields: &mut Fields) -> Result<Option<Given>, ApiError> {
 }
 
 fn format(given: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
-    let mut fields = Fields::inside("response_format", given)?;
+    let mut fields = Fields::nested("response_format", given)?;
     let kind: Option<String> = fields.take("type")?;
     let found = match kind.as_deref() {
         None => {
@@ -69,7 +69,7 @@ const SCHEMA: &str = "response_format.json_schema.schema";
 
 /// Reads the schema in `json_schema`. It is always enforced; `strict`, name and description have no effect.
 fn named_schema(given: Value) -> Result<Value, ApiError> {
-    let mut fields = Fields::inside("response_format.json_schema", given)?;
+    let mut fields = Fields::nested("response_format.json_schema", given)?;
     fields.take::<String>("name")?;
     fields.take::<String>("description")?;
     fields.take::<bool>("strict")?;
@@ -79,7 +79,7 @@ fn named_schema(given: Value) -> Result<Value, ApiError> {
 }
 
 fn outputs(given: Value) -> Result<(Grammar, &'static str), ApiError> {
-    let mut fields = Fields::inside("structured_outputs", given)?;
+    let mut fields = Fields::nested("structured_outputs", given)?;
     let json = fields.value("json").map(schema_or_text).transpose()?;
     let (regex, choice) = (fields.take::<String>("regex")?, fields.take::<Vec<String>>("choice")?);
     let grammar = fields.take::<String>("grammar")?;

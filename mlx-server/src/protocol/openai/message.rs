@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
-use crate::protocol::content::Places;
+use crate::protocol::content::PathNotation;
 use crate::protocol::image;
 
 field_group! {
@@ -89,7 +89,7 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat_format::Message>,
 }
 
 fn read_one(index: usize, message: Value) -> Result<chat_format::Message, ApiError> {
-    let mut fields = Fields::inside(&format!("messages[{index}]"), message)?;
+    let mut fields = Fields::nested(&format!("messages[{index}]"), message)?;
     let given = Message::read(&mut fields)?;
     let role = role(given.role.as_deref()).map_err(|why| ApiError::field(fields.name("role"), why))?;
     let mut message = chat_format::Message {
@@ -111,10 +111,10 @@ fn read_one(index: usize, message: Value) -> Result<chat_format::Message, ApiErr
     if role == Role::Tool && message.tool_call_id.is_none() {
         return Err(ApiError::field(fields.name("tool_call_id"), "is missing; give the id of the call"));
     }
-    fields.only("annotations", &[json!([])], "only text is accepted")?;
+    fields.expect_one_of("annotations", &[json!([])], "only text is accepted")?;
     // LiteLLM copies extra fields of an answer into it and sends them back.
     fields.value("provider_specific_fields");
-    fields.refuse(&REFUSED)?;
+    fields.reject(&REFUSED)?;
     fields.end()?;
     Ok(message)
 }
@@ -146,7 +146,7 @@ fn role(name: Option<&str>) -> Result<Role, &'static str> {
 }
 
 fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    let parts = Places::Brackets.content(content, place, Part::Text, read_part)?;
+    let parts = PathNotation::Brackets.content(content, place, Part::Text, read_part)?;
     if parts.as_ref().is_some_and(Vec::is_empty) {
         return Err(ApiError::field(place, "is an empty list; give at least one part"));
     }
@@ -154,7 +154,7 @@ fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
 }
 
 fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
-    let mut fields = Fields::inside(place, part)?;
+    let mut fields = Fields::nested(place, part)?;
     let part = match fields.take::<String>("type")?.as_deref() {
         Some("text") => {
             let text = fields.take("text")?;
@@ -176,7 +176,7 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
 }
 
 fn image_url(url: Value, place: &str) -> Result<Image, ApiError> {
-    let mut fields = Fields::inside(place, url)?;
+    let mut fields = Fields::nested(place, url)?;
     let url: Option<String> = fields.take("url")?;
     let url = url.ok_or_else(|| ApiError::field(fields.name("url"), "is missing; give a data URL"))?;
     image::expect_detail(&mut fields)?;
@@ -189,7 +189,7 @@ fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
     match calls {
         None => Ok(Vec::new()),
         Some(Value::Array(calls)) => {
-            Places::Brackets.of(place, calls).map(|(place, call)| read_call(call, &place)).collect()
+            PathNotation::Brackets.items(place, calls).map(|(place, call)| read_call(call, &place)).collect()
         }
         Some(other) => Err(ApiError::field(place, format!("is {}; it must be a list", kind(&other)))),
     }
@@ -197,11 +197,11 @@ fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
 
 fn read_call(call: Value, place: &str) -> Result<ToolCall, ApiError> {
     let missing = |name: String| ApiError::field(name, "is missing");
-    let mut fields = Fields::inside(place, call)?;
+    let mut fields = Fields::nested(place, call)?;
     let id = fields.take("id")?.ok_or_else(|| missing(fields.name("id")))?;
-    fields.only("type", &[json!("function")], "only function calls are supported")?;
+    fields.expect_one_of("type", &[json!("function")], "only function calls are supported")?;
     let function = fields.value("function").ok_or_else(|| missing(fields.name("function")))?;
-    let mut function = Fields::inside(&fields.name("function"), function)?;
+    let mut function = Fields::nested(&fields.name("function"), function)?;
     let name = function.take("name")?.ok_or_else(|| missing(function.name("name")))?;
     let arguments = function.take("arguments")?.ok_or_else(|| missing(function.name("arguments")))?;
     function.end()?;

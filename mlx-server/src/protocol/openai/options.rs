@@ -114,9 +114,9 @@ pub(crate) fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
 
 fn includes_usage(is_streamed: bool, options: Option<Value>) -> Result<bool, ApiError> {
     let Some(options) = options else { return Ok(false) };
-    let mut fields = Fields::inside("stream_options", options)?;
+    let mut fields = Fields::nested("stream_options", options)?;
     let include_usage = fields.take("include_usage")?.unwrap_or(false);
-    fields.only("include_obfuscation", &[json!(false)], "obfuscation is not supported")?;
+    fields.expect_one_of("include_obfuscation", &[json!(false)], "obfuscation is not supported")?;
     fields.end()?;
     if !is_streamed {
         return Err(ApiError::field("stream_options", "may only be given with stream: true"));

@@ -52,7 +52,7 @@ impl TokenizeRequest {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = TokenizeFields::read(fields)?;
         for (field, allowed, why) in fixed() {
-            fields.only(field, &allowed, why)?;
+            fields.expect_one_of(field, &allowed, why)?;
         }
         Ok(Self {
             model: given.model,

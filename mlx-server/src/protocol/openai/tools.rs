@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::content::Places;
-use crate::protocol::tools::{ChoiceForm, list, take_name};
+use crate::protocol::content::PathNotation;
+use crate::protocol::tools::{ToolChoiceFormat, list, take_name};
 
 field_group! {
     /// The tools of a chat, and the ones that the model may or must call.
@@ -57,7 +57,8 @@ pub(crate) struct FunctionObject {
 pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
     let given = ToolFields::read(fields)?;
     let tools = tools(given.tools)?;
-    let choice = given.tool_choice.map_or(Ok(ToolChoice::Auto), |it| ChoiceForm::Chat.read(it, &tools))?;
+    let choice =
+        given.tool_choice.map_or(Ok(ToolChoice::Auto), |it| ToolChoiceFormat::Chat.read(it, &tools))?;
     let is_single = given.parallel_tool_calls == Some(false);
     Ok(ToolRequest { tools, choice, is_single })
 }
@@ -68,24 +69,24 @@ pub(crate) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
 }
 
 fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
-    let tools = list(tools, Places::Brackets)?.into_iter().map(|(place, tool)| read_tool(tool, &place));
+    let tools = list(tools, PathNotation::Brackets)?.into_iter().map(|(place, tool)| read_tool(tool, &place));
     Ok(Tools::new(tools.collect::<Result<_, _>>()?)?)
 }
 
 fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     let whole = tool.clone();
-    let mut fields = Fields::inside(place, tool)?;
-    fields.only("type", &[json!("function")], "only functions are supported")?;
+    let mut fields = Fields::nested(place, tool)?;
+    fields.expect_one_of("type", &[json!("function")], "only functions are supported")?;
     let function = fields.value("function");
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;
-    let mut function = Fields::inside(&format!("{place}.function"), function)?;
+    let mut function = Fields::nested(&format!("{place}.function"), function)?;
     take_name(&mut function)?;
     function.take::<String>("description")?;
     function.take::<Map>("parameters")?;
     function.take::<bool>("strict")?;
     function.end()?;
-    Tool::read(whole).map_err(|error| ApiError::from(error).renamed("tools", place))
+    Tool::read(whole).map_err(|error| ApiError::from(error).rename_field("tools", place))
 }
 
 #[cfg(test)]

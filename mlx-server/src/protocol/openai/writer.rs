@@ -187,7 +187,7 @@ impl AnswerWriter for Writer {
         usage.into_iter().chain([event(DONE)]).collect()
     }
 
-    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+    fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         let deltas: Vec<Delta> = choices.into_iter().filter_map(joined).collect();
         for delta in &deltas {
             self.note(delta);

@@ -3,7 +3,7 @@
 use chat_format::{Message, Part, Role, ToolCall};
 
 use super::item::{Arguments, Item};
-use super::tools::seen_arguments;
+use super::tools::model_arguments;
 use crate::protocol::tools::qualified;
 
 /// Returns the messages of a conversation, with the instructions first.
@@ -46,7 +46,7 @@ pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Messag
 
 fn call(call_id: &str, namespace: Option<&str>, name: &str, arguments: &Arguments) -> ToolCall {
     let (id, name) = (Some(call_id.to_owned()), qualified(namespace, name));
-    ToolCall { id, name, arguments: seen_arguments(arguments) }
+    ToolCall { id, name, arguments: model_arguments(arguments) }
 }
 
 /// Returns the name of the tool that a call used.

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
-use crate::protocol::content::{Places, joined};
+use crate::protocol::content::{PathNotation, joined};
 use crate::protocol::image::{expect_detail, of_url};
 
 /// The maximum number of items per conversation. Like messages, each item takes memory in the template.
@@ -73,7 +73,7 @@ fn message(text: String) -> Given {
 }
 
 fn given(value: Value, place: &str) -> Result<Given, ApiError> {
-    let mut fields = Fields::inside(place, value.clone())?;
+    let mut fields = Fields::nested(place, value.clone())?;
     let kind: Option<String> = fields.take("type")?;
     if kind.as_deref() == Some("item_reference") || kind.is_none() && is_reference(&value) {
         let id = needed(&mut fields, "id")?;
@@ -91,7 +91,7 @@ fn is_reference(value: &Value) -> bool {
 
 /// Reads a stored item.
 pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
-    let mut fields = Fields::inside("previous_response_id", value.clone())?;
+    let mut fields = Fields::nested("previous_response_id", value.clone())?;
     let kind: Option<String> = fields.take("type")?;
     read_item(kind.as_deref(), fields)
 }
@@ -160,7 +160,7 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
 
 /// Reads text and images. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
 fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    let parts = Places::Brackets.content(content, place, Part::Text, read_part)?;
+    let parts = PathNotation::Brackets.content(content, place, Part::Text, read_part)?;
     match parts {
         Some(parts) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
         Some(parts) => Ok(joined(parts)),
@@ -169,7 +169,7 @@ fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
 }
 
 fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
-    let mut fields = Fields::inside(place, part)?;
+    let mut fields = Fields::nested(place, part)?;
     let kind: Option<String> = fields.take("type")?;
     let part = match kind.as_deref() {
         Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
@@ -192,7 +192,7 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
 
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     expect_detail(fields)?;
-    fields.refuse(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
+    fields.reject(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
     let place = fields.name("image_url");
     of_url(&needed(fields, "image_url")?, &place)
 }

@@ -10,7 +10,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::item::{self, Given};
-use super::tools::OfferedTools;
+use super::tools::RequestTools;
 use crate::chat_request::{GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
@@ -99,7 +99,7 @@ const REFUSED: [(&str, &str); 2] =
     [("conversation", "give previous_response_id or the items"), ("prompt", "this server stores no prompts")];
 
 /// Values of `include` that are accepted but add nothing.
-const NEVER_THERE: [&str; 7] = [
+const EMPTY_INCLUDES: [&str; 7] = [
     "reasoning.encrypted_content",
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -126,7 +126,7 @@ pub(crate) struct ResponseRequest {
     /// True to report log-probabilities.
     pub(crate) logprobs: bool,
     /// The tools.
-    pub(crate) tools: OfferedTools,
+    pub(crate) tools: RequestTools,
     /// The requested reasoning.
     pub(crate) thinking: ThinkingRequest,
     /// The policy for conversations that exceed the context.
@@ -142,21 +142,21 @@ impl ResponseRequest {
         let given = ResponseFields::read(fields)?;
         let sampling = sampling::read(fields)?;
         for hint in HINTS {
-            fields.hint(hint, &[]);
+            fields.take_unused(hint, &[]);
         }
-        fields.hint("service_tier", &[json!("auto"), json!("default")]);
+        fields.take_unused("service_tier", &[json!("auto"), json!("default")]);
         // The response repeats it.
         fields.value("metadata");
-        fields.only("background", &[json!(false)], "background responses are not supported")?;
-        fields.refuse(&REFUSED)?;
-        let mut tools = OfferedTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
+        fields.expect_one_of("background", &[json!(false)], "background responses are not supported")?;
+        fields.reject(&REFUSED)?;
+        let mut tools = RequestTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
         let input = item::read(given.input)?;
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
             return Err(ApiError::field("input", "is missing; give a string or a list of items"));
         }
         let include = given.include.unwrap_or_default();
         let logprobs = logprobs(&include, given.top_logprobs)?;
-        let never = include.iter().enumerate().filter(|(_, name)| NEVER_THERE.contains(&name.as_str()));
+        let never = include.iter().enumerate().filter(|(_, name)| EMPTY_INCLUDES.contains(&name.as_str()));
         fields.add_unused(never.map(|(place, _)| format!("include[{place}]")));
         let (thinking, summary) = thinking(given.reasoning, fields)?;
         echo.insert("reasoning".into(), summary);
@@ -265,7 +265,7 @@ fn policy(truncation: Option<&str>) -> Result<ContextPolicy, ApiError> {
 
 /// Returns the number of alternatives per token. `None` without log-probabilities.
 fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, ApiError> {
-    let is_known = |name: &String| name == LOGPROBS || NEVER_THERE.contains(&name.as_str());
+    let is_known = |name: &String| name == LOGPROBS || EMPTY_INCLUDES.contains(&name.as_str());
     if let Some(name) = include.iter().find(|name| !is_known(name)) {
         return Err(ApiError::unsupported("include", format!("has {name:?}, which is not supported")));
     }
@@ -286,13 +286,13 @@ fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingR
         let shown = Value::object([("effort", Value::Null), ("summary", Value::Null)]);
         return Ok((ThinkingRequest::default(), shown));
     };
-    let mut fields = Fields::inside("reasoning", reasoning)?;
+    let mut fields = Fields::nested("reasoning", reasoning)?;
     let effort: Option<String> = fields.take("effort")?;
-    let summary = fields.unused(|fields| fields.take::<String>("summary"))?;
-    fields.unused(|fields| fields.take::<String>("generate_summary"))?;
+    let summary = fields.read_unused(|fields| fields.take::<String>("summary"))?;
+    fields.read_unused(|fields| fields.take::<String>("generate_summary"))?;
     request.add_unused(fields.finish()?);
     let shown = json!({"effort": effort, "summary": summary}).into();
-    Ok((ThinkingRequest::demanded(effort.as_deref(), "reasoning.effort")?, shown))
+    Ok((ThinkingRequest::required_effort(effort.as_deref(), "reasoning.effort")?, shown))
 }
 
 /// The path of the schema.
@@ -302,15 +302,15 @@ fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintS
     let plain = Value::object([("type", "text".into())]);
     let Some(text) = text else { return Ok((None, Value::object([("format", plain)]))) };
     let mut shown = text.clone();
-    let mut fields = Fields::inside("text", text)?;
-    fields.unused(|fields| fields.take::<String>("verbosity"))?;
+    let mut fields = Fields::nested("text", text)?;
+    fields.read_unused(|fields| fields.take::<String>("verbosity"))?;
     let format = fields.value("format");
     request.add_unused(fields.finish()?);
     let Some(format) = format else {
         shown.insert("format", plain);
         return Ok((None, shown));
     };
-    let mut fields = Fields::inside("text.format", format)?;
+    let mut fields = Fields::nested("text.format", format)?;
     let kind: Option<String> = fields.take("type")?;
     let grammar = match kind.as_deref() {
         Some("text") => None,

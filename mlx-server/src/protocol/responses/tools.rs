@@ -11,26 +11,26 @@ use super::item::Arguments;
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::protocol::content::Places;
-use crate::protocol::tools::{ChoiceForm, Function, MAX_TOOLS, list, qualified, take_name};
+use crate::protocol::content::PathNotation;
+use crate::protocol::tools::{Function, MAX_TOOLS, ToolChoiceFormat, list, qualified, take_name};
 
 /// The argument with the input of a custom tool.
 const INPUT: &str = "input";
 
 /// The tools of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct OfferedTools {
+pub(crate) struct RequestTools {
     /// The tools in the form that the model sees.
     pub(crate) request: ToolRequest,
     /// The client's form of each tool, by the name that the model sees.
-    origins: HashMap<String, Origin>,
+    client_tools: HashMap<String, ClientTool>,
     /// The full names of unused fields.
     pub(crate) ignored: Vec<String>,
 }
 
 /// The client's form of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct ClientTool {
     /// The client's name of the tool.
     pub(crate) name: String,
     /// The namespace of the tool.
@@ -39,7 +39,7 @@ pub(crate) struct Origin {
     pub(crate) is_custom: bool,
 }
 
-impl OfferedTools {
+impl RequestTools {
     /// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
     pub(crate) fn read(
         tools: Option<Value>,
@@ -47,34 +47,35 @@ impl OfferedTools {
         is_parallel: Option<bool>,
     ) -> Result<Self, ApiError> {
         let mut reader = Reader::default();
-        for (place, tool) in list(tools, Places::Brackets)? {
+        for (place, tool) in list(tools, PathNotation::Brackets)? {
             reader.tool(tool, &place, None)?;
         }
-        let Reader { tools, origins, ignored } = reader;
-        let mut offered = Self {
+        let Reader { tools, client_tools, ignored } = reader;
+        let mut request_tools = Self {
             request: ToolRequest {
                 tools: Tools::new(tools)?,
                 is_single: is_parallel == Some(false),
                 ..ToolRequest::default()
             },
-            origins,
+            client_tools,
             ignored,
         };
         if let Some(choice) = choice {
-            offered.request.choice = ChoiceForm::Responses.read(choice, &offered.request.tools)?;
+            request_tools.request.choice =
+                ToolChoiceFormat::Responses.read(choice, &request_tools.request.tools)?;
         }
-        Ok(offered)
+        Ok(request_tools)
     }
 
     /// Returns the client's form of the tool that the model calls `name`.
-    pub(crate) fn origin(&self, name: &str) -> Origin {
-        let plain = || Origin { name: name.to_owned(), namespace: None, is_custom: false };
-        self.origins.get(name).cloned().unwrap_or_else(plain)
+    pub(crate) fn client_tool(&self, name: &str) -> ClientTool {
+        let plain = || ClientTool { name: name.to_owned(), namespace: None, is_custom: false };
+        self.client_tools.get(name).cloned().unwrap_or_else(plain)
     }
 }
 
 /// Returns the arguments of an earlier call in the form that the model generated.
-pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
+pub(crate) fn model_arguments(arguments: &Arguments) -> String {
     match arguments {
         Arguments::Json(text) => text.clone(),
         Arguments::Text(text) => json!({ INPUT: text }).to_string(),
@@ -94,13 +95,13 @@ pub(crate) fn input_of(arguments: &str) -> String {
 #[derive(Default)]
 struct Reader {
     tools: Vec<Tool>,
-    origins: HashMap<String, Origin>,
+    client_tools: HashMap<String, ClientTool>,
     ignored: Vec<String>,
 }
 
 impl Reader {
     fn tool(&mut self, tool: Value, place: &str, namespace: Option<&str>) -> Result<(), ApiError> {
-        let mut fields = Fields::inside(place, tool)?;
+        let mut fields = Fields::nested(place, tool)?;
         let kind: Option<String> = fields.take("type")?;
         match (kind.as_deref(), namespace) {
             (Some("function"), _) => self.function(fields, namespace),
@@ -156,7 +157,7 @@ impl Reader {
             is_strict: is_strict == Some(true),
             is_deferred: false,
         };
-        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
+        self.add(function, ClientTool { name, namespace: namespace.map(str::to_owned), is_custom: false })
     }
 
     /// Adds a custom tool as a function with one argument.
@@ -184,23 +185,23 @@ impl Reader {
         fields.end()?;
         let parameters = json!({"type": "object", "properties": {INPUT: input}, "required": [INPUT], "additionalProperties": false});
         let parameters = Value::from(parameters).into_object().unwrap_or_default();
-        let name_seen = qualified(namespace, &name);
+        let model_name = qualified(namespace, &name);
         let function = Function {
-            name: name_seen,
+            name: model_name,
             description: Some(description),
             parameters,
             is_strict,
             is_deferred: false,
         };
-        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
+        self.add(function, ClientTool { name, namespace: namespace.map(str::to_owned), is_custom: true })
     }
 
-    fn add(&mut self, function: Function, origin: Origin) -> Result<(), ApiError> {
+    fn add(&mut self, function: Function, client_tool: ClientTool) -> Result<(), ApiError> {
         if self.tools.len() == MAX_TOOLS {
             return Err(ApiError::field("tools", format!("has more than {MAX_TOOLS} tools")));
         }
         let tool = function.tool("tools")?;
-        self.origins.insert(tool.name.clone(), origin);
+        self.client_tools.insert(tool.name.clone(), client_tool);
         self.tools.push(tool);
         Ok(())
     }
@@ -213,7 +214,7 @@ enum CustomFormat {
 }
 
 fn custom_format(format: Value, place: &str) -> Result<CustomFormat, ApiError> {
-    let mut fields = Fields::inside(place, format)?;
+    let mut fields = Fields::nested(place, format)?;
     let kind: Option<String> = fields.take("type")?;
     let format = match kind.as_deref() {
         Some("text") => CustomFormat::Text,
@@ -241,8 +242,8 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn read(tools: Value, choice: Value) -> Result<OfferedTools, ApiError> {
-        OfferedTools::read(Some(tools), Some(choice).filter(|choice| !choice.is_null()), None)
+    fn read(tools: Value, choice: Value) -> Result<RequestTools, ApiError> {
+        RequestTools::read(Some(tools), Some(choice).filter(|choice| !choice.is_null()), None)
     }
 
     fn function(name: &str) -> Value {
@@ -257,15 +258,16 @@ mod tests {
             {"type": "custom", "name": "patch", "description": "Patches.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}},
             {"type": "web_search", "external_web_access": true},
         ]);
-        let offered = read(tools, Value::Null).expect("valid");
-        let names: Vec<&str> = offered.request.tools.list().iter().map(|tool| tool.name.as_str()).collect();
+        let request_tools = read(tools, Value::Null).expect("valid");
+        let names: Vec<&str> =
+            request_tools.request.tools.list().iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["add", "mcp__sea__tide", "patch"]);
-        let tide = Origin { name: "tide".into(), namespace: Some("mcp__sea".into()), is_custom: false };
-        assert_eq!(offered.origin("mcp__sea__tide"), tide);
-        assert!(offered.origin("patch").is_custom);
-        assert_eq!(offered.ignored, ["tools[2].format", "tools[3]"]);
+        let tide = ClientTool { name: "tide".into(), namespace: Some("mcp__sea".into()), is_custom: false };
+        assert_eq!(request_tools.client_tool("mcp__sea__tide"), tide);
+        assert!(request_tools.client_tool("patch").is_custom);
+        assert_eq!(request_tools.ignored, ["tools[2].format", "tools[3]"]);
         let text = "say \"a\"\n";
-        assert_eq!(input_of(&seen_arguments(&Arguments::Text(text.into()))), text);
+        assert_eq!(input_of(&model_arguments(&Arguments::Text(text.into()))), text);
     }
 
     #[test]

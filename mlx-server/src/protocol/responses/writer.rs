@@ -11,7 +11,7 @@ use super::object::{
     IncompleteDetails, InputTokensDetails, OutputItem, OutputPart, OutputTokensDetails, Response,
     ResponseError, ResponseUsage, Status,
 };
-use super::tools::{OfferedTools, Origin, input_of};
+use super::tools::{ClientTool, RequestTools, input_of};
 use crate::answer::{AnswerMeta, AnswerWriter};
 use crate::delta::{CallDelta, Delta, End, EndReason, Token};
 use crate::error::ApiError;
@@ -24,7 +24,7 @@ pub(crate) struct EchoedRequest {
     /// The fields of the request that the response repeats.
     pub(crate) echo: Map,
     /// The tools.
-    pub(crate) tools: OfferedTools,
+    pub(crate) tools: RequestTools,
     /// True to report log-probabilities.
     pub(crate) logprobs: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct EchoedRequest {
 pub(crate) struct Writer {
     response: Response,
     meta: AnswerMeta,
-    tools: OfferedTools,
+    tools: RequestTools,
     logprobs: bool,
     /// Tokens without text so far, such as parts of a character.
     tokens: Vec<Token>,
@@ -54,7 +54,7 @@ struct Open {
 enum Kind {
     Reasoning,
     Message,
-    Call { call_id: String, origin: Origin },
+    Call { call_id: String, client_tool: ClientTool },
 }
 
 impl Kind {
@@ -160,10 +160,10 @@ impl Writer {
     fn call(&mut self, call: CallDelta, events: &mut Vec<Bytes>) {
         self.tokens.clear();
         if let Some((_, name)) = call.head {
-            let origin = self.tools.origin(&name);
-            let prefix = if origin.is_custom { "ctc" } else { "fc" };
+            let client_tool = self.tools.client_tool(&name);
+            let prefix = if client_tool.is_custom { "ctc" } else { "fc" };
             let call_id = format!("call_{}{:02}", self.response.id.trim_start_matches("resp_"), call.index);
-            self.begin(prefix, Kind::Call { call_id, origin }, events);
+            self.begin(prefix, Kind::Call { call_id, client_tool }, events);
         }
         if call.arguments.is_empty() {
             return;
@@ -195,7 +195,7 @@ impl Writer {
                 let fields = json!({"text": text, "logprobs": logprobs});
                 events.push(self.item_event("response.output_text.done", fields));
             }
-            Kind::Call { origin: Origin { is_custom: true, .. }, .. } => {
+            Kind::Call { client_tool: ClientTool { is_custom: true, .. }, .. } => {
                 let input = input_of(&text);
                 events.push(
                     self.item_event("response.custom_tool_call_input.delta", json!({ "delta": input })),
@@ -203,8 +203,8 @@ impl Writer {
                 events
                     .push(self.item_event("response.custom_tool_call_input.done", json!({ "input": input })));
             }
-            Kind::Call { origin, .. } => {
-                let fields = json!({"name": origin.name, "arguments": text});
+            Kind::Call { client_tool, .. } => {
+                let fields = json!({"name": client_tool.name, "arguments": text});
                 events.push(self.item_event("response.function_call_arguments.done", fields));
             }
         }
@@ -282,7 +282,7 @@ impl AnswerWriter for Writer {
         vec![self.response_event(if is_cut { "response.incomplete" } else { "response.completed" })]
     }
 
-    fn whole(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
+    fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         for delta in choices.into_iter().flatten() {
             self.delta(delta);
         }
@@ -294,7 +294,7 @@ impl AnswerWriter for Writer {
 
 impl Open {
     fn is_custom(&self) -> bool {
-        matches!(&self.kind, Kind::Call { origin, .. } if origin.is_custom)
+        matches!(&self.kind, Kind::Call { client_tool, .. } if client_tool.is_custom)
     }
 
     /// Returns the content part. Calls have none.
@@ -316,7 +316,7 @@ impl Open {
                 OutputItem::Reasoning { id, summary: Vec::new(), content, encrypted_content: None, status }
             }
             Kind::Message => OutputItem::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, origin: Origin { name, namespace, is_custom } } => {
+            Kind::Call { call_id, client_tool: ClientTool { name, namespace, is_custom } } => {
                 let (call_id, name, namespace) = (call_id.clone(), name.clone(), namespace.clone());
                 if *is_custom {
                     let input = if has_begun { String::new() } else { input_of(&self.text) };

@@ -11,7 +11,7 @@ pub(super) fn document(fields: &mut Fields) -> Result<String, ApiError> {
     let (title, context) = (fields.take::<String>("title")?, fields.take::<String>("context")?);
     fields.value("citations");
     let place = fields.name("source");
-    let mut source = Fields::inside(&place, required(fields, "source")?)?;
+    let mut source = Fields::nested(&place, required(fields, "source")?)?;
     let kind: String = required(&mut source, "type")?;
     let text = match kind.as_str() {
         "text" => {

@@ -107,7 +107,7 @@ fn turns_become_messages() {
 
 #[test]
 fn withheld_thoughts_come_back_and_empty_answers_are_accepted() {
-    let signature = signature::in_place_of("Low tide");
+    let signature = signature::carrying("Low tide");
     let messages = conversation(&json!([
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": signature}, {"type": "text", "text": "Yes"}]},

@@ -55,7 +55,7 @@ fn all_kinds() -> Vec<Delta> {
 }
 
 fn whole(display: Display, deltas: Vec<Delta>) -> Value {
-    let bytes = Writer::new(display, meta()).whole(vec![deltas]);
+    let bytes = Writer::new(display, meta()).into_json(vec![deltas]);
     without_id(serde_json::from_slice(&bytes).expect("json"))
 }
 
@@ -192,7 +192,7 @@ fn a_whole_message_has_every_field() {
         "output_tokens_details": {"thinking_tokens": 3},
     });
     let content = json!([
-        {"type": "thinking", "thinking": "Hm", "signature": signature::beside_text()},
+        {"type": "thinking", "thinking": "Hm", "signature": signature::plain()},
         {"type": "text", "text": "Let me see.", "citations": null},
         {"type": "tool_use", "id": "toolu_id0", "name": "add", "input": {"a": 1}},
         {"type": "tool_use", "id": "toolu_id1", "name": "stop", "input": {}},
@@ -206,12 +206,12 @@ fn a_whole_message_has_every_field() {
 
 #[test]
 fn withheld_thoughts_are_in_the_signature() {
-    let block = json!({"type": "thinking", "thinking": "", "signature": signature::in_place_of("Hm")});
+    let block = json!({"type": "thinking", "thinking": "", "signature": signature::carrying("Hm")});
     assert_eq!(whole(Display::Omitted, all_kinds())["content"][0], block);
     let mut writer = Writer::new(Display::Omitted, meta());
     writer.delta(thought("a"));
     assert!(writer.delta(thought("b")).is_empty());
-    writer.heard = Instant::now().checked_sub(SILENCE * 2).expect("the machine runs for longer");
+    writer.last_event = Instant::now().checked_sub(MAX_SILENCE * 2).expect("the machine runs for longer");
     assert_eq!(
         writer.delta(thought("c")).iter().map(|event| read_event(event)).collect::<Vec<_>>(),
         [json!({"type": "ping"})]

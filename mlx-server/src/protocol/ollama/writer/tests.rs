@@ -49,7 +49,7 @@ fn lines_are_the_whole_answer_in_parts() {
     let lines: Vec<Value> =
         lines.iter().map(|line| serde_json::from_slice(line).expect("a line is JSON")).collect();
     let whole: Value =
-        serde_json::from_slice(&writer().whole(vec![deltas(EndReason::Length)])).expect("json");
+        serde_json::from_slice(&writer().into_json(vec![deltas(EndReason::Length)])).expect("json");
     let joined =
         |name: &str| -> String { lines.iter().filter_map(|line| line["message"][name].as_str()).collect() };
     assert_eq!((joined("content"), joined("thinking")), ("a".to_owned(), "hm".to_owned()));

@@ -24,7 +24,7 @@ fn writer() -> Writer {
     let custom = json!({"type": "custom", "name": "patch"});
     let function = json!({"type": "function", "name": "tide"});
     let namespace = json!({"type": "namespace", "name": "sea", "tools": [function]});
-    let tools = OfferedTools::read(Some(json!([custom, namespace]).into()), None, None).expect("valid");
+    let tools = RequestTools::read(Some(json!([custom, namespace]).into()), None, None).expect("valid");
     let request = EchoedRequest { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
     Writer::new(request, meta())
 }
@@ -91,7 +91,8 @@ fn a_stream_and_a_whole_response_are_equal() {
     for (reason, status) in [(EndReason::ToolCalls, "completed"), (EndReason::Length, "incomplete")] {
         let events = stream(&reason);
         let mut streamed = events.last().expect("an end")["response"].clone();
-        let mut whole: Value = serde_json::from_slice(&writer().whole(vec![deltas(&reason)])).expect("json");
+        let mut whole: Value =
+            serde_json::from_slice(&writer().into_json(vec![deltas(&reason)])).expect("json");
         for response in [&mut streamed, &mut whole] {
             response["completed_at"].take();
         }

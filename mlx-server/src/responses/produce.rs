@@ -9,7 +9,7 @@ use super::store::StoredResponse;
 use crate::error::ApiError;
 use crate::protocol::responses::writer::Writer;
 use crate::state::AppState;
-use crate::stream::{Feed, Sent};
+use crate::stream::{Feed, StreamItem};
 
 /// The policy for a response without a reader.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) enum AbandonPolicy {
 }
 
 /// Starts to produce the events. Returns a reader that already counts, so that the response is not abandoned immediately.
-pub(super) fn follow(
+pub(super) fn produce(
     state: &AppState,
     stored: Arc<StoredResponse>,
     feed: Feed<Writer>,
@@ -70,8 +70,8 @@ async fn run(
             state.responses.end(&stored, feed.writer().to_json());
         }
         match sent {
-            Some(Sent::Event(event)) => log.add(event),
-            Some(Sent::KeepAlive(bytes)) => log.add_keep_alive(bytes),
+            Some(StreamItem::Event(event)) => log.add(event),
+            Some(StreamItem::KeepAlive(bytes)) => log.add_keep_alive(bytes),
             None => break,
         }
     }
