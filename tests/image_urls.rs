@@ -120,7 +120,8 @@ fn a_response_is_computed_again_without_the_host_of_its_picture() {
     let (ended, mut entry) = runtime.block_on(async {
         let mut config = config();
         config.responses.journal = Some(folder.path().to_owned());
-        let state = AppState::connecting(config, |it| it == IpAddr::from([127, 0, 0, 1])).expect("valid");
+        let state =
+            AppState::with_address_rule(config, |it| it == IpAddr::from([127, 0, 0, 1])).expect("valid");
         let (path, request, _) = requests(&start_host()).swap_remove(2);
         let (status, ended) = post(&state, path, &request).await;
         assert_eq!(status, 200, "{ended}");
@@ -155,7 +156,7 @@ fn every_api_answers_as_if_the_picture_had_been_sent() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let fetching =
-            AppState::connecting(config(), |it| it == IpAddr::from([127, 0, 0, 1])).expect("valid");
+            AppState::with_address_rule(config(), |it| it == IpAddr::from([127, 0, 0, 1])).expect("valid");
         let public = AppState::new(config()).expect("valid");
         for ((path, by_url, part), (_, sent, _)) in requests(&url).into_iter().zip(requests(&data_url)) {
             let (status, answer) = post(&fetching, path, &by_url).await;

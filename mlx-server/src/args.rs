@@ -19,8 +19,8 @@ pub struct ServeArgs {
     pub print_config: bool,
 
     /// Log format: json, text, or auto (text on a terminal, json otherwise)
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Auto)]
-    pub log: LogForm,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Auto)]
+    pub log: LogFormat,
 
     /// The settings.
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct ServeArgs {
 
 /// The log format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogForm {
+pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,

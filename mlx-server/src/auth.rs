@@ -66,7 +66,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Returns the host of a request if it is one of this server's names.
 fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
-    let host = given_host(headers, uri)?;
+    let host = request_host(headers, uri)?;
     let name = host_name(host);
     // DNS rebinding needs a name. If the host is an IP address, the browser really connected to that address.
     let is_address = name.parse::<IpAddr>().is_ok();
@@ -83,7 +83,7 @@ fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result
 }
 
 /// Returns the host that a request names, in its Host header or its URI.
-fn given_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
+fn request_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
     let bad = |why| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {why}"));
     let mut given = headers.get_all(HOST).iter();
     let host = match given.next() {

@@ -132,7 +132,7 @@ impl ToolRequest {
     }
 
     /// Returns the tools in the form that starting an answer needs.
-    pub(crate) fn of_answer(&self) -> AnswerTools<'_> {
+    pub(crate) fn answer_tools(&self) -> AnswerTools<'_> {
         AnswerTools { tools: &self.tools, choice: &self.choice, is_single: self.is_single }
     }
 

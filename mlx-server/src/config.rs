@@ -27,7 +27,7 @@ pub struct StartError(pub String);
 
 impl StartError {
     /// Returns an error about a file, flag or address.
-    pub fn about(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
+    pub fn new(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
 }
@@ -158,10 +158,9 @@ impl Config {
     /// Checks that the folder of the prompt cache is writable, so that the server fails at startup, not at a request.
     pub fn check_prompt_cache(&self) -> Result<(), StartError> {
         let Some(folder) = &self.cache.prefix.prompt_cache_dir else { return Ok(()) };
-        let about =
-            |error| StartError::about(format_args!("--prompt-cache-dir: {}", folder.display()), error);
+        let about = |error| StartError::new(format_args!("--prompt-cache-dir: {}", folder.display()), error);
         let trial = folder.join(format!("trial-{}", std::process::id()));
-        create_private_folder(folder).map_err(|error| StartError::about("--prompt-cache-dir", error))?;
+        create_private_folder(folder).map_err(|error| StartError::new("--prompt-cache-dir", error))?;
         std::fs::write(&trial, "x").map_err(about)?;
         std::fs::remove_file(&trial).map_err(about)
     }
@@ -170,7 +169,7 @@ impl Config {
     pub(crate) fn identities(&self) -> Result<Identities, StartError> {
         let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
         Identities::open(folder)
-            .map_err(|error| StartError::about("cannot open the secret for client identities", error))
+            .map_err(|error| StartError::new("cannot open the secret for client identities", error))
     }
 
     /// Expands `~` and variables in paths. No shell expands those from a file or a service manager.
@@ -184,24 +183,24 @@ impl Config {
 
     fn read_keys(&mut self) -> Result<(), StartError> {
         let Some(path) = &self.network.api_key_file else { return Ok(()) };
-        let text = std::fs::read_to_string(path).map_err(|error| StartError::about(path.display(), error))?;
+        let text = std::fs::read_to_string(path).map_err(|error| StartError::new(path.display(), error))?;
         let keys = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
         let before = self.network.api_key.len();
         self.network.api_key.extend(keys);
         if self.network.api_key.len() == before {
-            return Err(StartError::about(path.display(), "holds no key; write one on a line of its own"));
+            return Err(StartError::new(path.display(), "holds no key; write one on a line of its own"));
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), StartError> {
-        let say = |what: &str, why: &str| Err(StartError::about(what, why));
-        self.network.check().map_err(|(flag, why)| StartError::about(flag, why))?;
+        let say = |what: &str, why: &str| Err(StartError::new(what, why));
+        self.network.check().map_err(|(flag, why)| StartError::new(flag, why))?;
         self.engine
             .queue
             .check()
             .and_then(|()| self.cache.check())
-            .map_err(|(flag, why)| StartError::about(flag, why))?;
+            .map_err(|(flag, why)| StartError::new(flag, why))?;
         for (flag, count) in [
             ("--max-connections", self.limits.max_connections),
             ("--max-choices", self.limits.max_choices),
@@ -228,7 +227,7 @@ impl Config {
 }
 
 fn file(path: &Path) -> Result<Table, StartError> {
-    let about = |error: &dyn std::fmt::Display| StartError::about(path.display(), error);
+    let about = |error: &dyn std::fmt::Display| StartError::new(path.display(), error);
     let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| about(&error.message()))?;
     // Checked before it is merged with the other sources, so that an error names this file.
@@ -237,7 +236,7 @@ fn file(path: &Path) -> Result<Table, StartError> {
 }
 
 fn flags(settings: &Settings) -> Result<Table, StartError> {
-    Table::try_from(settings).map_err(|error| StartError::about("flags", error))
+    Table::try_from(settings).map_err(|error| StartError::new("flags", error))
 }
 
 /// Overwrites the values of `lower` with those of `upper`, table by table.

@@ -22,9 +22,10 @@ use tower::ServiceExt;
 use crate::error::ApiError;
 
 /// The time that a client may keep sending after the last response. An immediate close could destroy a response in transit.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limits of rejected connections.
-const REFUSAL: TimeLimits = TimeLimits { header: Duration::from_secs(1), write: Duration::from_secs(1) };
+const REJECTION_LIMITS: TimeLimits =
+    TimeLimits { header: Duration::from_secs(1), write: Duration::from_secs(1) };
 
 /// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -47,18 +48,18 @@ pub(crate) async fn serve(
         request.extensions_mut().insert(client);
         app.clone().oneshot(request)
     });
-    exchange(&mut http1::Builder::new(), stream, service, limits, draining).await;
+    serve_stream(&mut http1::Builder::new(), stream, service, limits, draining).await;
 }
 
 /// Rejects a connection because there are too many.
-pub(crate) async fn refuse(stream: impl AsyncRead + AsyncWrite) {
+pub(crate) async fn reject(stream: impl AsyncRead + AsyncWrite) {
     let service = service_fn(|_| async {
         Ok::<Response<Body>, Infallible>(ApiError::too_many_connections().into_response())
     });
-    exchange(http1::Builder::new().keep_alive(false), stream, service, REFUSAL, pending()).await;
+    serve_stream(http1::Builder::new().keep_alive(false), stream, service, REJECTION_LIMITS, pending()).await;
 }
 
-async fn exchange<S>(
+async fn serve_stream<S>(
     http: &mut http1::Builder,
     stream: impl AsyncRead + AsyncWrite,
     service: S,
@@ -87,7 +88,7 @@ async fn exchange<S>(
         tracing::debug!(%error, "a connection ended early");
     }
     stream.shutdown().await.ok();
-    timeout(LINGER, read_to_end(stream)).await.ok();
+    timeout(LINGER_TIMEOUT, read_to_end(stream)).await.ok();
 }
 
 /// Reads and discards all bytes until the client closes its side.

@@ -33,11 +33,11 @@ pub(crate) struct Embeddings {
 
 /// Rejects a request with too many inputs, before any of them is processed.
 pub(crate) fn check_amount(state: &AppState, request: &EmbeddingRequest) -> Result<(), ApiError> {
-    let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
-    if count <= most {
+    let (max_inputs, count) = (state.config.limits.max_inputs, request.inputs.len());
+    if count <= max_inputs {
         return Ok(());
     }
-    Err(ApiError::field("input", format!("has {count} texts; --max-inputs allows {most} per request")))
+    Err(ApiError::field("input", format!("has {count} texts; --max-inputs allows {max_inputs} per request")))
 }
 
 /// Submits the inputs of a request to the engine. Tokenizing takes CPU time, so this belongs on a blocking thread.
@@ -71,8 +71,8 @@ pub(crate) fn start(
         let ids = prepare::ids_within(lease, &input, &limit, cancel)?;
         lease.engine.request(ids, &options).map_err(ApiError::from)
     };
-    let blame = |error: ApiError| error.rename_field("prompt", "input");
-    let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
+    let rename = |error: ApiError| error.rename_field("prompt", "input");
+    let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(rename)?;
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
     let normalize = request.normalize.unwrap_or(embedding.normalizes);
     let exactness = lease.engine.exactness().as_str();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mlx_json::{Map, Number, Value};
 
 /// Integers up to this limit are exact as floats.
-const EXACT: f64 = (1_u64 << 53) as f64;
+const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
 /// A type that request fields can have.
 pub(crate) trait FieldValue: Sized {
@@ -26,8 +26,8 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 }
 
 /// Returns an integer. It may be written as a float, such as 5.0.
-pub(crate) fn whole(number: &Number) -> Option<i128> {
-    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT);
+pub(crate) fn as_integer(number: &Number) -> Option<i128> {
+    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MAX_EXACT_INTEGER);
     number.as_i128().or_else(|| float().map(|float| float as i128))
 }
 
@@ -78,7 +78,7 @@ macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl FieldValue for $kind {
             fn read(value: Value) -> Result<Self, String> {
-                let number = value.as_number().and_then(whole).and_then(|number| Self::try_from(number).ok());
+                let number = value.as_number().and_then(as_integer).and_then(|number| Self::try_from(number).ok());
                 let what = || format!("a whole number from {} to {}", Self::MIN, Self::MAX);
                 number.ok_or_else(|| expected(&value, &what()))
             }
@@ -90,8 +90,8 @@ whole_numbers!(u32, usize, i64);
 impl FieldValue for Vec<String> {
     fn read(value: Value) -> Result<Self, String> {
         let Value::Array(list) = value else { return Err(expected(&value, "a list of strings")) };
-        let text = |(place, value)| {
-            String::read(value).map_err(|why| format!("has an entry at index {place} that {why}"))
+        let text = |(index, value)| {
+            String::read(value).map_err(|why| format!("has an entry at index {index} that {why}"))
         };
         list.into_iter().enumerate().map(text).collect()
     }

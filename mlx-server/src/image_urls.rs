@@ -48,7 +48,7 @@ impl ImageUrls {
     }
 
     /// Returns true if a request has image URLs that may be fetched.
-    pub(crate) fn has_to_fetch(&self, fields: &mut Fields) -> bool {
+    pub(crate) fn needs_fetch(&self, fields: &mut Fields) -> bool {
         self.fetcher.is_some() && !find::urls(fields).is_empty()
     }
 
@@ -65,9 +65,9 @@ impl ImageUrls {
             let message = format!(
                 "exceeds the limit of {MAX_URLS} image URLs per request; send the other images as data URLs"
             );
-            return Err(ApiError::field(first.place.as_str(), message));
+            return Err(ApiError::field(first.path.as_str(), message));
         }
-        let job = |found: &find::Found| self.picture(fetcher, found, room, bodies.charge());
+        let job = |found: &find::ImageUrl| self.picture(fetcher, found, room, bodies.charge());
         let jobs: Vec<_> = urls.iter().map(job).collect();
         let mut pictures = stream::iter(jobs).buffered(MAX_CONCURRENT);
         let mut data_urls: Vec<(String, Charge)> = Vec::new();
@@ -91,19 +91,19 @@ impl ImageUrls {
     fn picture(
         &self,
         fetcher: &Arc<Fetcher>,
-        found: &find::Found,
+        found: &find::ImageUrl,
         room: u64,
         mut charge: Charge,
     ) -> impl Future<Output = Result<(String, Charge), ApiError>> + use<> {
         let (fetcher, threads) = (Arc::clone(fetcher), Arc::clone(&self.threads));
-        let (url, place) = (found.url.clone(), found.place.clone());
+        let (url, path) = (found.url.clone(), found.path.clone());
         async move {
             let thread = threads.acquire_owned().await;
             let fetch = move || {
                 // Held until the thread ends, even after the client disconnects.
                 let _thread = thread;
-                let most = ByteSize((Image::largest_file() as u64).min(room / 4 * 3));
-                let data_url = fetcher.data_url(&url, &place, most, &mut charge)?;
+                let max_len = ByteSize((Image::largest_file() as u64).min(room / 4 * 3));
+                let data_url = fetcher.data_url(&url, &path, max_len, &mut charge)?;
                 Ok((data_url, charge))
             };
             let failed = |_| Err(ApiError::failed("fetching an image was interrupted; see the server's log"));

@@ -55,7 +55,7 @@ use mlx_options::{describe, log_filter};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
-use args::{LogForm, ServeArgs};
+use args::{LogFormat, ServeArgs};
 use config::{Config, StartError};
 use error::ApiError;
 use human_log::HumanLog;
@@ -71,7 +71,7 @@ pub fn app(state: AppState) -> Router {
         .layer(from_fn_with_state(with(&state), auth::check_key))
         .layer(cors(&state.config.network.cors_origin))
         .layer(from_fn_with_state(with(&state), auth::check_sender))
-        .layer(CatchPanicLayer::custom(request_log::panicked))
+        .layer(CatchPanicLayer::custom(request_log::panic_response))
         .layer(from_fn(protocol::format_errors))
         .layer(from_fn_with_state(state, request_log::observe))
 }
@@ -97,7 +97,7 @@ pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartErro
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| StartError::about("the async runtime", error))?;
+        .map_err(|error| StartError::new("the async runtime", error))?;
     let outcome = runtime.block_on(serve::serve(state));
     // There is no need to wait for a model that is still loading.
     runtime.shutdown_timeout(Duration::from_secs(2));
@@ -119,10 +119,10 @@ fn cors(origins: &[String]) -> CorsLayer {
 }
 
 /// Starts logging to stderr: short lines on a terminal, one JSON object per line elsewhere.
-fn start_log(form: LogForm) -> Result<(), StartError> {
+fn start_log(format: LogFormat) -> Result<(), StartError> {
     let filter = log_filter("info").map_err(StartError)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter);
-    if form == LogForm::Text || form == LogForm::Auto && stderr().is_terminal() {
+    if format == LogFormat::Text || format == LogFormat::Auto && stderr().is_terminal() {
         log.event_format(HumanLog).with_writer(stderr).try_init().ok();
     } else {
         log.json().flatten_event(true).with_writer(|| LogWriter).try_init().ok();

@@ -43,7 +43,7 @@ impl Models {
             if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
                 let need = ByteSize(entry.weight_bytes());
                 let why = format!("{} alone needs {need}; raise the budget", entry.name());
-                return Err(StartError::about("--models-budget", why));
+                return Err(StartError::new("--models-budget", why));
             }
         }
         let budget = budget(config, &options)?;
@@ -208,9 +208,9 @@ impl Models {
             }
             Ok(Err(error)) => {
                 self.record_outage(None);
-                return Err(not_loaded(entry, &describe(&error)));
+                return Err(load_error(entry, &describe(&error)));
             }
-            Err(_) => return Err(not_loaded(entry, "loading it panicked")),
+            Err(_) => return Err(load_error(entry, "loading it panicked")),
         };
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
@@ -224,13 +224,13 @@ fn budget(config: &ModelConfig, options: &EngineOptions) -> Result<u64, StartErr
     if let Some(budget) = config.models_budget {
         return Ok(budget.0);
     }
-    let machine = default_memory_budget().map_err(|error| StartError::about("--models-budget", error))?;
+    let machine = default_memory_budget().map_err(|error| StartError::new("--models-budget", error))?;
     // A larger --memory-budget, which applies per model, raises the budget of all models.
     Ok(machine.max(options.memory_budget.unwrap_or(0)))
 }
 
 /// Logs a failed load. Returns the error for the client, without paths of this machine.
-fn not_loaded(entry: &Entry, error: &str) -> ApiError {
+fn load_error(entry: &Entry, error: &str) -> ApiError {
     tracing::error!(model = entry.name(), error, "loading a model failed");
     let cause = without_folders(error, entry.folder());
     let message = format!("the model {:?} could not be loaded: {cause}", entry.name());

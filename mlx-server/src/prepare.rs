@@ -44,7 +44,7 @@ fn chat(
     let tools = conversation.tools.clone();
     check_constraint(&tools, &spec)?;
     let input = chat_input(lease, conversation)?;
-    let request = AnswerRequest { input: &input, tools: tools.of_answer(), policy, options: spec.options };
+    let request = AnswerRequest { input: &input, tools: tools.answer_tools(), policy, options: spec.options };
     let start =
         request.start(&lease.engine, &|| cancel.check()).map_err(|error| with_chat_fields(error.into()))?;
     let AnswerStart { prompt, options, tools_constrain, parser } = start;
@@ -107,59 +107,59 @@ pub(crate) fn ids_within(
     limit: &TokenLimit,
     cancel: &CancelFlag,
 ) -> Result<Vec<u32>, ApiError> {
-    let most = limit.tokens;
-    let too_long = |least: &str, count: usize| {
-        let message = format!("has {least}{count} tokens; {}", limit.message);
-        ApiError::from(Error::context_length("prompt", count, most, message))
+    let max_tokens = limit.tokens;
+    let too_long = |qualifier: &str, count: usize| {
+        let message = format!("has {qualifier}{count} tokens; {}", limit.message);
+        ApiError::from(Error::context_length("prompt", count, max_tokens, message))
     };
     let tokenizer = &lease.engine.folder().tokenizer;
     match prompt {
-        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, most, cancel),
+        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, max_tokens, cancel),
         Prompt::Text(text) => {
-            let limit = EncodeLimit { tokens: most, pause: &|| cancel.check() };
+            let limit = EncodeLimit { tokens: max_tokens, pause: &|| cancel.check() };
             match tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
-                Encoded::AtLeast(fewest) => Err(too_long("at least ", fewest)),
+                Encoded::AtLeast(min_count) => Err(too_long("at least ", min_count)),
             }
         }
-        Prompt::Ids(ids) if limit.truncates => Ok(ids[..ids.len().min(most)].to_vec()),
-        Prompt::Ids(ids) if ids.len() > most => Err(too_long("", ids.len())),
+        Prompt::Ids(ids) if limit.truncates => Ok(ids[..ids.len().min(max_tokens)].to_vec()),
+        Prompt::Ids(ids) if ids.len() > max_tokens => Err(too_long("", ids.len())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
 }
 
-/// Returns the first `most` tokens of a text, including the special tokens around it.
+/// Returns the first `max_tokens` tokens of a text, including the special tokens around it.
 fn first_ids(
     tokenizer: &Tokenizer,
     text: &str,
-    most: usize,
+    max_tokens: usize,
     cancel: &CancelFlag,
 ) -> Result<Vec<u32>, ApiError> {
     // It is enough to tokenize the start of a long text: few tokens have more than 16 bytes.
-    let mut length = text.len().min(16 * (most + 1));
+    let mut length = text.len().min(16 * (max_tokens + 1));
     loop {
         length = text.ceil_char_boundary(length);
         let limit = EncodeLimit { tokens: usize::MAX, pause: &|| cancel.check() };
         let ids = tokenizer.encode_within(&text[..length], true, &limit)?.whole()?;
-        if length == text.len() && ids.len() <= most {
+        if length == text.len() && ids.len() <= max_tokens {
             return Ok(ids);
         }
-        if ids.len() > most {
-            return Ok(cut(ids, &tokenizer.encode("", true)?, most));
+        if ids.len() > max_tokens {
+            return Ok(truncate(ids, &tokenizer.encode("", true)?, max_tokens));
         }
         length = text.len().min(2 * length);
     }
 }
 
-/// Truncates the ids to `most`, keeping the special tokens at the end. `frame` is the encoding of an empty text.
-fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
+/// Truncates the ids to `max_tokens`, keeping the special tokens at the end. `frame` is the encoding of an empty text.
+fn truncate(mut ids: Vec<u32>, frame: &[u32], max_tokens: usize) -> Vec<u32> {
     let before = ids.iter().zip(frame).take_while(|(id, frame)| id == frame).count();
     let after = &frame[before..];
-    if ids.ends_with(after) && after.len() < most {
-        ids.truncate(most - after.len());
+    if ids.ends_with(after) && after.len() < max_tokens {
+        ids.truncate(max_tokens - after.len());
         ids.extend(after);
     } else {
-        ids.truncate(most);
+        ids.truncate(max_tokens);
     }
     ids
 }
@@ -216,18 +216,18 @@ fn template_input(
         tool_support(model)?;
     }
     let format = &model.engine.folder().format;
-    let asked = match (thinking.thinking.obstacle(template, format), thinking.field) {
+    let thinking_variables = match (thinking.thinking.obstacle(template, format), thinking.field) {
         (None, _) => thinking.thinking.variables(template, format)?,
         (Some(cause), Some(field)) => {
             return Err(ThinkingRequest::unsupported_error(cause, field, template, format));
         }
         (Some(_), None) => thinking.default_thinking.variables(template, format).unwrap_or_default(),
     };
-    if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
+    if let Some(name) = thinking_variables.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, which chat_template_kwargs sets too; give only one of them");
         return Err(ApiError::field(thinking.field.unwrap_or("chat_template_kwargs"), message));
     }
-    variables.extend(asked);
+    variables.extend(thinking_variables);
     Ok(TemplateInput {
         messages,
         tools: tools.for_template(),
@@ -292,13 +292,13 @@ fn submit(
 
 /// Rejects a request for too many answers, before any prompt is processed.
 pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), ApiError> {
-    let most = state.config.limits.max_choices;
-    if prompts.saturating_mul(choices) <= most {
+    let max_choices = state.config.limits.max_choices;
+    if prompts.saturating_mul(choices) <= max_choices {
         return Ok(());
     }
     let field = if choices > 1 { "n" } else { "prompt" };
     let message = format!(
-        "asks for {choices} answers to each of {prompts} prompts; --max-choices allows {most} answers per request"
+        "asks for {choices} answers to each of {prompts} prompts; --max-choices allows {max_choices} answers per request"
     );
     Err(ApiError::field(field, message))
 }
@@ -309,9 +309,9 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_within_its_frame() {
-        assert_eq!(cut(vec![1, 5, 6, 7, 2], &[1, 2], 4), [1, 5, 6, 2]);
-        assert_eq!(cut(vec![1, 5, 6, 7], &[1], 3), [1, 5, 6]);
-        assert_eq!(cut(vec![5, 6, 7], &[], 2), [5, 6]);
-        assert_eq!(cut(vec![1, 5, 2], &[1, 2], 1), [1]);
+        assert_eq!(truncate(vec![1, 5, 6, 7, 2], &[1, 2], 4), [1, 5, 6, 2]);
+        assert_eq!(truncate(vec![1, 5, 6, 7], &[1], 3), [1, 5, 6]);
+        assert_eq!(truncate(vec![5, 6, 7], &[], 2), [5, 6]);
+        assert_eq!(truncate(vec![1, 5, 2], &[1, 2], 1), [1]);
     }
 }

@@ -119,7 +119,7 @@ fn header_list(names: &[String]) -> String {
 /// Assigns the request id, then logs and counts the response.
 pub(crate) async fn observe(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let begin = Instant::now();
-    let id = given_id(request.headers()).unwrap_or_else(new_id);
+    let id = client_id_header(request.headers()).unwrap_or_else(new_id);
     let method = method_name(request.method());
     // The route pattern, not the path: paths are unbounded in number and chosen by the client.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
@@ -151,7 +151,7 @@ fn method_name(method: &Method) -> &'static str {
 
 /// Turns a panic of an endpoint into an error of its request.
 #[expect(clippy::needless_pass_by_value, reason = "the layer passes it by value")]
-pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+pub(crate) fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     tracing::error!(panic = text, "an endpoint panicked");
@@ -159,7 +159,7 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
 }
 
 /// Returns the id that the client sent, if it is safe in a header and a log.
-fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
+fn client_id_header(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(REQUEST_ID)?;
     let text = id.to_str().ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);

@@ -20,7 +20,7 @@ use crate::state::AppState;
 use crate::work::CancelFlag;
 
 /// A logit bias that makes a token certain, whatever the model's logits are.
-const CERTAIN: f32 = 100.0;
+const VERDICT_BIAS: f32 = 100.0;
 
 /// The default task, from Qwen3-Reranker's model card.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
@@ -28,7 +28,7 @@ const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages 
 /// Sentences of Qwen3-Reranker's prompt.
 const TASK: &str =
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
-const ANSWERS: &str = "Note that the answer can only be \"yes\" or \"no\".";
+const ANSWER_RULE: &str = "Note that the answer can only be \"yes\" or \"no\".";
 
 /// The running generations: for each document, one that answers yes, then one that answers no.
 pub(crate) struct Ranking {
@@ -38,13 +38,13 @@ pub(crate) struct Ranking {
 
 /// Rejects a request with too many documents, before any of them is processed.
 pub(crate) fn check_amount(state: &AppState, request: &RerankRequest) -> Result<(), ApiError> {
-    let (most, count) = (state.config.limits.max_inputs, request.documents.len());
-    if count <= most {
+    let (max_inputs, count) = (state.config.limits.max_inputs, request.documents.len());
+    if count <= max_inputs {
         return Ok(());
     }
     Err(ApiError::field(
         "documents",
-        format!("has {count} documents; --max-inputs allows {most} per request"),
+        format!("has {count} documents; --max-inputs allows {max_inputs} per request"),
     ))
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn start(
     origin: &Origin,
     cancel: &CancelFlag,
 ) -> Result<Ranking, ApiError> {
-    let words = verdicts(lease)?;
+    let words = verdict_ids(lease)?;
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for index in 0..request.documents.len() {
         let prompt = tokens(lease, request, index, cancel)?;
@@ -64,7 +64,7 @@ pub(crate) fn start(
             let options = RequestOptions {
                 sampling: SamplingOptions {
                     temperature: Some(0.0),
-                    logit_bias: vec![(word, CERTAIN)],
+                    logit_bias: vec![(word, VERDICT_BIAS)],
                     ..SamplingOptions::default()
                 },
                 max_tokens: Some(1),
@@ -114,7 +114,7 @@ fn logprob(answer: &[Delta]) -> Result<f64, ApiError> {
 }
 
 /// Returns the tokens of yes and no. The model's files, not its name, decide whether it can rank documents.
-fn verdicts(lease: &Lease) -> Result<[u32; 2], ApiError> {
+fn verdict_ids(lease: &Lease) -> Result<[u32; 2], ApiError> {
     let folder = lease.engine.folder();
     let no_reranker = |why: &str| ApiError::unsupported("model", format!("{} {why}", lease.name));
     if let Some(head) = LogitScore::read(&folder.path)? {
@@ -179,7 +179,8 @@ fn tokens(
     cancel: &CancelFlag,
 ) -> Result<Vec<u32>, ApiError> {
     use PromptText::{Own, Quoted};
-    let system = format!("<|im_start|>system\n{TASK}. {ANSWERS}<|im_end|>\n<|im_start|>user\n<Instruct>: ");
+    let system =
+        format!("<|im_start|>system\n{TASK}. {ANSWER_RULE}<|im_end|>\n<|im_start|>user\n<Instruct>: ");
     let prompt = [
         Own(&system),
         Quoted(request.instruction.as_deref().unwrap_or(INSTRUCTION)),
@@ -193,11 +194,11 @@ fn tokens(
     let limit = EncodeLimit { tokens: context, pause: &|| cancel.check() };
     match lease.engine.folder().tokenizer.encode_parts(&prompt, &limit)? {
         Encoded::Whole(ids) => Ok(ids),
-        Encoded::AtLeast(fewest) => {
+        Encoded::AtLeast(min_count) => {
             let message = format!(
-                "document {index} makes a prompt of at least {fewest} tokens; the model's context holds {context}"
+                "document {index} makes a prompt of at least {min_count} tokens; the model's context holds {context}"
             );
-            Err(ApiError::from(Error::context_length("documents", fewest, context, message)))
+            Err(ApiError::from(Error::context_length("documents", min_count, context, message)))
         }
     }
 }

@@ -105,8 +105,8 @@ impl Responses {
     /// Returns true if the journal had the response.
     async fn delete_from_journal(&self, id: &str, client: Client) -> Result<bool, ApiError> {
         let Some(journal) = self.journal.clone() else { return Ok(false) };
-        let own = id.to_owned();
-        match spawn_blocking(move || journal.remove(&own, client)).await {
+        let owned_id = id.to_owned();
+        match spawn_blocking(move || journal.remove(&owned_id, client)).await {
             Ok(Ok(in_journal)) => Ok(in_journal),
             failed => {
                 tracing::error!(id, ?failed, "a response could not be removed from the journal");

@@ -23,14 +23,14 @@ const ABORT_GRACE: Duration = Duration::from_secs(5);
 /// The time between two attempts to load a divided model.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of connections beyond the limit that are rejected with a response at the same time. Others are closed.
-const MAX_REFUSALS: usize = 64;
+const MAX_REJECTIONS: usize = 64;
 
 /// Serves requests until a signal arrives.
 pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     let address = state.config.address();
     open_files::raise_limit(state.config.limits.max_connections);
-    let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
-    let address = listener.local_addr().map_err(|error| StartError::about("listening", error))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| bind_error(address, &error))?;
+    let address = listener.local_addr().map_err(|error| StartError::new("listening", error))?;
     let model = state.models.all().next().map_or("", Entry::name);
     let key = !state.config.network.api_key.is_empty();
     tracing::info!(%address, model, key, "listening");
@@ -50,15 +50,15 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     }
 }
 
-fn not_bound(address: SocketAddr, error: &std::io::Error) -> StartError {
+fn bind_error(address: SocketAddr, error: &std::io::Error) -> StartError {
     if error.kind() == std::io::ErrorKind::AddrInUse {
         let port = address.port();
-        return StartError::about(
+        return StartError::new(
             address,
             format_args!("another program uses port {port}; --port 0 picks a free one"),
         );
     }
-    StartError::about(address, error)
+    StartError::new(address, error)
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {
@@ -74,7 +74,7 @@ async fn preload(state: AppState) -> Result<(), StartError> {
             tracing::info!("all models are loaded");
             Ok(())
         }
-        Err(error) => Err(not_started(&state, "--preload", &error)),
+        Err(error) => Err(start_error(&state, "--preload", &error)),
     }
 }
 
@@ -89,7 +89,7 @@ async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
                 state.started.store(true, Ordering::Relaxed);
             }
             Err(error) if !was_loaded && state.models.outage().is_none() => {
-                return Err(not_started(state, "--hostfile", &error));
+                return Err(start_error(state, "--hostfile", &error));
             }
             Err(_) => {}
         }
@@ -98,16 +98,16 @@ async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
 }
 
 /// Stops the server after its model failed to load.
-fn not_started(state: &AppState, flag: &str, error: &ApiError) -> StartError {
+fn start_error(state: &AppState, flag: &str, error: &ApiError) -> StartError {
     state.shutdown.draining.cancel();
-    StartError::about(flag, error.response().error.message)
+    StartError::new(flag, error.response().error.message)
 }
 
 async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
     let app = crate::app(state.clone());
     let draining = &state.shutdown.draining;
-    let places = Arc::new(Semaphore::new(state.config.limits.max_connections));
-    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    let permits = Arc::new(Semaphore::new(state.config.limits.max_connections));
+    let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     let limits = TimeLimits {
         header: state.config.limits.header_timeout.duration(),
         write: state.config.limits.stream_idle_timeout.duration(),
@@ -121,17 +121,17 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
             Ok((stream, peer)) => {
                 // Tokens are small; Nagle's algorithm would delay each of them.
                 stream.set_nodelay(true).ok();
-                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
                     let (app, client, draining) = (app.clone(), state.client_at(peer.ip()), draining.clone());
                     connections.spawn(async move {
                         connection::serve(stream, app, client, limits, draining.cancelled()).await;
-                        drop(place);
+                        drop(permit);
                     });
-                } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+                } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
                     state.metrics.responded("none", 503, Duration::ZERO);
                     connections.spawn(async move {
-                        connection::refuse(stream).await;
-                        drop(place);
+                        connection::reject(stream).await;
+                        drop(permit);
                     });
                 }
             }

@@ -8,7 +8,7 @@ use crate::state::Shutdown;
 
 /// Handles SIGTERM, SIGINT, and the SIGHUP of a closing terminal. A server started by nohup continues to ignore SIGHUP.
 pub(crate) fn watch(shutdown: &Shutdown) -> Result<(), StartError> {
-    let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
+    let listen = |kind| signal(kind).map_err(|error| StartError::new("signals", error));
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) };

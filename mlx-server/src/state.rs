@@ -56,11 +56,11 @@ pub struct Shutdown {
 impl AppState {
     /// Creates the state of a server.
     pub fn new(config: Config) -> Result<Self, StartError> {
-        Self::connecting(config, is_public)
+        Self::with_address_rule(config, is_public)
     }
 
     /// Creates the state of a server that fetches images from addresses that `rule` allows, instead of all public ones.
-    pub fn connecting(config: Config, rule: AddressRule) -> Result<Self, StartError> {
+    pub fn with_address_rule(config: Config, rule: AddressRule) -> Result<Self, StartError> {
         let mut options = config.engine_options();
         options.workers = config.workers(&options)?;
         let models = Models::open(&config.models, options)?;

@@ -38,6 +38,6 @@ impl ResponseConfig {
     pub(crate) fn open_journal(&self) -> Result<Option<Journal>, StartError> {
         let Some(folder) = &self.journal else { return Ok(None) };
         let journal = Journal::open(folder, self.journal_size);
-        journal.map(Some).map_err(|error| StartError::about("--journal", error))
+        journal.map(Some).map_err(|error| StartError::new("--journal", error))
     }
 }

@@ -21,18 +21,18 @@ impl Config {
         let in_words = |error| StartError(describe(&error));
         let Some(workers) = self.engine.workers.read().map_err(in_words)? else { return Ok(None) };
         if self.models.model.len() > 1 {
-            return Err(StartError::about("--hostfile", "divides one model among machines; give one"));
+            return Err(StartError::new("--hostfile", "divides one model among machines; give one"));
         }
-        let beside =
-            |flag, why| Err(StartError::about(flag, format!("cannot be used with --hostfile: {why}")));
+        let conflict =
+            |flag, why| Err(StartError::new(flag, format!("cannot be used with --hostfile: {why}")));
         if self.models.models_budget.is_some() {
-            return beside(
+            return conflict(
                 "--models-budget",
                 "there is only one model; --memory-budget limits the memory on this machine",
             );
         }
         if self.models.idle_timeout.is_some() {
-            return beside("--idle-timeout", "the model must stay loaded");
+            return conflict("--idle-timeout", "the model must stay loaded");
         }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;

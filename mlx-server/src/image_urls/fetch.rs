@@ -69,11 +69,11 @@ impl Fetcher {
     pub(super) fn data_url(
         &self,
         url: &str,
-        place: &str,
-        most: ByteSize,
+        path: &str,
+        max_len: ByteSize,
         charge: &mut Charge,
     ) -> Result<String, ApiError> {
-        let refused = |why: &str| ApiError::field(place, format!("cannot be fetched: {why}"));
+        let refused = |why: &str| ApiError::field(path, format!("cannot be fetched: {why}"));
         let request = self.agent().get(url).header("accept", "image/*").header("accept-encoding", "identity");
         let response = request.call().map_err(|error| refused(&self.reason(&error)))?;
         let mut rest = response.into_body().into_reader();
@@ -84,8 +84,8 @@ impl Fetcher {
             if count == 0 {
                 break;
             }
-            if bytes.len() as u64 > most.0 {
-                return Err(refused(&format!("it is larger than {most}")));
+            if bytes.len() as u64 > max_len.0 {
+                return Err(refused(&format!("it is larger than {max_len}")));
             }
             // The raw bytes and their base64 form.
             charge.set(bytes.len() as u64 / 3 * 7)?;

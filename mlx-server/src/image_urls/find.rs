@@ -6,14 +6,14 @@ use crate::fields::Fields;
 use crate::protocol::image::is_remote;
 
 /// An image URL on another host.
-pub(super) struct Found<'a> {
+pub(super) struct ImageUrl<'a> {
     /// The path of the field.
-    pub(super) place: String,
+    pub(super) path: String,
     pub(super) url: &'a mut String,
 }
 
 /// Returns the image URLs in the order of the request.
-pub(super) fn urls(fields: &mut Fields) -> Vec<Found<'_>> {
+pub(super) fn urls(fields: &mut Fields) -> Vec<ImageUrl<'_>> {
     let mut found = Vec::new();
     for (list, entries) in fields.values_mut() {
         if !matches!(list.as_str(), "messages" | "input") {
@@ -27,35 +27,35 @@ pub(super) fn urls(fields: &mut Fields) -> Vec<Found<'_>> {
 }
 
 /// Searches the content parts of a message, an item or a tool result.
-fn in_contents<'a>(holder: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<Found<'a>>) {
+fn in_contents<'a>(holder: &'a mut Value, path: &dyn Fn() -> String, found: &mut Vec<ImageUrl<'a>>) {
     for (name, parts) in holder.as_object_mut().into_iter().flatten() {
         if !matches!(name.as_str(), "content" | "output") {
             continue;
         }
         for (index, part) in parts.as_array_mut().into_iter().flatten().enumerate() {
-            in_part(part, &|| format!("{}.{name}[{index}]", place()), found);
+            in_part(part, &|| format!("{}.{name}[{index}]", path()), found);
         }
     }
 }
 
-fn in_part<'a>(part: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<Found<'a>>) {
+fn in_part<'a>(part: &'a mut Value, path: &dyn Fn() -> String, found: &mut Vec<ImageUrl<'a>>) {
     let kind = part.get("type").and_then(Value::as_str);
-    let path: &[&str] = match kind {
+    let field_path: &[&str] = match kind {
         Some("image_url") => &["image_url", "url"],
         Some("input_image") => &["image_url"],
         Some("image") => &["source", "url"],
-        Some("tool_result") => return in_contents(part, place, found),
+        Some("tool_result") => return in_contents(part, path, found),
         _ => return,
     };
     // Image parts of the Messages API, which writes paths with dots.
     let is_dotted = kind == Some("image");
-    let url = path.iter().try_fold(part, |value, name| value.get_mut(name));
+    let url = field_path.iter().try_fold(part, |value, name| value.get_mut(name));
     if let Some(Value::String(url)) = url
         && is_remote(url)
     {
-        let place = format!("{}.{}", place(), path.join("."));
-        let place = if is_dotted { place.replace('[', ".").replace(']', "") } else { place };
-        found.push(Found { place, url });
+        let path = format!("{}.{}", path(), field_path.join("."));
+        let path = if is_dotted { path.replace('[', ".").replace(']', "") } else { path };
+        found.push(ImageUrl { path, url });
     }
 }
 
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn places(body: &Value) -> Vec<String> {
+    fn paths(body: &Value) -> Vec<String> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
-        urls(&mut fields).into_iter().map(|it| it.place).collect()
+        urls(&mut fields).into_iter().map(|it| it.path).collect()
     }
 
     #[test]
@@ -83,15 +83,15 @@ mod tests {
             {"role": "tool", "content": [chat]},
         ]});
         assert_eq!(
-            places(&body),
+            paths(&body),
             ["messages[1].content[1].image_url.url", "messages[2].content[0].image_url.url"]
         );
         let body = json!({"input": [{"content": [responses]}, {"type": "function_call_output", "output": [responses]}]});
-        assert_eq!(places(&body), ["input[0].content[0].image_url", "input[1].output[0].image_url"]);
+        assert_eq!(paths(&body), ["input[0].content[0].image_url", "input[1].output[0].image_url"]);
         let result = json!({"type": "tool_result", "content": [messages]});
         let body = json!({"messages": [{"content": [messages, result]}]});
         let expected = ["messages.0.content.0.source.url", "messages.0.content.1.content.0.source.url"];
-        assert_eq!(places(&body), expected);
+        assert_eq!(paths(&body), expected);
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             json!({"messages": picture, "tools": [{"content": [picture]}]}),
             json!({"input": ["https://a.example/b.png"], "metadata": {"content": [picture]}}),
         ] {
-            assert_eq!(places(&body), Vec::<String>::new(), "{body}");
+            assert_eq!(paths(&body), Vec::<String>::new(), "{body}");
         }
     }
 }

@@ -216,14 +216,14 @@ fn others_go_on_while_a_picture_is_slow() {
     let (host, images) = (Host::start(), images(ONE, Duration::from_secs(2)));
     let mut fields = Fields::parse(body(&[host.url("slow")]).to_string().as_bytes()).expect("an object");
     let memory = BodyMemory::new(ByteSize(1 << 20));
-    let begun = Instant::now();
+    let start = Instant::now();
     let slow = async {
         images.insert(&mut fields, 200_000, &memory).await.expect_err("too slow");
-        begun.elapsed()
+        start.elapsed()
     };
     let other = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        begun.elapsed()
+        start.elapsed()
     };
     let (slow, other) = run(async { tokio::join!(slow, other) });
     assert!(other < slow / 2, "{other:?} beside {slow:?}");

@@ -32,7 +32,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
         let entry = open(given, options)?;
         if entries.iter().any(|other| other.name == entry.name) {
             let why = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
-            return Err(StartError::about("--model", why));
+            return Err(StartError::new("--model", why));
         }
         entries.push(entry);
     }
@@ -41,12 +41,12 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     for given in &config.alias {
         let (alias, name) = given.split_once('=').unwrap_or((given, ""));
         if alias.is_empty() || entries.iter().any(|entry| entry.has_name(alias)) {
-            return Err(StartError::about("--alias", format!("{given} gives no new name")));
+            return Err(StartError::new("--alias", format!("{given} gives no new name")));
         }
         match entries.iter_mut().find(|entry| entry.name == name) {
             Some(entry) => entry.aliases.push(alias.to_owned()),
             None => {
-                return Err(StartError::about(
+                return Err(StartError::new(
                     "--alias",
                     format!("{given} names no model; the form is ALIAS=NAME"),
                 ));
@@ -66,7 +66,7 @@ fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     if faults.len() == entries.len()
         && let Some((_, why)) = faults.pop()
     {
-        return Err(StartError::about("--model", why));
+        return Err(StartError::new("--model", why));
     }
     for (model, why) in faults {
         tracing::error!(model, error = why, "a model cannot be loaded; the others are served");
@@ -83,16 +83,16 @@ fn add_adapters(
     let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
     let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
     let (spec, sampling) = (base.spec.clone(), base.sampling.clone());
-    let fail = |error| StartError::about("--adapter", describe(&error));
+    let fail = |error| StartError::new("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
-        let (own, place) = given.split_once('=').unwrap_or(("", given));
-        if own.is_empty() || entries.iter().any(|entry| entry.name == own) || adapted.contains(&own) {
+        let (name, location) = given.split_once('=').unwrap_or(("", given));
+        if name.is_empty() || entries.iter().any(|entry| entry.name == name) || adapted.contains(&name) {
             let why = format!("{given} gives no new name; the form is NAME=FOLDER");
-            return Err(StartError::about("--adapter", why));
+            return Err(StartError::new("--adapter", why));
         }
-        adapted.push(own);
-        folders.push(mlx_hub::resolve_adapter(Path::new(place)).map_err(|error| fail(error.into()))?);
+        adapted.push(name);
+        folders.push(mlx_hub::resolve_adapter(Path::new(location)).map_err(|error| fail(error.into()))?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
     // A faulty adapter is a startup error. A faulty model is reported when it is loaded.
@@ -103,18 +103,18 @@ fn add_adapters(
         entry.adapters.clone_from(&folders);
         entry.weight_bytes.store(bytes, Ordering::Relaxed);
     }
-    let entry = |(place, own): (usize, &str)| Entry {
-        name: own.to_owned(),
+    let entry = |(index, adapter_name): (usize, &str)| Entry {
+        name: adapter_name.to_owned(),
         aliases: Vec::new(),
         folder: folder.clone(),
         adapters: folders.clone(),
-        adapter: Some((place, name.clone())),
+        adapter: Some((index, name.clone())),
         weight_bytes: AtomicU64::new(bytes),
         spec: spec.clone(),
         sampling: sampling.clone(),
         capabilities: OnceLock::new(),
         created,
-        digest: digest([&folder, &folders[place]]),
+        digest: digest([&folder, &folders[index]]),
         loading: tokio::sync::Mutex::default(),
         slot: Mutex::new(None),
     };
@@ -123,24 +123,24 @@ fn add_adapters(
 }
 
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
-    let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
-    let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
-    let is_guide = place == guide::NAME;
+    let split = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
+    let (name, location) = split.map_or((None, given), |(name, location)| (Some(name), location));
+    let is_guide = location == guide::NAME;
     let folder =
-        if is_guide { guide::folder() } else { mlx_hub::resolve(Path::new(place)).map_err(Into::into) };
-    let folder = folder.map_err(|error| StartError::about("--model", describe(&error)))?;
+        if is_guide { guide::folder() } else { mlx_hub::resolve(Path::new(location)).map_err(Into::into) };
+    let folder = folder.map_err(|error| StartError::new("--model", describe(&error)))?;
     let name = name.or(is_guide.then_some(guide::NAME));
     let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
         let why = "is not a model folder: it has no config.json";
-        return Err(StartError::about(format_args!("--model: {}", folder.display()), why));
+        return Err(StartError::new(format_args!("--model: {}", folder.display()), why));
     };
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let real = folder.canonicalize().ok();
     let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
-    let own = real.as_deref().and_then(mlx_hub::name_of).or_else(last);
+    let folder_name = real.as_deref().and_then(mlx_hub::name_of).or_else(last);
     let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
     Ok(Entry {
-        name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
+        name: name.map(str::to_owned).or(folder_name).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
         weight_bytes: AtomicU64::new(
             spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),

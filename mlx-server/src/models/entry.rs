@@ -137,7 +137,7 @@ impl Entry {
 
     /// Returns the engine handle for requests to this name, which may be an adapter.
     pub(super) fn handle(&self, engine: &Engine) -> mlx_core::Result<Engine> {
-        self.adapter.as_ref().map_or(Ok(engine.clone()), |(place, _)| engine.with_adapter(*place))
+        self.adapter.as_ref().map_or(Ok(engine.clone()), |(index, _)| engine.with_adapter(*index))
     }
 
     /// Returns the current state of the model's files.

@@ -170,8 +170,8 @@ fn unused_bytes(reserved: &[(PathBuf, u64)], used: &[PathBuf]) -> u64 {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut loading = self.memory.loading();
-        if let Some(place) = loading.iter().position(|(folder, _)| *folder == self.folder) {
-            loading.swap_remove(place);
+        if let Some(index) = loading.iter().position(|(folder, _)| *folder == self.folder) {
+            loading.swap_remove(index);
         }
         drop(loading);
         self.memory.load_ended.notify_waiters();

@@ -16,16 +16,12 @@ pub(crate) enum PathNotation {
 }
 
 impl PathNotation {
-    /// Returns the items of the list at `place`, each with its path.
-    pub(crate) fn items(
-        self,
-        place: &str,
-        list: Vec<Value>,
-    ) -> impl Iterator<Item = (String, Value)> + use<> {
-        let place = place.to_owned();
+    /// Returns the items of the list at `path`, each with its path.
+    pub(crate) fn items(self, path: &str, list: Vec<Value>) -> impl Iterator<Item = (String, Value)> + use<> {
+        let path = path.to_owned();
         list.into_iter().enumerate().map(move |(index, item)| match self {
-            Self::Brackets => (format!("{place}[{index}]"), item),
-            Self::Dots => (format!("{place}.{index}"), item),
+            Self::Brackets => (format!("{path}[{index}]"), item),
+            Self::Dots => (format!("{path}.{index}"), item),
         })
     }
 
@@ -33,7 +29,7 @@ impl PathNotation {
     pub(crate) fn content<T>(
         self,
         content: Option<Value>,
-        place: &str,
+        path: &str,
         text: impl FnOnce(String) -> T,
         read: impl Fn(Value, &str) -> Result<T, ApiError>,
     ) -> Result<Option<Vec<T>>, ApiError> {
@@ -41,13 +37,13 @@ impl PathNotation {
             None => Ok(None),
             Some(Value::String(string)) => Ok(Some(vec![text(string)])),
             Some(Value::Array(list)) => self
-                .items(place, list)
-                .map(|(place, item)| read(item, &place))
+                .items(path, list)
+                .map(|(path, item)| read(item, &path))
                 .collect::<Result<_, _>>()
                 .map(Some),
             Some(other) => {
                 let message = format!("is {}; it must be a string or a list", kind(&other));
-                Err(ApiError::field(place, message))
+                Err(ApiError::field(path, message))
             }
         }
     }

@@ -15,39 +15,39 @@ fn has_scheme(url: &str, scheme: &str) -> bool {
     url.split_once(':').is_some_and(|(given, _)| given.eq_ignore_ascii_case(scheme))
 }
 
-/// Returns the image of a data URL in the field at `place`.
-pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
+/// Returns the image of a data URL in the field at `path`.
+pub(crate) fn of_url(url: &str, path: &str) -> Result<Image, ApiError> {
     if is_remote(url) {
         let message = "is on another host, and this server fetches nothing: send the image as a data URL (data:image/png;base64,...), or start the server with --allow-image-urls HOST";
-        return Err(ApiError::unsupported(place, message));
+        return Err(ApiError::unsupported(path, message));
     }
     if !has_scheme(url, "data") {
-        return Err(ApiError::field(place, "is not a data URL, such as data:image/png;base64,..."));
+        return Err(ApiError::field(path, "is not a data URL, such as data:image/png;base64,..."));
     }
     let (header, data) = url.split_once(',').unwrap_or((url, ""));
     let header = header["data:".len()..].to_ascii_lowercase();
     let mut parts = header.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
     if parts.next_back() != Some("base64") {
-        return Err(ApiError::field(place, "is a data URL without ;base64 before its comma"));
+        return Err(ApiError::field(path, "is a data URL without ;base64 before its comma"));
     }
-    expect_image(media_type, place)?;
-    of_base64(data, place)
+    expect_image(media_type, path)?;
+    of_base64(data, path)
 }
 
 /// Rejects media types other than images. The image format itself is detected from the bytes.
-pub(crate) fn expect_image(media_type: &str, place: &str) -> Result<(), ApiError> {
+pub(crate) fn expect_image(media_type: &str, path: &str) -> Result<(), ApiError> {
     if media_type.is_empty() || media_type.starts_with("image/") {
         return Ok(());
     }
     let mut name = media_type.to_owned();
     name.truncate(name.floor_char_boundary(40));
-    Err(ApiError::field(place, format!("has the media type {name:?}; it must be an image")))
+    Err(ApiError::field(path, format!("has the media type {name:?}; it must be an image")))
 }
 
-/// Returns the image with these base64 bytes, from the field at `place`.
-pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
-    Image::from_base64(data).map_err(|why| ApiError::field(place, why))
+/// Returns the image with these base64 bytes, from the field at `path`.
+pub(crate) fn of_base64(data: &str, path: &str) -> Result<Image, ApiError> {
+    Image::from_base64(data).map_err(|why| ApiError::field(path, why))
 }
 
 /// Takes the detail level of an image. Images always have the size that the model uses, so a level that would shrink them is rejected.

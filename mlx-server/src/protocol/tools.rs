@@ -31,18 +31,18 @@ pub(crate) fn list(tools: Option<Value>, notation: PathNotation) -> Result<Vec<(
 
 /// Takes and checks the name of a tool.
 pub(crate) fn take_name(fields: &mut Fields) -> Result<String, ApiError> {
-    let place = fields.name("name");
-    check_name(fields.take("name")?, &place)
+    let path = fields.name("name");
+    check_name(fields.take("name")?, &path)
 }
 
 /// Checks the name of a tool. Parsers of tool calls must be able to find its end.
-pub(crate) fn check_name(name: Option<String>, place: &str) -> Result<String, ApiError> {
-    let name = name.ok_or_else(|| ApiError::field(place, "is missing"))?;
+pub(crate) fn check_name(name: Option<String>, path: &str) -> Result<String, ApiError> {
+    let name = name.ok_or_else(|| ApiError::field(path, "is missing"))?;
     let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_part) {
         let message =
             format!("must be 1 to {MAX_NAME_LEN} bytes of letters, digits and the characters _-.:/");
-        return Err(ApiError::field(place, message));
+        return Err(ApiError::field(path, message));
     }
     Ok(name)
 }
@@ -63,15 +63,15 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Returns the function in the form that templates expect. Errors name `place`.
-    pub(crate) fn tool(self, place: &str) -> Result<Tool, ApiError> {
+    /// Returns the function in the form that templates expect. Errors name `path`.
+    pub(crate) fn tool(self, path: &str) -> Result<Tool, ApiError> {
         let description = self.description.map(|text| ("description", text.into()));
         let entries =
             [Some(("name", self.name.into())), description, Some(("parameters", self.parameters.into()))];
         let strict = self.is_strict.then(|| ("strict", true.into()));
         let function: Value = entries.into_iter().chain([strict]).flatten().collect();
         let tool = Tool::read(Value::object([("type", "function".into()), ("function", function)]));
-        let tool = tool.map_err(|error| ApiError::from(error).rename_field("tools", place))?;
+        let tool = tool.map_err(|error| ApiError::from(error).rename_field("tools", path))?;
         Ok(Tool { is_deferred: self.is_deferred, ..tool })
     }
 }
@@ -148,18 +148,18 @@ impl ToolChoiceFormat {
             (Some("required"), _) => true,
             _ => return Err(ApiError::field(fields.name("mode"), "must be auto or required")),
         };
-        let place = fields.name("tools");
+        let path = fields.name("tools");
         let Some(Value::Array(list)) = fields.value("tools").filter(|list| *list != json!([])) else {
-            return Err(ApiError::field(place, "must be a list of at least one tool"));
+            return Err(ApiError::field(path, "must be a list of at least one tool"));
         };
         let kinds: Vec<_> = self.kinds().iter().map(|kind| json!(kind)).collect();
-        let name = |(place, tool): (String, Value)| {
-            let mut tool = Fields::nested(&place, tool)?;
+        let name = |(path, tool): (String, Value)| {
+            let mut tool = Fields::nested(&path, tool)?;
             tool.expect_one_of("type", &kinds, "no other tools are supported")?;
             let name = self.name(&mut tool, tools)?;
             tool.end().map(|()| name)
         };
-        let names = PathNotation::Brackets.items(&place, list).map(name).collect::<Result<_, ApiError>>()?;
+        let names = PathNotation::Brackets.items(&path, list).map(name).collect::<Result<_, ApiError>>()?;
         Ok(ToolChoice::Allowed { names, is_required })
     }
 
@@ -167,10 +167,10 @@ impl ToolChoiceFormat {
     fn name(self, fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
         match self {
             Self::Chat => {
-                let place = fields.name("function");
+                let path = fields.name("function");
                 let function =
-                    fields.value("function").ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
-                let mut function = Fields::nested(&place, function)?;
+                    fields.value("function").ok_or_else(|| ApiError::field(path.clone(), "is missing"))?;
+                let mut function = Fields::nested(&path, function)?;
                 let name = known_name(&mut function, None, tools)?;
                 function.end()?;
                 Ok(name)
@@ -184,12 +184,12 @@ impl ToolChoiceFormat {
 }
 
 fn known_name(fields: &mut Fields, namespace: Option<&str>, tools: &Tools) -> Result<String, ApiError> {
-    let place = fields.name("name");
+    let path = fields.name("name");
     let name: Option<String> = fields.take("name")?;
-    let name = name.ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
+    let name = name.ok_or_else(|| ApiError::field(path.clone(), "is missing"))?;
     let qualified = qualified(namespace, &name);
     if tools.get(&qualified).is_none() {
-        return Err(ApiError::field(place, format!("is {name:?}, which is not among the tools")));
+        return Err(ApiError::field(path, format!("is {name:?}, which is not among the tools")));
     }
     Ok(qualified)
 }

@@ -160,18 +160,18 @@ impl Journal {
     pub(crate) fn remove(&self, id: &str, client: Client) -> mlx_core::Result<bool> {
         let mut state = self.state();
         let file = file_of(id);
-        let place = state
+        let index = state
             .finished
             .iter()
             .position(|finished| finished.file == file && finished.client == Some(client));
         let is_unfinished = state.unfinished.get(id).is_some_and(|record| record.client == Some(client));
-        if place.is_none() && !is_unfinished {
+        if index.is_none() && !is_unfinished {
             return Ok(false);
         }
         remove_file(&self.folder.join(file))?;
         keep_names(&self.folder);
-        if let Some(place) = place {
-            state.finished.remove(place);
+        if let Some(index) = index {
+            state.finished.remove(index);
         }
         state.unfinished.remove(id);
         Ok(true)

@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::ids::random_id;
 use crate::prepare;
 use crate::protocol::responses::conversation::messages;
-use crate::protocol::responses::item::{Given, Item, of_store};
+use crate::protocol::responses::item::{InputItem, Item, from_stored};
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::{EchoedRequest, Writer};
 use crate::request_guard::RequestGuard;
@@ -68,10 +68,10 @@ impl ResponseRun {
         let id = random_id();
         for (index, given) in request.input.iter().enumerate() {
             items.push(match given {
-                Given::Item(value, _) => Arc::new(with_id(value, &id, index)),
-                Given::Reference(id, place) => state.responses.item(id, client).ok_or_else(|| {
+                InputItem::Item(value, _) => Arc::new(with_id(value, &id, index)),
+                InputItem::Reference(id, path) => state.responses.item(id, client).ok_or_else(|| {
                     ApiError::field(
-                        place,
+                        path,
                         format!("refers to {id:?}, which is not stored; send the item itself"),
                     )
                 })?,
@@ -93,7 +93,7 @@ impl ResponseRun {
 
     /// Starts the generation.
     async fn start(&self, state: &AppState, guard: RequestGuard) -> Result<Prepared, ApiError> {
-        let items = self.items.iter().map(|item| of_store(item)).collect::<Result<Vec<Item>, _>>();
+        let items = self.items.iter().map(|item| from_stored(item)).collect::<Result<Vec<Item>, _>>();
         let items = items.map_err(|error| error.rename_field("previous_response_id", "input"))?;
         let messages = messages(self.request.instructions.as_deref(), &items);
         if messages.is_empty() {

@@ -181,8 +181,8 @@ impl ResponseStore {
     /// Returns the item with this id from the client's responses.
     pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
         let inner = locked(&self.inner);
-        let mut own = inner.responses.values().filter(|entry| entry.response.client == client);
-        own.find_map(|entry| entry.response.find_item(id))
+        let mut visible = inner.responses.values().filter(|entry| entry.response.client == client);
+        visible.find_map(|entry| entry.response.find_item(id))
     }
 }
 

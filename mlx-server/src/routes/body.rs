@@ -32,18 +32,18 @@ pub(super) async fn read<T: Send + 'static>(
     let limits = &state.config.limits;
     let notes = RequestNotes::of(&request);
     let origin = Origin { client: client::of_request(&request), id: RequestId::of(&request) };
-    let read = whole_reader(read, state.config.network.strict);
+    let read = reader_with_unused(read, state.config.network.strict);
     let mut charge = state.bodies.charge();
     let timeout = limits.body_timeout.duration();
     let body = collect(request.into_body(), limits.max_body, timeout, &mut charge).await?;
     let bytes = body.len();
     let images = Arc::clone(&state.image_urls);
     let parse = move || -> Result<_, ApiError> {
-        let held = if bytes < SHORT_BODY_LEN { bytes as u64 } else { parsed_bytes(&body) };
-        charge.set(held)?;
+        let charged = if bytes < SHORT_BODY_LEN { bytes as u64 } else { parsed_bytes(&body) };
+        charge.set(charged)?;
         let mut fields = Fields::parse(&body)?;
-        let parsed = if images.has_to_fetch(&mut fields) {
-            Parsed::WithUrls(fields, held)
+        let parsed = if images.needs_fetch(&mut fields) {
+            Parsed::WithUrls(fields, charged)
         } else {
             Parsed::Read(read(fields)?)
         };
@@ -52,10 +52,10 @@ pub(super) async fn read<T: Send + 'static>(
     let (parsed, mut charge) = compute(state, origin.client, bytes, parse).await?;
     let (request, bytes) = match parsed {
         Parsed::Read(request) => (request, bytes),
-        Parsed::WithUrls(mut fields, held) => {
+        Parsed::WithUrls(mut fields, charged) => {
             let room = limits.max_body.0.saturating_sub(bytes as u64);
             let fetched = state.image_urls.insert(&mut fields, room, &state.bodies).await?;
-            charge.set(held + fetched as u64)?;
+            charge.set(charged + fetched as u64)?;
             let bytes = bytes + fetched;
             (compute(state, origin.client, bytes, move || read(fields)).await?, bytes)
         }
@@ -66,7 +66,7 @@ pub(super) async fn read<T: Send + 'static>(
 }
 
 /// Wraps `read` to return the names of unused fields too. A strict server rejects requests with unused fields.
-fn whole_reader<T>(
+fn reader_with_unused<T>(
     read: fn(&mut Fields) -> Result<T, ApiError>,
     is_strict: bool,
 ) -> impl Fn(Fields) -> Result<(T, Vec<String>), ApiError> + Copy + Send + 'static
@@ -107,13 +107,13 @@ async fn compute<T: Send + 'static>(
 /// Collects the bytes of a body. Each frame is charged before it is stored.
 async fn collect(
     mut body: Body,
-    most: ByteSize,
+    max_len: ByteSize,
     timeout: Duration,
     charge: &mut Charge,
 ) -> Result<Vec<u8>, ApiError> {
-    let limit = usize::try_from(most.0).unwrap_or(usize::MAX);
-    if body.size_hint().lower() > most.0 {
-        return Err(ApiError::body_too_large(most));
+    let limit = usize::try_from(max_len.0).unwrap_or(usize::MAX);
+    if body.size_hint().lower() > max_len.0 {
+        return Err(ApiError::body_too_large(max_len));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower()).unwrap_or(0));
     let all = async {
@@ -121,7 +121,7 @@ async fn collect(
             let frame = frame.map_err(|error| ApiError::body(format!("reading the body failed: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > limit {
-                return Err(ApiError::body_too_large(most));
+                return Err(ApiError::body_too_large(max_len));
             }
             charge.set((bytes.len() + data.len()) as u64)?;
             bytes.extend_from_slice(&data);

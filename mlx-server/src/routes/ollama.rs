@@ -75,10 +75,10 @@ pub(crate) async fn embeddings(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let (OllamaEmbedRequest(request), guard) = read(&state, request, OllamaEmbedRequest::read).await?;
     let (list, name) = vectors(&state, request, guard).await?;
-    let total_duration = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let total_duration = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let prompt_eval_count = list.usage.prompt_tokens;
     let embeddings = list.data.into_iter().map(|object| object.embedding).collect();
     Ok(exactness(

@@ -37,7 +37,7 @@ const DEFAULT_PAGE_SIZE: usize = 20;
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let notes = RequestNotes::of(&request);
-    let reader = if state.responses.have_journal() { read_with_body } else { read_alone };
+    let reader = if state.responses.have_journal() { read_request_and_body } else { read_request };
     let ((request, body), guard) = read(&state, request, reader).await?;
     notes.user(request.spec.user.as_deref());
     let run = ResponseRun::new(&state, request, body, guard.origin.client)?;
@@ -60,11 +60,11 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     answer(&state, prepared, |meta| Writer::new(echoed, meta)).await
 }
 
-fn read_alone(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+fn read_request(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
     ResponseRequest::read(fields).map(|request| (request, None))
 }
 
-fn read_with_body(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+fn read_request_and_body(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
     let body = fields.to_value();
     ResponseRequest::read(fields).map(|request| (request, Some(body)))
 }
@@ -99,7 +99,7 @@ pub(crate) async fn fetch(
     query: Result<Query<FetchQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = given_id(id)?;
+    let id = response_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
     let stored = state.responses.get(&id, client::of_request(&request))?;
     if !query.stream {
@@ -121,7 +121,7 @@ pub(crate) async fn fetch(
     Ok(response)
 }
 
-fn given_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+fn response_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
     id.map(|Path(id)| id).map_err(|error| ApiError::field("id", error.body_text()))
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn delete(
     id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = given_id(id)?;
+    let id = response_id(id)?;
     state.responses.delete(&id, client::of_request(&request)).await?;
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
@@ -169,7 +169,7 @@ pub(crate) async fn cancel(
     id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = given_id(id)?;
+    let id = response_id(id)?;
     let stored = state.responses.get(&id, client::of_request(&request))?;
     stored.cancelled.cancel();
     if let Some(events) = stored.events() {
@@ -219,7 +219,7 @@ pub(crate) async fn items(
     query: Result<Query<ItemsQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = given_id(id)?;
+    let id = response_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
     let stored = state.responses.get(&id, client::of_request(&request))?;
     let mut items = stored.items.clone();

@@ -31,7 +31,7 @@ pub(super) fn token_list(
             }
             match &pieces {
                 None => chunk.extend_from_slice(id.to_string().as_bytes()),
-                Some(tokenizer) => chunk.extend(with_piece(tokenizer, *id)),
+                Some(tokenizer) => chunk.extend(token_with_text(tokenizer, *id)),
             }
         }
         chunk
@@ -41,7 +41,7 @@ pub(super) fn token_list(
     if count > CHUNK_LEN { chunked_json(all, guard) } else { json_body(all.collect::<Vec<_>>().concat()) }
 }
 
-fn with_piece(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+fn token_with_text(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     to_json(&match std::str::from_utf8(&bytes) {
         Ok(text) => json!({ "id": id, "piece": text }),

@@ -44,26 +44,26 @@ pub(super) fn required<T: FieldValue>(fields: &mut Fields, field: &str) -> Resul
 /// Reads the blocks of a message. A string is read as one text block.
 pub(super) fn read(
     content: Option<Value>,
-    place: &str,
+    path: &str,
     role: Role,
     tools: &Tools,
 ) -> Result<Vec<BlockWithPath>, ApiError> {
-    let text = |text| (place.to_owned(), Block::Text(text));
-    let read = |block, place: &str| Ok((place.to_owned(), read_one(block, place, role, tools)?));
-    let blocks = PathNotation::Dots.content(content, place, text, read)?;
-    blocks.ok_or_else(|| ApiError::field(place, "is missing"))
+    let text = |text| (path.to_owned(), Block::Text(text));
+    let read = |block, path: &str| Ok((path.to_owned(), read_one(block, path, role, tools)?));
+    let blocks = PathNotation::Dots.content(content, path, text, read)?;
+    blocks.ok_or_else(|| ApiError::field(path, "is missing"))
 }
 
 /// Reads content that may have only text blocks.
-pub(super) fn texts(content: Value, place: &str) -> Result<Vec<String>, ApiError> {
+pub(super) fn texts(content: Value, path: &str) -> Result<Vec<String>, ApiError> {
     let text = |(_, block)| if let Block::Text(text) = block { Some(text) } else { None };
     // System messages may have only text blocks.
-    let blocks = read(Some(content), place, Role::System, &Tools::default())?;
+    let blocks = read(Some(content), path, Role::System, &Tools::default())?;
     Ok(blocks.into_iter().filter_map(text).collect())
 }
 
-fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
-    let mut fields = Fields::nested(place, block)?;
+fn read_one(block: Value, path: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
+    let mut fields = Fields::nested(path, block)?;
     let kind = kind_of(&mut fields)?;
     let block = match (kind.as_str(), role) {
         ("text", _) => Block::Text(text(&mut fields)?),
@@ -110,9 +110,9 @@ fn call(fields: &mut Fields) -> Result<ToolCall, ApiError> {
 fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
     let id = required(fields, "tool_use_id")?;
     let is_error = fields.take::<bool>("is_error")?.unwrap_or(false);
-    let place = fields.name("content");
-    let read = |block, place: &str| part_of_result(block, place, tools);
-    let parts = PathNotation::Dots.content(fields.value("content"), &place, Part::Text, read)?;
+    let path = fields.name("content");
+    let read = |block, path: &str| part_of_result(block, path, tools);
+    let parts = PathNotation::Dots.content(fields.value("content"), &path, Part::Text, read)?;
     let mut parts = joined(parts.unwrap_or_default());
     if !matches!(parts.first(), Some(Part::Text(_))) && (is_error || parts.is_empty()) {
         parts.insert(0, Part::Text(String::new()));
@@ -123,8 +123,8 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
     Ok(Block::Result { id, parts })
 }
 
-fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiError> {
-    let mut fields = Fields::nested(place, block)?;
+fn part_of_result(block: Value, path: &str, tools: &Tools) -> Result<Part, ApiError> {
+    let mut fields = Fields::nested(path, block)?;
     let kind = kind_of(&mut fields)?;
     let part = match kind.as_str() {
         "text" => Part::Text(text(&mut fields)?),
@@ -140,8 +140,8 @@ fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiE
 
 /// Takes the source of an image.
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
-    let place = fields.name("source");
-    let mut source = Fields::nested(&place, required(fields, "source")?)?;
+    let path = fields.name("source");
+    let mut source = Fields::nested(&path, required(fields, "source")?)?;
     let kind: String = required(&mut source, "type")?;
     let image = match kind.as_str() {
         "base64" => {
@@ -168,8 +168,8 @@ fn definition(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
     Ok(tool.definition())
 }
 
-fn unsupported_block(fields: &Fields, kind: &str, place: &str) -> ApiError {
-    let message = format!("is {kind:?}, which is not supported in {place}");
+fn unsupported_block(fields: &Fields, kind: &str, context: &str) -> ApiError {
+    let message = format!("is {kind:?}, which is not supported in {context}");
     ApiError::unsupported(fields.name("type"), message)
 }
 

@@ -37,12 +37,12 @@ pub(crate) struct MessagesErrorBody {
 }
 
 /// The error code after which clients send whole conversations.
-const NO_THREADS: &str = "thread_unsupported_request";
+const THREADS_UNSUPPORTED: &str = "thread_unsupported_request";
 
 /// Returns the error for a request that continues a conversation by its id and sends only the new messages.
-pub(super) fn no_threads() -> ApiError {
+pub(super) fn threads_unsupported() -> ApiError {
     let message = "the server does not store conversations; send all messages";
-    ApiError::new(StatusCode::BAD_REQUEST, NO_THREADS, message).with_field("thread")
+    ApiError::new(StatusCode::BAD_REQUEST, THREADS_UNSUPPORTED, message).with_field("thread")
 }
 
 /// Returns the status and the body of an error response.
@@ -76,8 +76,8 @@ fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError
         Some((tokens, limit)) => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
         None => error.message(),
     };
-    let is_thread = error.code() == NO_THREADS;
-    let details = is_thread.then(|| json!({"error_code": NO_THREADS, "unsupported": ["thread"]}));
+    let is_thread = error.code() == THREADS_UNSUPPORTED;
+    let details = is_thread.then(|| json!({"error_code": THREADS_UNSUPPORTED, "unsupported": ["thread"]}));
     let error = MessagesErrorBody { kind, message, details };
     MessagesError { kind: "error", error, request_id: request_id.to_owned() }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn clients_learn_that_they_must_send_whole_conversations() {
-        let body: Value = serde_json::from_slice(&write(&no_threads(), "").1).expect("json");
+        let body: Value = serde_json::from_slice(&write(&threads_unsupported(), "").1).expect("json");
         assert_eq!(body["error"]["details"]["error_code"], "thread_unsupported_request");
         assert_eq!(body["error"]["details"]["unsupported"], json!(["thread"]));
     }

@@ -32,7 +32,7 @@ const ANTHROPIC_PREFIX: &str = "x-anthropic-";
 /// Consecutive messages of one role, which form one turn.
 struct Turn {
     role: Role,
-    place: String,
+    path: String,
     blocks: Vec<BlockWithPath>,
 }
 
@@ -54,13 +54,13 @@ pub(super) fn read(
 /// Reads the system prompt, without the blocks for Anthropic's servers.
 fn instructions(system: Value) -> Result<Option<chat_format::Message>, ApiError> {
     let is_text = system.as_str().is_some();
-    let ours = |text: String| match text.split_once('\n') {
+    let without_anthropic_block = |text: String| match text.split_once('\n') {
         // Clients that send a string put that block in the first line.
         Some((_, rest)) if is_text && text.starts_with(ANTHROPIC_PREFIX) => rest.to_owned(),
         _ if text.starts_with(ANTHROPIC_PREFIX) => String::new(),
         _ => text,
     };
-    let texts = block::texts(system, "system")?.into_iter().map(ours);
+    let texts = block::texts(system, "system")?.into_iter().map(without_anthropic_block);
     let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     Ok((!texts.is_empty()).then(|| with_parts(Role::System, texts)))
 }
@@ -92,8 +92,8 @@ fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> 
 }
 
 fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiError> {
-    let place = format!("messages.{index}");
-    let mut fields = Fields::nested(&place, message)?;
+    let path = format!("messages.{index}");
+    let mut fields = Fields::nested(&path, message)?;
     let given = InputMessage::read(&mut fields)?;
     let role = match given.role.as_deref() {
         Some("user") => Role::User,
@@ -108,7 +108,7 @@ fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiErro
         return Err(ApiError::field(fields.name("content"), "is an empty list; give at least one block"));
     }
     fields.end()?;
-    Ok(Turn { role, place, blocks })
+    Ok(Turn { role, path, blocks })
 }
 
 /// The messages read so far.
@@ -121,7 +121,7 @@ struct Conversation {
 /// The tool calls of the latest answer.
 #[derive(Default)]
 struct Calls {
-    place: String,
+    path: String,
     /// The ids of the calls, in order.
     ids: Vec<String>,
     /// The ids of calls without a result.
@@ -145,15 +145,15 @@ impl Conversation {
 
     fn assistant(&mut self, turn: Turn) -> Result<(), ApiError> {
         let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::<ToolCall>::new());
-        let mut latest = Calls { place: turn.place, ..Calls::default() };
-        for (place, block) in turn.blocks {
+        let mut latest = Calls { path: turn.path, ..Calls::default() };
+        for (path, block) in turn.blocks {
             match block {
                 Block::Text(text) => texts.push(text),
                 Block::Thought(thought) if !thought.is_empty() => thoughts.push(thought),
                 Block::Call(call) => {
                     let id = call.id.clone().unwrap_or_default();
                     if !latest.open.insert(id.clone()) {
-                        return Err(ApiError::field(place, "`tool_use` ids must be unique"));
+                        return Err(ApiError::field(path, "`tool_use` ids must be unique"));
                     }
                     latest.ids.push(id);
                     calls.push(call);
@@ -179,17 +179,17 @@ impl Conversation {
     /// Adds a user turn. Tool results come first, whatever is between them.
     fn user(&mut self, blocks: Vec<BlockWithPath>) -> Result<(), ApiError> {
         let mut parts = Vec::new();
-        for (place, block) in blocks {
+        for (path, block) in blocks {
             match block {
                 Block::Result { id, parts } => {
                     if !self.latest.open.remove(&id) {
-                        return Err(unexpected(place, &id));
+                        return Err(unexpected(path, &id));
                     }
                     let message = chat_format::Message { parts, ..chat_format::Message::new(Role::Tool, "") };
                     self.messages.push(chat_format::Message { tool_call_id: Some(id), ..message });
                 }
                 Block::Image(image) => parts.push(Part::Image(image)),
-                other => parts.extend(text((place, other)).map(Part::Text)),
+                other => parts.extend(text((path, other)).map(Part::Text)),
             }
         }
         self.expect_results()?;
@@ -201,7 +201,7 @@ impl Conversation {
 
     /// Rejects calls without a result, in the words of the API.
     fn expect_results(&self) -> Result<(), ApiError> {
-        let Calls { place, ids, open } = &self.latest;
+        let Calls { path, ids, open } = &self.latest;
         if open.is_empty() {
             return Ok(());
         }
@@ -210,15 +210,15 @@ impl Conversation {
         let why = format!(
             "`tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
         );
-        Err(ApiError::field(place, why))
+        Err(ApiError::field(path, why))
     }
 }
 
-fn unexpected(place: String, id: &str) -> ApiError {
+fn unexpected(path: String, id: &str) -> ApiError {
     let why = format!(
         "unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
     );
-    ApiError::field(place, why)
+    ApiError::field(path, why)
 }
 
 fn text((_, block): BlockWithPath) -> Option<String> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::error::no_threads;
+use super::error::threads_unsupported;
 use super::message::{self, InputMessage};
 use super::thinking::{self, Display, ThinkingFields};
 use super::tools::{self, ToolDefinition, ToolFields};
@@ -103,11 +103,11 @@ impl MessagesRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = GenerationFields::read(fields)?;
-        let most = given.max_tokens.ok_or_else(|| ApiError::field("max_tokens", "is missing"))?;
-        if most == 0 {
+        let max_tokens = given.max_tokens.ok_or_else(|| ApiError::field("max_tokens", "is missing"))?;
+        if max_tokens == 0 {
             return Err(ApiError::field("max_tokens", "is 0; it must be at least 1"));
         }
-        let read = ReadPrompt::read(fields, Some(most))?;
+        let read = ReadPrompt::read(fields, Some(max_tokens))?;
         let sampling = SamplingOptions {
             temperature: given.temperature,
             top_p: given.top_p,
@@ -115,13 +115,13 @@ impl MessagesRequest {
             ..SamplingOptions::default()
         };
         let older = given.output_format.map(|format| thinking::read_format(format, "output_format"));
-        let (grammar, constraint_field) = match (read.asked.grammar, older.transpose()?) {
+        let (grammar, constraint_field) = match (read.options.grammar, older.transpose()?) {
             (Some(grammar), _) => (Some(grammar), Some("output_config.format.schema")),
             (None, older) => (older, Some("output_format.schema")),
         };
         let options = RequestOptions {
             sampling,
-            max_tokens: Some(most),
+            max_tokens: Some(max_tokens),
             stop: given.stop_sequences.unwrap_or_default(),
             constraint: grammar.map(Into::into),
             ..RequestOptions::default()
@@ -137,7 +137,7 @@ impl MessagesRequest {
         };
         let (conversation, policy) = (read.conversation, ContextPolicy::Stop);
         let chat = ChatRequest { spec, conversation, limit_name: "max_tokens", policy };
-        Ok(Self { chat, display: read.asked.display })
+        Ok(Self { chat, display: read.options.display })
     }
 }
 
@@ -153,33 +153,33 @@ impl MessagesCountRequest {
 struct ReadPrompt {
     model: Option<String>,
     conversation: Conversation,
-    asked: thinking::ThinkingOptions,
+    options: thinking::ThinkingOptions,
 }
 
 impl ReadPrompt {
     fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
         if fields.value("thread").is_some() {
-            return Err(no_threads());
+            return Err(threads_unsupported());
         }
         let PromptFields { model, system } = PromptFields::read(fields)?;
         let tools = tools::read(fields)?;
-        let mut asked = thinking::read(fields, max_tokens)?;
+        let mut options = thinking::read(fields, max_tokens)?;
         fields.take_unused("service_tier", &[json!("auto"), json!("standard_only")]);
-        if fields.peek("context_management").is_some_and(keeps_all) {
+        if fields.peek("context_management").is_some_and(keeps_everything) {
             fields.value("context_management");
         }
         fields.read_unused(MessagesHints::read)?;
         let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
         fields.add_unused(tools.ignored);
-        fields.add_unused(std::mem::take(&mut asked.ignored));
-        let (tools, thinking, variables) = (tools.request, asked.thinking, Map::new());
+        fields.add_unused(std::mem::take(&mut options.ignored));
+        let (tools, thinking, variables) = (tools.request, options.thinking, Map::new());
         let conversation = Conversation { messages, variables, tools, thinking };
-        Ok(Self { model, conversation, asked })
+        Ok(Self { model, conversation, options })
     }
 }
 
 /// Returns true if `context_management` would remove nothing from the conversation.
-fn keeps_all(management: &Value) -> bool {
+fn keeps_everything(management: &Value) -> bool {
     let keeps = |edit: &Value| edit["keep"] == json!("all");
     management["edits"].as_array().is_none_or(|edits| edits.iter().all(keeps))
 }

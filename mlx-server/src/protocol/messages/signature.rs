@@ -25,9 +25,9 @@ pub(super) fn thought(text: String, signature: Option<&str>) -> String {
     if !text.is_empty() {
         return text;
     }
-    let carried = signature.and_then(|signature| STANDARD.decode(signature).ok());
-    let carried = carried.and_then(|bytes| String::from_utf8(bytes.strip_prefix(MARK)?.to_vec()).ok());
-    carried.unwrap_or_default()
+    let withheld = signature.and_then(|signature| STANDARD.decode(signature).ok());
+    let withheld = withheld.and_then(|bytes| String::from_utf8(bytes.strip_prefix(MARK)?.to_vec()).ok());
+    withheld.unwrap_or_default()
 }
 
 #[cfg(test)]

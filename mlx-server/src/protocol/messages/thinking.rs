@@ -101,7 +101,7 @@ fn read_thinking(
     });
     let budget = fields.take::<usize>("budget_tokens")?;
     // A budget of at least max_tokens has no effect.
-    if budget.is_some_and(|budget| max_tokens.is_none_or(|most| budget < most)) {
+    if budget.is_some_and(|budget| max_tokens.is_none_or(|max_tokens| budget < max_tokens)) {
         options.ignored.push("thinking.budget_tokens".to_owned());
     }
     options.display = match fields.take::<String>("display")?.as_deref() {
@@ -113,9 +113,9 @@ fn read_thinking(
     Ok(())
 }
 
-/// Reads the format of an answer from the field at `place`.
-pub(super) fn read_format(format: Value, place: &str) -> Result<Grammar, ApiError> {
-    let mut fields = Fields::nested(place, format)?;
+/// Reads the format of an answer from the field at `path`.
+pub(super) fn read_format(format: Value, path: &str) -> Result<Grammar, ApiError> {
+    let mut fields = Fields::nested(path, format)?;
     let kind: String = required(&mut fields, "type")?;
     if kind != "json_schema" {
         let message = format!("is {kind:?}; it must be json_schema");

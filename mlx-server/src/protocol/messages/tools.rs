@@ -53,7 +53,7 @@ field_group! {
 
 /// The tools of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Offered {
+pub(super) struct RequestTools {
     /// The tools for the model.
     pub(super) request: ToolRequest,
     /// The paths of tools that are not offered.
@@ -61,13 +61,13 @@ pub(super) struct Offered {
 }
 
 /// Takes the fields of a request.
-pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
+pub(super) fn read(fields: &mut Fields) -> Result<RequestTools, ApiError> {
     let given = ToolFields::read(fields)?;
     let (mut tools, mut ignored) = (Vec::new(), Vec::new());
-    for (place, tool) in list(given.tools, PathNotation::Dots)? {
-        match read_tool(tool, &place)? {
+    for (path, tool) in list(given.tools, PathNotation::Dots)? {
+        match read_tool(tool, &path)? {
             Some(tool) => tools.push(tool),
-            None => ignored.push(place),
+            None => ignored.push(path),
         }
     }
     let tools = Tools::new(tools)?;
@@ -75,12 +75,12 @@ pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
         Some(choice) => choice_of(choice, &tools)?,
         None => (ToolChoice::Auto, false),
     };
-    Ok(Offered { request: ToolRequest { tools, choice, is_single }, ignored })
+    Ok(RequestTools { request: ToolRequest { tools, choice, is_single }, ignored })
 }
 
 /// Reads a tool. `None` for a tool that the model cannot call.
-fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
-    let mut fields = Fields::nested(place, tool)?;
+fn read_tool(tool: Value, path: &str) -> Result<Option<Tool>, ApiError> {
+    let mut fields = Fields::nested(path, tool)?;
     if fields.value("type").is_some_and(|kind| kind != "custom") {
         return Ok(None);
     }
@@ -101,7 +101,7 @@ fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
         is_strict: false,
         is_deferred: given.defer_loading.unwrap_or(false),
     };
-    let tool = function.tool(place)?;
+    let tool = function.tool(path)?;
     // The template must not see that the input is strict.
     Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), ..tool }))
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn read_json(request: &Value) -> Result<Offered, ApiError> {
+    fn read_json(request: &Value) -> Result<RequestTools, ApiError> {
         read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))
     }
 

@@ -64,7 +64,8 @@ impl Writer {
 
     /// Returns the stop reason. If the answer is shorter than the client's limit, it ended at the end of the context.
     fn stop(&self, end: &End) -> StopDelta {
-        let is_truncated = self.meta.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
+        let is_truncated =
+            self.meta.max_tokens.is_some_and(|max_tokens| end.usage.completion_tokens < max_tokens);
         let (stop_reason, stop_sequence) = match &end.reason {
             EndReason::EndToken => ("end_turn", None),
             EndReason::StopString(text) => ("stop_sequence", Some(text.clone())),

@@ -20,11 +20,11 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
     Ok(reader.messages)
 }
 
-/// Reads the images of the field at `place`.
-pub(super) fn images(given: Option<Vec<String>>, place: &str) -> Result<Vec<Image>, ApiError> {
+/// Reads the images of the field at `path`.
+pub(super) fn images(given: Option<Vec<String>>, path: &str) -> Result<Vec<Image>, ApiError> {
     let given = given.unwrap_or_default();
     let images = given.iter().enumerate();
-    images.map(|(index, data)| image::of_base64(data, &format!("{place}[{index}]"))).collect()
+    images.map(|(index, data)| image::of_base64(data, &format!("{path}[{index}]"))).collect()
 }
 
 #[derive(Default)]
@@ -37,8 +37,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, message: Value, place: &str) -> Result<(), ApiError> {
-        let mut fields = Fields::nested(place, message)?;
+    fn read(&mut self, message: Value, path: &str) -> Result<(), ApiError> {
+        let mut fields = Fields::nested(path, message)?;
         let role: Option<String> = fields.take("role")?;
         let text: String = fields.take("content")?.unwrap_or_default();
         let reasoning: Option<String> = fields.take("thinking")?;
@@ -76,7 +76,7 @@ impl Reader {
     }
 
     fn calls_of(&mut self, fields: &mut Fields) -> Result<Vec<ToolCall>, ApiError> {
-        let place = fields.name("tool_calls");
+        let path = fields.name("tool_calls");
         let given: Vec<Value> = fields.take("tool_calls")?.unwrap_or_default();
         if !given.is_empty() {
             self.open.clear();
@@ -84,12 +84,12 @@ impl Reader {
         given
             .into_iter()
             .enumerate()
-            .map(|(index, call)| self.call(call, &format!("{place}[{index}]")))
+            .map(|(index, call)| self.call(call, &format!("{path}[{index}]")))
             .collect()
     }
 
-    fn call(&mut self, call: Value, place: &str) -> Result<ToolCall, ApiError> {
-        let mut fields = Fields::nested(place, call)?;
+    fn call(&mut self, call: Value, path: &str) -> Result<ToolCall, ApiError> {
+        let mut fields = Fields::nested(path, call)?;
         let given: Option<String> = fields.take("id")?;
         fields.take::<String>("type")?;
         let function = fields.value("function").unwrap_or_default();
@@ -117,8 +117,8 @@ impl Reader {
     fn answered(&mut self, tool: Option<&str>, id: Option<String>) -> Option<(String, String)> {
         let by_id = id.and_then(|id| self.open.iter().position(|(other, _)| *other == id));
         let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| name == tool));
-        let place = by_id.or(by_name).unwrap_or(0);
-        (place < self.open.len()).then(|| self.open.remove(place))
+        let index = by_id.or(by_name).unwrap_or(0);
+        (index < self.open.len()).then(|| self.open.remove(index))
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(messages[1].reasoning.as_deref(), Some("hm"));
         assert_eq!(messages[1].tool_calls[0].arguments, "{\"a\":1}");
         let result =
-            |place: usize| (messages[place].tool_call_id.as_deref(), messages[place].name.as_deref());
+            |index: usize| (messages[index].tool_call_id.as_deref(), messages[index].name.as_deref());
         assert_eq!(result(2), (Some("call_1"), Some("sub")));
         assert_eq!(result(3), (Some("call_0"), Some("add")));
         assert_eq!(result(4), (None, Some("lost")), "its call was not sent");

@@ -122,7 +122,7 @@ field_group! {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ShowRequest(pub(crate) String);
 
-fn fixed() -> [Fixed; 1] {
+fn fixed_fields() -> [Fixed; 1] {
     [("verbose", vec![json!(false), json!(true)], "must be a boolean")]
 }
 
@@ -130,7 +130,7 @@ impl ShowRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = ShowFields::read(fields)?;
-        for (field, allowed, why) in fixed() {
+        for (field, allowed, why) in fixed_fields() {
             fields.expect_one_of(field, &allowed, why)?;
         }
         let name = given.model.or(given.name);
@@ -141,7 +141,7 @@ impl ShowRequest {
 
 impl PartialSchema for ShowRequest {
     fn schema() -> RefOr<Schema> {
-        merged([ShowFields::schema()], &fixed()).build(&[])
+        merged([ShowFields::schema()], &fixed_fields()).build(&[])
     }
 }
 

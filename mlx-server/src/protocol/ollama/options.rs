@@ -5,7 +5,7 @@ use mlx_json::{Number, Value};
 use serde_json::json;
 
 use crate::error::ApiError;
-use crate::field_value::whole;
+use crate::field_value::as_integer;
 use crate::fields::Fields;
 use crate::protocol::openai::{OneOrMany, sampling};
 
@@ -24,7 +24,7 @@ const LOAD_OPTIONS: [&str; 10] = [
 ];
 
 /// Options that support only values without effect.
-fn fixed() -> [(&'static str, Vec<serde_json::Value>, &'static str); 5] {
+fn fixed_fields() -> [(&'static str, Vec<serde_json::Value>, &'static str); 5] {
     [
         ("mirostat", vec![json!(0)], "there is no mirostat; see top_p and min_p"),
         ("mirostat_tau", vec![json!(5), json!(5.0)], "there is no mirostat"),
@@ -54,7 +54,7 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     for option in LOAD_OPTIONS {
         fields.take_unused(option, &[]);
     }
-    for (option, allowed, why) in fixed() {
+    for (option, allowed, why) in fixed_fields() {
         fields.expect_one_of(option, &allowed, why)?;
     }
     let mut sampling = SamplingOptions { seed: seed(&mut fields)?, ..SamplingOptions::default() };
@@ -77,12 +77,12 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 
 /// Takes the token limit. -1 and -2 mean no limit besides the context.
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
-    let place = fields.name("num_predict");
+    let path = fields.name("num_predict");
     let Some(given) = fields.take::<Number>("num_predict")? else { return Ok(None) };
-    match whole(&given) {
+    match as_integer(&given) {
         Some(-2 | -1) => Ok(None),
         Some(count) if count >= 0 => Ok(usize::try_from(count).ok()),
-        _ => Err(ApiError::field(place, "must be a whole number of at least -2")),
+        _ => Err(ApiError::field(path, "must be a whole number of at least -2")),
     }
 }
 

@@ -124,7 +124,7 @@ fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> R
     let Options { sampling, max_tokens, stop, unused } = options::read(given.options)?;
     fields.add_unused(unused);
     let constraint = given.format.map(constraint).transpose()?.flatten();
-    let tools = tools::shown(list)?;
+    let tools = tools::read_list(list)?;
     let thinking = given.think.map_or(Ok(ThinkingRequest::default()), thinking)?;
     let constraint_field = constraint.as_ref().map(|_| "format");
     let spec = GenerationSpec {

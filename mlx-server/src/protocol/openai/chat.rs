@@ -23,14 +23,14 @@ use crate::fields::{Fields, field_group};
 const RESERVED_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// OpenAI's fields that support only values without effect.
-fn fixed() -> [Fixed; 2] {
+fn fixed_fields() -> [Fixed; 2] {
     [
         ("modalities", vec![json!(["text"])], "only text is supported"),
         ("function_call", vec![json!("none"), json!("auto")], "give tool_choice"),
     ]
 }
 
-const REFUSED: [(&str, &str); 3] = [
+const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
     ("functions", "give tools"),
     ("audio", "only text is supported"),
     ("web_search_options", "this server has no web search"),
@@ -113,10 +113,10 @@ impl ChatCompletionRequest {
         check_calls(&conversation.messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
         })?;
-        for (field, allowed, why) in fixed() {
+        for (field, allowed, why) in fixed_fields() {
             fields.expect_one_of(field, &allowed, why)?;
         }
-        fields.reject(&REFUSED)?;
+        fields.reject(&UNSUPPORTED_FIELDS)?;
         let limit_name =
             if spec.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
         spec.options.max_tokens = match (spec.options.max_tokens, chat.max_completion_tokens) {
@@ -150,7 +150,7 @@ fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
         ConstraintFields::schema(),
         SamplingFields::schema(),
     ];
-    let object = merged(groups.into_iter().chain(more), &fixed());
+    let object = merged(groups.into_iter().chain(more), &fixed_fields());
     object.list::<Message>("messages", "The conversation so far.").build(&["messages"])
 }
 

@@ -13,7 +13,7 @@ use super::schema::{merged, register};
 use super::writer::OutputOptions;
 use crate::chat_request::GenerationSpec;
 use crate::error::ApiError;
-use crate::field_value::{kind, whole};
+use crate::field_value::{as_integer, kind};
 use crate::fields::{Fields, field_group};
 
 field_group! {
@@ -125,18 +125,19 @@ pub(crate) fn prompts(given: Option<Value>, field: &str) -> Result<Vec<Prompt>, 
     }
 }
 
-fn one_of_many(prompt: Value, place: &str) -> Result<Prompt, ApiError> {
+fn one_of_many(prompt: Value, path: &str) -> Result<Prompt, ApiError> {
     match prompt {
         Value::String(text) => Ok(Prompt::Text(text)),
-        other => Ok(Prompt::Ids(ids(&other, place)?)),
+        other => Ok(Prompt::Ids(ids(&other, path)?)),
     }
 }
 
 /// Reads a list of token ids.
-pub(crate) fn ids(value: &Value, place: &str) -> Result<Vec<u32>, ApiError> {
-    let wrong = || ApiError::field(place, "must be a list of token ids");
-    let id =
-        |id: &Value| id.as_number().and_then(whole).and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong);
+pub(crate) fn ids(value: &Value, path: &str) -> Result<Vec<u32>, ApiError> {
+    let wrong = || ApiError::field(path, "must be a list of token ids");
+    let id = |id: &Value| {
+        id.as_number().and_then(as_integer).and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)
+    };
     value.as_array().ok_or_else(wrong)?.iter().map(id).collect()
 }
 

@@ -20,10 +20,10 @@ field_group! {
 }
 
 /// A constraint, and the name of its field.
-pub(crate) type Given = (ConstraintSpec, &'static str);
+pub(crate) type FieldConstraint = (ConstraintSpec, &'static str);
 
 /// Takes the fields that constrain the answer.
-pub(crate) fn read(fields: &mut Fields) -> Result<Option<Given>, ApiError> {
+pub(crate) fn read(fields: &mut Fields) -> Result<Option<FieldConstraint>, ApiError> {
     let ConstraintFields { response_format, structured_outputs } = ConstraintFields::read(fields)?;
     let format = response_format.map(format).transpose()?.flatten();
     let outputs = structured_outputs.map(outputs).transpose()?;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn constraint(request: &Value) -> Result<Option<Given>, ApiError> {
+    fn constraint(request: &Value) -> Result<Option<FieldConstraint>, ApiError> {
         let mut fields = Fields::parse(request.to_string().as_bytes()).expect("an object");
         let given = read(&mut fields)?;
         fields.end()?;

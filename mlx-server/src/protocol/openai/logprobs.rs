@@ -25,7 +25,7 @@ pub(crate) struct ChatLogprobs {
 pub(crate) struct ChatLogprob {
     /// The token and its log-probability.
     #[serde(flatten)]
-    pub(crate) own: Alternative,
+    pub(crate) chosen: Alternative,
     /// The most likely tokens at this position.
     pub(crate) top_logprobs: Vec<Alternative>,
 }
@@ -52,7 +52,7 @@ impl ChatLogprobs {
         let with_logprob = tokens.iter().filter_map(|token| Some((token.id, token.logprob.as_ref()?)));
         let content = with_logprob
             .map(|(id, logprob)| ChatLogprob {
-                own: alternative(id, logprob.logprob),
+                chosen: alternative(id, logprob.logprob),
                 top_logprobs: logprob.top.iter().map(|&(id, logprob)| alternative(id, logprob)).collect(),
             })
             .collect();
@@ -84,8 +84,8 @@ impl CompletionLogprobs {
     ) -> Self {
         let name = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
         let mut lists = Self::default();
-        lists.text_offset.extend(prompt.iter().map(|_| offsets.of_prompt()));
-        lists.text_offset.extend(answer.iter().map(|token| offsets.of_answer(token.id)));
+        lists.text_offset.extend(prompt.iter().map(|_| offsets.next_prompt_offset()));
+        lists.text_offset.extend(answer.iter().map(|token| offsets.next_answer_offset(token.id)));
         for token in prompt.iter().chain(answer) {
             lists.tokens.push(name(token.id));
             lists.token_logprobs.push(token.logprob.as_ref().map(|it| it.logprob.max(MIN_LOGPROB)));

@@ -59,7 +59,7 @@ pub(crate) struct ToolFunction {
     arguments: String,
 }
 
-const REFUSED: [(&str, &str); 3] = [
+const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
     ("function_call", "give tool_calls"),
     ("audio", "only text is accepted"),
     ("refusal", "send it as content"),
@@ -114,7 +114,7 @@ fn read_one(index: usize, message: Value) -> Result<chat_format::Message, ApiErr
     fields.expect_one_of("annotations", &[json!([])], "only text is accepted")?;
     // LiteLLM copies extra fields of an answer into it and sends them back.
     fields.value("provider_specific_fields");
-    fields.reject(&REFUSED)?;
+    fields.reject(&UNSUPPORTED_FIELDS)?;
     fields.end()?;
     Ok(message)
 }
@@ -145,16 +145,16 @@ fn role(name: Option<&str>) -> Result<Role, &'static str> {
     }
 }
 
-fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    let parts = PathNotation::Brackets.content(content, place, Part::Text, read_part)?;
+fn content(content: Option<Value>, path: &str) -> Result<Vec<Part>, ApiError> {
+    let parts = PathNotation::Brackets.content(content, path, Part::Text, read_part)?;
     if parts.as_ref().is_some_and(Vec::is_empty) {
-        return Err(ApiError::field(place, "is an empty list; give at least one part"));
+        return Err(ApiError::field(path, "is an empty list; give at least one part"));
     }
     Ok(parts.unwrap_or_default())
 }
 
-fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
-    let mut fields = Fields::nested(place, part)?;
+fn read_part(part: Value, path: &str) -> Result<Part, ApiError> {
+    let mut fields = Fields::nested(path, part)?;
     let part = match fields.take::<String>("type")?.as_deref() {
         Some("text") => {
             let text = fields.take("text")?;
@@ -175,8 +175,8 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
     Ok(part)
 }
 
-fn image_url(url: Value, place: &str) -> Result<Image, ApiError> {
-    let mut fields = Fields::nested(place, url)?;
+fn image_url(url: Value, path: &str) -> Result<Image, ApiError> {
+    let mut fields = Fields::nested(path, url)?;
     let url: Option<String> = fields.take("url")?;
     let url = url.ok_or_else(|| ApiError::field(fields.name("url"), "is missing; give a data URL"))?;
     image::expect_detail(&mut fields)?;
@@ -185,19 +185,19 @@ fn image_url(url: Value, place: &str) -> Result<Image, ApiError> {
     Ok(image)
 }
 
-fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
+fn calls(calls: Option<Value>, path: &str) -> Result<Vec<ToolCall>, ApiError> {
     match calls {
         None => Ok(Vec::new()),
         Some(Value::Array(calls)) => {
-            PathNotation::Brackets.items(place, calls).map(|(place, call)| read_call(call, &place)).collect()
+            PathNotation::Brackets.items(path, calls).map(|(path, call)| read_call(call, &path)).collect()
         }
-        Some(other) => Err(ApiError::field(place, format!("is {}; it must be a list", kind(&other)))),
+        Some(other) => Err(ApiError::field(path, format!("is {}; it must be a list", kind(&other)))),
     }
 }
 
-fn read_call(call: Value, place: &str) -> Result<ToolCall, ApiError> {
+fn read_call(call: Value, path: &str) -> Result<ToolCall, ApiError> {
     let missing = |name: String| ApiError::field(name, "is missing");
-    let mut fields = Fields::nested(place, call)?;
+    let mut fields = Fields::nested(path, call)?;
     let id = fields.take("id")?.ok_or_else(|| missing(fields.name("id")))?;
     fields.expect_one_of("type", &[json!("function")], "only function calls are supported")?;
     let function = fields.value("function").ok_or_else(|| missing(fields.name("function")))?;

@@ -8,9 +8,9 @@ use chat_format::text::{Detokenizer, Tokenizer};
 /// The offsets of one answer's tokens, in order.
 #[derive(Debug, Clone)]
 pub(crate) struct TextOffsets {
-    /// The offsets of the prompt's tokens. The first `given` have been returned.
+    /// The offsets of the prompt's tokens. The first `returned` have been returned.
     prompt: Arc<[usize]>,
-    given: usize,
+    returned: usize,
     detokenizer: Detokenizer,
     /// The number of characters before the text that the detokenizer holds.
     chars: usize,
@@ -21,17 +21,17 @@ impl TextOffsets {
     pub(crate) fn new(tokenizer: &Tokenizer, ids: &[u32], echo: &str) -> Self {
         let prompt = if echo.is_empty() { vec![0; ids.len()] } else { prompt_offsets(tokenizer, ids, echo) };
         let detokenizer = tokenizer.detokenizer_after(ids, true);
-        Self { prompt: prompt.into(), given: 0, detokenizer, chars: echo.chars().count() }
+        Self { prompt: prompt.into(), returned: 0, detokenizer, chars: echo.chars().count() }
     }
 
     /// Returns the start of the next prompt token.
-    pub(crate) fn of_prompt(&mut self) -> usize {
-        self.given += 1;
-        self.prompt.get(self.given - 1).copied().unwrap_or(self.chars)
+    pub(crate) fn next_prompt_offset(&mut self) -> usize {
+        self.returned += 1;
+        self.prompt.get(self.returned - 1).copied().unwrap_or(self.chars)
     }
 
     /// Returns the start of the answer's next token.
-    pub(crate) fn of_answer(&mut self, id: u32) -> usize {
+    pub(crate) fn next_answer_offset(&mut self, id: u32) -> usize {
         let (before, text) = self.detokenizer.locate(id);
         let begin = self.chars + before;
         self.chars += text.chars().count();
@@ -45,16 +45,16 @@ fn prompt_offsets(tokenizer: &Tokenizer, ids: &[u32], text: &str) -> Vec<usize> 
     let mut detokenizer = tokenizer.detokenizer(false);
     let (mut rest, mut chars) = (text, 0);
     let offset = |id: &u32| {
-        let held = detokenizer.uncertain();
-        let spelled = tokenizer.token(*id).filter(|_| tokenizer.is_special(*id));
-        let after = rest.strip_prefix(held.as_str()).unwrap_or(rest);
-        if spelled.is_some_and(|token| !after.trim_start().starts_with(&token)) {
-            return chars + held.chars().count();
+        let pending = detokenizer.uncertain();
+        let special = tokenizer.token(*id).filter(|_| tokenizer.is_special(*id));
+        let after = rest.strip_prefix(pending.as_str()).unwrap_or(rest);
+        if special.is_some_and(|token| !after.trim_start().starts_with(&token)) {
+            return chars + pending.chars().count();
         }
         let (before, more) = detokenizer.locate(*id);
-        let (space, length) = found(rest, &more);
-        let swallowed = if before == 0 { rest[..space].chars().count() } else { 0 };
-        let begin = chars + before + swallowed;
+        let (space, length) = match_lengths(rest, &more);
+        let absorbed = if before == 0 { rest[..space].chars().count() } else { 0 };
+        let begin = chars + before + absorbed;
         chars += rest[..space + length].chars().count();
         rest = &rest[space + length..];
         begin
@@ -64,7 +64,7 @@ fn prompt_offsets(tokenizer: &Tokenizer, ids: &[u32], text: &str) -> Vec<usize> 
 
 /// Returns the number of white space bytes before `part` at the start of `text`, and the number of bytes of `part` there. If a normalizer has
 /// changed `part`, counts the same number of characters instead.
-fn found(text: &str, part: &str) -> (usize, usize) {
+fn match_lengths(text: &str, part: &str) -> (usize, usize) {
     if text.starts_with(part) {
         return (0, part.len());
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Returns each token with the text from its offset on.
-    fn of_prompt(model: &str, text: &str) -> Vec<(String, String)> {
+    fn tokens_with_rest(model: &str, text: &str) -> Vec<(String, String)> {
         let tokenizer = tokenizer(model);
         let ids = tokenizer.encode(text, true).expect("encodes");
         let offsets = prompt_offsets(&tokenizer, &ids, text);
@@ -103,19 +103,19 @@ mod tests {
             ("llama-f32", "The waves é 漢字🦀 the"),
             ("llama-f32", "<|im_start|>user\nThe waves<|im_end|>"),
         ] {
-            let tokens = of_prompt(model, text);
+            let tokens = tokens_with_rest(model, text);
             let bytes =
                 |token: &str| tokenizer(model).token_bytes(tokenizer(model).id(token).expect("a token"));
-            for (place, (token, rest)) in tokens.iter().enumerate() {
-                let spelled = bytes(token);
+            for (index, (token, rest)) in tokens.iter().enumerate() {
+                let special = bytes(token);
                 let at_start = rest.len() == text.len();
-                let as_text = String::from_utf8(spelled.clone()).ok().filter(|_| !token.starts_with("<0x"));
+                let as_text = String::from_utf8(special.clone()).ok().filter(|_| !token.starts_with("<0x"));
                 let fits = if let Some(word) = as_text {
                     // The space marker that sentencepiece puts before a text is not part of the text, nor is an added special token.
-                    rest.starts_with(&word) || rest.starts_with(word.trim_start()) || at_start && place == 0
+                    rest.starts_with(&word) || rest.starts_with(word.trim_start()) || at_start && index == 0
                 } else {
                     let letter = rest.chars().next().expect("a letter").to_string();
-                    letter.as_bytes().contains(&spelled[0])
+                    letter.as_bytes().contains(&special[0])
                 };
                 assert!(fits, "{model}: {token:?} at {rest:?}");
             }
@@ -129,7 +129,7 @@ mod tests {
         let prompt = tokenizer.encode("the", true).expect("encodes");
         let answer = tokenizer.encode("\u{6f22}\u{5b57} the waves", false).expect("encodes");
         let mut offsets = TextOffsets::new(&tokenizer, &prompt, "the");
-        let begins: Vec<usize> = answer.iter().map(|id| offsets.of_answer(*id)).collect();
+        let begins: Vec<usize> = answer.iter().map(|id| offsets.next_answer_offset(*id)).collect();
         // The space marker before the text, three bytes for each of two characters, and words.
         let spaced: Vec<usize> = answer[7..]
             .iter()

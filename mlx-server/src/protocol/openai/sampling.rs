@@ -37,7 +37,7 @@ pub(crate) fn read(fields: &mut Fields) -> Result<SamplingOptions, ApiError> {
     let mut options = SamplingOptions {
         dry_sequence_breakers: other.dry_sequence_breakers,
         logit_bias: bias(other.logit_bias.unwrap_or_default())?,
-        seed: other.seed.map(|seed| whole(&seed)).transpose()?,
+        seed: other.seed.map(|seed| integer_seed(&seed)).transpose()?,
         ..SamplingOptions::default()
     };
     for parameter in PARAMETERS {
@@ -108,8 +108,8 @@ fn bias(given: BTreeMap<String, f32>) -> Result<Vec<(u32, f32)>, ApiError> {
     given.into_iter().map(entry).collect()
 }
 
-fn whole(seed: &Number) -> Result<u64, ApiError> {
-    let whole = field_value::whole(seed);
+fn integer_seed(seed: &Number) -> Result<u64, ApiError> {
+    let whole = field_value::as_integer(seed);
     let seed_of =
         |whole: i128| u64::try_from(whole).ok().or_else(|| Some(i64::try_from(whole).ok()?.cast_unsigned()));
     whole

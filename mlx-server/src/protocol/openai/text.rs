@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 /// Fields of `/tokenize` that support only neutral values.
-fn fixed() -> [Fixed; 1] {
+fn fixed_fields() -> [Fixed; 1] {
     [("parse_special", vec![json!(true)], "the text of a special token is always parsed as that token")]
 }
 
@@ -51,7 +51,7 @@ impl TokenizeRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = TokenizeFields::read(fields)?;
-        for (field, allowed, why) in fixed() {
+        for (field, allowed, why) in fixed_fields() {
             fields.expect_one_of(field, &allowed, why)?;
         }
         Ok(Self {
@@ -65,7 +65,7 @@ impl TokenizeRequest {
 
 impl PartialSchema for TokenizeRequest {
     fn schema() -> RefOr<Schema> {
-        merged([TokenizeFields::schema()], &fixed()).build(&["content"])
+        merged([TokenizeFields::schema()], &fixed_fields()).build(&["content"])
     }
 }
 

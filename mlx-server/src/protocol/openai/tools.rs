@@ -64,29 +64,29 @@ pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
 }
 
 /// Reads tools without a `tool_choice`. The model may call any of them.
-pub(crate) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
+pub(crate) fn read_list(list: Option<Value>) -> Result<ToolRequest, ApiError> {
     Ok(ToolRequest { tools: tools(list)?, ..ToolRequest::default() })
 }
 
 fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
-    let tools = list(tools, PathNotation::Brackets)?.into_iter().map(|(place, tool)| read_tool(tool, &place));
+    let tools = list(tools, PathNotation::Brackets)?.into_iter().map(|(path, tool)| read_tool(tool, &path));
     Ok(Tools::new(tools.collect::<Result<_, _>>()?)?)
 }
 
-fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
+fn read_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
     let whole = tool.clone();
-    let mut fields = Fields::nested(place, tool)?;
+    let mut fields = Fields::nested(path, tool)?;
     fields.expect_one_of("type", &[json!("function")], "only functions are supported")?;
     let function = fields.value("function");
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;
-    let mut function = Fields::nested(&format!("{place}.function"), function)?;
+    let mut function = Fields::nested(&format!("{path}.function"), function)?;
     take_name(&mut function)?;
     function.take::<String>("description")?;
     function.take::<Map>("parameters")?;
     function.take::<bool>("strict")?;
     function.end()?;
-    Tool::read(whole).map_err(|error| ApiError::from(error).rename_field("tools", place))
+    Tool::read(whole).map_err(|error| ApiError::from(error).rename_field("tools", path))
 }
 
 #[cfg(test)]

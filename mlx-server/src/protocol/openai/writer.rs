@@ -40,7 +40,7 @@ pub(crate) struct OutputOptions {
 
 /// Writes one answer.
 pub(crate) struct Writer {
-    form: Endpoint,
+    endpoint: Endpoint,
     output_options: OutputOptions,
     id: String,
     meta: AnswerMeta,
@@ -58,30 +58,30 @@ struct Tally {
 
 impl Writer {
     /// Creates a writer for one answer.
-    pub(crate) fn new(form: Endpoint, output_options: OutputOptions, meta: AnswerMeta) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, output_options: OutputOptions, meta: AnswerMeta) -> Self {
         let tally = |prompt: &PromptPart| {
-            let is_reported = output_options.logprobs && form == Endpoint::Completion;
+            let is_reported = output_options.logprobs && endpoint == Endpoint::Completion;
             let offsets = is_reported.then(|| TextOffsets::new(&meta.tokenizer, &prompt.ids, &prompt.echo));
             vec![Tally { offsets, ..Tally::default() }; meta.choices]
         };
         let tallies = meta.prompts.iter().flat_map(tally).collect();
-        let kind = match form {
+        let kind = match endpoint {
             Endpoint::Chat => "chatcmpl",
             Endpoint::Completion => "cmpl",
         };
-        Self { form, output_options, id: format!("{kind}-{}", random_id()), meta, tallies }
+        Self { endpoint, output_options, id: format!("{kind}-{}", random_id()), meta, tallies }
     }
 
     /// Returns the chunk for a delta. `None` if the delta has nothing that the client asked for.
     fn chunk(&mut self, delta: Delta) -> Option<String> {
-        self.note(&delta);
+        self.record(&delta);
         let has_text = !delta.is_silent() || delta.end.is_some();
         let has_tokens =
             !delta.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
         if !(has_text || has_tokens || !delta.prompt.is_empty()) {
             return None;
         }
-        Some(match self.form {
+        Some(match self.endpoint {
             Endpoint::Chat => self.chat_chunk(delta),
             Endpoint::Completion => self.completion_chunk(delta),
         })
@@ -90,7 +90,7 @@ impl Writer {
     /// Returns the chunk with the token counts.
     fn usage_chunk(&self) -> String {
         let (usage, timings) = (Some(self.usage()), self.timings());
-        match self.form {
+        match self.endpoint {
             Endpoint::Chat => {
                 json(&Answer::<()> { usage, timings, ..self.answer("chat.completion.chunk", Vec::new()) })
             }
@@ -100,7 +100,7 @@ impl Writer {
         }
     }
 
-    fn note(&mut self, delta: &Delta) {
+    fn record(&mut self, delta: &Delta) {
         if let Some(end) = &delta.end {
             let tally = &mut self.tallies[delta.choice];
             (tally.usage, tally.reasoning_tokens) = (end.usage, end.reasoning_tokens);
@@ -167,7 +167,7 @@ impl Writer {
 impl AnswerWriter for Writer {
     fn opening(&mut self) -> Vec<Bytes> {
         let choices = 0..self.tallies.len();
-        let chunks: Vec<String> = match self.form {
+        let chunks: Vec<String> = match self.endpoint {
             Endpoint::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
             Endpoint::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
         };
@@ -190,11 +190,11 @@ impl AnswerWriter for Writer {
     fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
         let deltas: Vec<Delta> = choices.into_iter().filter_map(joined).collect();
         for delta in &deltas {
-            self.note(delta);
+            self.record(delta);
         }
-        let answer = match self.form {
-            Endpoint::Chat => self.chat_whole(deltas),
-            Endpoint::Completion => self.completion_whole(deltas),
+        let answer = match self.endpoint {
+            Endpoint::Chat => self.chat_json(deltas),
+            Endpoint::Completion => self.completion_json(deltas),
         };
         answer.into_bytes()
     }

@@ -37,7 +37,7 @@ pub(crate) enum Arguments {
 
 /// An item of the request, or a reference to a stored item.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Given {
+pub(crate) enum InputItem {
     /// The item: its JSON, and its parsed form.
     Item(Value, Item),
     /// The id of an item of an earlier response, and the path of the reference.
@@ -45,7 +45,7 @@ pub(crate) enum Given {
 }
 
 /// Reads `input`: a string, or a list of items.
-pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
+pub(crate) fn read(input: Option<Value>) -> Result<Vec<InputItem>, ApiError> {
     match input {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![message(text)]),
@@ -56,7 +56,7 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
         Some(Value::Array(items)) => items
             .into_iter()
             .enumerate()
-            .map(|(index, item)| given(item, &format!("input[{index}]")))
+            .map(|(index, item)| input_item(item, &format!("input[{index}]")))
             .collect(),
         Some(other) => Err(ApiError::field(
             "input",
@@ -66,22 +66,22 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
 }
 
 /// Returns a user message with this text.
-fn message(text: String) -> Given {
+fn message(text: String) -> InputItem {
     let content = json!([{"type": "input_text", "text": text}]);
     let value = json!({"type": "message", "role": "user", "content": content}).into();
-    Given::Item(value, Item::Message { role: Role::User, parts: vec![Part::Text(text)] })
+    InputItem::Item(value, Item::Message { role: Role::User, parts: vec![Part::Text(text)] })
 }
 
-fn given(value: Value, place: &str) -> Result<Given, ApiError> {
-    let mut fields = Fields::nested(place, value.clone())?;
+fn input_item(value: Value, path: &str) -> Result<InputItem, ApiError> {
+    let mut fields = Fields::nested(path, value.clone())?;
     let kind: Option<String> = fields.take("type")?;
     if kind.as_deref() == Some("item_reference") || kind.is_none() && is_reference(&value) {
-        let id = needed(&mut fields, "id")?;
+        let id = required_string(&mut fields, "id")?;
         fields.end()?;
-        return Ok(Given::Reference(id, place.to_owned()));
+        return Ok(InputItem::Reference(id, path.to_owned()));
     }
     let item = read_item(kind.as_deref(), fields)?;
-    Ok(Given::Item(value, item))
+    Ok(InputItem::Item(value, item))
 }
 
 /// Returns true for an object with only an id, which is a reference too.
@@ -90,7 +90,7 @@ fn is_reference(value: &Value) -> bool {
 }
 
 /// Reads a stored item.
-pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
+pub(crate) fn from_stored(value: &Value) -> Result<Item, ApiError> {
     let mut fields = Fields::nested("previous_response_id", value.clone())?;
     let kind: Option<String> = fields.take("type")?;
     read_item(kind.as_deref(), fields)
@@ -104,11 +104,11 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
         None | Some("message") => {
             fields.take::<String>("phase")?;
             let role = role(&mut fields)?;
-            let place = fields.name("content");
-            let parts = content(fields.value("content"), &place)?;
+            let path = fields.name("content");
+            let parts = content(fields.value("content"), &path)?;
             if !matches!(role, Role::User) && parts.iter().any(|part| part.image().is_some()) {
                 return Err(ApiError::field(
-                    place,
+                    path,
                     "has an image; only messages of role user may have images",
                 ));
             }
@@ -116,19 +116,19 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
         }
         Some("reasoning") => Item::Reasoning(reasoning(&mut fields)?),
         Some("function_call") => Item::Call {
-            call_id: needed(&mut fields, "call_id")?,
-            name: needed(&mut fields, "name")?,
+            call_id: required_string(&mut fields, "call_id")?,
+            name: required_string(&mut fields, "name")?,
             namespace: fields.take("namespace")?,
-            arguments: Arguments::Json(needed(&mut fields, "arguments")?),
+            arguments: Arguments::Json(required_string(&mut fields, "arguments")?),
         },
         Some("custom_tool_call") => Item::Call {
-            call_id: needed(&mut fields, "call_id")?,
-            name: needed(&mut fields, "name")?,
+            call_id: required_string(&mut fields, "call_id")?,
+            name: required_string(&mut fields, "name")?,
             namespace: fields.take("namespace")?,
-            arguments: Arguments::Text(needed(&mut fields, "input")?),
+            arguments: Arguments::Text(required_string(&mut fields, "input")?),
         },
         Some("function_call_output" | "custom_tool_call_output") => {
-            let call_id = needed(&mut fields, "call_id")?;
+            let call_id = required_string(&mut fields, "call_id")?;
             fields.take::<String>("name")?;
             Item::Output { call_id, parts: content(fields.value("output"), &fields.name("output"))? }
         }
@@ -141,7 +141,7 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
     Ok(item)
 }
 
-fn needed(fields: &mut Fields, field: &str) -> Result<String, ApiError> {
+fn required_string(fields: &mut Fields, field: &str) -> Result<String, ApiError> {
     let value = fields.take(field)?;
     value.ok_or_else(|| ApiError::field(fields.name(field), "is missing; give a string"))
 }
@@ -159,26 +159,26 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
 }
 
 /// Reads text and images. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
-fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
-    let parts = PathNotation::Brackets.content(content, place, Part::Text, read_part)?;
+fn content(content: Option<Value>, path: &str) -> Result<Vec<Part>, ApiError> {
+    let parts = PathNotation::Brackets.content(content, path, Part::Text, read_part)?;
     match parts {
         Some(parts) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
         Some(parts) => Ok(joined(parts)),
-        None => Err(ApiError::field(place, "is missing; give a string or a list of parts")),
+        None => Err(ApiError::field(path, "is missing; give a string or a list of parts")),
     }
 }
 
-fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
-    let mut fields = Fields::nested(place, part)?;
+fn read_part(part: Value, path: &str) -> Result<Part, ApiError> {
+    let mut fields = Fields::nested(path, part)?;
     let kind: Option<String> = fields.take("type")?;
     let part = match kind.as_deref() {
         Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
             // Parts of an earlier answer that the server wrote next to the text.
             fields.take::<Vec<Value>>("annotations")?;
             fields.take::<Vec<Value>>("logprobs")?;
-            Part::Text(needed(&mut fields, "text")?)
+            Part::Text(required_string(&mut fields, "text")?)
         }
-        Some("refusal") => Part::Text(needed(&mut fields, "refusal")?),
+        Some("refusal") => Part::Text(required_string(&mut fields, "refusal")?),
         Some("input_image") => Part::Image(image(&mut fields)?),
         Some(other) => {
             let message = format!("is {other:?}; only text and images are supported");
@@ -193,22 +193,22 @@ fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
 fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     expect_detail(fields)?;
     fields.reject(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
-    let place = fields.name("image_url");
-    of_url(&needed(fields, "image_url")?, &place)
+    let path = fields.name("image_url");
+    of_url(&required_string(fields, "image_url")?, &path)
 }
 
 /// Reads the text of reasoning, or its summary if there is no text.
 fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
-    let place = fields.name("encrypted_content");
+    let path = fields.name("encrypted_content");
     if fields.take::<String>("encrypted_content")?.is_some_and(|text| !text.is_empty()) {
         let message = "was encrypted by another server and cannot be read here; leave the item out";
-        return Err(ApiError::unsupported(place, message));
+        return Err(ApiError::unsupported(path, message));
     }
     let mut text = |field: &str| -> Result<String, ApiError> {
-        let place = fields.name(field);
-        let parts = fields.value(field).map_or(Ok(Vec::new()), |parts| content(Some(parts), &place))?;
+        let path = fields.name(field);
+        let parts = fields.value(field).map_or(Ok(Vec::new()), |parts| content(Some(parts), &path))?;
         let texts: Option<Vec<&str>> = parts.iter().map(Part::text).collect();
-        let texts = texts.ok_or_else(|| ApiError::field(place, "has an image; reasoning must be text"))?;
+        let texts = texts.ok_or_else(|| ApiError::field(path, "has an image; reasoning must be text"))?;
         Ok(texts.join("\n"))
     };
     let (whole, summary) = (text("content")?, text("summary")?);
@@ -220,13 +220,13 @@ mod tests {
     use super::*;
     use crate::fields::value as json;
 
-    fn one(item: &Value) -> Result<Given, ApiError> {
+    fn one(item: &Value) -> Result<InputItem, ApiError> {
         read(Some(json!([item]))).map(|mut items| items.remove(0))
     }
 
     fn item(value: &Value) -> Item {
         match one(value) {
-            Ok(Given::Item(_, item)) => item,
+            Ok(InputItem::Item(_, item)) => item,
             other => panic!("{value}: {other:?}"),
         }
     }
@@ -245,7 +245,7 @@ mod tests {
                 text
             );
         }
-        let Given::Item(_, from_text) = &read(Some(json!("a\nb"))).expect("a text")[0] else { panic!() };
+        let InputItem::Item(_, from_text) = &read(Some(json!("a\nb"))).expect("a text")[0] else { panic!() };
         assert_eq!(*from_text, text);
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let parts = vec![Part::Text("3".into())];
         assert_eq!(item(&output), Item::Output { call_id: "call_1".into(), parts });
         for reference in [json!({"type": "item_reference", "id": "rs_1"}), json!({"id": "rs_1"})] {
-            assert_eq!(one(&reference), Ok(Given::Reference("rs_1".into(), "input[0]".into())));
+            assert_eq!(one(&reference), Ok(InputItem::Reference("rs_1".into(), "input[0]".into())));
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::item::{self, Given};
+use super::item::{self, InputItem};
 use super::tools::RequestTools;
 use crate::chat_request::{GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
@@ -84,7 +84,7 @@ field_group! {
 }
 
 /// Fields without effect. They are accepted, and repeated in the response if its object has them.
-const HINTS: [&str; 8] = [
+const IGNORED_FIELDS: [&str; 8] = [
     "prompt_cache_key",
     "safety_identifier",
     "max_tool_calls",
@@ -95,7 +95,7 @@ const HINTS: [&str; 8] = [
     "context_management",
 ];
 
-const REFUSED: [(&str, &str); 2] =
+const UNSUPPORTED_FIELDS: [(&str, &str); 2] =
     [("conversation", "give previous_response_id or the items"), ("prompt", "this server stores no prompts")];
 
 /// Values of `include` that are accepted but add nothing.
@@ -116,7 +116,7 @@ pub(crate) struct ResponseRequest {
     /// The options that all kinds of generation share.
     pub(crate) spec: GenerationSpec,
     /// The new items.
-    pub(crate) input: Vec<Given>,
+    pub(crate) input: Vec<InputItem>,
     /// The system prompt.
     pub(crate) instructions: Option<String>,
     /// The id of the previous response.
@@ -141,14 +141,14 @@ impl ResponseRequest {
         let mut echo = echo(fields);
         let given = ResponseFields::read(fields)?;
         let sampling = sampling::read(fields)?;
-        for hint in HINTS {
-            fields.take_unused(hint, &[]);
+        for field in IGNORED_FIELDS {
+            fields.take_unused(field, &[]);
         }
         fields.take_unused("service_tier", &[json!("auto"), json!("default")]);
         // The response repeats it.
         fields.value("metadata");
         fields.expect_one_of("background", &[json!(false)], "background responses are not supported")?;
-        fields.reject(&REFUSED)?;
+        fields.reject(&UNSUPPORTED_FIELDS)?;
         let mut tools = RequestTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
         let input = item::read(given.input)?;
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
@@ -157,7 +157,7 @@ impl ResponseRequest {
         let include = given.include.unwrap_or_default();
         let logprobs = logprobs(&include, given.top_logprobs)?;
         let never = include.iter().enumerate().filter(|(_, name)| EMPTY_INCLUDES.contains(&name.as_str()));
-        fields.add_unused(never.map(|(place, _)| format!("include[{place}]")));
+        fields.add_unused(never.map(|(index, _)| format!("include[{index}]")));
         let (thinking, summary) = thinking(given.reasoning, fields)?;
         echo.insert("reasoning".into(), summary);
         let (constraint, text) = text(given.text, fields)?;
@@ -210,7 +210,7 @@ impl ToSchema for ResponseRequest {}
 
 /// Returns the fields that the response repeats, with defaults for absent ones.
 fn echo(fields: &Fields) -> Map<String, Value> {
-    let shown = [
+    let echoed = [
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
         ("max_tool_calls", Value::Null),
@@ -233,7 +233,7 @@ fn echo(fields: &Fields) -> Map<String, Value> {
     ];
     let value =
         |(name, absent): (&str, Value)| (name.to_owned(), fields.peek(name).cloned().unwrap_or(absent));
-    let mut echo: Map<String, Value> = shown.into_iter().map(value).collect();
+    let mut echo: Map<String, Value> = echoed.into_iter().map(value).collect();
     if let Some(tools) = echo.get_mut("tools").and_then(Value::as_array_mut) {
         tools.iter_mut().for_each(complete);
     }
@@ -283,16 +283,16 @@ fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, Api
 
 fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingRequest, Value), ApiError> {
     let Some(reasoning) = reasoning else {
-        let shown = Value::object([("effort", Value::Null), ("summary", Value::Null)]);
-        return Ok((ThinkingRequest::default(), shown));
+        let echoed = Value::object([("effort", Value::Null), ("summary", Value::Null)]);
+        return Ok((ThinkingRequest::default(), echoed));
     };
     let mut fields = Fields::nested("reasoning", reasoning)?;
     let effort: Option<String> = fields.take("effort")?;
     let summary = fields.read_unused(|fields| fields.take::<String>("summary"))?;
     fields.read_unused(|fields| fields.take::<String>("generate_summary"))?;
     request.add_unused(fields.finish()?);
-    let shown = json!({"effort": effort, "summary": summary}).into();
-    Ok((ThinkingRequest::required_effort(effort.as_deref(), "reasoning.effort")?, shown))
+    let echoed = json!({"effort": effort, "summary": summary}).into();
+    Ok((ThinkingRequest::required_effort(effort.as_deref(), "reasoning.effort")?, echoed))
 }
 
 /// The path of the schema.
@@ -301,14 +301,14 @@ const SCHEMA: &str = "text.format.schema";
 fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
     let plain = Value::object([("type", "text".into())]);
     let Some(text) = text else { return Ok((None, Value::object([("format", plain)]))) };
-    let mut shown = text.clone();
+    let mut echoed = text.clone();
     let mut fields = Fields::nested("text", text)?;
     fields.read_unused(|fields| fields.take::<String>("verbosity"))?;
     let format = fields.value("format");
     request.add_unused(fields.finish()?);
     let Some(format) = format else {
-        shown.insert("format", plain);
-        return Ok((None, shown));
+        echoed.insert("format", plain);
+        return Ok((None, echoed));
     };
     let mut fields = Fields::nested("text.format", format)?;
     let kind: Option<String> = fields.take("type")?;
@@ -331,7 +331,7 @@ fn text(text: Option<Value>, request: &mut Fields) -> Result<(Option<ConstraintS
         }
     };
     fields.end()?;
-    Ok((grammar.map(ConstraintSpec::from), shown))
+    Ok((grammar.map(ConstraintSpec::from), echoed))
 }
 
 #[cfg(test)]
@@ -390,7 +390,7 @@ mod tests {
     fn a_shown_function_has_every_field() {
         let given = json!([{"type": "function", "name": "tide", "strict": null}]);
         let echo = read(&json!({"input": "a", "tools": given})).expect("valid").echo;
-        let shown = json!({"type": "function", "name": "tide", "description": null, "parameters": null, "strict": false});
-        assert_eq!(echo["tools"], json!([shown]));
+        let echoed = json!({"type": "function", "name": "tide", "description": null, "parameters": null, "strict": false});
+        assert_eq!(echo["tools"], json!([echoed]));
     }
 }

@@ -47,8 +47,8 @@ impl RequestTools {
         is_parallel: Option<bool>,
     ) -> Result<Self, ApiError> {
         let mut reader = Reader::default();
-        for (place, tool) in list(tools, PathNotation::Brackets)? {
-            reader.tool(tool, &place, None)?;
+        for (path, tool) in list(tools, PathNotation::Brackets)? {
+            reader.tool(tool, &path, None)?;
         }
         let Reader { tools, client_tools, ignored } = reader;
         let mut request_tools = Self {
@@ -83,7 +83,7 @@ pub(crate) fn model_arguments(arguments: &Arguments) -> String {
 }
 
 /// Returns the input of a custom tool from generated arguments. Truncated arguments are returned unchanged.
-pub(crate) fn input_of(arguments: &str) -> String {
+pub(crate) fn custom_input(arguments: &str) -> String {
     let whole = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
     match whole.and_then(|mut object| object.shift_remove(INPUT)) {
         Some(Value::String(text)) => text,
@@ -100,8 +100,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn tool(&mut self, tool: Value, place: &str, namespace: Option<&str>) -> Result<(), ApiError> {
-        let mut fields = Fields::nested(place, tool)?;
+    fn tool(&mut self, tool: Value, path: &str, namespace: Option<&str>) -> Result<(), ApiError> {
+        let mut fields = Fields::nested(path, tool)?;
         let kind: Option<String> = fields.take("type")?;
         match (kind.as_deref(), namespace) {
             (Some("function"), _) => self.function(fields, namespace),
@@ -112,7 +112,7 @@ impl Reader {
             }
             // A tool of OpenAI's servers, which is not shown to the model.
             (Some(_), _) => {
-                self.ignored.push(place.to_owned());
+                self.ignored.push(path.to_owned());
                 Ok(())
             }
             (None, _) => Err(ApiError::field(fields.name("type"), "is missing")),
@@ -122,11 +122,11 @@ impl Reader {
     fn namespace(&mut self, mut fields: Fields) -> Result<(), ApiError> {
         let name = take_name(&mut fields)?;
         fields.take::<String>("description")?;
-        let place = fields.name("tools");
+        let path = fields.name("tools");
         let list: Vec<Value> = fields.take("tools")?.unwrap_or_default();
         fields.end()?;
         for (index, tool) in list.into_iter().enumerate() {
-            self.tool(tool, &format!("{place}[{index}]"), Some(&name))?;
+            self.tool(tool, &format!("{path}[{index}]"), Some(&name))?;
         }
         Ok(())
     }
@@ -139,10 +139,10 @@ impl Reader {
         let is_deferred: Option<bool> = fields.take("defer_loading")?;
         // OpenAI does not show the output schema to models either.
         fields.value("output_schema");
-        let place = fields.name("defer_loading");
+        let path = fields.name("defer_loading");
         fields.end()?;
         if is_deferred == Some(true) {
-            self.ignored.push(place);
+            self.ignored.push(path);
         }
         let any = || {
             Map::from_iter([
@@ -164,11 +164,11 @@ impl Reader {
     fn custom(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
         let name = take_name(&mut fields)?;
         let mut description: String = fields.take("description")?.unwrap_or_default();
-        let place = fields.name("format");
+        let path = fields.name("format");
         let mut input = json!({"type": "string"});
         let mut is_strict = false;
         if let Some(format) = fields.value("format") {
-            match custom_format(format, &place)? {
+            match custom_format(format, &path)? {
                 CustomFormat::Text => {}
                 CustomFormat::Regex(pattern) => {
                     input["pattern"] = format!("^(?:{pattern})$").into();
@@ -178,7 +178,7 @@ impl Reader {
                     // A Lark grammar cannot be enforced inside a JSON string, so the model reads it as text.
                     description.push_str("\n\nThe input follows this grammar:\n");
                     description.push_str(&grammar);
-                    self.ignored.push(place);
+                    self.ignored.push(path);
                 }
             }
         }
@@ -213,8 +213,8 @@ enum CustomFormat {
     Lark(String),
 }
 
-fn custom_format(format: Value, place: &str) -> Result<CustomFormat, ApiError> {
-    let mut fields = Fields::nested(place, format)?;
+fn custom_format(format: Value, path: &str) -> Result<CustomFormat, ApiError> {
+    let mut fields = Fields::nested(path, format)?;
     let kind: Option<String> = fields.take("type")?;
     let format = match kind.as_deref() {
         Some("text") => CustomFormat::Text,
@@ -267,7 +267,7 @@ mod tests {
         assert!(request_tools.client_tool("patch").is_custom);
         assert_eq!(request_tools.ignored, ["tools[2].format", "tools[3]"]);
         let text = "say \"a\"\n";
-        assert_eq!(input_of(&model_arguments(&Arguments::Text(text.into()))), text);
+        assert_eq!(custom_input(&model_arguments(&Arguments::Text(text.into()))), text);
     }
 
     #[test]

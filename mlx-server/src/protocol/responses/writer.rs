@@ -11,7 +11,7 @@ use super::object::{
     IncompleteDetails, InputTokensDetails, OutputItem, OutputPart, OutputTokensDetails, Response,
     ResponseError, ResponseUsage, Status,
 };
-use super::tools::{ClientTool, RequestTools, input_of};
+use super::tools::{ClientTool, RequestTools, custom_input};
 use crate::answer::{AnswerMeta, AnswerWriter};
 use crate::delta::{CallDelta, Delta, End, EndReason, Token};
 use crate::error::ApiError;
@@ -37,13 +37,13 @@ pub(crate) struct Writer {
     logprobs: bool,
     /// Tokens without text so far, such as parts of a character.
     tokens: Vec<Token>,
-    open: Option<Open>,
+    open: Option<OpenItem>,
     /// The sequence number of the next event.
     sequence: u64,
 }
 
 /// The item in progress.
-struct Open {
+struct OpenItem {
     id: String,
     kind: Kind,
     /// The text so far.
@@ -100,16 +100,16 @@ impl Writer {
 
     /// Returns an event with the whole response.
     fn response_event(&mut self, kind: &'static str) -> Bytes {
-        let bytes = event_bytes(kind, self.sequence, &Whole { response: &self.response });
+        let bytes = event_bytes(kind, self.sequence, &WholeResponse { response: &self.response });
         self.sequence += 1;
         bytes
     }
 
     /// Returns an event of the open item.
     fn item_event(&mut self, kind: &'static str, more: Value) -> Bytes {
-        let place = self.response.output.len();
+        let index = self.response.output.len();
         let open = self.open.as_ref();
-        let mut fields = json!({"item_id": open.map(|open| open.id.as_str()), "output_index": place});
+        let mut fields = json!({"item_id": open.map(|open| open.id.as_str()), "output_index": index});
         if open.is_some_and(|open| open.kind.has_part()) {
             fields["content_index"] = 0.into();
         }
@@ -121,20 +121,20 @@ impl Writer {
 
     fn begin(&mut self, prefix: &str, kind: Kind, events: &mut Vec<Bytes>) {
         self.end_item(Status::Completed, events);
-        let place = self.response.output.len();
-        let id = format!("{prefix}_{}{place:02}", self.response.id.trim_start_matches("resp_"));
-        let open = Open { id, kind, text: String::new(), logprobs: Vec::new() };
+        let index = self.response.output.len();
+        let id = format!("{prefix}_{}{index:02}", self.response.id.trim_start_matches("resp_"));
+        let open = OpenItem { id, kind, text: String::new(), logprobs: Vec::new() };
         let item = json(&open.item(Status::InProgress));
         let part = open.part().map(|part| json(&part));
         self.open = Some(open);
-        events.push(self.event("response.output_item.added", &json!({"output_index": place, "item": item})));
+        events.push(self.event("response.output_item.added", &json!({"output_index": index, "item": item})));
         if let Some(part) = part {
             events.push(self.item_event("response.content_part.added", json!({ "part": part })));
         }
     }
 
     fn reasoning(&mut self, text: &str, events: &mut Vec<Bytes>) {
-        if !matches!(self.open, Some(Open { kind: Kind::Reasoning, .. })) {
+        if !matches!(self.open, Some(OpenItem { kind: Kind::Reasoning, .. })) {
             self.begin("rs", Kind::Reasoning, events);
         }
         self.tokens.clear();
@@ -143,7 +143,7 @@ impl Writer {
     }
 
     fn content(&mut self, text: &str, events: &mut Vec<Bytes>) {
-        if !matches!(self.open, Some(Open { kind: Kind::Message, .. })) {
+        if !matches!(self.open, Some(OpenItem { kind: Kind::Message, .. })) {
             self.begin("msg", Kind::Message, events);
         }
         let tokens = std::mem::take(&mut self.tokens);
@@ -170,7 +170,7 @@ impl Writer {
         }
         self.add(&call.arguments);
         // The input of a custom tool is sent once its JSON is complete.
-        if !self.open.as_ref().is_some_and(Open::is_custom) {
+        if !self.open.as_ref().is_some_and(OpenItem::is_custom) {
             events.push(
                 self.item_event("response.function_call_arguments.delta", json!({"delta": call.arguments})),
             );
@@ -196,7 +196,7 @@ impl Writer {
                 events.push(self.item_event("response.output_text.done", fields));
             }
             Kind::Call { client_tool: ClientTool { is_custom: true, .. }, .. } => {
-                let input = input_of(&text);
+                let input = custom_input(&text);
                 events.push(
                     self.item_event("response.custom_tool_call_input.delta", json!({ "delta": input })),
                 );
@@ -219,12 +219,12 @@ impl Writer {
     }
 
     fn end(&mut self, end: &End, events: &mut Vec<Bytes>) {
-        let is_cut = end.reason == EndReason::Length;
-        let status = if is_cut { Status::Incomplete } else { Status::Completed };
+        let is_truncated = end.reason == EndReason::Length;
+        let status = if is_truncated { Status::Incomplete } else { Status::Completed };
         self.end_item(status, events);
         self.response.status = status;
         self.response.incomplete_details =
-            is_cut.then_some(IncompleteDetails { reason: "max_output_tokens" });
+            is_truncated.then_some(IncompleteDetails { reason: "max_output_tokens" });
         self.response.usage = Some(usage(&end.usage, end.reasoning_tokens));
     }
 
@@ -262,7 +262,7 @@ impl AnswerWriter for Writer {
     /// Returns an event, since some clients ignore comments. It repeats the previous sequence number, because keep-alives are not replayed to clients
     /// that reconnect.
     fn keep_alive(&mut self) -> Bytes {
-        let whole = Whole { response: &self.response };
+        let whole = WholeResponse { response: &self.response };
         event_bytes("response.in_progress", self.sequence.saturating_sub(1), &whole)
     }
 
@@ -278,8 +278,8 @@ impl AnswerWriter for Writer {
 
     fn closing(&mut self) -> Vec<Bytes> {
         self.finish();
-        let is_cut = self.response.status == Status::Incomplete;
-        vec![self.response_event(if is_cut { "response.incomplete" } else { "response.completed" })]
+        let is_truncated = self.response.status == Status::Incomplete;
+        vec![self.response_event(if is_truncated { "response.incomplete" } else { "response.completed" })]
     }
 
     fn into_json(mut self, choices: Vec<Vec<Delta>>) -> Vec<u8> {
@@ -292,7 +292,7 @@ impl AnswerWriter for Writer {
     }
 }
 
-impl Open {
+impl OpenItem {
     fn is_custom(&self) -> bool {
         matches!(&self.kind, Kind::Call { client_tool, .. } if client_tool.is_custom)
     }
@@ -309,8 +309,8 @@ impl Open {
     /// Returns the item. A new item has no content.
     fn item(&self, status: Status) -> OutputItem {
         let id = self.id.clone();
-        let has_begun = status == Status::InProgress;
-        let content: Vec<OutputPart> = if has_begun { Vec::new() } else { self.part().into_iter().collect() };
+        let is_new = status == Status::InProgress;
+        let content: Vec<OutputPart> = if is_new { Vec::new() } else { self.part().into_iter().collect() };
         match &self.kind {
             Kind::Reasoning => {
                 OutputItem::Reasoning { id, summary: Vec::new(), content, encrypted_content: None, status }
@@ -319,7 +319,7 @@ impl Open {
             Kind::Call { call_id, client_tool: ClientTool { name, namespace, is_custom } } => {
                 let (call_id, name, namespace) = (call_id.clone(), name.clone(), namespace.clone());
                 if *is_custom {
-                    let input = if has_begun { String::new() } else { input_of(&self.text) };
+                    let input = if is_new { String::new() } else { custom_input(&self.text) };
                     OutputItem::CustomToolCall { id, status, call_id, name, namespace, input }
                 } else {
                     OutputItem::FunctionCall {
@@ -348,7 +348,7 @@ fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
 
 /// The data of an event.
 #[derive(Serialize)]
-struct Data<'a, T> {
+struct EventData<'a, T> {
     r#type: &'static str,
     sequence_number: u64,
     #[serde(flatten)]
@@ -357,13 +357,13 @@ struct Data<'a, T> {
 
 /// The fields of an event that has the whole response.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct WholeResponse<'a> {
     response: &'a Response,
 }
 
 fn event_bytes(kind: &'static str, sequence: u64, fields: &impl Serialize) -> Bytes {
     // Serializing cannot fail for these types.
-    let data = serde_json::to_string(&Data { r#type: kind, sequence_number: sequence, fields });
+    let data = serde_json::to_string(&EventData { r#type: kind, sequence_number: sequence, fields });
     Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", data.unwrap_or_default()))
 }
 

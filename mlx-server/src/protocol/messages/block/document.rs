@@ -10,8 +10,8 @@ use crate::fields::Fields;
 pub(super) fn document(fields: &mut Fields) -> Result<String, ApiError> {
     let (title, context) = (fields.take::<String>("title")?, fields.take::<String>("context")?);
     fields.value("citations");
-    let place = fields.name("source");
-    let mut source = Fields::nested(&place, required(fields, "source")?)?;
+    let path = fields.name("source");
+    let mut source = Fields::nested(&path, required(fields, "source")?)?;
     let kind: String = required(&mut source, "type")?;
     let text = match kind.as_str() {
         "text" => {

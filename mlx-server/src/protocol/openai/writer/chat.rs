@@ -39,7 +39,7 @@ impl Writer {
         json(&chunk)
     }
 
-    pub(super) fn chat_whole(&self, deltas: Vec<Delta>) -> String {
+    pub(super) fn chat_json(&self, deltas: Vec<Delta>) -> String {
         let choices = deltas.into_iter().map(|delta| self.chat_choice(delta)).collect();
         let mut answer: ChatAnswer = self.answer("chat.completion", choices);
         (answer.usage, answer.timings) = (Some(self.usage()), self.timings());

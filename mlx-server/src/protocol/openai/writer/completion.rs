@@ -36,7 +36,7 @@ impl Writer {
         json(&self.answer("text_completion", vec![choice]))
     }
 
-    pub(super) fn completion_whole(&mut self, deltas: Vec<Delta>) -> String {
+    pub(super) fn completion_json(&mut self, deltas: Vec<Delta>) -> String {
         let choices = deltas.into_iter().map(|delta| self.completion_choice(delta)).collect();
         let mut answer: CompletionAnswer = self.answer("text_completion", choices);
         (answer.usage, answer.timings) = (Some(self.usage()), self.timings());
