@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::terminal;
 
 /// Waits shorter than this are not explained to the user.
-const UNNOTICED: Duration = Duration::from_millis(400);
+const PROGRESS_DELAY: Duration = Duration::from_millis(400);
 
 /// A finished generation.
 pub(crate) struct Answer {
@@ -29,17 +29,17 @@ pub(crate) struct Answer {
 }
 
 /// The destination of the streamed text.
-pub(crate) enum Show {
-    Nothing,
+pub(crate) enum AnswerOutput {
+    Hidden,
     /// To standard output.
-    Text(Box<Screen>),
+    Screen(Box<Screen>),
 }
 
-impl Show {
+impl AnswerOutput {
     fn add(&mut self, event: &ChatEvent) -> Result<(), Failure> {
         match self {
-            Self::Nothing => Ok(()),
-            Self::Text(screen) => {
+            Self::Hidden => Ok(()),
+            Self::Screen(screen) => {
                 screen.resize(terminal::columns());
                 terminal::show_styled(&screen.add(event))
             }
@@ -48,16 +48,20 @@ impl Show {
 
     fn end(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Nothing => Ok(()),
-            Self::Text(screen) => terminal::show_styled(&screen.end()),
+            Self::Hidden => Ok(()),
+            Self::Screen(screen) => terminal::show_styled(&screen.end()),
         }
     }
 }
 
 /// Reads a generation without parsing its text. Ctrl-C ends it; the text so far is returned.
-pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) -> Result<Answer, Failure> {
+pub(crate) fn read(
+    generation: Generation,
+    interrupt: &Interrupt,
+    output: AnswerOutput,
+) -> Result<Answer, Failure> {
     let stream = ChatStream::new(generation, OutputParser::plain());
-    read_chat(stream.canceller(), stream, interrupt, show)
+    read_chat(stream.canceller(), stream, interrupt, output)
 }
 
 /// Reads the answer of a chat. Ctrl-C ends it; the text so far is returned.
@@ -65,23 +69,23 @@ pub(crate) fn read_chat(
     canceller: Canceller,
     events: impl Iterator<Item = StreamEvent>,
     interrupt: &Interrupt,
-    show: Show,
+    output: AnswerOutput,
 ) -> Result<Answer, Failure> {
     interrupt.watch(move || canceller.cancel());
-    let answer = collect(events, show);
+    let answer = collect(events, output);
     interrupt.release();
     answer
 }
 
-fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<Answer, Failure> {
+fn collect(events: impl Iterator<Item = StreamEvent>, mut output: AnswerOutput) -> Result<Answer, Failure> {
     let (mut text, mut reasoning) = (String::new(), String::new());
     let (mut prompt, mut tokens, mut last) = (Vec::new(), Vec::new(), None);
-    let mut reading = Reading::begin();
+    let mut progress = PromptProgress::start();
     for event in events {
         match event {
             StreamEvent::Chat(event) => {
-                reading.end();
-                show.add(&event)?;
+                progress.end();
+                output.add(&event)?;
                 match event {
                     ChatEvent::Text(more) => text.push_str(&more),
                     ChatEvent::Reasoning(more) => reasoning.push_str(&more),
@@ -92,30 +96,30 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
             StreamEvent::Engine(Event::Prompt(token)) => prompt.push(token),
             StreamEvent::Engine(Event::Token(token)) => tokens.push(token),
             StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
-            StreamEvent::Engine(Event::PromptProgress { read, total }) => reading.show(read, total),
+            StreamEvent::Engine(Event::PromptProgress { read, total }) => progress.show(read, total),
             // No command requests embeddings.
             StreamEvent::Engine(Event::Embedding(_)) => {}
         }
     }
-    reading.end();
-    show.end()?;
+    progress.end();
+    output.end()?;
     let finished = last.expect("the stream of a generation ends with `Done`, also when the engine dies");
     Ok(Answer { text, reasoning, prompt, tokens, finished })
 }
 
 /// A progress line for prompts that take long to prefill.
-struct Reading {
-    begun: Instant,
+struct PromptProgress {
+    start: Instant,
     is_shown: bool,
 }
 
-impl Reading {
-    fn begin() -> Self {
-        Self { begun: Instant::now(), is_shown: false }
+impl PromptProgress {
+    fn start() -> Self {
+        Self { start: Instant::now(), is_shown: false }
     }
 
     fn show(&mut self, read: usize, total: usize) {
-        if self.begun.elapsed() >= UNNOTICED {
+        if self.start.elapsed() >= PROGRESS_DELAY {
             terminal::status(&format!("reading the prompt, {read} of {total} tokens"));
             self.is_shown = true;
         }
@@ -142,7 +146,7 @@ impl Answer {
     }
 
     /// Returns a note that suggests `remedy` if the answer ended in a loop.
-    pub(crate) fn loop_note(&self, remedy: &str) -> Option<String> {
+    pub(crate) fn repetition_note(&self, remedy: &str) -> Option<String> {
         let repeated = self.finished.usage.repeated_tokens;
         let note = || format!("(the answer repeats itself for {repeated} tokens; {remedy} may help)");
         (repeated > 0).then(note)

@@ -8,7 +8,7 @@ use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
 use mlx_options::DeviceArgs;
 
-use crate::answer::{self, Show};
+use crate::answer::{self, AnswerOutput};
 use crate::exit_code::Failure;
 use crate::input::read_text;
 use crate::interrupt::Interrupt;
@@ -60,16 +60,16 @@ pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> R
         RequestOptions { max_tokens: Some(MAX_TOKENS), logprobs: Some(0), ..RequestOptions::default() };
     let mut session = ChatSession::new(engine, options);
     let answer = session.ask(question.trim())?;
-    let answer = answer::read_chat(answer.canceller(), answer, interrupt, Show::Nothing)?;
+    let answer = answer::read_chat(answer.canceller(), answer, interrupt, AnswerOutput::Hidden)?;
     if let Some(failure) = answer.failure() {
         return Err(failure);
     }
     let guess = |doubt| format!("{doubt}\n\nMy guess: {}", answer.text);
-    Ok(doubt(question, &answer.tokens).map_or_else(|| answer.text.clone(), guess))
+    Ok(doubt_note(question, &answer.tokens).map_or_else(|| answer.text.clone(), guess))
 }
 
 /// Returns a note for an answer of the guide that is probably wrong. It lists the two nearest questions that the guide knows.
-pub(crate) fn doubt(question: &str, tokens: &[TokenOutput]) -> Option<String> {
+pub(crate) fn doubt_note(question: &str, tokens: &[TokenOutput]) -> Option<String> {
     let logprobs = tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob);
     if !guide::doubts(logprobs) {
         return None;

@@ -13,7 +13,7 @@ use mlx_files::size;
 use mlx_hub::expanded;
 use mlx_options::PrefixCacheArgs;
 
-use crate::answer::Show;
+use crate::answer::AnswerOutput;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
@@ -120,7 +120,8 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
     let length = tokens.len();
     // The engine saves a prompt when its request ends, and a request generates at least one token.
     let one = RequestOptions { max_tokens: Some(1), ..RequestOptions::default() };
-    let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, Show::Nothing)?;
+    let answer =
+        answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, AnswerOutput::Hidden)?;
     if let Some(failure) = answer.failure() {
         return Err(failure);
     }

@@ -13,7 +13,7 @@ use mlx_core::{Error, Result};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
-use crate::answer::{self, Answer, Show};
+use crate::answer::{self, Answer, AnswerOutput};
 use crate::chat::{Colors, Screen, ThoughtView};
 use crate::exit_code::Failure;
 use crate::input;
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     if let (Some(limit), FinishReason::Length) = (limit, &answer.finished.reason) {
         terminal::note_to_people(&format!("(stopped at {limit} tokens: --max-tokens)"));
     }
-    if let Some(note) = answer.loop_note("--dry-multiplier 0.8") {
+    if let Some(note) = answer.repetition_note("--dry-multiplier 0.8") {
         terminal::note_to_people(&note);
     }
     if args.model.verbose {
@@ -178,12 +178,12 @@ impl GenerateArgs {
 }
 
 /// Streams the text; reasoning is folded to one line if the terminal supports it.
-fn show(json: bool) -> Show {
+fn show(json: bool) -> AnswerOutput {
     if json {
-        return Show::Nothing;
+        return AnswerOutput::Hidden;
     }
-    let colors = if terminal::has_colors() { Colors::Thoughts } else { Colors::Nothing };
-    Show::Text(Box::new(Screen::new(colors, ThoughtView::Folded, terminal::columns())))
+    let colors = if terminal::has_colors() { Colors::Thoughts } else { Colors::None };
+    AnswerOutput::Screen(Box::new(Screen::new(colors, ThoughtView::Folded, terminal::columns())))
 }
 
 /// A prompt, and the settings to parse the output with.

@@ -13,7 +13,7 @@ use mlx_options::{PrefixCacheArgs, WorkersArgs};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answer::{self, Answer, Show};
+use crate::answer::{self, Answer, AnswerOutput};
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
 use crate::generate::GenerateArgs;
@@ -161,7 +161,7 @@ impl ReplayArgs {
         let images = images.iter().map(resized).collect::<Result<_, _>>()?;
         let options = RequestOptions { images, is_message: request.is_message, ..options };
         let request = engine.request(request.prompt_ids.clone(), &options)?;
-        let answer = answer::read(engine.submit(request)?, &Interrupt::default(), Show::Nothing)?;
+        let answer = answer::read(engine.submit(request)?, &Interrupt::default(), AnswerOutput::Hidden)?;
         Ok((engine, answer))
     }
 

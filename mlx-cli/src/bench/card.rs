@@ -3,10 +3,10 @@
 use mlx_files::size;
 use serde_json::Value;
 
-use super::measure::Measured;
+use super::measure::Measurement;
 
 /// Returns a picture of 1200 by 630, the size that link previews expect.
-pub(super) fn svg(about: &Value, measured: &Measured) -> String {
+pub(super) fn svg(about: &Value, measured: &Measurement) -> String {
     let text = |key: &str| escaped(about[key].as_str().unwrap_or_default());
     let weights = size(about["weight_bytes"].as_u64().unwrap_or_default());
     let debug = if about["debug_build"] == true { " · debug build" } else { "" };
@@ -51,7 +51,7 @@ mod tests {
     fn the_figures_stand_on_the_card_and_names_are_no_markup() {
         let spread = |value: f64| Spread::of(vec![value]);
         let case = Case { length: 128, batch: 1, generate: 64 };
-        let measured = Measured {
+        let measured = Measurement {
             case,
             prefill: spread(987.6),
             decode: spread(54.3),

@@ -1,4 +1,4 @@
-//! Compares with another program on the same work, in alternating runs. Both run as whole processes, so that neither reports its own time.
+//! Compares with another program on the same workload, in alternating runs. Both run as whole processes, so that neither reports its own time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::exit_code::Failure;
 use crate::model_args::ModelArgs;
 
 /// The longest single argument that Linux passes to a program, in bytes.
-const LONGEST_ARGUMENT: usize = 128 << 10;
+const MAX_ARGUMENT_LEN: usize = 128 << 10;
 
-/// The work that both programs do.
-pub(super) struct Work<'a> {
+/// The workload that both programs run.
+pub(super) struct Workload<'a> {
     pub(super) model: &'a ModelArgs,
     /// The other program's command, with placeholders.
     pub(super) command: &'a str,
@@ -40,13 +40,13 @@ pub(super) struct Comparison {
     theirs: Spread,
 }
 
-impl Work<'_> {
+impl Workload<'_> {
     /// Runs each program `repeat` times, alternating.
     pub(super) fn compare(&self, repeat: usize) -> Result<Comparison, Failure> {
-        let command = filled(self.command, &self.model.folder()?, self.length, self.generate);
+        let command = fill_placeholders(self.command, &self.model.folder()?, self.length, self.generate);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..repeat {
-            ours.push(seconds(self.own()?, "mlx generate")?);
+            ours.push(seconds(self.own_command()?, "mlx generate")?);
             let mut shell = Command::new("sh");
             shell.args(["-c", &command]);
             theirs.push(seconds(shell, &command)?);
@@ -55,12 +55,12 @@ impl Work<'_> {
         Ok(Comparison { command, length: self.length, generate: self.generate, ours, theirs })
     }
 
-    /// Returns this program's command for the work.
-    fn own(&self) -> Result<Command, Failure> {
+    /// Returns this program's command for the workload.
+    fn own_command(&self) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| Error::io("the program itself", error))?;
         let ids: Vec<String> = prompt(self.length, 0, self.vocabulary).iter().map(u32::to_string).collect();
         let ids = ids.join(",");
-        if ids.len() > LONGEST_ARGUMENT {
+        if ids.len() > MAX_ARGUMENT_LEN {
             let message =
                 format!("a prompt of {} tokens is too long to pass to another program", self.length);
             return Err(Failure::usage("--compare", message));
@@ -125,7 +125,7 @@ fn seconds(mut command: Command, name: &str) -> Result<f64, Failure> {
 }
 
 /// Returns the shell command with its placeholders filled in.
-fn filled(command: &str, model: &Path, length: usize, generate: usize) -> String {
+fn fill_placeholders(command: &str, model: &Path, length: usize, generate: usize) -> String {
     let quoted = format!("'{}'", model.display().to_string().replace('\'', r"'\''"));
     let counts =
         command.replace("{prompt_tokens}", &length.to_string()).replace("{generate}", &generate.to_string());
@@ -136,7 +136,7 @@ impl Comparison {
     pub(super) fn text(&self) -> String {
         let Self { command, length, generate, ours, theirs } = self;
         let show = |name: &str, it: &Spread| {
-            format!("{:>9.2} s ({:.2} - {:.2})  {name}\n", it.median, it.least, it.most)
+            format!("{:>9.2} s ({:.2} - {:.2})  {name}\n", it.median, it.min, it.max)
         };
         format!(
             "\nwhole processes, {length} tokens in, {generate} out:\n{}{}{:>9.2}    theirs over ours\n",
@@ -172,8 +172,12 @@ mod tests {
 
     #[test]
     fn places_are_filled_in_and_paths_quoted() {
-        let command =
-            filled("peer {model} -p {prompt_tokens} -g {generate}", Path::new("it's here"), 128, 64);
+        let command = fill_placeholders(
+            "peer {model} -p {prompt_tokens} -g {generate}",
+            Path::new("it's here"),
+            128,
+            64,
+        );
         assert_eq!(command, r"peer 'it'\''s here' -p 128 -g 64");
     }
 
@@ -183,8 +187,8 @@ mod tests {
         std::fs::write(folder.path().join("config.json"), "{}").expect("it can be written");
         let folder = folder.path().to_str().expect("utf-8");
         let Program { model } = clap::Parser::parse_from(["mlx", "-m", folder]);
-        let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
-        let own = work.own().expect("the folder is there");
+        let workload = Workload { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
+        let own = workload.own_command().expect("the folder is there");
         let removed: Vec<&OsStr> = own.get_envs().filter(|it| it.1.is_none()).map(|it| it.0).collect();
         for variable in ["MLX_PREFIX_CACHE", "MLX_PROMPT_CACHE_DIR", "MLX_PROMPT_CACHE_SIZE"] {
             assert!(removed.contains(&OsStr::new(variable)), "{removed:?}");

@@ -22,7 +22,7 @@ pub(crate) struct Case {
 
 /// The result of several runs of one case.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     pub(super) case: Case,
     /// Prompt tokens per second.
     pub(super) prefill: Spread,
@@ -40,32 +40,32 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
 impl Spread {
     pub(super) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         let (last, half) = (values.len().saturating_sub(1), values.len() / 2);
         let median = if values.len().is_multiple_of(2) {
             f64::midpoint(at(half.saturating_sub(1)), at(half))
         } else {
             at(half)
         };
-        Self { median, least: at(0), most: at(last) }
+        Self { median, min: at(0), max: at(last) }
     }
 }
 
-impl Measured {
-    pub(crate) fn take(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
+impl Measurement {
+    pub(crate) fn run(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
         let (mut prefill, mut decode, mut first) = (Vec::new(), Vec::new(), Vec::new());
         let mut drafts = DraftCounts::default();
         array::reset_peak_memory()?;
         for round in 0..repeat {
-            let prompts = once(engine, Case { generate: 1, ..case }, 2 * round)?;
-            let whole = once(engine, case, 2 * round + 1)?;
+            let prompts = run_once(engine, Case { generate: 1, ..case }, 2 * round)?;
+            let whole = run_once(engine, case, 2 * round + 1)?;
             prefill.push((case.batch * case.length) as f64 / prompts.seconds);
             // Noise may shorten the difference, but decoding takes at least the time from an answer's first token to its last.
             let added = (whole.seconds - prompts.seconds).max(whole.shortest);
@@ -91,7 +91,7 @@ pub(super) struct Run {
 }
 
 /// Runs a case once. No two rounds share a prompt.
-pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Failure> {
+pub(super) fn run_once(engine: &Engine, case: Case, round: usize) -> Result<Run, Failure> {
     let options = RequestOptions {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         max_tokens: Some(case.generate),
@@ -99,8 +99,8 @@ pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Fai
         ..RequestOptions::default()
     };
     let vocabulary = engine.spec().vocab_size;
-    let prompt = |place: usize| prompt(case.length, round * 1009 + place, vocabulary);
-    let requests = (0..case.batch).map(|place| engine.request(prompt(place), &options));
+    let prompt = |index: usize| prompt(case.length, round * 1009 + index, vocabulary);
+    let requests = (0..case.batch).map(|index| engine.request(prompt(index), &options));
     let requests = requests.collect::<Result<Vec<_>, _>>()?;
     let begin = Instant::now();
     let generations = engine.submit_all(requests)?;
@@ -128,9 +128,9 @@ fn end(generation: Generation) -> Result<Finished, Failure> {
 
 /// Returns a synthetic prompt.
 pub(crate) fn prompt(length: usize, number: usize, vocabulary: usize) -> Vec<u32> {
-    let most = vocabulary.saturating_sub(10).max(1);
+    let range = vocabulary.saturating_sub(10).max(1);
     (0..length)
-        .map(|place| ((place * 7919 + number * 104_729 + 11) % most + 5).min(vocabulary - 1) as u32)
+        .map(|index| ((index * 7919 + number * 104_729 + 11) % range + 5).min(vocabulary - 1) as u32)
         .collect()
 }
 
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn the_median_is_in_the_middle() {
         let spread = |values: &[f64]| Spread::of(values.to_vec());
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, least: 1.0, most: 3.0 });
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, least: 1.0, most: 4.0 });
-        assert_eq!(spread(&[7.0]), Spread { median: 7.0, least: 7.0, most: 7.0 });
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(spread(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
     }
 
     #[test]

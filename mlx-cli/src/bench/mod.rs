@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::exit_code::Failure;
 use crate::model_args::ModelArgs;
 use crate::terminal;
-pub(crate) use measure::{Case, Measured, prompt};
+pub(crate) use measure::{Case, Measurement, prompt};
 pub(crate) use report::to_json;
 
 /// Examples shown after the help.
@@ -84,10 +84,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         terminal::show(&report::heading(&about, args.repeat))?;
     }
     // Warm-up, for work that is done once.
-    measure::once(&engine, Case { length: cases[0].length, batch: 1, generate: 2 }, 0)?;
-    let mut measured: Vec<Measured> = Vec::new();
+    measure::run_once(&engine, Case { length: cases[0].length, batch: 1, generate: 2 }, 0)?;
+    let mut measured: Vec<Measurement> = Vec::new();
     for case in cases {
-        let one = Measured::take(&engine, case, args.repeat)?;
+        let one = Measurement::run(&engine, case, args.repeat)?;
         if !args.json {
             terminal::show(&report::line(&one))?;
         }
@@ -149,15 +149,24 @@ impl BenchArgs {
         Ok(fitting.into_iter().flat_map(of_length).collect())
     }
 
-    fn compare(&self, measured: &[Measured], vocabulary: usize) -> Result<Vec<compare::Comparison>, Failure> {
+    fn compare(
+        &self,
+        measured: &[Measurement],
+        vocabulary: usize,
+    ) -> Result<Vec<compare::Comparison>, Failure> {
         let Some(command) = &self.compare else { return Ok(Vec::new()) };
         let mut lengths: Vec<usize> = measured.iter().map(|one| one.case.length).collect();
         lengths.sort_unstable();
         lengths.dedup();
         let mut all = Vec::new();
         for length in lengths {
-            let work =
-                compare::Work { model: &self.model, command, vocabulary, length, generate: self.generate };
+            let work = compare::Workload {
+                model: &self.model,
+                command,
+                vocabulary,
+                length,
+                generate: self.generate,
+            };
             let one = work.compare(self.repeat)?;
             if !self.json {
                 terminal::show(&one.text())?;

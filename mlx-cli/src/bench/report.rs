@@ -5,7 +5,7 @@ use mlx_core::machine::Machine;
 use mlx_files::size;
 use serde_json::{Value, json};
 
-use super::measure::{Measured, Spread};
+use super::measure::{Measurement, Spread};
 
 /// Describes the measured system. Scripts rely on these fields: new ones may be added, but existing ones never change.
 pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
@@ -62,10 +62,10 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
 }
 
 /// Returns a line of the table.
-pub(super) fn line(measured: &Measured) -> String {
-    let Measured { case, prefill, decode, first, peak, drafts } = measured;
+pub(super) fn line(measured: &Measurement) -> String {
+    let Measurement { case, prefill, decode, first, peak, drafts } = measured;
     let cell = |spread: &Spread, scale: f64, width: usize| {
-        let (median, half) = (spread.median * scale, (spread.most - spread.least) / 2.0);
+        let (median, half) = (spread.median * scale, (spread.max - spread.min) / 2.0);
         let around =
             if half > 0.0 { format!(" ±{:.0} %", 100.0 * half / spread.median) } else { String::new() };
         format!("{:>width$}", format!("{median:.1}{around:>7}"))
@@ -80,8 +80,8 @@ pub(super) fn line(measured: &Measured) -> String {
 }
 
 /// Returns the figures of a case as JSON.
-pub(crate) fn to_json(measured: &Measured) -> Value {
-    let Measured { case, prefill, decode, first, peak, drafts } = measured;
+pub(crate) fn to_json(measured: &Measurement) -> Value {
+    let Measurement { case, prefill, decode, first, peak, drafts } = measured;
     json!({
         "prompt_tokens": case.length,
         "batch": case.batch,
@@ -97,7 +97,7 @@ pub(crate) fn to_json(measured: &Measured) -> Value {
 
 /// Returns median, minimum and maximum as JSON.
 pub(super) fn spread(spread: &Spread) -> Value {
-    json!({ "median": spread.median, "least": spread.least, "most": spread.most })
+    json!({ "median": spread.median, "least": spread.min, "most": spread.max })
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
         let spread = |values: &[f64]| Spread::of(values.to_vec());
         let case = Case { length: 32_768, batch: 32, generate: 64 };
         let (prefill, decode) = (spread(&[12_345.6, 13_000.0, 11_111.1]), spread(&[1234.5, 1300.0, 1200.0]));
-        let measured = Measured {
+        let measured = Measurement {
             case,
             prefill,
             decode,
@@ -123,7 +123,7 @@ mod tests {
         let line = line(&measured);
         assert!(line.trim_end().chars().count() <= 80, "{line}");
         assert!(line.contains("12345.6   ±8 %"), "{line}");
-        let one = Measured { prefill: spread(&[5.0]), ..measured };
+        let one = Measurement { prefill: spread(&[5.0]), ..measured };
         assert!(!super::line(&one)[..32].contains('±'), "one run has no spread");
         let about = json!({ "model": "Qwen3-0.6B-4bit", "family": "qwen3", "dtype": "f32", "exactness": "sampling-exact",
             "tool": "0.1.0", "commit": "abcdef0", "mlx_version": "0.32.2", "device": "cpu", "system": "linux x86_64",

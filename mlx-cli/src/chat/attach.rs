@@ -7,13 +7,13 @@ use std::path::Path;
 
 use chat_format::Image;
 
-use super::named::{Named, files};
+use super::file_reference::{FileReference, files};
 
 /// The size limit of a text file in a message, in bytes.
-const LARGEST: usize = 4 << 20;
+const MAX_TEXT_LEN: usize = 4 << 20;
 
 /// A message with its attached files.
-pub(super) struct Attached {
+pub(super) struct MessageWithFiles {
     pub(super) text: String,
     pub(super) images: Vec<Image>,
     /// One line per attached file, and per word that looks like a file but names none.
@@ -21,50 +21,50 @@ pub(super) struct Attached {
 }
 
 /// Attaches the files that a message names; each text is appended in a code fence. A word after `@` that names no file stays in the
-/// message, as do pasted paths. Pasted pictures are attached if the model `sees`. `count` returns the tokens of a text.
+/// message, as do pasted paths. Pasted pictures are attached if the model supports images (`has_vision`). `count_tokens` returns the tokens of a text.
 pub(super) fn with_files(
     message: &str,
-    sees: bool,
-    count: impl Fn(&str) -> usize,
-) -> Result<Attached, String> {
-    let (mut whole, mut images, mut notes) = (message.to_owned(), Vec::new(), Vec::new());
-    for named in files(message) {
-        let (path, file) = match named {
-            Named::File { shown, file } => (shown, file),
-            Named::Pasted { shown, file } if is_picture(&file) => {
-                if !sees {
-                    notes.push(unseen(&shown));
+    has_vision: bool,
+    count_tokens: impl Fn(&str) -> usize,
+) -> Result<MessageWithFiles, String> {
+    let (mut full_text, mut images, mut notes) = (message.to_owned(), Vec::new(), Vec::new());
+    for reference in files(message) {
+        let (path, file) = match reference {
+            FileReference::File { shown, file } => (shown, file),
+            FileReference::Pasted { shown, file } if is_picture(&file) => {
+                if !has_vision {
+                    notes.push(unsupported_image_note(&shown));
                     continue;
                 }
                 (shown, file)
             }
-            Named::Pasted { .. } => continue,
-            Named::Missing { shown, is_folder } => {
-                notes.extend(not_a_file(&shown, is_folder));
+            FileReference::Pasted { .. } => continue,
+            FileReference::Missing { shown, is_folder } => {
+                notes.extend(missing_file_note(&shown, is_folder));
                 continue;
             }
         };
         let text = match read(&path, &file)? {
             Content::Text(text) => text,
-            Content::Picture(_) if !sees => return Err(unseen(&path)),
+            Content::Picture(_) if !has_vision => return Err(unsupported_image_note(&path)),
             Content::Picture(image) => {
                 notes.push(format!("attached {path}, a picture"));
                 images.push(image);
                 continue;
             }
         };
-        notes.push(format!("attached {path}, {} tokens", count(&text)));
+        notes.push(format!("attached {path}, {} tokens", count_tokens(&text)));
         // A fence longer than any in the text.
-        let fence = "`".repeat(longest_run(&text).max(2) + 1);
+        let fence = "`".repeat(longest_backtick_run(&text).max(2) + 1);
         let end = if text.ends_with('\n') { "" } else { "\n" };
         // Writing to a string cannot fail.
-        write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
+        write!(full_text, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
-    Ok(Attached { text: whole, images, notes })
+    Ok(MessageWithFiles { text: full_text, images, notes })
 }
 
 /// Returns the message about a picture that a text-only model cannot use.
-fn unseen(path: &str) -> String {
+fn unsupported_image_note(path: &str) -> String {
     format!("{path} is a picture, and this model reads only text")
 }
 
@@ -76,12 +76,12 @@ fn is_picture(file: &Path) -> bool {
 }
 
 /// Returns a note about a word that names no file, if it looks like a path.
-fn not_a_file(path: &str, is_folder: bool) -> Option<String> {
+fn missing_file_note(path: &str, is_folder: bool) -> Option<String> {
     if is_folder {
         return Some(format!("@{path} is a folder; only files are attached"));
     }
-    let looks_so = path.contains('/') || path.trim_end_matches('.').contains('.');
-    looks_so.then(|| format!("@{path} is not a file here; the message keeps the word unchanged"))
+    let looks_like_path = path.contains('/') || path.trim_end_matches('.').contains('.');
+    looks_like_path.then(|| format!("@{path} is not a file here; the message keeps the word unchanged"))
 }
 
 enum Content {
@@ -92,21 +92,21 @@ enum Content {
 fn read(path: &str, file: &Path) -> Result<Content, String> {
     let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
     let size = std::fs::metadata(file).map_err(|error| about(&error))?.len();
-    let most = Image::largest_file().max(LARGEST);
-    if size > most as u64 {
-        return Err(about(&format_args!("it has {size} bytes, and {most} are allowed")));
+    let max_len = Image::largest_file().max(MAX_TEXT_LEN);
+    if size > max_len as u64 {
+        return Err(about(&format_args!("it has {size} bytes, and {max_len} are allowed")));
     }
     let bytes = std::fs::read(file).map_err(|error| about(&error))?;
     if Image::is_file(&bytes) {
         return Ok(Content::Picture(Image::file(bytes)));
     }
-    if bytes.len() > LARGEST {
-        return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
+    if bytes.len() > MAX_TEXT_LEN {
+        return Err(about(&format_args!("it has {size} bytes, and {MAX_TEXT_LEN} are allowed")));
     }
     String::from_utf8(bytes).map(Content::Text).map_err(|_| about(&"it is neither UTF-8 text nor a picture"))
 }
 
-fn longest_run(text: &str) -> usize {
+fn longest_backtick_run(text: &str) -> usize {
     text.split(|character| character != '`').map(str::len).max().unwrap_or(0)
 }
 

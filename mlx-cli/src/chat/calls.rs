@@ -5,13 +5,13 @@ use mlx_core::chat::ChatSession;
 use mlx_options::visible;
 
 use super::style::styled;
-use super::{Chat, folded};
+use super::{Chat, preview};
 use crate::exit_code::Failure;
 use crate::terminal;
 
 /// Results for the model of calls that were not executed.
-const REFUSED: &str = "The user declined this tool call.";
-const STOPPED: &str = "The user stopped the tool calls.";
+const DECLINED_RESULT: &str = "The user declined this tool call.";
+const STOPPED_RESULT: &str = "The user stopped the tool calls.";
 
 /// The user's reply to a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Consent {
 
 impl Chat {
     /// Executes the calls of the latest answer and reads the follow-up answers, which may call tools again.
-    pub(super) fn follow_calls(&mut self) -> Result<(), Failure> {
+    pub(super) fn run_tool_calls(&mut self) -> Result<(), Failure> {
         for round in 1.. {
             let calls = self.session.open_calls();
             if calls.is_empty() {
@@ -34,11 +34,12 @@ impl Chat {
             }
             let mut is_stopped = false;
             for call in &calls {
-                let result = if is_stopped { (STOPPED.to_owned(), true) } else { self.carry_out(call)? };
+                let result =
+                    if is_stopped { (STOPPED_RESULT.to_owned(), true) } else { self.run_call(call)? };
                 is_stopped = result.1;
                 self.session.add_result(call, &result.0)?;
             }
-            self.keep()?;
+            self.save_session()?;
             let may_call = round < self.rounds;
             if !may_call {
                 terminal::note(&format!(
@@ -51,27 +52,27 @@ impl Chat {
     }
 
     /// Returns the result of a call and true if the user stopped it.
-    fn carry_out(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
+    fn run_call(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
         let request = match self.tools.request(call) {
             Ok(request) => request,
             Err(why) => {
-                self.note_dimmed(&format!("{}: {why}", described(call)));
+                self.note_dimmed(&format!("{}: {why}", call_text(call)));
                 return Ok((why, false));
             }
         };
         if self.tools.is_allowed(&call.name) {
-            self.note_dimmed(&folded::text(&described(call), 1, terminal::columns()));
+            self.note_dimmed(&preview::text(&call_text(call), 1, terminal::columns()));
         } else {
-            terminal::note(&format!("{}\nruns: {}", described(call), visible(&request.shown)));
+            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.shown)));
             match self.consent(&call.name)? {
                 Consent::Yes => {}
                 Consent::Always => self.tools.allow(&call.name),
-                Consent::No => return Ok((REFUSED.to_owned(), false)),
-                Consent::Stop => return Ok((STOPPED.to_owned(), true)),
+                Consent::No => return Ok((DECLINED_RESULT.to_owned(), false)),
+                Consent::Stop => return Ok((STOPPED_RESULT.to_owned(), true)),
             }
         }
         let done = self.tools.run(request, &self.interrupt);
-        self.note_dimmed(&folded::text(&done.text, folded::LINES, terminal::columns()));
+        self.note_dimmed(&preview::text(&done.text, preview::MAX_LINES, terminal::columns()));
         Ok((done.text, done.is_stopped))
     }
 
@@ -102,7 +103,7 @@ fn consent(answer: &str) -> Consent {
 }
 
 /// Describes a call on one line.
-fn described(call: &ToolCall) -> String {
+fn call_text(call: &ToolCall) -> String {
     format!("call {} {}", visible(&call.name), visible(&call.arguments))
 }
 
@@ -130,7 +131,7 @@ mod tests {
     fn a_call_hides_nothing() {
         let arguments = "{\"a\": \"x\u{202e}y\u{1b}[2J\\n\"}\r\u{7f}".to_owned();
         let call = ToolCall { id: None, name: "run\u{200b}".to_owned(), arguments };
-        let shown = described(&call);
+        let shown = call_text(&call);
         assert_eq!(shown, "call run\\u{200b} {\"a\": \"x\\u{202e}y\\u{1b}[2J\\n\"}\\u{d}\\u{7f}");
     }
 }

@@ -48,7 +48,7 @@ pub(super) enum Line {
     Load(String),
     Quit,
     /// An unknown command or a missing argument, with the error message.
-    Mistake(String),
+    Invalid(String),
 }
 
 /// The commands that Tab completes.
@@ -107,7 +107,7 @@ pub(super) fn parse(input: &str) -> Line {
     let given = || Some(rest.clone()).filter(|rest| !rest.is_empty());
     let file = |wrap: fn(String) -> Line| {
         if rest.is_empty() {
-            Line::Mistake(format!("{name} needs the name of a file"))
+            Line::Invalid(format!("{name} needs the name of a file"))
         } else {
             wrap(rest.clone())
         }
@@ -136,12 +136,12 @@ pub(super) fn parse(input: &str) -> Line {
         "/save!" => file(|file| Line::Save { file, overwrite: true }),
         "/load" => file(Line::Load),
         "/quit" | "/exit" | "/bye" => Line::Quit,
-        _ => Line::Mistake(format!("{name} is not a command; /help lists them")),
+        _ => Line::Invalid(format!("{name} is not a command; /help lists them")),
     }
 }
 
 fn mistake(message: &str) -> Line {
-    Line::Mistake(message.to_owned())
+    Line::Invalid(message.to_owned())
 }
 
 /// Parses up to `most` positive integers.
@@ -176,19 +176,19 @@ mod tests {
         assert_eq!(parse("/why 3"), Line::Why(3));
         assert_eq!(parse("/branch 3"), Line::Branch(3, 1));
         assert_eq!(parse("/branch 3 2"), Line::Branch(3, 2));
-        assert!(matches!(parse("/branch"), Line::Mistake(_)) && matches!(parse("/why 0"), Line::Mistake(_)));
+        assert!(matches!(parse("/branch"), Line::Invalid(_)) && matches!(parse("/why 0"), Line::Invalid(_)));
         assert_eq!(parse("/think off"), Line::Think(Some("off".into())));
         assert_eq!(parse("/save a b.json"), Line::Save { file: "a b.json".into(), overwrite: false });
         assert_eq!(parse("/save! a"), Line::Save { file: "a".into(), overwrite: true });
-        assert!(matches!(parse("/save"), Line::Mistake(_)));
-        assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));
+        assert!(matches!(parse("/save"), Line::Invalid(_)));
+        assert!(matches!(parse("/frobnicate"), Line::Invalid(_)));
     }
 
     #[test]
     fn the_help_lists_all_commands_and_each_is_one() {
         for name in COMMANDS {
             assert!(HELP.contains(name), "{name}");
-            let fits = |word: &str| !matches!(parse(&format!("{name} {word}")), Line::Mistake(_));
+            let fits = |word: &str| !matches!(parse(&format!("{name} {word}")), Line::Invalid(_));
             assert!(fits("on") || fits("3"), "{name}");
         }
     }

@@ -17,7 +17,7 @@ use super::complete::candidates;
 use super::fence::is_open;
 
 /// The result of reading a line.
-pub(super) enum Edited {
+pub(super) enum EditorInput {
     Text(String),
     /// Ctrl-C was pressed.
     Interrupted,
@@ -49,9 +49,9 @@ impl LineEditor {
     }
 
     /// Reads text after a prompt and saves it to the history at once, since the terminal may be closed before the chat ends.
-    pub(super) fn read(&mut self, prompt: &str, initial: &str) -> Result<Edited, Error> {
-        let edited = edited(self.editor.readline_with_initial(prompt, (initial, "")));
-        if let (Ok(Edited::Text(_)), Some(file)) = (&edited, &self.history)
+    pub(super) fn read(&mut self, prompt: &str, initial: &str) -> Result<EditorInput, Error> {
+        let edited = editor_input(self.editor.readline_with_initial(prompt, (initial, "")));
+        if let (Ok(EditorInput::Text(_)), Some(file)) = (&edited, &self.history)
             && let Err(error) = self.editor.append_history(file)
         {
             tracing::debug!(%error, "the chat history was not saved");
@@ -61,21 +61,21 @@ impl LineEditor {
 }
 
 /// Reads the answer to a question of the program; it is not added to the history.
-pub(super) fn ask(question: &str) -> Result<Edited, Error> {
-    let mut editor = Editor::<(), DefaultHistory>::new().map_err(failed)?;
-    edited(editor.readline(question))
+pub(super) fn ask(question: &str) -> Result<EditorInput, Error> {
+    let mut editor = Editor::<(), DefaultHistory>::new().map_err(terminal_error)?;
+    editor_input(editor.readline(question))
 }
 
-fn edited(outcome: Result<String, ReadlineError>) -> Result<Edited, Error> {
+fn editor_input(outcome: Result<String, ReadlineError>) -> Result<EditorInput, Error> {
     match outcome {
-        Ok(text) => Ok(Edited::Text(text)),
-        Err(ReadlineError::Interrupted) => Ok(Edited::Interrupted),
-        Err(ReadlineError::Eof) => Ok(Edited::End),
-        Err(error) => Err(failed(error)),
+        Ok(text) => Ok(EditorInput::Text(text)),
+        Err(ReadlineError::Interrupted) => Ok(EditorInput::Interrupted),
+        Err(ReadlineError::Eof) => Ok(EditorInput::End),
+        Err(error) => Err(terminal_error(error)),
     }
 }
 
-fn failed(error: ReadlineError) -> Error {
+fn terminal_error(error: ReadlineError) -> Error {
     Error::io("the terminal", std::io::Error::other(error))
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, stdin};
 
 use mlx_core::Error;
 
-use super::editor::{self, Edited, LineEditor};
+use super::editor::{self, EditorInput, LineEditor};
 use super::fence::{Text, is_open, unwrap};
 use crate::exit_code::Failure;
 use crate::{keyboard, terminal};
@@ -13,19 +13,19 @@ use crate::{keyboard, terminal};
 pub(super) enum Input {
     Text(Text),
     /// Unusable input, with the reason.
-    Mistake(String),
+    Invalid(String),
     /// Ctrl-C on an empty prompt: start over.
     Interrupted,
     End,
 }
 
 /// A source of lines.
-pub(super) enum Lines {
+pub(super) enum LineReader {
     Editor(Box<LineEditor>),
     Pipe,
 }
 
-impl Lines {
+impl LineReader {
     /// Opens an editor on a terminal, else the pipe.
     pub(super) fn open() -> Self {
         let editor = terminal::is_interactive().then(LineEditor::open).flatten();
@@ -41,9 +41,9 @@ impl Lines {
     pub(super) fn read(&mut self) -> Result<Input, Failure> {
         match self {
             Self::Editor(editor) => Ok(match editor.read("> ", "")? {
-                Edited::Text(text) => Input::Text(unwrap(&text)),
-                Edited::Interrupted => Input::Interrupted,
-                Edited::End => Input::End,
+                EditorInput::Text(text) => Input::Text(unwrap(&text)),
+                EditorInput::Interrupted => Input::Interrupted,
+                EditorInput::End => Input::End,
             }),
             Self::Pipe => read_piped(),
         }
@@ -53,7 +53,7 @@ impl Lines {
     pub(super) fn edit(&mut self, text: &str) -> Option<String> {
         let Self::Editor(editor) = self else { return None };
         match editor.read("> ", text) {
-            Ok(Edited::Text(text)) if !text.trim().is_empty() => Some(text),
+            Ok(EditorInput::Text(text)) if !text.trim().is_empty() => Some(text),
             _ => None,
         }
     }
@@ -65,8 +65,8 @@ impl Lines {
         }
         keyboard::forget_typed();
         Ok(match editor::ask(question)? {
-            Edited::Text(text) => Some(text),
-            Edited::Interrupted | Edited::End => None,
+            EditorInput::Text(text) => Some(text),
+            EditorInput::Interrupted | EditorInput::End => None,
         })
     }
 }
@@ -78,12 +78,12 @@ fn read_piped() -> Result<Input, Failure> {
         let mut line = Vec::new();
         let read = stdin().lock().read_until(b'\n', &mut line);
         if read.map_err(|source| Error::io("standard input", source))? == 0 {
-            let unfinished = || Input::Mistake("unterminated multi-line input; not sent".into());
+            let unfinished = || Input::Invalid("unterminated multi-line input; not sent".into());
             return Ok(if text.is_empty() { Input::End } else { unfinished() });
         }
         match String::from_utf8(line) {
             Ok(line) => text.push_str(line.trim_end_matches(['\n', '\r'])),
-            Err(_) => return Ok(Input::Mistake("a line is not valid utf-8".into())),
+            Err(_) => return Ok(Input::Invalid("a line is not valid utf-8".into())),
         }
         if !is_open(&text) {
             return Ok(Input::Text(unwrap(&text)));

@@ -1,6 +1,5 @@
 //! `mlx chat`: a conversation on a terminal or from a pipe.
 
-mod again;
 mod args;
 mod attach;
 mod calls;
@@ -8,12 +7,13 @@ mod command;
 mod complete;
 mod editor;
 mod fence;
-mod folded;
+mod file_reference;
 mod input;
 mod markdown;
-mod named;
 mod params;
+mod preview;
 mod reply;
+mod retry;
 mod screen;
 mod settings;
 mod style;
@@ -39,26 +39,26 @@ use crate::keyboard::Quiet;
 use crate::model_choice::{self, Chosen};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
-use attach::{Attached, with_files};
+use attach::{MessageWithFiles, with_files};
 use command::{HELP, Line, parse};
 use fence::Text;
-use input::{Input, Lines};
-use named::begins_with_file;
+use file_reference::begins_with_file;
+use input::{Input, LineReader};
 pub(crate) use params::change as change_params;
-use reply::Figures;
+use reply::StatsLevel;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
 use thumbnails::Thumbnails;
 use tools::Toolbox;
 
 /// Alternatives per token that `/tokens` shows.
-const ALTERNATIVES: usize = 4;
+const ALTERNATIVE_COUNT: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     // Report errors in flags before loading the model.
     let first = args.prompt_file.as_deref().map(read_file).transpose()?;
     let (options, engine_options) =
-        (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
+        (args.options.options(Some(ALTERNATIVE_COUNT)), args.model.engine_options(&args.prefix_cache)?);
     options.check()?;
     let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
     let tools = tools.unwrap_or_default();
@@ -75,20 +75,20 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     session.set_thinking(args.think.thinking()).map_err(|error| args.think.in_own_words(error))?;
     session.set_tools(tools.offered()?)?;
     let session_file = args.session.as_ref().map(|file| expanded(&file.to_string_lossy()));
-    let kept = session_file.as_deref().filter(|file| file.exists());
-    kept.map_or(Ok(()), |file| session.load(file))?;
-    if kept.is_none() || args.system.is_some() {
+    let existing_file = session_file.as_deref().filter(|file| file.exists());
+    existing_file.map_or(Ok(()), |file| session.load(file))?;
+    if existing_file.is_none() || args.system.is_some() {
         session.set_system(args.system.as_deref().unwrap_or_default());
     }
-    let lines = Lines::open();
-    let watched = lines.is_interactive();
+    let lines = LineReader::open();
+    let is_interactive = lines.is_interactive();
     if is_guide {
         terminal::note(guide::NOTE);
     }
     if let Some(note) = model_choice::base_model_note(session.engine().folder()) {
         terminal::note(&note);
     }
-    if watched {
+    if is_interactive {
         terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
     }
     let mut chat = Chat {
@@ -104,26 +104,26 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         last: Vec::new(),
         last_options: None,
         colors: terminal::has_colors() && !args.plain,
-        thumbnails: Thumbnails::new(watched && terminal::has_colors() && !args.plain),
-        view: if watched { ThoughtView::Folded } else { ThoughtView::Hidden },
-        figures: match args.model.verbose {
-            true => Figures::All,
-            false if watched && !args.plain => Figures::Short,
-            false => Figures::None,
+        thumbnails: Thumbnails::new(is_interactive && terminal::has_colors() && !args.plain),
+        view: if is_interactive { ThoughtView::Folded } else { ThoughtView::Hidden },
+        stats: match args.model.verbose {
+            true => StatsLevel::All,
+            false if is_interactive && !args.plain => StatsLevel::Short,
+            false => StatsLevel::None,
         },
         failed: false,
     };
     if let Some(text) = first {
         let outcome = chat.respond(|session| session.ask(&text));
-        chat.go_on(outcome)?;
+        chat.handle_outcome(outcome)?;
     }
-    chat.converse()?;
+    chat.run_loop()?;
     // Scripts need the exit code; on a terminal the user saw the message.
-    if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
+    if chat.failed && !is_interactive { Err(Failure::Reported) } else { Ok(()) }
 }
 
 /// Returns the text of an error for a chat, where parameters have names instead of flags.
-fn in_chat(error: &Error) -> String {
+fn chat_error_text(error: &Error) -> String {
     match error {
         Error::Request { field: "content", message } => format!("a message {message}"),
         Error::Request { field: field @ ("messages" | "prompt"), message }
@@ -137,7 +137,7 @@ fn in_chat(error: &Error) -> String {
 
 struct Chat {
     session: ChatSession,
-    lines: Lines,
+    lines: LineReader,
     tools: Toolbox,
     /// Maximum rounds of tool calls; the next answer must be text.
     rounds: usize,
@@ -157,19 +157,19 @@ struct Chat {
     colors: bool,
     thumbnails: Thumbnails,
     view: ThoughtView,
-    figures: Figures,
+    stats: StatsLevel,
     /// True if an error occurred.
     failed: bool,
 }
 
 impl Chat {
-    fn converse(&mut self) -> Result<(), Failure> {
+    fn run_loop(&mut self) -> Result<(), Failure> {
         loop {
             let line = match self.lines.read()? {
                 Input::Text(Text::Joined(text)) if begins_with_file(&text) => Line::Message(text),
                 Input::Text(Text::Joined(text)) => parse(&text),
                 Input::Text(Text::Fenced(text)) => Line::Message(text),
-                Input::Mistake(message) => Line::Mistake(message),
+                Input::Invalid(message) => Line::Invalid(message),
                 Input::Interrupted => {
                     terminal::note("press Ctrl-D or type /quit to leave");
                     continue;
@@ -180,7 +180,7 @@ impl Chat {
             let outcome = match line {
                 Line::Quit => return Ok(()),
                 Line::Edit(None) if !self.lines.is_interactive() => {
-                    self.act(Line::Mistake("/edit needs the new text, because there is no editor".into()))
+                    self.execute(Line::Invalid("/edit needs the new text, because there is no editor".into()))
                 }
                 Line::Edit(None) => {
                     let Some(last) = self.session.last_question() else {
@@ -190,30 +190,30 @@ impl Chat {
                     let text = self.lines.edit(&last);
                     text.map_or(Ok(()), |text| self.edit(&text))
                 }
-                line => self.act(line),
+                line => self.execute(line),
             };
-            self.go_on(outcome)?;
+            self.handle_outcome(outcome)?;
         }
     }
 
     /// Reports a failure. Only a closed output ends the chat.
-    fn go_on(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+    fn handle_outcome(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
             // An interruption ends the answer, not the chat.
             Ok(()) | Err(Failure::Interrupted) => {}
-            Err(Failure::Error(error)) => self.complain(&in_chat(&error)),
-            Err(Failure::Usage(message)) => self.complain(&message),
+            Err(Failure::Error(error)) => self.report_error(&chat_error_text(&error)),
+            Err(Failure::Usage(message)) => self.report_error(&message),
             Err(Failure::Reported) => self.failed = true,
             Err(closed @ Failure::OutputClosed) => return Err(closed),
         }
         Ok(())
     }
 
-    fn act(&mut self, line: Line) -> Result<(), Failure> {
+    fn execute(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Empty | Line::Quit | Line::Edit(None) => {}
             Line::Message(text) => {
-                if let Some(Attached { text, images, .. }) = self.attached(&text)? {
+                if let Some(MessageWithFiles { text, images, .. }) = self.attach_files(&text)? {
                     self.respond(|session| session.ask_about(images, &text))?;
                 }
             }
@@ -227,35 +227,35 @@ impl Chat {
             Line::Save { file, overwrite } => self.save(&file, overwrite)?,
             Line::Load(file) => {
                 self.session.load(&expanded(&file))?;
-                self.changed()?;
+                self.conversation_changed()?;
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
             }
-            Line::Mistake(message) => self.complain(&message),
-            setting => self.set(setting)?,
+            Line::Invalid(message) => self.report_error(&message),
+            setting => self.execute_setting(setting)?,
         }
         Ok(())
     }
 
     /// Runs the commands that start no answer.
-    fn set(&mut self, line: Line) -> Result<(), Failure> {
+    fn execute_setting(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Clear => {
                 self.session.clear();
-                self.changed()?;
+                self.conversation_changed()?;
                 terminal::note("conversation cleared");
             }
             Line::Undo => {
                 let removed = self.session.undo()?;
-                self.changed()?;
+                self.conversation_changed()?;
                 terminal::note(&format!("removed: {removed}"));
             }
             Line::System(Some(text)) => {
                 self.session.set_system(&text);
-                self.keep()?;
+                self.save_session()?;
                 terminal::note("system prompt set; it applies from the next answer on");
             }
             Line::System(None) => self.show_system(),
-            Line::Context => self.show_fill()?,
+            Line::Context => self.show_context_fill()?,
             Line::Tools => terminal::note(&self.tools.list()),
             Line::Tokens => self.show_tokens(),
             Line::Why(number) => self.show_alternatives(number),
@@ -277,7 +277,7 @@ impl Chat {
     fn save(&mut self, file: &str, overwrite: bool) -> Result<(), Failure> {
         let path = expanded(file);
         if path.exists() && !overwrite {
-            self.complain(&format!("{file} exists; /save! {file} overwrites it"));
+            self.report_error(&format!("{file} exists; /save! {file} overwrites it"));
             return Ok(());
         }
         self.session.save(&path)?;
@@ -287,7 +287,7 @@ impl Chat {
 
     /// Replaces the last message. Its pictures stay unless the new text names others.
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
-        let Some(Attached { text, images, .. }) = self.attached(text)? else { return Ok(()) };
+        let Some(MessageWithFiles { text, images, .. }) = self.attach_files(text)? else { return Ok(()) };
         self.respond(
             |session| {
                 if images.is_empty() { session.edit(&text) } else { session.edit_about(images, &text) }
@@ -296,25 +296,25 @@ impl Chat {
     }
 
     /// Writes the conversation to the session file, if any.
-    fn keep(&self) -> Result<(), Failure> {
+    fn save_session(&self) -> Result<(), Failure> {
         Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
     }
 
     /// Drops the tokens of the last answer, because the conversation has changed.
-    fn changed(&mut self) -> Result<(), Failure> {
+    fn conversation_changed(&mut self) -> Result<(), Failure> {
         self.last.clear();
-        self.keep()
+        self.save_session()
     }
 
     /// Attaches the files that a message names and prints a note for each, with a thumbnail of pictures if the terminal supports it. `None` if
     /// one cannot be attached.
-    fn attached(&mut self, text: &str) -> Result<Option<Attached>, Failure> {
+    fn attach_files(&mut self, text: &str) -> Result<Option<MessageWithFiles>, Failure> {
         let engine = self.session.engine();
-        let count =
+        let count_tokens =
             |text: &str| engine.folder().tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
         // An unusable vision tower is reported with its cause when the message is sent.
-        let sees = !matches!(engine.image_processor(), Err(Error::Request { .. }));
-        match with_files(text, sees, count) {
+        let has_vision = !matches!(engine.image_processor(), Err(Error::Request { .. }));
+        match with_files(text, has_vision, count_tokens) {
             Ok(attached) => {
                 for note in &attached.notes {
                     terminal::note(note);
@@ -323,7 +323,7 @@ impl Chat {
                 Ok(Some(attached))
             }
             Err(message) => {
-                self.complain(&message);
+                self.report_error(&message);
                 Ok(None)
             }
         }
@@ -332,14 +332,14 @@ impl Chat {
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
         let folder = model_choice::resolve(Path::new(name))?;
         let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
-        let (name, before) = (engine.folder().name(), self.session.thinking());
+        let (name, previous_thinking) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;
         self.last.clear();
         if let Some(note) = model_choice::base_model_note(self.session.engine().folder()) {
             terminal::note(&note);
         }
         terminal::note(&format!("now using {name}; the conversation continues"));
-        if self.session.thinking() != before {
+        if self.session.thinking() != previous_thinking {
             terminal::note(
                 "this model does not support the previous reasoning setting; try /think on or /think off",
             );
@@ -349,23 +349,24 @@ impl Chat {
 
     fn think(&mut self, word: Option<&str>) -> Result<(), Failure> {
         let Some(word) = word else {
-            let is_whole = self.view == ThoughtView::Whole;
-            self.view = if is_whole { ThoughtView::Folded } else { ThoughtView::Whole };
-            terminal::note(if is_whole { "thoughts are folded" } else { "thoughts are shown" });
+            let is_full = self.view == ThoughtView::Full;
+            self.view = if is_full { ThoughtView::Folded } else { ThoughtView::Full };
+            terminal::note(if is_full { "thoughts are folded" } else { "thoughts are shown" });
             return Ok(());
         };
         match word.parse::<Thinking>() {
             Ok(thinking) => self.session.set_thinking(thinking)?,
-            Err(message) => self.complain(&message),
+            Err(message) => self.report_error(&message),
         }
         Ok(())
     }
 
-    fn show_fill(&self) -> Result<(), Failure> {
+    fn show_context_fill(&self) -> Result<(), Failure> {
         let ContextFill { used, context, messages, dropped } = self.session.fill()?;
-        let unseen = if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
+        let dropped_note =
+            if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
         let share = 100 * used / context.max(1);
-        terminal::note(&format!("{used} of {context} tokens ({share} %), {messages} messages{unseen}"));
+        terminal::note(&format!("{used} of {context} tokens ({share} %), {messages} messages{dropped_note}"));
         Ok(())
     }
 
@@ -374,7 +375,7 @@ impl Chat {
         terminal::note(&system.map_or_else(|| "there is no system prompt".to_owned(), Message::text));
     }
 
-    fn complain(&mut self, message: &str) {
+    fn report_error(&mut self, message: &str) {
         terminal::note(&format!("error: {message}"));
         self.failed = true;
     }

@@ -8,14 +8,14 @@ use mlx_core::engine::{FinishReason, TokenOutput};
 
 use super::style::styled;
 use super::{Chat, Colors, Screen};
-use crate::answer::{self, Answer, Show};
+use crate::answer::{self, Answer, AnswerOutput};
 use crate::ask;
 use crate::exit_code::Failure;
 use crate::terminal;
 
 /// The kind of figures shown below an answer.
 #[derive(PartialEq, Eq)]
-pub(super) enum Figures {
+pub(super) enum StatsLevel {
     None,
     Short,
     All,
@@ -28,7 +28,7 @@ impl Chat {
         start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
     ) -> Result<(), Failure> {
         self.read_answer(start)?;
-        self.follow_calls()
+        self.run_tool_calls()
     }
 
     /// Starts an answer, notes which messages left the context, and reads the answer.
@@ -37,8 +37,8 @@ impl Chat {
         start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
     ) -> Result<(), Failure> {
         let before = self.session.dropped();
-        let colors = if self.colors { Colors::All } else { Colors::Nothing };
-        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::columns())));
+        let colors = if self.colors { Colors::All } else { Colors::None };
+        let show = AnswerOutput::Screen(Box::new(Screen::new(colors, self.view, terminal::columns())));
         // The session records the answer once it is read.
         let answer = start(&mut self.session)?;
         note_dropped(&before, &answer.dropped());
@@ -51,7 +51,7 @@ impl Chat {
         if !has_calls || !answer.text.is_empty() {
             terminal::show("\n")?;
         }
-        if self.figures == Figures::All {
+        if self.stats == StatsLevel::All {
             terminal::note(&answer.timings());
         }
         let failure = answer.failure();
@@ -62,15 +62,15 @@ impl Chat {
             FinishReason::Cancelled => terminal::note("(stopped)"),
             _ => {}
         }
-        if let Some(note) = answer.loop_note("/params dry_multiplier=0.8, then /retry,") {
+        if let Some(note) = answer.repetition_note("/params dry_multiplier=0.8, then /retry,") {
             terminal::note(&note);
         }
         let status = answer.status();
         self.note_doubt(&answer.tokens);
         self.last = answer.tokens;
         self.last_options = Some(self.session.options().clone());
-        self.keep()?;
-        if self.figures == Figures::Short
+        self.save_session()?;
+        if self.stats == StatsLevel::Short
             && !has_calls
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
@@ -83,8 +83,11 @@ impl Chat {
     /// Prints a note if the guide is unsure of its answer.
     fn note_doubt(&self, tokens: &[TokenOutput]) {
         let is_guide = mlx_guide::is_at(&self.session.engine().folder().path);
-        let doubt =
-            self.session.last_question().filter(|_| is_guide).and_then(|asked| ask::doubt(&asked, tokens));
+        let doubt = self
+            .session
+            .last_question()
+            .filter(|_| is_guide)
+            .and_then(|asked| ask::doubt_note(&asked, tokens));
         if let Some(doubt) = doubt {
             terminal::note(&doubt);
         }

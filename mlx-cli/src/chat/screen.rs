@@ -22,13 +22,13 @@ pub(crate) enum ThoughtView {
     /// The latest words on one line, and afterwards the duration.
     Folded,
     /// All of it.
-    Whole,
+    Full,
 }
 
 /// The text to color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colors {
-    Nothing,
+    None,
     /// Only the reasoning; the text stays unchanged.
     Thoughts,
     All,
@@ -47,7 +47,7 @@ pub(crate) struct Screen {
     /// The width of the terminal; `None` if the output is redirected and stays unchanged.
     columns: Option<usize>,
     /// The start time of the reasoning being shown.
-    begun: Option<Instant>,
+    thinking_since: Option<Instant>,
     /// The latest words of the reasoning.
     tail: String,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// Creates a printer for a terminal of this width; `None` leaves the text unchanged.
     pub(crate) fn new(colors: Colors, view: ThoughtView, columns: Option<usize>) -> Self {
-        let has_colors = colors != Colors::Nothing;
+        let has_colors = colors != Colors::None;
         // Without control sequences a line cannot be replaced.
         let view = if view == ThoughtView::Folded && !has_colors { ThoughtView::Hidden } else { view };
         let markdown = columns.filter(|_| colors == Colors::All);
@@ -69,7 +69,7 @@ impl Screen {
             has_colors,
             view,
             columns,
-            begun: None,
+            thinking_since: None,
             tail: String::new(),
         }
     }
@@ -92,12 +92,12 @@ impl Screen {
     pub(crate) fn add(&mut self, event: &ChatEvent) -> String {
         match event {
             ChatEvent::Reasoning(text) => {
-                let text = shown(&mut self.thoughts, self.columns, text);
+                let text = printable_text(&mut self.thoughts, self.columns, text);
                 self.think(&text)
             }
             ChatEvent::Text(text) => {
-                let text = shown(&mut self.text, self.columns, text);
-                self.end_thought() + &self.laid_out(&text)
+                let text = printable_text(&mut self.text, self.columns, text);
+                self.end_thought() + &self.layout(&text)
             }
             // Calls are shown when complete.
             _ => String::new(),
@@ -106,13 +106,13 @@ impl Screen {
 
     /// Returns the output at the end of the answer.
     pub(crate) fn end(&mut self) -> String {
-        let held = self.text.finish();
-        let last = self.laid_out(&held);
+        let pending = self.text.finish();
+        let last = self.layout(&pending);
         let rest = last + &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
         self.end_thought() + &rest
     }
 
-    fn laid_out(&mut self, text: &str) -> String {
+    fn layout(&mut self, text: &str) -> String {
         match (&mut self.markdown, &mut self.wrap) {
             (Some(markdown), _) => markdown.add(text),
             (None, Some(wrap)) => wrap.wrap(text),
@@ -121,29 +121,29 @@ impl Screen {
     }
 
     fn think(&mut self, text: &str) -> String {
-        let is_first = self.begun.is_none();
+        let is_first = self.thinking_since.is_none();
         match self.view {
             ThoughtView::Hidden => String::new(),
-            ThoughtView::Whole => {
-                self.begun.get_or_insert_with(Instant::now);
+            ThoughtView::Full => {
+                self.thinking_since.get_or_insert_with(Instant::now);
                 let heading =
                     if is_first { format!("{}\n", self.dimmed(THINKING.trim_end())) } else { String::new() };
                 heading + &self.dimmed(text)
             }
             ThoughtView::Folded => {
-                self.begun.get_or_insert_with(Instant::now);
+                self.thinking_since.get_or_insert_with(Instant::now);
                 self.tail.extend(text.chars().map(|it| if it.is_control() { ' ' } else { it }));
                 let columns = self.columns.unwrap_or(80);
-                self.tail = fitting_end(&self.tail, columns.saturating_sub(THINKING.chars().count() + 1));
+                self.tail = fitting_suffix(&self.tail, columns.saturating_sub(THINKING.chars().count() + 1));
                 format!("{CLEAR_LINE}{}", self.dimmed(&format!("{THINKING}{}", self.tail)))
             }
         }
     }
 
     fn end_thought(&mut self) -> String {
-        let Some(begun) = self.begun.take() else { return String::new() };
+        let Some(thinking_since) = self.thinking_since.take() else { return String::new() };
         self.tail.clear();
-        let took = format!("Thought for {:.1} s", begun.elapsed().as_secs_f64());
+        let took = format!("Thought for {:.1} s", thinking_since.elapsed().as_secs_f64());
         match self.view {
             ThoughtView::Folded => format!("{CLEAR_LINE}{}\n", self.dimmed(&took)),
             _ => format!("\n{}\n\n", self.dimmed(&took)),
@@ -156,7 +156,7 @@ impl Screen {
 }
 
 /// Returns a model's text without commands for a terminal. Elsewhere the text stays unchanged.
-fn shown<'a>(printer: &mut Printer, columns: Option<usize>, text: &'a str) -> Cow<'a, str> {
+fn printable_text<'a>(printer: &mut Printer, columns: Option<usize>, text: &'a str) -> Cow<'a, str> {
     if columns.is_some() { printer.add(text) } else { Cow::Borrowed(text) }
 }
 
@@ -172,7 +172,7 @@ fn has_links() -> bool {
 }
 
 /// Returns the end of a text that fits into this many columns.
-fn fitting_end(text: &str, columns: usize) -> String {
+fn fitting_suffix(text: &str, columns: usize) -> String {
     let mut used = 0;
     let fits = |letter: &char| {
         // East Asian characters and emoji take two columns; counting a few narrow ones as wide does no harm.
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn a_pipe_gets_the_answer_alone() {
-        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Hidden, None), &events()), "Yes.");
-        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Folded, Some(80)), &events()), "Yes.");
+        assert_eq!(printed(Screen::new(Colors::None, ThoughtView::Hidden, None), &events()), "Yes.");
+        assert_eq!(printed(Screen::new(Colors::None, ThoughtView::Folded, Some(80)), &events()), "Yes.");
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_thought_can_be_shown_whole() {
-        let out = printed(Screen::new(Colors::Nothing, ThoughtView::Whole, Some(80)), &events());
+        let out = printed(Screen::new(Colors::None, ThoughtView::Full, Some(80)), &events());
         assert!(out.starts_with("Thinking…\nFirst\nthis, then that\nThought for"), "{out:?}");
         assert!(out.ends_with(" s\n\nYes."), "{out:?}");
     }
@@ -236,11 +236,11 @@ mod tests {
     fn a_terminal_gets_no_commands_of_a_model_and_a_pipe_gets_its_bytes() {
         let events =
             [ChatEvent::Reasoning("a\x1b[2Jb".into()), ChatEvent::Text("c\x1b]0;d\x07\u{9b}e\r\n".into())];
-        for colors in [Colors::Nothing, Colors::Thoughts, Colors::All] {
-            let out = printed(Screen::new(colors, ThoughtView::Whole, Some(80)), &events);
+        for colors in [Colors::None, Colors::Thoughts, Colors::All] {
+            let out = printed(Screen::new(colors, ThoughtView::Full, Some(80)), &events);
             assert!(out.contains("a[2Jb") && out.ends_with("c]0;de\n"), "{out:?}");
         }
-        let piped = printed(Screen::new(Colors::Nothing, ThoughtView::Hidden, None), &events);
+        let piped = printed(Screen::new(Colors::None, ThoughtView::Hidden, None), &events);
         assert_eq!(piped, "c\x1b]0;d\x07\u{9b}e\r\n");
     }
 
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn wide_letters_take_two_columns() {
-        assert_eq!(fitting_end("ab漢字", 4), "漢字");
-        assert_eq!(fitting_end("ab漢字", 5), "b漢字");
-        assert_eq!(fitting_end("", 5), "");
+        assert_eq!(fitting_suffix("ab漢字", 4), "漢字");
+        assert_eq!(fitting_suffix("ab漢字", 5), "b漢字");
+        assert_eq!(fitting_suffix("", 5), "");
     }
 }

@@ -25,7 +25,7 @@ impl Chat {
                 self.session.set_options(options)?;
                 terminal::note(&confirm(self)?);
             }
-            Err(message) => self.complain(&message),
+            Err(message) => self.report_error(&message),
         }
         Ok(())
     }

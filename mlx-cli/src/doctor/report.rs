@@ -10,7 +10,7 @@ use mlx_core::machine;
 use mlx_core::sampling::SamplingOptions;
 use serde_json::{Value, json};
 
-use crate::bench::{Case, Measured, prompt, to_json};
+use crate::bench::{Case, Measurement, prompt, to_json};
 use crate::exit_code::Failure;
 use crate::terminal;
 
@@ -41,9 +41,9 @@ pub(super) fn measure(folder: &Path) -> Result<Value, Failure> {
 fn throughput(folder: &Path, options: &EngineOptions) -> Result<Vec<Value>, Failure> {
     terminal::status("measuring throughput");
     let engine = Engine::start(folder, options, |_, _| {})?;
-    Measured::take(&engine, case(&engine, 1), 1)?;
+    Measurement::run(&engine, case(&engine, 1), 1)?;
     let measured =
-        [1, 4, 8].map(|batch| Measured::take(&engine, case(&engine, batch), 3).map(|it| to_json(&it)));
+        [1, 4, 8].map(|batch| Measurement::run(&engine, case(&engine, batch), 3).map(|it| to_json(&it)));
     measured.into_iter().collect()
 }
 
@@ -51,8 +51,8 @@ fn throughput(folder: &Path, options: &EngineOptions) -> Result<Vec<Value>, Fail
 fn pipeline(folder: &Path, options: &EngineOptions, pipeline: Pipeline) -> Result<Value, Failure> {
     terminal::status("measuring the gaps between steps");
     let engine = Engine::start(folder, &EngineOptions { pipeline, ..options.clone() }, |_, _| {})?;
-    Measured::take(&engine, case(&engine, 1), 1)?;
-    let measured = to_json(&Measured::take(&engine, case(&engine, 1), 3)?);
+    Measurement::run(&engine, case(&engine, 1), 1)?;
+    let measured = to_json(&Measurement::run(&engine, case(&engine, 1), 3)?);
     let stats = engine.stats();
     Ok(json!({
         "pipeline": pipeline,

@@ -13,7 +13,7 @@ use mlx_core::engine::{Engine, RequestOptions, Task};
 use mlx_core::sampling::MAX_TOP_LOGPROBS;
 use mlx_options::PrefixCacheArgs;
 
-use crate::answer::{self, Show};
+use crate::answer::{self, AnswerOutput};
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
@@ -143,7 +143,7 @@ impl ScoreArgs {
         for window in windows {
             let request = engine.request(tokens[window.clone()].to_vec(), &options);
             let request = request.map_err(|error| self.in_own_words(error))?;
-            let answer = answer::read(engine.submit(request)?, interrupt, Show::Nothing)?;
+            let answer = answer::read(engine.submit(request)?, interrupt, AnswerOutput::Hidden)?;
             if let Some(failure) = answer.failure() {
                 return Err(failure);
             }

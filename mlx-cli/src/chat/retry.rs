@@ -24,12 +24,12 @@ impl Chat {
     pub(super) fn branch(&mut self, number: usize, choice: usize) -> Result<(), Failure> {
         let Some(token) = number.checked_sub(1).and_then(|at| self.last.get(at)) else {
             let count = self.last.len();
-            self.complain(&format!("the last answer has {count} tokens; /tokens shows their numbers"));
+            self.report_error(&format!("the last answer has {count} tokens; /tokens shows their numbers"));
             return Ok(());
         };
         let others = tokens::others(token);
         let Some(&(other, _)) = choice.checked_sub(1).and_then(|at| others.get(at)) else {
-            self.complain(&format!(
+            self.report_error(&format!(
                 "token {number} has {} alternatives; /why {number} shows them",
                 others.len()
             ));
@@ -56,7 +56,7 @@ impl Chat {
         let tokenizer = &self.session.engine().folder().tokenizer;
         match number.checked_sub(1).and_then(|at| self.last.get(at)) {
             Some(token) => terminal::note_styled(&tokens::alternatives(token, tokenizer)),
-            None => self.complain(&format!("the last answer has {} tokens", self.last.len())),
+            None => self.report_error(&format!("the last answer has {} tokens", self.last.len())),
         }
     }
 }

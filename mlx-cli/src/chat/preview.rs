@@ -1,7 +1,7 @@
-//! Folds a long text to its first lines. Invariant: pure.
+//! Shortens a long text to its first lines. Invariant: pure.
 
 /// Lines of a tool result to show.
-pub(super) const LINES: usize = 2;
+pub(super) const MAX_LINES: usize = 2;
 
 /// Returns the first lines of a text, clipped to the width of the terminal, and the number of hidden lines.
 pub(super) fn text(text: &str, lines: usize, columns: Option<usize>) -> String {

@@ -7,7 +7,7 @@ use crate::input::expanded;
 
 /// A word that names a file or looks like it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum FileReference {
     /// A file after `@`.
     File { shown: String, file: PathBuf },
     /// An absolute path or a `file:` URL of an existing file, without `@`.
@@ -17,12 +17,12 @@ pub(super) enum Named {
 }
 
 /// Returns every file that `message` names, in order.
-pub(super) fn files(message: &str) -> Vec<Named> {
+pub(super) fn files(message: &str) -> Vec<FileReference> {
     let (mut named, mut rest) = (Vec::new(), message.trim_start());
     while !rest.is_empty() {
         let length = match rest.strip_prefix('@') {
             Some(path) => {
-                let (found, length) = behind_at(path);
+                let (found, length) = after_at_sign(path);
                 named.push(found);
                 length + 1
             }
@@ -44,20 +44,20 @@ pub(super) fn begins_with_file(line: &str) -> bool {
     pasted(line.trim_start()).is_some()
 }
 
-fn behind_at(text: &str) -> (Named, usize) {
+fn after_at_sign(text: &str) -> (FileReference, usize) {
     if let Some((path, file, length)) = file_at(text) {
-        return (Named::File { shown: path, file }, length);
+        return (FileReference::File { shown: path, file }, length);
     }
-    let shown = without_mark(word(text)).to_owned();
+    let shown = without_punctuation(word(text)).to_owned();
     let is_folder = expanded(&shown).is_dir();
-    (Named::Missing { shown, is_folder }, word(text).len())
+    (FileReference::Missing { shown, is_folder }, word(text).len())
 }
 
-fn pasted(text: &str) -> Option<(Named, usize)> {
-    const STARTS: [&str; 5] = ["/", "~/", "'/", "\"/", "file://"];
-    STARTS.iter().find(|it| text.starts_with(**it))?;
+fn pasted(text: &str) -> Option<(FileReference, usize)> {
+    const PREFIXES: [&str; 5] = ["/", "~/", "'/", "\"/", "file://"];
+    PREFIXES.iter().find(|it| text.starts_with(**it))?;
     let (shown, file, length) = file_at(text)?;
-    Some((Named::Pasted { shown, file }, length))
+    Some((FileReference::Pasted { shown, file }, length))
 }
 
 /// Returns the file that the first word of `text` names, and the length of the word. The word may be plain, shell-quoted or a URL.
@@ -66,8 +66,8 @@ fn file_at(text: &str) -> Option<(String, PathBuf, usize)> {
     let of_shell = shell_word(text);
     let readings = [Some((plain.to_owned(), plain.len())), of_shell];
     readings.into_iter().flatten().find_map(|(path, length)| {
-        let path = of_url(&path).unwrap_or(path);
-        [path.as_str(), without_mark(&path)].into_iter().find_map(|path| {
+        let path = file_url_path(&path).unwrap_or(path);
+        [path.as_str(), without_punctuation(&path)].into_iter().find_map(|path| {
             let file = expanded(path);
             file.is_file().then(|| (path.to_owned(), file, length))
         })
@@ -80,7 +80,7 @@ fn word(text: &str) -> &str {
 }
 
 /// Removes trailing punctuation.
-fn without_mark(path: &str) -> &str {
+fn without_punctuation(path: &str) -> &str {
     path.trim_end_matches([',', ';', ':', '?', '!', ')'])
 }
 
@@ -108,7 +108,7 @@ fn shell_word(text: &str) -> Option<(String, usize)> {
 }
 
 /// Returns the path of a `file:` URL of this machine.
-fn of_url(text: &str) -> Option<String> {
+fn file_url_path(text: &str) -> Option<String> {
     let rest = text.strip_prefix("file://")?;
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
@@ -136,7 +136,7 @@ mod tests {
             std::fs::write(folder.path().join(name), "").expect("it can be written");
         }
         let (hard, easy) = (format!("{place}/it's (1) a é.png"), format!("{place}/b.png"));
-        let of = |path: &str| Named::Pasted { shown: path.to_owned(), file: PathBuf::from(path) };
+        let of = |path: &str| FileReference::Pasted { shown: path.to_owned(), file: PathBuf::from(path) };
         for (text, expected) in [
             // macOS Terminal, iTerm2, kitty, Ghostty.
             (format!("{place}/it\\'s\\ \\(1\\)\\ a\\ é.png "), vec![&hard]),
@@ -153,13 +153,13 @@ mod tests {
             (format!("'{easy}"), vec![]),
             (format!("see file://host{easy} and x{easy}"), vec![]),
         ] {
-            let expected: Vec<Named> = expected.into_iter().map(|path| of(path)).collect();
+            let expected: Vec<FileReference> = expected.into_iter().map(|path| of(path)).collect();
             assert_eq!(files(&text), expected, "{text}");
         }
         assert!(begins_with_file(&format!("{easy} what is it?")) && !begins_with_file("/save b.png"));
         let quoted = files(&format!("@\"{hard}\" @{place}/it\\'s\\ (1)"));
-        assert_eq!(quoted[0], Named::File { shown: hard.clone(), file: PathBuf::from(&hard) });
-        assert!(matches!(&quoted[1], Named::Missing { is_folder: false, .. }), "{quoted:?}");
+        assert_eq!(quoted[0], FileReference::File { shown: hard.clone(), file: PathBuf::from(&hard) });
+        assert!(matches!(&quoted[1], FileReference::Missing { is_folder: false, .. }), "{quoted:?}");
     }
 
     #[test]
