@@ -12,7 +12,7 @@ use crate::answer::{self, AnswerOutput};
 use crate::exit_code::Failure;
 use crate::input::read_text;
 use crate::interrupt::Interrupt;
-use crate::note_lines::fitted;
+use crate::note_lines::wrap_note;
 use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
         return Err(missing());
     }
     let reply = ask(&Engines::default(), &question, &Interrupt::install())?;
-    let reply = terminal::columns().map_or(reply.clone(), |columns| fitted(&reply, columns - 1));
+    let reply = terminal::columns().map_or(reply.clone(), |columns| wrap_note(&reply, columns - 1));
     terminal::show(&format!("{reply}\n"))
 }
 

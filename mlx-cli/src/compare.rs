@@ -83,18 +83,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     terminal::show_styled(&columns.heading())?;
     let ends = thread::scope(|scope| {
         let (sender, updates) = channel();
-        for (place, session) in sessions.iter_mut().enumerate() {
+        for (side, session) in sessions.iter_mut().enumerate() {
             let sender = sender.clone();
-            scope.spawn(move || answer(place, session, &args.prompt, &sender));
+            scope.spawn(move || answer(side, session, &args.prompt, &sender));
         }
         drop(sender);
         let mut ends: [Option<Box<Finished>>; 2] = [None, None];
         for update in updates {
             match update {
-                Update::Text(place, text) => columns.add(place, &text),
-                Update::Done(place, finished) => {
-                    columns.end(place);
-                    ends[place] = Some(finished);
+                Update::Text(side, text) => columns.add(side, &text),
+                Update::Done(side, finished) => {
+                    columns.end(side);
+                    ends[side] = Some(finished);
                 }
             }
             terminal::show_styled(&columns.ready())?;
@@ -104,14 +104,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let [Some(left), Some(right)] = ends else { return Err(Failure::Reported) };
     let ends = [left, right];
     if args.json {
-        let models: Vec<Value> = (0..2).map(|at| about(&names[at], columns.text(at), &ends[at])).collect();
+        let models: Vec<Value> = (0..2).map(|at| to_json(&names[at], columns.text(at), &ends[at])).collect();
         let same = common_words(columns.text(0), columns.text(1));
         terminal::show(&format!(
             "{}\n",
             json!({ "seed": options.sampling.seed, "common_words": same, "answers": models })
         ))?;
     } else {
-        terminal::show_styled(&columns.footer(&ends.each_ref().map(|end| figures(end))))?;
+        terminal::show_styled(&columns.footer(&ends.each_ref().map(|end| stats(end))))?;
     }
     for (name, end) in names.iter().zip(&ends) {
         if let FinishReason::Error(message) = &end.reason {
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 }
 
 /// Streams an answer to its column.
-fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sender<Update>) {
+fn answer(side: usize, session: &mut ChatSession, prompt: &str, updates: &Sender<Update>) {
     let events = match session.ask(prompt) {
         Ok(events) => events,
         Err(error) => {
@@ -133,8 +133,8 @@ fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sende
     };
     for event in events {
         let update = match event {
-            StreamEvent::Chat(ChatEvent::Text(text)) => Update::Text(place, text),
-            StreamEvent::Engine(Event::Done(finished)) => Update::Done(place, Box::new(finished)),
+            StreamEvent::Chat(ChatEvent::Text(text)) => Update::Text(side, text),
+            StreamEvent::Engine(Event::Done(finished)) => Update::Done(side, Box::new(finished)),
             _ => continue,
         };
         // The receiver is gone once the output is closed.
@@ -144,12 +144,12 @@ fn answer(place: usize, session: &mut ChatSession, prompt: &str, updates: &Sende
     }
 }
 
-fn figures(finished: &Finished) -> String {
+fn stats(finished: &Finished) -> String {
     let (usage, timings) = (finished.usage, finished.timings);
     format!("{} tokens, {:.1} tok/s", usage.completion_tokens, usage.decode_rate(&timings))
 }
 
-fn about(model: &str, text: &str, finished: &Finished) -> Value {
+fn to_json(model: &str, text: &str, finished: &Finished) -> Value {
     let (usage, timings) = (finished.usage, finished.timings);
     json!({
         "model": model,

@@ -22,7 +22,7 @@ pub(crate) fn model_completer() -> ArgValueCompleter {
 }
 
 /// Returns the names of the local models.
-pub(crate) fn models_here() -> Vec<String> {
+pub(crate) fn local_models() -> Vec<String> {
     let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
     let mut names: Vec<String> = here.into_iter().map(|model| model.name).collect();
     names.push(guide::NAME.to_owned());
@@ -32,7 +32,7 @@ pub(crate) fn models_here() -> Vec<String> {
 
 fn models(start: &OsStr) -> Vec<CompletionCandidate> {
     let Some(start) = start.to_str() else { return Vec::new() };
-    let mut candidates: Vec<_> = models_here()
+    let mut candidates: Vec<_> = local_models()
         .into_iter()
         .filter(|name| name.starts_with(start))
         .map(CompletionCandidate::new)

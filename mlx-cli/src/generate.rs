@@ -20,7 +20,7 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
 use crate::model_choice;
-use crate::recorded::{Recorded, hex};
+use crate::recorded::{RecordedRequest, hex};
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     // Check the options before the model is loaded, so that a mistake is reported at once.
     let options = args.options.options(args.logprobs);
     options.check()?;
-    let Words { model, prompt } = args.words()?;
+    let ModelAndPrompt { model, prompt } = args.model_and_prompt()?;
     let prompt = match (&args.prompt_ids, prompt) {
         (Some(_), _) => String::new(),
         (None, Some(prompt)) => input::with_piped(prompt)?,
@@ -108,18 +108,18 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
     let note = model_choice::base_model_note(engine.folder());
     if let Some(note) = note.filter(|_| !args.raw && args.prompt_ids.is_none()) {
-        terminal::note_to_people(&note);
+        terminal::note_if_terminal(&note);
     }
     let load_seconds = begin.elapsed().as_secs_f64();
     let hashes = images.iter().map(Image::hash).map(|hash| hex(hash)).collect();
     let read = read_prompt(&engine, args, &prompt, images.clone());
     let Prompt { tokens, images, parser, is_message } =
-        read.map_err(|error| args.about_picture(&engine, &images, error))?;
-    let recorded = Recorded::new(&engine, &tokens, hashes, is_message, &options)?;
+        read.map_err(|error| args.image_error(&engine, &images, error))?;
+    let recorded = RecordedRequest::new(&engine, &tokens, hashes, is_message, &options)?;
     let request = engine.request(tokens, &RequestOptions { images, is_message, ..options })?;
     let seed = request.seed();
     let stream = ChatStream::new(engine.submit(request)?, parser);
-    let answer = answer::read_chat(stream.canceller(), stream, &interrupt, show(args.json))?;
+    let answer = answer::read_chat(stream.canceller(), stream, &interrupt, output(args.json))?;
     let failed = matches!(answer.finished.reason, FinishReason::Error(_));
     if args.json {
         let object = to_json(&answer, load_seconds, seed, &recorded);
@@ -129,10 +129,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let limit = args.options.max_tokens().filter(|limit| answer.tokens.len() >= *limit);
     if let (Some(limit), FinishReason::Length) = (limit, &answer.finished.reason) {
-        terminal::note_to_people(&format!("(stopped at {limit} tokens: --max-tokens)"));
+        terminal::note_if_terminal(&format!("(stopped at {limit} tokens: --max-tokens)"));
     }
     if let Some(note) = answer.repetition_note("--dry-multiplier 0.8") {
-        terminal::note_to_people(&note);
+        terminal::note_if_terminal(&note);
     }
     if args.model.verbose {
         terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}", answer.timings()));
@@ -141,44 +141,44 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
 }
 
 /// The meaning of the arguments without a flag.
-struct Words {
+struct ModelAndPrompt {
     model: ModelArgs,
     prompt: Option<String>,
 }
 
 impl GenerateArgs {
     /// Interprets the arguments. Of two, the first is the model. A single one is the model if it looks like one or a flag gives the prompt.
-    fn words(&self) -> Result<Words, Failure> {
+    fn model_and_prompt(&self) -> Result<ModelAndPrompt, Failure> {
         let (mut model, mut prompt) = (self.model.clone(), self.text.clone());
         let has_flag = self.prompt.is_some() || self.prompt_file.is_some() || self.prompt_ids.is_some();
         let is_prompt =
             |word: &&Path| self.model.name.model.is_some() || !model_choice::looks_like_model(word);
-        let alone = self.model.name.word().filter(|_| self.text.is_none() && !has_flag);
-        if let Some(word) = alone.filter(is_prompt) {
+        let only_argument = self.model.name.word().filter(|_| self.text.is_none() && !has_flag);
+        if let Some(word) = only_argument.filter(is_prompt) {
             let text = word.to_str().ok_or_else(|| Failure::usage("PROMPT", "is not UTF-8"))?;
             prompt = Some(text.to_owned());
-            model.name = model.name.without_word();
+            model.name = model.name.without_positional();
         }
-        Ok(Words { model, prompt })
+        Ok(ModelAndPrompt { model, prompt })
     }
 
     /// Returns an error that names the picture. The core names only its message.
-    fn about_picture(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
+    fn image_error(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
         let Error::Request { field: "content", .. } = &error else { return error.into() };
         let processor = match engine.image_processor() {
             Ok(processor) => processor,
             Err(why) => return why.into(),
         };
-        let refused = |(path, image): (&PathBuf, &Image)| {
+        let rejected = |(path, image): (&PathBuf, &Image)| {
             let why = processor.resized(image).err()?;
             Some(Failure::usage("--image", format!("{} is refused: {why}", path.display())))
         };
-        self.image.iter().zip(images).find_map(refused).unwrap_or(error.into())
+        self.image.iter().zip(images).find_map(rejected).unwrap_or(error.into())
     }
 }
 
 /// Streams the text; reasoning is folded to one line if the terminal supports it.
-fn show(json: bool) -> AnswerOutput {
+fn output(json: bool) -> AnswerOutput {
     if json {
         return AnswerOutput::Hidden;
     }
@@ -215,7 +215,7 @@ fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str, images: Vec<I
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
-fn to_json(answer: &Answer, load_seconds: f64, seed: u64, recorded: &Recorded) -> Value {
+fn to_json(answer: &Answer, load_seconds: f64, seed: u64, recorded: &RecordedRequest) -> Value {
     let finished = &answer.finished;
     let (usage, timings) = (finished.usage, finished.timings);
     let mut object = json!({

@@ -136,13 +136,13 @@ fn sampling_to_json(checkpoint: &SamplingOptions) -> Map<String, Value> {
 }
 
 /// Lists the active parameters with their sources.
-fn about_sampling(checkpoint: &SamplingOptions) -> String {
+fn sampling_text(checkpoint: &SamplingOptions) -> String {
     let all = chat_settings(checkpoint);
     let about = |it: &Setting| format!("{} {} ({})", it.name, it.value, it.source.as_str());
     all.iter().filter(|it| !it.is_off).map(about).collect::<Vec<_>>().join(", ")
 }
 
-fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
+fn adapter_text(adapter: &AdapterSummary, dtype: &str) -> String {
     let AdapterSummary { config, modules, parameters, file_bytes, .. } = adapter;
     let what = match config.kind {
         AdapterKind::Full => format!("full, {modules} tensors"),
@@ -152,7 +152,7 @@ fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
     format!("{what}, {} parameters, {files} in files, {memory} on the device", count(*parameters))
 }
 
-fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
+fn vision_text(vision: &Result<VisionSummary, String>) -> String {
     match vision {
         Ok(VisionSummary { weight_bytes, picture_tokens, picture_bytes }) => format!(
             "one of {EXAMPLE} x {EXAMPLE} takes {picture_tokens} tokens and {} to encode; the tower takes {}",
@@ -171,7 +171,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
         ("layers", format!("{} of width {}", spec.num_layers, spec.hidden_size)),
         ("vocabulary", format!("{} tokens", spec.vocab_size)),
         ("context", format!("{} tokens", spec.context_length)),
-        ("sampling", about_sampling(sampling)),
+        ("sampling", sampling_text(sampling)),
     ];
     for (form, kind) in kinds {
         let about = format!(
@@ -183,8 +183,8 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
         );
         lines.push(("weights", about));
     }
-    lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
-    lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
+    lines.extend(adapters.iter().map(|adapter| ("adapter", adapter_text(adapter, spec.dtype))));
+    lines.extend(vision.as_ref().map(|vision| ("pictures", vision_text(vision))));
     if !spec.has_head {
         lines.push(("head", "none: the model computes embeddings and generates no text".to_owned()));
     }
@@ -198,7 +198,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
         ("a token's cache", size(spec.footprint.per_token)),
         ("fixed state", format!("{} for each sequence", size(spec.footprint.fixed))),
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
-        ("what fits", distributed::what_fits(room)),
+        ("what fits", distributed::capacity_text(room)),
     ]);
     lines.extend(memory_bar(found));
     lines.extend(division.into_iter().flat_map(distributed::to_lines));

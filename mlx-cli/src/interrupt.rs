@@ -8,7 +8,7 @@ use crate::{keyboard, terminal};
 const INTERRUPTED: i32 = 130;
 
 /// Makes Ctrl-C print this line and exit.
-pub(crate) fn explain(line: String) {
+pub(crate) fn exit_with_message(line: String) {
     let on_signal = move || {
         terminal::note(&line);
         std::process::exit(INTERRUPTED);
@@ -19,11 +19,11 @@ pub(crate) fn explain(line: String) {
 }
 
 /// The action of Ctrl-C.
-type Stop = Box<dyn FnOnce() + Send>;
+type StopAction = Box<dyn FnOnce() + Send>;
 
 /// A handle to the action of Ctrl-C.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupt(Arc<Mutex<Option<Stop>>>);
+pub(crate) struct Interrupt(Arc<Mutex<Option<StopAction>>>);
 
 impl Interrupt {
     /// Installs the program's Ctrl-C handler.
@@ -55,7 +55,7 @@ impl Interrupt {
         *self.current() = None;
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Option<Stop>> {
+    fn current(&self) -> std::sync::MutexGuard<'_, Option<StopAction>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

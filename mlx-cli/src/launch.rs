@@ -56,7 +56,7 @@ pub(crate) struct LaunchArgs {
 pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
     let client = CLIENTS.iter().find(|client| client.name == args.client);
     let client = client.ok_or_else(|| Failure::usage("CLIENT", "is not known"))?;
-    let server = ask(args)?;
+    let server = find_server(args)?;
     let arguments = [(client.arguments)(&server), args.arguments.clone()].concat();
     if args.exec {
         execute(client, &server, &arguments)
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
 }
 
 /// Requests the list of models from the server.
-fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
+fn find_server(args: &LaunchArgs) -> Result<Server, Failure> {
     let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     let agent: Agent = Agent::config_builder()
         .timeout_global(Some(START_TIMEOUT))
@@ -89,13 +89,13 @@ fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
     }
     let list: Value = serde_json::from_str(&text).map_err(|_| none("its response is not JSON"))?;
     let models = list["data"].as_array().ok_or_else(|| none("its response has no list"))?;
-    let is_called = |model: &&Value, name: &str| {
+    let has_name = |model: &&Value, name: &str| {
         let aliases = model["aliases"].as_array().into_iter().flatten();
         model["id"] == name || aliases.into_iter().any(|alias| alias == name)
     };
     let model = match &args.model {
         None => models.first().ok_or_else(|| none("it serves no model"))?,
-        Some(name) => models.iter().find(|model| is_called(model, name)).ok_or_else(|| {
+        Some(name) => models.iter().find(|model| has_name(model, name)).ok_or_else(|| {
             let known: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
             fail(&format!("--model: {name:?} is not served; available: {}", known.join(", ")))
         })?,

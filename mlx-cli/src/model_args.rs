@@ -49,7 +49,7 @@ impl ModelName {
     }
 
     /// Removes the first argument if it was not the model.
-    pub(crate) fn without_word(self) -> Self {
+    pub(crate) fn without_positional(self) -> Self {
         Self { word: None, ..self }
     }
 

@@ -16,13 +16,13 @@ use crate::starter_models::{self, StarterModel};
 use crate::{default_file, terminal};
 
 /// The model of a chat.
-pub(crate) struct Chosen {
+pub(crate) struct ChosenModel {
     pub(crate) folder: PathBuf,
     pub(crate) is_guide: bool,
 }
 
 /// Returns the model named by the command line, `MLX_MODEL` or `mlx default`, in this order.
-pub(crate) fn named(given: Option<&Path>) -> Result<Option<PathBuf>> {
+pub(crate) fn named_model(given: Option<&Path>) -> Result<Option<PathBuf>> {
     let variable = || std::env::var_os("MLX_MODEL").filter(|name| !name.is_empty()).map(PathBuf::from);
     given.map(Path::to_path_buf).or_else(variable).map_or_else(default_file::read, |name| Ok(Some(name)))
 }
@@ -46,7 +46,7 @@ pub(crate) fn looks_like_model(word: &Path) -> bool {
 
 /// Returns the folder of the named model, or of the default. The guide is no substitute: it only answers questions about this program.
 pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    let Some(name) = named(given)? else {
+    let Some(name) = named_model(given)? else {
         terminal::note(NO_MODEL);
         return Err(Failure::Reported);
     };
@@ -57,11 +57,11 @@ const NO_MODEL: &str = "error: no model is named, and there is no default model;
     `mlx default ORG/NAME`. `mlx chat` offers models that fit this machine; `mlx ask` answers questions about mlx";
 
 /// Returns the model of a chat. Without a name and a default, a terminal offers a choice; elsewhere the guide answers.
-pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<Chosen, Failure> {
-    match named(given)? {
-        Some(name) => Ok(Chosen { folder: resolve(&name)?, is_guide: is_guide(&name) }),
+pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<ChosenModel, Failure> {
+    match named_model(given)? {
+        Some(name) => Ok(ChosenModel { folder: resolve(&name)?, is_guide: is_guide(&name) }),
         None if terminal::can_ask() && !pull::is_offline() => ask(),
-        None => the_guide(),
+        None => guide_choice(),
     }
 }
 
@@ -71,26 +71,26 @@ pub(crate) fn resolve(given: &Path) -> Result<PathBuf, Failure> {
         return Ok(guide::folder()?);
     }
     match mlx_hub::resolve(given) {
-        Err(error @ mlx_hub::Error::NotDownloaded { .. }) => offer(given, error),
+        Err(error @ mlx_hub::Error::NotDownloaded { .. }) => offer_download(given, error),
         other => Ok(other?),
     }
 }
 
-fn the_guide() -> Result<Chosen, Failure> {
-    Ok(Chosen { folder: guide::folder()?, is_guide: true })
+fn guide_choice() -> Result<ChosenModel, Failure> {
+    Ok(ChosenModel { folder: guide::folder()?, is_guide: true })
 }
 
 /// Offers to download a model if the user can be asked.
-fn offer(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
+fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
     let name: ModelName = given.to_str().unwrap_or_default().parse()?;
     if !name.repo.contains('/') {
-        return Err(unknown(&name, missing));
+        return Err(unknown_model_error(&name, missing));
     }
     if !terminal::can_ask() || pull::is_offline() {
         return Err(missing.into());
     }
     let download = Download::find(&name)?;
-    let size = rough_size(download.bytes_to_come());
+    let size = rough_size(download.remaining_bytes());
     let question = format!("{name} is not downloaded. Download it now ({size})? [Y/n] ");
     match terminal::ask(&question)?.as_deref().map(str::trim) {
         Some("" | "y" | "Y" | "yes" | "Yes") => Ok(download.run()?),
@@ -100,41 +100,41 @@ fn offer(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the error for a name without an organization, which cannot be on the Hub.
-fn unknown(name: &ModelName, missing: mlx_hub::Error) -> Failure {
+fn unknown_model_error(name: &ModelName, missing: mlx_hub::Error) -> Failure {
     let letters = |text: &str| text.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
-    let wanted = letters(&name.repo);
-    let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
-    let known = here.into_iter().map(|model| model.name);
+    let needle = letters(&name.repo);
+    let local = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
+    let known = local.into_iter().map(|model| model.name);
     let known = known.chain(starter_models::all().into_iter().map(|model| model.name));
-    let alike = known.filter(|full| letters(full.rsplit('/').next().unwrap_or_default()).contains(&wanted));
-    let mut alike: Vec<String> = alike.collect();
-    alike.dedup();
-    alike.truncate(3);
+    let similar = known.filter(|full| letters(full.rsplit('/').next().unwrap_or_default()).contains(&needle));
+    let mut similar: Vec<String> = similar.collect();
+    similar.dedup();
+    similar.truncate(3);
     match missing {
-        mlx_hub::Error::NotDownloaded { message, .. } if !alike.is_empty() => {
-            mlx_hub::Error::hub(name, format!("{message}; did you mean {}?", alike.join(" or "))).into()
+        mlx_hub::Error::NotDownloaded { message, .. } if !similar.is_empty() => {
+            mlx_hub::Error::hub(name, format!("{message}; did you mean {}?", similar.join(" or "))).into()
         }
         other => other.into(),
     }
 }
 
 /// Lets the user choose a local model, or one to download if there are none.
-fn ask() -> Result<Chosen, Failure> {
-    let here = runnable()?;
-    if !here.is_empty() {
-        return choose_from(&here);
+fn ask() -> Result<ChosenModel, Failure> {
+    let local = runnable()?;
+    if !local.is_empty() {
+        return choose_from(&local);
     }
     let starters = starter_models::fitting(&Machine::look()?);
     if starters.is_empty() {
-        return the_guide();
+        return guide_choice();
     }
     let text = format!("No models yet. Choose one to download:\n\n{}\n", menu(&starters));
-    let Some(place) = choice(&text, starters.len())? else { return the_guide() };
-    let name = &starters[place].name;
+    let Some(index) = choice(&text, starters.len())? else { return guide_choice() };
+    let name = &starters[index].name;
     let folder = Download::find(&name.parse()?)?.run()?;
     default_file::write(name)?;
     terminal::note(&format!("{name} is now the default model; `mlx default` changes it"));
-    Ok(Chosen { folder, is_guide: false })
+    Ok(ChosenModel { folder, is_guide: false })
 }
 
 /// Returns the cached models that can run.
@@ -147,20 +147,20 @@ fn runnable() -> Result<Vec<(String, PathBuf)>> {
     Ok(found.into_iter().map(|model| (model.name, model.folder)).collect())
 }
 
-fn choose_from(here: &[(String, PathBuf)]) -> Result<Chosen, Failure> {
-    let lines: Vec<String> = here
+fn choose_from(local: &[(String, PathBuf)]) -> Result<ChosenModel, Failure> {
+    let lines: Vec<String> = local
         .iter()
         .take(9)
         .enumerate()
-        .map(|(place, (name, _))| format!("  {}  {name}", place + 1))
+        .map(|(index, (name, _))| format!("  {}  {name}", index + 1))
         .collect();
     let text = format!(
         "Which model? (`mlx default NAME` skips this question)\n\n{}\n{GUIDE_LINE}\n",
         lines.join("\n")
     );
     match choice(&text, lines.len())? {
-        Some(place) => Ok(Chosen { folder: here[place].1.clone(), is_guide: false }),
-        None => the_guide(),
+        Some(index) => Ok(ChosenModel { folder: local[index].1.clone(), is_guide: false }),
+        None => guide_choice(),
     }
 }
 
@@ -169,9 +169,9 @@ const GUIDE_LINE: &str = "  g  the guide, which is built in and only knows mlx";
 fn menu(starters: &[StarterModel]) -> String {
     let short = |model: &StarterModel| model.name.rsplit('/').next().unwrap_or_default().to_owned();
     let width = starters.iter().map(|model| short(model).len()).max().unwrap_or_default();
-    let line = |(place, model): (usize, &StarterModel)| {
+    let line = |(index, model): (usize, &StarterModel)| {
         let (name, size) = (short(model), rough_size(model.bytes));
-        format!("  {}  {name:width$}  {size:>7}  {}  {}\n", place + 1, model.license, model.about)
+        format!("  {}  {name:width$}  {size:>7}  {}  {}\n", index + 1, model.license, model.about)
     };
     starters.iter().enumerate().map(line).chain([format!("{GUIDE_LINE}\n")]).collect()
 }

@@ -3,11 +3,11 @@
 use unicode_width::UnicodeWidthStr;
 
 /// Wraps a note to this width where its words allow.
-pub(crate) fn fitted(text: &str, columns: usize) -> String {
-    text.split('\n').map(|line| fitted_line(line, columns)).collect::<Vec<_>>().join("\n")
+pub(crate) fn wrap_note(text: &str, columns: usize) -> String {
+    text.split('\n').map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
 }
 
-fn fitted_line(line: &str, columns: usize) -> String {
+fn wrap_line(line: &str, columns: usize) -> String {
     if line.width() <= columns {
         return line.to_owned();
     }
@@ -50,8 +50,8 @@ fn words(line: &str, columns: usize) -> Vec<String> {
 fn hang(line: &str, columns: usize) -> usize {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map_or(indent, |gap| {
-        let behind = &line[indent + gap..];
-        indent + gap + behind.len() - behind.trim_start().len()
+        let after = &line[indent + gap..];
+        indent + gap + after.len() - after.trim_start().len()
     });
     if second <= columns / 2 { second } else { indent.min(columns / 2) }
 }
@@ -65,13 +65,16 @@ mod tests {
     #[test]
     fn a_list_keeps_its_columns() {
         let line = "/think [on|off]  ask the model to think or not to";
-        assert_eq!(fitted(line, 36), "/think [on|off]  ask the model to\n                 think or not to");
-        assert_eq!(fitted("a note of some words", 10), "a note of\nsome words");
-        assert_eq!(fitted("use `mlx pull a/b` for it", 18), "use `mlx pull a/b`\nfor it");
-        assert_eq!(fitted("then use `mlx pull a/b` for it", 18), "then use\n`mlx pull a/b` for\nit");
-        assert_eq!(fitted("short\n\nlines", 10), "short\n\nlines");
         assert_eq!(
-            fitted("https://a.very.long/address and more", 12),
+            wrap_note(line, 36),
+            "/think [on|off]  ask the model to\n                 think or not to"
+        );
+        assert_eq!(wrap_note("a note of some words", 10), "a note of\nsome words");
+        assert_eq!(wrap_note("use `mlx pull a/b` for it", 18), "use `mlx pull a/b`\nfor it");
+        assert_eq!(wrap_note("then use `mlx pull a/b` for it", 18), "then use\n`mlx pull a/b` for\nit");
+        assert_eq!(wrap_note("short\n\nlines", 10), "short\n\nlines");
+        assert_eq!(
+            wrap_note("https://a.very.long/address and more", 12),
             "https://a.very.long/address\nand more"
         );
     }
@@ -79,7 +82,7 @@ mod tests {
     proptest! {
         #[test]
         fn words_stay_whole_and_in_order(text in "[a-z \n]{0,80}", columns in 8..40usize) {
-            let out = fitted(&text, columns);
+            let out = wrap_note(&text, columns);
             prop_assert_eq!(out.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
             let fits = |line: &str| line.trim_end().width() <= columns || line.split_whitespace().any(|word| word.len() * 2 > columns);
             prop_assert!(out.lines().all(fits), "{:?}", out);

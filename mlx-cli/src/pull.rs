@@ -53,11 +53,11 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     let folder = if args.offline || is_offline() {
         check(&Cache::from_env()?, &name)?
     } else {
-        interrupt::explain(format!("interrupted; `mlx pull {name}` resumes the download"));
+        interrupt::exit_with_message(format!("interrupted; `mlx pull {name}` resumes the download"));
         Download::find(&name)?.run()?
     };
-    if terminal::is_shown() {
-        let is_chat = !VECTORS.iter().any(|file| folder.join(file).exists());
+    if terminal::is_output_terminal() {
+        let is_chat = !EMBEDDING_FILES.iter().any(|file| folder.join(file).exists());
         terminal::note(&format!("next: mlx {} {name}", if is_chat { "chat" } else { "serve" }));
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
 }
 
 /// Files that mark embedding models, which cannot chat.
-const VECTORS: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
+const EMBEDDING_FILES: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 /// Returns true if `HF_HUB_OFFLINE` is set, with the values that other Hub tools accept.
 pub(crate) fn is_offline() -> bool {
@@ -90,14 +90,14 @@ impl Download {
     }
 
     /// Returns the number of bytes to download.
-    pub(crate) fn bytes_to_come(&self) -> u64 {
+    pub(crate) fn remaining_bytes(&self) -> u64 {
         self.plan.bytes_to_come(&self.cache.repo(&self.name))
     }
 
     /// Downloads the missing files and returns the model's folder.
     pub(crate) fn run(&self) -> Result<PathBuf> {
         let Self { name, client, cache, plan } = self;
-        expect_room(name, self.bytes_to_come(), cache.root())?;
+        check_disk_space(name, self.remaining_bytes(), cache.root())?;
         let repo = cache.repo(name);
         let folder = repo.snapshot(&plan.commit);
         let fetch = Fetch::new(client, &repo, &plan.commit);
@@ -116,7 +116,7 @@ impl Download {
 }
 
 /// Rejects a download that does not fit on the disk. If the system does not report the free space, any size is allowed.
-fn expect_room(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
+fn check_disk_space(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
     let Some(existing) = cache.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
     let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);

@@ -11,7 +11,7 @@ use crate::sampling_values;
 
 /// The field `request` of a record. Scripts rely on it: fields may be added, never changed.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedRequest {
     /// The folder of the model.
     pub(crate) model: String,
     /// A hash of the model's weights and configuration.
@@ -29,7 +29,7 @@ pub(crate) struct Recorded {
     pub(crate) sampling: Map<String, Value>,
 }
 
-impl Recorded {
+impl RecordedRequest {
     /// Records a request of this process.
     pub(crate) fn new(
         engine: &Engine,
@@ -56,7 +56,7 @@ impl Recorded {
     }
 
     /// Returns true if it was recorded with the model of this engine.
-    pub(crate) fn is_of(&self, engine: &Engine) -> bool {
+    pub(crate) fn matches_model(&self, engine: &Engine) -> bool {
         self.fingerprint == fingerprint(engine)
     }
 }

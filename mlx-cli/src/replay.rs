@@ -20,7 +20,7 @@ use crate::generate::GenerateArgs;
 use crate::input::{read_file, read_images, read_text};
 use crate::interrupt::Interrupt;
 use crate::model_args::{ModelArgs, ModelName};
-use crate::recorded::{Recorded, hex};
+use crate::recorded::{RecordedRequest, hex};
 use crate::repeat::{Comparison, compare, verdict};
 use crate::request_args::without_files;
 use crate::{sampling_values, terminal};
@@ -61,7 +61,7 @@ pub(crate) struct ReplayArgs {
 /// A recorded answer with its request.
 #[derive(Deserialize)]
 struct Record {
-    request: Recorded,
+    request: RecordedRequest,
     seed: u64,
     tokens: Vec<RecordedToken>,
 }
@@ -114,29 +114,29 @@ fn unreadable(number: usize, error: &serde_json::Error) -> Failure {
 impl ReplayArgs {
     /// Recomputes one record. Returns true if the answer is the same.
     fn replay(&self, number: usize, record: &Record) -> Result<bool, Failure> {
-        let (engine, answer) = self.again(number, record)?;
+        let (engine, answer) = self.recompute(number, record)?;
         if let Some(failure) = answer.failure() {
             return Err(failure);
         }
-        if !record.request.is_of(&engine) {
+        if !record.request.matches_model(&engine) {
             terminal::note(&format!(
                 "{number}: the model's weights or configuration have changed since this was recorded"
             ));
         }
         let before: Vec<TokenOutput> = record.tokens.iter().map(token).collect();
-        let said = verdict(&before, &answer.tokens, &engine.folder().tokenizer);
-        terminal::show(&format!("{number}: {said}\n"))?;
+        let verdict = verdict(&before, &answer.tokens, &engine.folder().tokenizer);
+        terminal::show(&format!("{number}: {verdict}\n"))?;
         Ok(matches!(compare(&before, &answer.tokens), Comparison::Identical | Comparison::Tokens(None)))
     }
 
     /// Runs the recorded request again. It uses only the flags listed here and drops all others in the record.
-    fn again(
+    fn recompute(
         &self,
         number: usize,
         Record { request, seed, .. }: &Record,
     ) -> Result<(Engine, Answer), Failure> {
         let given = arguments(number, request)?;
-        self.expect_named(number, &given)?;
+        self.expect_overrides(number, &given)?;
         let images = self.images(number, request)?;
         let mut options = given.options.options(given.logprobs);
         options.sampling_defaults = SamplingDefaults::OpenAi;
@@ -166,7 +166,7 @@ impl ReplayArgs {
     }
 
     /// Returns the model of the command line, or the folder in the record.
-    fn model(&self, number: usize, recorded: &Recorded) -> Result<PathBuf, Failure> {
+    fn model(&self, number: usize, recorded: &RecordedRequest) -> Result<PathBuf, Failure> {
         let folder = PathBuf::from(&recorded.model);
         match &self.model {
             Some(named) => Ok(named.clone()),
@@ -182,7 +182,7 @@ impl ReplayArgs {
     }
 
     /// Rejects a record if its answer depends on files or machines that the command line does not name.
-    fn expect_named(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
+    fn expect_overrides(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
         let missing = [
             ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),
             ("--hostfile", given.model.workers.hostfile.is_some() && self.workers.hostfile.is_none()),
@@ -192,12 +192,12 @@ impl ReplayArgs {
     }
 
     /// Finds the pictures of a record among the files of `--image`.
-    fn images(&self, number: usize, recorded: &Recorded) -> Result<Vec<Image>, Failure> {
+    fn images(&self, number: usize, recorded: &RecordedRequest) -> Result<Vec<Image>, Failure> {
         if recorded.images.is_empty() {
             return Ok(Vec::new());
         }
-        let here = read_images(&self.image)?;
-        let find = |hash: &String| here.iter().find(|image| hex(image.hash()) == *hash).cloned();
+        let given_images = read_images(&self.image)?;
+        let find = |hash: &String| given_images.iter().find(|image| hex(image.hash()) == *hash).cloned();
         recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
             let count = recorded.images.len();
             let why = format!("is needed: record {number} uses {count}, and none of the given files matches");
@@ -207,7 +207,7 @@ impl ReplayArgs {
 }
 
 /// Parses the flags of a record. Values of the form `@FILE` are rejected.
-fn arguments(number: usize, recorded: &Recorded) -> Result<GenerateArgs, Failure> {
+fn arguments(number: usize, recorded: &RecordedRequest) -> Result<GenerateArgs, Failure> {
     let words = std::iter::once("generate").chain(recorded.arguments.iter().map(String::as_str));
     let wrong =
         |error: clap::Error| Failure::usage("FILE", format!("record {number} has unknown flags: {error}"));

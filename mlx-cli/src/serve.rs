@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
         given.extend(default_file::read()?.and_then(|name| name.into_os_string().into_string().ok()));
     }
     if !args.serve.print_config {
-        given.iter().try_for_each(|model| offer(model))?;
+        given.iter().try_for_each(|model| offer_download(model))?;
     }
     match mlx_server::run(config, &args.serve) {
         Ok(text) => Ok(terminal::show(&text.unwrap_or_default())?),
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
 }
 
 /// Offers to download a missing model; the server reports all other errors.
-fn offer(given: &str) -> Result<(), Failure> {
+fn offer_download(given: &str) -> Result<(), Failure> {
     let model = Path::new(given.split_once('=').map_or(given, |(_, model)| model));
     let is_missing = matches!(mlx_hub::resolve(model), Err(mlx_hub::Error::NotDownloaded { .. }));
     if is_missing && terminal::can_ask() && !model_choice::is_guide(model) {

@@ -22,7 +22,7 @@ struct File {
 }
 
 /// Bytes that a model needs besides its weights, for a conversation and its computation.
-const WORK: u64 = 500_000_000;
+const WORKING_MEMORY: u64 = 500_000_000;
 
 /// Returns all models, smallest first.
 pub(crate) fn all() -> Vec<StarterModel> {
@@ -33,11 +33,12 @@ pub(crate) fn all() -> Vec<StarterModel> {
 
 /// Returns the models that fit this machine: the recommended one first, the others by size.
 pub(crate) fn fitting(machine: &Machine) -> Vec<StarterModel> {
-    pick(all(), machine.default_budget, machine.device == "cpu")
+    order_for(all(), machine.default_budget, machine.device == "cpu")
 }
 
-fn pick(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterModel> {
-    let mut fitting: Vec<_> = models.into_iter().filter(|model| WORK + model.bytes <= budget).collect();
+fn order_for(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterModel> {
+    let mut fitting: Vec<_> =
+        models.into_iter().filter(|model| WORKING_MEMORY + model.bytes <= budget).collect();
     // Leave memory for other programs and long conversations. On a CPU, the smallest model is the fastest.
     let is_comfortable = |model: &StarterModel| !is_cpu && model.bytes <= budget / 4;
     let recommended = fitting.iter().rposition(is_comfortable).unwrap_or_default();
@@ -57,7 +58,7 @@ mod tests {
         let short = |model: StarterModel| {
             model.name.rsplit('/').next().expect("a name").trim_end_matches("-4bit").to_owned()
         };
-        pick(all(), gigabytes * 1_000_000_000, is_cpu).into_iter().map(short).collect()
+        order_for(all(), gigabytes * 1_000_000_000, is_cpu).into_iter().map(short).collect()
     }
 
     #[test]

@@ -8,10 +8,10 @@ use mlx_core::Error;
 use mlx_options::printable;
 
 use crate::exit_code::Failure;
-use crate::note_lines::fitted;
+use crate::note_lines::wrap_note;
 
 /// Work shorter than this gets no progress bar.
-const BRIEF: Duration = Duration::from_millis(300);
+const BAR_DELAY: Duration = Duration::from_millis(300);
 
 /// Writes to standard output and flushes it, so that streamed tokens appear immediately. On a terminal the text is made
 /// [`printable`]: it may come from a model or a file.
@@ -32,7 +32,7 @@ pub(crate) fn show_styled(text: &str) -> Result<(), Failure> {
 pub(crate) fn note(line: &str) {
     if stderr().is_terminal() {
         let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns));
-        write_note(&fitted(&printable(line), columns.saturating_sub(1).max(20)));
+        write_note(&wrap_note(&printable(line), columns.saturating_sub(1).max(20)));
     } else {
         write_note(line);
     }
@@ -67,14 +67,14 @@ pub(crate) fn is_interactive() -> bool {
 }
 
 /// Writes a line to standard error if it is a terminal: a hint that no script needs.
-pub(crate) fn note_to_people(line: &str) {
+pub(crate) fn note_if_terminal(line: &str) {
     if stderr().is_terminal() {
         note(line);
     }
 }
 
 /// Returns true if standard output is a terminal.
-pub(crate) fn is_shown() -> bool {
+pub(crate) fn is_output_terminal() -> bool {
     stdout().is_terminal()
 }
 
@@ -124,9 +124,9 @@ pub(crate) fn bytes_bar(label: &'static str) -> impl FnMut(u64, u64) + Send + 's
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}"));
     bar.set_message(label);
-    let begun = Instant::now();
+    let start = Instant::now();
     move |read, total| {
-        if bar.is_hidden() && begun.elapsed() >= BRIEF && read < total {
+        if bar.is_hidden() && start.elapsed() >= BAR_DELAY && read < total {
             bar.set_draw_target(target());
         }
         bar.set_length(total);

@@ -39,11 +39,11 @@ impl ThinkArgs {
             (thinking, Some((template, format))) => thinking.variables(template, format).map_err(Error::from),
             (_, None) => Err(Error::request("think", "only applies with the model's chat template")),
         };
-        variables.map_err(|error| self.in_own_words(error))
+        variables.map_err(|error| self.with_given_flag(error))
     }
 
     /// Returns an error that names the given flag.
-    pub(crate) fn in_own_words(&self, error: Error) -> Error {
+    pub(crate) fn with_given_flag(&self, error: Error) -> Error {
         match error {
             Error::Request { field: "think", message } if self.no_think => {
                 Error::request("no_think", message)

@@ -71,8 +71,8 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     }
     args.machine.device.choose()?;
     let key = args.worker_key_file.as_deref().map(read_key).transpose()?.unwrap_or_default();
-    if args.worker_key_file.as_deref().is_some_and(is_input) {
-        end_with_input();
+    if args.worker_key_file.as_deref().is_some_and(is_stdin) {
+        exit_on_stdin_end();
     }
     if key.is_empty() && !args.host.is_loopback() {
         let why = "accepts connections from other machines; give --worker-key-file too";
@@ -85,18 +85,18 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     terminal::note(&format!("{LISTENING}{address} for rank 0"));
-    worker.serve(listener, &Arc::new(AtomicBool::new(false)), |event| terminal::note(&in_words(&event)))?;
+    worker.serve(listener, &Arc::new(AtomicBool::new(false)), |event| terminal::note(&event_text(&event)))?;
     Ok(())
 }
 
 /// Returns true if the path means standard input.
-fn is_input(path: &Path) -> bool {
+fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
 /// Reads a key from a file, or from a line of standard input.
 fn read_key(path: &Path) -> mlx_core::Result<Key> {
-    if !is_input(path) {
+    if !is_stdin(path) {
         return Key::read(&expanded(path));
     }
     let mut line = String::new();
@@ -105,7 +105,7 @@ fn read_key(path: &Path) -> mlx_core::Result<Key> {
 }
 
 /// Exits the program when standard input closes.
-fn end_with_input() {
+fn exit_on_stdin_end() {
     std::thread::spawn(|| {
         // A read error also exits.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
@@ -114,7 +114,7 @@ fn end_with_input() {
     });
 }
 
-fn in_words(event: &WorkerEvent) -> String {
+fn event_text(event: &WorkerEvent) -> String {
     match event {
         WorkerEvent::Joined { from } => format!("rank 0 connected from {from}"),
         WorkerEvent::Loading { read, total } => format!("read {} of {}", size(*read), size(*total)),

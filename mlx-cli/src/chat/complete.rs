@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::command::COMMANDS;
 use super::params::names;
-use crate::completion::models_here;
+use crate::completion::local_models;
 use crate::input::expanded;
 
 /// Returns the completions for the end of `line`, and the offset where the completed word begins.
@@ -18,16 +18,16 @@ pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
             if start == 0 && line.starts_with('/') { matching(COMMANDS, line) } else { Vec::new() };
         return (0, commands);
     };
-    let whole = line.len() - rest.len();
+    let start_of_rest = line.len() - rest.len();
     match command {
-        "/save" | "/save!" | "/load" => (whole, paths(rest)),
+        "/save" | "/save!" | "/load" => (start_of_rest, paths(rest)),
         "/model" => {
-            let models = models_here();
+            let models = local_models();
             let mut found = matching(&models.iter().map(String::as_str).collect::<Vec<_>>(), rest);
             found.extend(paths(rest).into_iter().filter(|path| path.ends_with('/')));
-            (whole, found)
+            (start_of_rest, found)
         }
-        "/think" => (whole, matching(&["on", "off", "auto"], rest)),
+        "/think" => (start_of_rest, matching(&["on", "off", "auto"], rest)),
         "/params" => {
             let named = matching(&names(), word);
             (start, named.into_iter().map(|name| name + "=").collect())

@@ -63,7 +63,7 @@ impl LineReader {
         if !self.is_interactive() {
             return Ok(None);
         }
-        keyboard::forget_typed();
+        keyboard::discard_typed();
         Ok(match editor::ask(question)? {
             EditorInput::Text(text) => Some(text),
             EditorInput::Interrupted | EditorInput::End => None,

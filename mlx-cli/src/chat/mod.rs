@@ -35,8 +35,8 @@ use crate::ask;
 use crate::exit_code::Failure;
 use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
-use crate::keyboard::Quiet;
-use crate::model_choice::{self, Chosen};
+use crate::keyboard::EchoGuard;
+use crate::model_choice::{self, ChosenModel};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
 use attach::{MessageWithFiles, with_files};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     options.check()?;
     let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
     let tools = tools.unwrap_or_default();
-    let Chosen { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
+    let ChosenModel { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
@@ -72,8 +72,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options.clone());
     let mut session = session.with_policy(args.context_policy);
-    session.set_thinking(args.think.thinking()).map_err(|error| args.think.in_own_words(error))?;
-    session.set_tools(tools.offered()?)?;
+    session.set_thinking(args.think.thinking()).map_err(|error| args.think.with_given_flag(error))?;
+    session.set_tools(tools.definitions()?)?;
     let session_file = args.session.as_ref().map(|file| expanded(&file.to_string_lossy()));
     let existing_file = session_file.as_deref().filter(|file| file.exists());
     existing_file.map_or(Ok(()), |file| session.load(file))?;
@@ -176,7 +176,7 @@ impl Chat {
                 }
                 Input::End => return Ok(()),
             };
-            let _quiet = self.lines.is_interactive().then(Quiet::begin);
+            let _echo_guard = self.lines.is_interactive().then(EchoGuard::begin);
             let outcome = match line {
                 Line::Quit => return Ok(()),
                 Line::Edit(None) if !self.lines.is_interactive() => {

@@ -87,7 +87,7 @@ impl Chat {
             .session
             .last_question()
             .filter(|_| is_guide)
-            .and_then(|asked| ask::doubt_note(&asked, tokens));
+            .and_then(|question| ask::doubt_note(&question, tokens));
         if let Some(doubt) = doubt {
             terminal::note(&doubt);
         }

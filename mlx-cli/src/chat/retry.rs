@@ -27,7 +27,7 @@ impl Chat {
             self.report_error(&format!("the last answer has {count} tokens; /tokens shows their numbers"));
             return Ok(());
         };
-        let others = tokens::others(token);
+        let others = tokens::alternatives(token);
         let Some(&(other, _)) = choice.checked_sub(1).and_then(|at| others.get(at)) else {
             self.report_error(&format!(
                 "token {number} has {} alternatives; /why {number} shows them",
@@ -35,8 +35,8 @@ impl Chat {
             ));
             return Ok(());
         };
-        let kept = self.last[..number - 1].to_vec();
-        self.respond(|session| session.branch(&kept, other))
+        let prefix = self.last[..number - 1].to_vec();
+        self.respond(|session| session.branch(&prefix, other))
     }
 
     /// Shows the last answer with its unlikely tokens marked.
@@ -55,7 +55,7 @@ impl Chat {
     pub(super) fn show_alternatives(&mut self, number: usize) {
         let tokenizer = &self.session.engine().folder().tokenizer;
         match number.checked_sub(1).and_then(|at| self.last.get(at)) {
-            Some(token) => terminal::note_styled(&tokens::alternatives(token, tokenizer)),
+            Some(token) => terminal::note_styled(&tokens::alternatives_text(token, tokenizer)),
             None => self.report_error(&format!("the last answer has {} tokens", self.last.len())),
         }
     }

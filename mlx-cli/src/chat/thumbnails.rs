@@ -34,10 +34,10 @@ impl Thumbnails {
         if let Self::Known(protocol) = self {
             return Ok(*protocol);
         }
-        let mut protocol = Protocol::of_environment();
+        let mut protocol = Protocol::from_environment();
         if protocol.is_none() {
-            let answer = keyboard::answer_of_terminal(Protocol::QUERY, Protocol::is_whole)?;
-            protocol = answer.and_then(|answer| Protocol::of_answer(&answer));
+            let answer = keyboard::query_terminal(Protocol::QUERY, Protocol::is_complete)?;
+            protocol = answer.and_then(|answer| Protocol::from_reply(&answer));
         }
         *self = Self::Known(protocol);
         Ok(protocol)

@@ -8,29 +8,29 @@ use super::style::styled;
 use crate::bars;
 
 /// Tokens listed below the text.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 
 /// Width of a bar in columns.
-const BAR: usize = 10;
+const BAR_WIDTH: usize = 10;
 
 /// Returns the answer with its unlikely tokens in color (or with percentages if colors are off) and a list of the least likely.
 pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
-    let text: String = tokens.iter().map(|token| marked(token, colors)).collect();
+    let text: String = tokens.iter().map(|token| highlighted(token, colors)).collect();
     let mut least: Vec<(usize, f32)> =
-        tokens.iter().enumerate().filter_map(|(at, token)| Some((at, share(token)?))).collect();
+        tokens.iter().enumerate().filter_map(|(at, token)| Some((at, probability(token)?))).collect();
     least.sort_by(|one, other| one.1.total_cmp(&other.1));
-    least.truncate(LISTED);
+    least.truncate(MAX_LISTED);
     let width = tokens.len().to_string().len();
     let line = |&(at, share): &(usize, f32)| {
         let token = &tokens[at];
-        let other = others(token).first().map_or_else(String::new, |(id, other)| {
+        let other = alternatives(token).first().map_or_else(String::new, |(id, other)| {
             format!("  not {} {}", name(*id, tokenizer), percent(other.exp()).trim_start())
         });
         format!(
             "{:>width$}  {} {}  {}{other}",
             at + 1,
             percent(share),
-            bars::share(f64::from(share), BAR),
+            bars::share(f64::from(share), BAR_WIDTH),
             name(token.id, tokenizer)
         )
     };
@@ -43,9 +43,9 @@ pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bo
 }
 
 /// Returns the candidates for one token, the likeliest first.
-pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String {
-    let drawn = share(token).map(|share| (token.id, share));
-    let rest = others(token).into_iter().map(|(id, logprob)| (id, logprob.exp()));
+pub(super) fn alternatives_text(token: &TokenOutput, tokenizer: &Tokenizer) -> String {
+    let drawn = probability(token).map(|share| (token.id, share));
+    let rest = alternatives(token).into_iter().map(|(id, logprob)| (id, logprob.exp()));
     let mut all: Vec<(u32, f32)> = drawn.into_iter().chain(rest).collect();
     all.sort_by(|one, other| other.1.total_cmp(&one.1));
     let mut number = 0;
@@ -59,7 +59,7 @@ pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String
         format!(
             "{mark:>2}  {} {}  {}",
             percent(share),
-            bars::share(f64::from(share), BAR),
+            bars::share(f64::from(share), BAR_WIDTH),
             name(id, tokenizer)
         )
     };
@@ -68,19 +68,19 @@ pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String
 }
 
 /// Returns the alternatives of a token with their log probabilities, the likeliest first.
-pub(super) fn others(token: &TokenOutput) -> Vec<(u32, f32)> {
+pub(super) fn alternatives(token: &TokenOutput) -> Vec<(u32, f32)> {
     let top = token.logprob.iter().flat_map(|logprob| &logprob.top);
     top.filter(|(id, _)| *id != token.id).copied().collect()
 }
 
-fn share(token: &TokenOutput) -> Option<f32> {
+fn probability(token: &TokenOutput) -> Option<f32> {
     token.logprob.as_ref().map(|logprob| logprob.logprob.exp())
 }
 
 /// Returns a token's text; unlikely tokens are colored or bracketed.
-fn marked(token: &TokenOutput, colors: bool) -> String {
+fn highlighted(token: &TokenOutput, colors: bool) -> String {
     let text = printable(&token.text);
-    let Some(share) = share(token).filter(|share| *share < 0.5) else { return text.into_owned() };
+    let Some(share) = probability(token).filter(|share| *share < 0.5) else { return text.into_owned() };
     if !colors {
         return if share < 0.1 { format!("[{text}]") } else { text.into_owned() };
     }

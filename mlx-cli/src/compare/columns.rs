@@ -4,12 +4,12 @@ use mlx_options::Printer;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The minimum terminal width for columns. Narrower terminals get one text below the other.
-const NARROWEST: usize = 50;
+const MIN_WIDTH: usize = 50;
 
 /// The separator of the columns.
 const GAP: &str = " │ ";
 
-const DIFFERENT: &str = "\x1b[33m";
+const DIFFERENCE_STYLE: &str = "\x1b[33m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
@@ -31,7 +31,7 @@ impl Columns {
     /// Creates the columns for a terminal of this width.
     pub(super) fn new(names: [String; 2], columns: Option<usize>, has_colors: bool) -> Self {
         let width =
-            columns.filter(|columns| *columns >= NARROWEST).map(|columns| (columns - 1 - GAP.width()) / 2);
+            columns.filter(|columns| *columns >= MIN_WIDTH).map(|columns| (columns - 1 - GAP.width()) / 2);
         let printers = columns.map(|_| Default::default());
         Self {
             names,
@@ -44,22 +44,22 @@ impl Columns {
         }
     }
 
-    pub(super) fn add(&mut self, place: usize, text: &str) {
+    pub(super) fn add(&mut self, side: usize, text: &str) {
         match &mut self.printers {
-            Some(printers) => self.texts[place].push_str(&printers[place].add(text)),
-            None => self.texts[place].push_str(text),
+            Some(printers) => self.texts[side].push_str(&printers[side].add(text)),
+            None => self.texts[side].push_str(text),
         }
     }
 
-    pub(super) fn end(&mut self, place: usize) {
+    pub(super) fn end(&mut self, side: usize) {
         if let Some(printers) = &mut self.printers {
-            self.texts[place].push_str(&printers[place].finish());
+            self.texts[side].push_str(&printers[side].finish());
         }
-        self.has_ended[place] = true;
+        self.has_ended[side] = true;
     }
 
-    pub(super) fn text(&self, place: usize) -> &str {
-        &self.texts[place]
+    pub(super) fn text(&self, side: usize) -> &str {
+        &self.texts[side]
     }
 
     /// Returns the heading: the names above the columns.
@@ -74,13 +74,13 @@ impl Columns {
     pub(super) fn ready(&mut self) -> String {
         let Some(width) = self.width else { return String::new() };
         let common = common_length(&self.texts[0], &self.texts[1]);
-        let lines = [0, 1].map(|place| wrapped(&self.texts[place], width));
-        let whole = |place: usize| {
-            if self.has_ended[place] { usize::MAX } else { lines[place].len().saturating_sub(1) }
+        let lines = [0, 1].map(|side| wrapped(&self.texts[side], width));
+        let complete = |side: usize| {
+            if self.has_ended[side] { usize::MAX } else { lines[side].len().saturating_sub(1) }
         };
-        let end = whole(0).min(whole(1)).min(lines[0].len().max(lines[1].len()));
-        let line = |place: usize, at: usize| match lines[place].get(at) {
-            Some((start, text)) => self.marked(text, common.saturating_sub(*start), width),
+        let end = complete(0).min(complete(1)).min(lines[0].len().max(lines[1].len()));
+        let line = |side: usize, at: usize| match lines[side].get(at) {
+            Some((start, text)) => self.highlighted(text, common.saturating_sub(*start), width),
             None => " ".repeat(width),
         };
         let mut rows = String::new();
@@ -92,31 +92,30 @@ impl Columns {
         rows
     }
 
-    /// Returns the figures below the columns; without columns, also both texts.
-    pub(super) fn footer(&self, figures: &[String; 2]) -> String {
+    /// Returns the stats below the columns; without columns, also both texts.
+    pub(super) fn footer(&self, stats: &[String; 2]) -> String {
         let same = if self.texts[0] == self.texts[1] {
             "the answers are the same".to_owned()
         } else {
             format!("the first {} words are the same", common_words(&self.texts[0], &self.texts[1]))
         };
         if let Some(width) = self.width {
-            let figures = row(&figures[0], &figures[1], width);
-            return format!("\n{}\n{}\n", self.styled(DIM, &figures), self.styled(DIM, &same));
+            let stats = row(&stats[0], &stats[1], width);
+            return format!("\n{}\n{}\n", self.styled(DIM, &stats), self.styled(DIM, &same));
         }
-        let part = |at: usize| {
-            format!("# {} ({})\n\n{}\n\n", self.names[at], figures[at], self.texts[at].trim_end())
-        };
+        let part =
+            |at: usize| format!("# {} ({})\n\n{}\n\n", self.names[at], stats[at], self.texts[at].trim_end());
         format!("{}{}{same}\n", part(0), part(1))
     }
 
     /// Pads a line to the width of the column and colors it after its first `common` bytes.
-    fn marked(&self, line: &str, common: usize, width: usize) -> String {
+    fn highlighted(&self, line: &str, common: usize, width: usize) -> String {
         let mut common = common.min(line.len());
         while !line.is_char_boundary(common) {
             common -= 1;
         }
         let spaces = " ".repeat(width.saturating_sub(line.width()));
-        format!("{}{}{spaces}", &line[..common], self.styled(DIFFERENT, &line[common..]))
+        format!("{}{}{spaces}", &line[..common], self.styled(DIFFERENCE_STYLE, &line[common..]))
     }
 
     fn styled(&self, style: &str, text: &str) -> String {
@@ -190,12 +189,12 @@ mod tests {
     fn shown(texts: [&str; 2], columns: usize) -> Vec<String> {
         let mut sides = Columns::new(["a".into(), "b".into()], Some(columns), false);
         let mut out = String::new();
-        for (place, text) in texts.into_iter().enumerate() {
+        for (side, text) in texts.into_iter().enumerate() {
             for word in text.split_inclusive(' ') {
-                sides.add(place, word);
+                sides.add(side, word);
                 out.push_str(&sides.ready());
             }
-            sides.end(place);
+            sides.end(side);
             out.push_str(&sides.ready());
         }
         out.lines().map(str::to_owned).collect()
@@ -222,7 +221,7 @@ mod tests {
         let mut sides = Columns::new(["a".into(), "b".into()], Some(60), true);
         sides.add(0, "one two");
         sides.add(1, "one ten");
-        (0..2).for_each(|place| sides.end(place));
+        (0..2).for_each(|side| sides.end(side));
         assert!(sides.ready().starts_with("one \x1b[33mtwo\x1b[0m"));
     }
 

@@ -33,7 +33,7 @@ impl Divisions {
 /// Returns the object in the field `distributed` of `--json`.
 pub(super) fn to_json(divisions: &Divisions) -> Value {
     let way = |found: &Result<Division, String>| match found {
-        Ok(division) => of_division(division),
+        Ok(division) => division_to_json(division),
         Err(refusal) => json!({ "refusal": refusal }),
     };
     let mut object = way(&divisions.pipeline);
@@ -41,7 +41,7 @@ pub(super) fn to_json(divisions: &Divisions) -> Value {
     object
 }
 
-fn of_division(division: &Division) -> Value {
+fn division_to_json(division: &Division) -> Value {
     let Division { plan, room } = division;
     let share = |(rank, share): (usize, &Share)| {
         json!({
@@ -68,27 +68,29 @@ fn of_division(division: &Division) -> Value {
 pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     match &divisions.pipeline {
-        Ok(division) => lines.extend(of_plan("on machines", division, "the time of all layers")),
+        Ok(division) => lines.extend(plan_lines("on machines", division, "the time of all layers")),
         Err(refusal) => lines.push(("on machines", format!("layers cannot be split: {refusal}"))),
     }
     let note = "several machines are not faster than one; use them for models that do not fit";
     lines.push(("", note.to_owned()));
     match &divisions.tensor {
-        Ok(division) => lines.extend(of_plan("with tensor", division, "the time of a shard of each layer")),
+        Ok(division) => {
+            lines.extend(plan_lines("with tensor", division, "the time of a shard of each layer"))
+        }
         Err(refusal) => lines.push(("with tensor", format!("not possible: {refusal}"))),
     }
     lines
 }
 
-fn of_plan(name: &'static str, division: &Division, beside: &str) -> Vec<(&'static str, String)> {
+fn plan_lines(name: &'static str, division: &Division, compute_cost: &str) -> Vec<(&'static str, String)> {
     let Division { plan, room } = division;
     let shares = plan.shares.iter().enumerate();
     let mut lines: Vec<(&'static str, String)> =
-        shares.map(|(rank, share)| ("", about(rank, plan.parallel, share))).collect();
+        shares.map(|(rank, share)| ("", share_text(rank, plan.parallel, share))).collect();
     lines[0].0 = name;
-    lines.push(("what fits", what_fits(room)));
+    lines.push(("what fits", capacity_text(room)));
     let cost = format!(
-        "{} consecutive messages of {}, {} through rank 0, plus {beside}",
+        "{} consecutive messages of {}, {} through rank 0, plus {compute_cost}",
         plan.crossings,
         size(plan.hidden_bytes),
         size(plan.token_bytes)
@@ -97,7 +99,7 @@ fn of_plan(name: &'static str, division: &Division, beside: &str) -> Vec<(&'stat
     lines
 }
 
-fn about(rank: usize, parallel: Parallel, share: &Share) -> String {
+fn share_text(rank: usize, parallel: Parallel, share: &Share) -> String {
     let (first, last) = (share.layers.start, share.layers.end - 1);
     let layers = match parallel {
         Parallel::Tensor => format!("a shard of each of {} layers", share.layers.len()),
@@ -110,7 +112,7 @@ fn about(rank: usize, parallel: Parallel, share: &Share) -> String {
 }
 
 /// Describes the sequences that fit.
-pub(super) fn what_fits(room: &MemoryFit) -> String {
+pub(super) fn capacity_text(room: &MemoryFit) -> String {
     match &room.refusal {
         Some(refusal) => format!("nothing: {refusal}"),
         None if room.full_contexts > 0 => format!("{} sequences of the whole context", room.full_contexts),

@@ -23,12 +23,12 @@ const WINDOW: Duration = Duration::from_secs(8);
 /// The progress of all files of a model.
 pub(super) struct Progress {
     bar: ProgressBar,
-    shown: Arc<Mutex<Shown>>,
+    state: Arc<Mutex<BarState>>,
 }
 
 /// The values that the bar shows besides bytes.
 #[derive(Default)]
-struct Shown {
+struct BarState {
     rate: Rate,
     activity: &'static str,
 }
@@ -39,13 +39,13 @@ impl Progress {
         let is_watched = stderr().is_terminal();
         let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(bytes), target);
-        let shown = Arc::default();
-        bar.set_style(style(&shown));
+        let state = Arc::default();
+        bar.set_style(style(&state));
         if is_watched {
             // The shown rate must also fall while nothing arrives.
             bar.enable_steady_tick(Duration::from_millis(250));
         }
-        Self { bar, shown }
+        Self { bar, state }
     }
 
     /// Runs code that may print while the bar is hidden.
@@ -58,8 +58,8 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, BarState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,15 +92,15 @@ impl File<'_> {
 
 impl FileProgress for File<'_> {
     fn checked(&self, bytes: u64) {
-        self.all.shown().activity = "  checking";
+        self.all.state().activity = "  checking";
         self.count(bytes);
     }
 
     fn arrived(&self, bytes: u64) {
         let before = self.count(bytes);
-        let mut shown = self.all.shown();
-        shown.activity = "";
-        shown.rate.add(Instant::now(), bytes.saturating_sub(before));
+        let mut state = self.all.state();
+        state.activity = "";
+        state.rate.add(Instant::now(), bytes.saturating_sub(before));
     }
 
     fn counted(&self, bytes: u64) {
@@ -135,43 +135,43 @@ impl Rate {
             Some((then, sum)) if now.duration_since(*then) < Duration::from_millis(100) => *sum += bytes,
             _ => self.arrivals.push_back((now, bytes)),
         }
-        self.forget(now);
+        self.drop_old(now);
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn drop_old(&mut self, now: Instant) {
         while self.arrivals.front().is_some_and(|(then, _)| now.duration_since(*then) > WINDOW) {
             self.arrivals.pop_front();
         }
     }
 
     /// Returns the bytes per second; `None` while that would be a guess.
-    fn at(&mut self, now: Instant) -> Option<f64> {
-        self.forget(now);
+    fn bytes_per_second(&mut self, now: Instant) -> Option<f64> {
+        self.drop_old(now);
         let time = now.duration_since(self.begin?).min(WINDOW).as_secs_f64();
         let bytes: u64 = self.arrivals.iter().map(|(_, bytes)| bytes).sum();
         (time >= 0.5).then(|| bytes as f64 / time)
     }
 }
 
-fn style(shown: &Arc<Mutex<Shown>>) -> ProgressStyle {
-    let locked = |shown: &Arc<Mutex<Shown>>| {
-        let shown = Arc::clone(shown);
-        move || shown.lock().unwrap_or_else(PoisonError::into_inner).rate.at(Instant::now())
+fn style(state: &Arc<Mutex<BarState>>) -> ProgressStyle {
+    let locked = |state: &Arc<Mutex<BarState>>| {
+        let state = Arc::clone(state);
+        move || state.lock().unwrap_or_else(PoisonError::into_inner).rate.bytes_per_second(Instant::now())
     };
-    let (rate, same_rate, activity) = (locked(shown), locked(shown), Arc::clone(shown));
+    let (rate, same_rate, activity) = (locked(state), locked(state), Arc::clone(state));
     // Writing to a string cannot fail.
     let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
     style
-        .with_key("amount", |state: &ProgressState, out: &mut dyn Write| {
-            let _ = out.write_str(&amount(state.pos(), state.len().unwrap_or_default()));
+        .with_key("amount", |bar: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&amount(bar.pos(), bar.len().unwrap_or_default()));
         })
         .with_key("rate", move |_: &ProgressState, out: &mut dyn Write| {
             if let Some(rate) = rate() {
                 let _ = write!(out, "  {}/s", rough_size(rate as u64));
             }
         })
-        .with_key("left", move |state: &ProgressState, out: &mut dyn Write| {
-            let rest = state.len().unwrap_or_default().saturating_sub(state.pos());
+        .with_key("left", move |bar: &ProgressState, out: &mut dyn Write| {
+            let rest = bar.len().unwrap_or_default().saturating_sub(bar.pos());
             if let Some(rate) = same_rate().filter(|rate| *rate > 0.0 && rest > 0) {
                 let _ = write!(out, "  {} left", clock((rest as f64 / rate) as u64));
             }
@@ -215,15 +215,15 @@ mod tests {
     #[test]
     fn the_rate_counts_what_arrived_lately() {
         let (mut rate, begin) = (Rate::default(), Instant::now());
-        assert_eq!(rate.at(begin), None);
+        assert_eq!(rate.bytes_per_second(begin), None);
         let second = |number: u64| begin + Duration::from_secs(number);
         for number in 0..4 {
             rate.add(second(number), 100);
         }
-        assert_eq!(rate.at(second(4)), Some(100.0));
+        assert_eq!(rate.bytes_per_second(second(4)), Some(100.0));
         rate.add(second(20), 1600);
-        assert_eq!(rate.at(second(20)), Some(200.0), "a burst after a pause, over the window");
-        assert_eq!(rate.at(second(40)), Some(0.0), "nothing arrives any more");
+        assert_eq!(rate.bytes_per_second(second(20)), Some(200.0), "a burst after a pause, over the window");
+        assert_eq!(rate.bytes_per_second(second(40)), Some(0.0), "nothing arrives any more");
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use mlx_core::engine::{Engine, PromptToken};
 
-use super::scored::Scored;
+use super::scored::ScoredText;
 
 /// The log probability below which all tokens look the same.
-const WORST: f32 = -10.0;
+const MIN_LOGPROB: f32 = -10.0;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; }
@@ -21,7 +21,7 @@ footer { font-size: .875rem; opacity: .8; }
 ";
 
 /// Returns the page.
-pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
+pub(super) fn page(scored: &ScoredText, title: &str, engine: &Engine) -> String {
     let (title, model) = (escaped(title), escaped(&engine.folder().name()));
     let mut text = String::new();
     for token in &scored.tokens {
@@ -51,7 +51,7 @@ fn strength(token: &PromptToken) -> u32 {
 }
 
 fn percent(logprob: f32) -> u32 {
-    ((logprob / WORST).clamp(0.0, 1.0) * 70.0).round() as u32
+    ((logprob / MIN_LOGPROB).clamp(0.0, 1.0) * 70.0).round() as u32
 }
 
 fn sample(probability: f32) -> String {

@@ -1,6 +1,6 @@
 //! The scored text with its unlikely tokens colored or in brackets.
 
-use super::scored::Scored;
+use super::scored::ScoredText;
 
 /// The markers around tokens below a probability, the least likely first.
 pub(super) struct Marks {
@@ -21,9 +21,9 @@ pub(super) const COLORS: Marks = Marks {
 pub(super) const BRACKETS: Marks = Marks { steps: &[(0.001, "[[", "]]"), (0.01, "[", "]")] };
 
 /// Returns the whole text, the legend of the markers and the sums.
-pub(super) fn page(scored: &Scored, marks: &Marks) -> String {
+pub(super) fn page(scored: &ScoredText, marks: &Marks) -> String {
     let token = |token: &mlx_core::engine::PromptToken| match &token.logprob {
-        Some(logprob) => marked(&token.text, logprob.logprob.exp(), marks),
+        Some(logprob) => highlighted(&token.text, logprob.logprob.exp(), marks),
         None => token.text.clone(),
     };
     let text: String = scored.tokens.iter().map(token).collect();
@@ -34,7 +34,7 @@ pub(super) fn page(scored: &Scored, marks: &Marks) -> String {
 }
 
 /// Marks a text line by line, so that no background reaches the edge of a terminal.
-fn marked(text: &str, probability: f32, marks: &Marks) -> String {
+fn highlighted(text: &str, probability: f32, marks: &Marks) -> String {
     let Some((_, before, after)) = marks.steps.iter().find(|(limit, ..)| probability < *limit) else {
         return text.to_owned();
     };
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn the_less_likely_the_louder() {
-        let bracketed = |text, probability| marked(text, probability, &BRACKETS);
+        let bracketed = |text, probability| highlighted(text, probability, &BRACKETS);
         assert_eq!(bracketed("sea", 0.2), "sea");
         assert_eq!(bracketed("sea", 0.005), "[sea]");
         assert_eq!(bracketed("sea\n\nside", 0.0), "[[sea]]\n\n[[side]]");
-        assert_eq!(marked("sea", 0.4, &COLORS), "\u{1b}[32msea\u{1b}[0m");
+        assert_eq!(highlighted("sea", 0.4, &COLORS), "\u{1b}[32msea\u{1b}[0m");
     }
 }

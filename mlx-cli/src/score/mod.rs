@@ -18,7 +18,7 @@ use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
 use crate::{input, terminal};
-use scored::Scored;
+use scored::ScoredText;
 use windows::windows;
 
 #[derive(Debug, Args)]
@@ -114,7 +114,7 @@ impl ScoreArgs {
     }
 
     /// Returns an error that names the flag of the text.
-    fn in_own_words(&self, error: Error) -> Failure {
+    fn with_text_flag(&self, error: Error) -> Failure {
         let Error::Request { field: "prompt", message } = error else { return error.into() };
         let given = [("--prompt-ids", self.prompt_ids.is_some()), ("--file", self.file.is_some())];
         let flag = given.iter().find(|it| it.1).map_or("--text", |it| it.0);
@@ -128,7 +128,7 @@ impl ScoreArgs {
     }
 
     /// Scores every token once, in windows.
-    fn score(&self, engine: &Engine, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
+    fn score(&self, engine: &Engine, interrupt: &Interrupt, tokens: &[u32]) -> Result<ScoredText, Failure> {
         let context = engine.spec().context_length;
         let stride = self.stride.unwrap_or(context.div_ceil(2));
         if stride == 0 || stride >= context.max(2) {
@@ -139,10 +139,10 @@ impl ScoreArgs {
         let options =
             RequestOptions { task: Task::Score, prompt_logprobs: self.logprobs, ..RequestOptions::default() };
         let windows = windows(tokens.len(), context, stride);
-        let mut scored = Scored { tokens: Vec::with_capacity(tokens.len()), windows: windows.len() };
+        let mut scored = ScoredText { tokens: Vec::with_capacity(tokens.len()), windows: windows.len() };
         for window in windows {
             let request = engine.request(tokens[window.clone()].to_vec(), &options);
-            let request = request.map_err(|error| self.in_own_words(error))?;
+            let request = request.map_err(|error| self.with_text_flag(error))?;
             let answer = answer::read(engine.submit(request)?, interrupt, AnswerOutput::Hidden)?;
             if let Some(failure) = answer.failure() {
                 return Err(failure);

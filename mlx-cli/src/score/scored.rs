@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::generate::top_to_json;
 
 /// A text with log probabilities for all tokens but the first.
-pub(super) struct Scored {
+pub(super) struct ScoredText {
     pub(super) tokens: Vec<PromptToken>,
     /// The number of windows.
     pub(super) windows: usize,
 }
 
-impl Scored {
+impl ScoredText {
     /// Returns the scored text with control characters escaped for a terminal.
     pub(super) fn printable(mut self) -> Self {
         for token in &mut self.tokens {

@@ -18,7 +18,7 @@ impl Protocol {
     pub(crate) const QUERY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[c";
 
     /// Returns the protocol according to the environment. A multiplexer inherits variables of another terminal, so it is queried.
-    pub(crate) fn of_environment() -> Option<Self> {
+    pub(crate) fn from_environment() -> Option<Self> {
         let value = |name| env::var(name).unwrap_or_default();
         let within = value("TERM").starts_with("screen") || value("TERM").starts_with("tmux");
         let is_kind = ["iTerm.app", "WezTerm", "mintty"].contains(&value("TERM_PROGRAM").as_str());
@@ -26,7 +26,7 @@ impl Protocol {
     }
 
     /// Returns the protocol according to the reply to [`Self::QUERY`].
-    pub(crate) fn of_answer(answer: &str) -> Option<Self> {
+    pub(crate) fn from_reply(answer: &str) -> Option<Self> {
         if answer.contains("\x1b_Gi=31;OK") {
             return Some(Self::Kitty);
         }
@@ -36,7 +36,7 @@ impl Protocol {
     }
 
     /// Returns true if a reply to [`Self::QUERY`] is complete: the attributes come last.
-    pub(crate) fn is_whole(answer: &str) -> bool {
+    pub(crate) fn is_complete(answer: &str) -> bool {
         attributes(answer).is_some()
     }
 }
@@ -61,8 +61,8 @@ mod tests {
             ("", None),
             ("\x1b[?62;4", None),
         ] {
-            assert_eq!(Protocol::of_answer(answer), expected, "{answer:?}");
+            assert_eq!(Protocol::from_reply(answer), expected, "{answer:?}");
         }
-        assert!(!Protocol::is_whole("\x1b_Gi=31;OK\x1b\\\x1b[?62") && Protocol::is_whole("\x1b[?6c"));
+        assert!(!Protocol::is_complete("\x1b_Gi=31;OK\x1b\\\x1b[?62") && Protocol::is_complete("\x1b[?6c"));
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct MachineArgs {
 }
 
 #[derive(Args)]
-struct Given {
+struct MachineFlags {
     /// Memory for weights and caches, such as 8GB; with --hostfile it applies to each worker, and only the flag counts [default: a
     /// share of the machine's memory]
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
@@ -28,7 +28,7 @@ struct Given {
 
 impl FromArgMatches for MachineArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let Given { memory_budget, device } = Given::from_arg_matches(matches)?;
+        let MachineFlags { memory_budget, device } = MachineFlags::from_arg_matches(matches)?;
         let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let budget = memory_budget.filter(|_| is_flag("memory_budget"));
         let kind = device.device.filter(|_| is_flag("device"));
@@ -45,10 +45,10 @@ impl FromArgMatches for MachineArgs {
 
 impl Args for MachineArgs {
     fn augment_args(command: Command) -> Command {
-        Given::augment_args(command)
+        MachineFlags::augment_args(command)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Given::augment_args_for_update(command)
+        MachineFlags::augment_args_for_update(command)
     }
 }

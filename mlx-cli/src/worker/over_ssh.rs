@@ -18,7 +18,7 @@ use crate::exit_code::Failure;
 use crate::{shell_word, terminal};
 
 /// The delay before a worker that exited is restarted.
-const PAUSE: Duration = Duration::from_secs(5);
+const RESTART_DELAY: Duration = Duration::from_secs(5);
 
 /// Runs the command: starts the workers, or prints the commands.
 pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
@@ -35,7 +35,7 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     for host in hosts {
         let line = shell_word::line(&command(args, &model, &host, "-"));
         let (key, failed) = (key.clone(), failed.clone());
-        std::thread::spawn(move || keep(&host.ssh, &line, &key, &failed));
+        std::thread::spawn(move || keep_running(&host.ssh, &line, &key, &failed));
     }
     drop(failed);
     match failures.recv() {
@@ -46,24 +46,24 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
 
 /// Prints the commands for each machine, the first machine's last.
 fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Result<(), Failure> {
-    if super::is_input(key_file) {
+    if super::is_stdin(key_file) {
         return Err(Failure::usage("--worker-key-file", "is -, but printed commands need a key file"));
     }
     Key::read(key_file)?;
     let hosts = Host::read(hostfile)?;
-    let (hostfile, key_file) = (whole(hostfile)?, whole(key_file)?);
+    let (hostfile, key_file) = (absolute(hostfile)?, absolute(key_file)?);
     let workers = hosts.iter().map(|host| (host.ssh.as_str(), command(args, model, host, &key_file)));
     let first = ["mlx", "serve", "-m", model, "--hostfile", &hostfile, "--worker-key-file", &key_file]
         .map(str::to_owned);
     let commands = workers.chain([("the first", first.to_vec())]);
-    let lines = commands.map(|(place, words)| format!("# on {place}\n{}\n", shell_word::line(&words)));
+    let lines = commands.map(|(machine, words)| format!("# on {machine}\n{}\n", shell_word::line(&words)));
     terminal::show(&lines.collect::<String>())
 }
 
 /// Returns the absolute path of a file.
-fn whole(path: &Path) -> mlx_core::Result<String> {
-    let whole = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
-    Ok(whole.display().to_string())
+fn absolute(path: &Path) -> mlx_core::Result<String> {
+    let absolute = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
+    Ok(absolute.display().to_string())
 }
 
 /// Returns the model's name for the other machines: a folder as its absolute path.
@@ -74,8 +74,8 @@ fn model(args: &WorkerArgs) -> Result<String, Failure> {
             "needs a model: the default model may differ between machines",
         ));
     };
-    let whole = given.is_dir().then(|| given.canonicalize().ok()).flatten();
-    Ok(whole.as_deref().unwrap_or(given).display().to_string())
+    let absolute = given.is_dir().then(|| given.canonicalize().ok()).flatten();
+    Ok(absolute.as_deref().unwrap_or(given).display().to_string())
 }
 
 /// Returns the command that starts a worker on its machine.
@@ -95,7 +95,7 @@ fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<S
 }
 
 /// Runs this line on a machine and restarts it when it ends, unless it fails before it ever listened.
-fn keep(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
+fn keep_running(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
     let mut has_listened = false;
     loop {
         let outcome = run_once(machine, line, key, &mut has_listened);
@@ -105,7 +105,7 @@ fn keep(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
             return;
         }
         terminal::note(&format!("{machine}: {why}; restarting the worker"));
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RESTART_DELAY);
     }
 }
 
@@ -126,9 +126,9 @@ fn run_once(machine: &str, line: &str, key: &Key, has_listened: &mut bool) -> st
     if let Some(output) = child.stderr.take() {
         // Output before the worker's own, such as a login banner, may have any encoding.
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let said = String::from_utf8_lossy(&line);
-            *has_listened |= said.starts_with(super::LISTENING);
-            terminal::note(&format!("{machine}: {}", printable(said.trim_end_matches('\r'))));
+            let text = String::from_utf8_lossy(&line);
+            *has_listened |= text.starts_with(super::LISTENING);
+            terminal::note(&format!("{machine}: {}", printable(text.trim_end_matches('\r'))));
         }
     }
     Ok(format!("ssh ended with {}", child.wait()?))

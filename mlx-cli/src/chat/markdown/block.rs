@@ -18,108 +18,108 @@ pub(super) enum Block {
 
 /// The result of parsing the beginning of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum LineStart {
     /// The kind of the line, and the length of its marker in bytes. Kinds that take the whole line are only certain at its end.
-    Is(Block, usize),
+    Block(Block, usize),
     /// A quotation marker of this length; the kind of the line is yet to be parsed.
     Quote(usize),
     /// More text is needed to decide.
-    Open,
+    Incomplete,
 }
 
 /// Parses the beginning of a line; `ends` is true if the line is complete.
-pub(super) fn start(line: &str, ends: bool) -> Start {
+pub(super) fn start(line: &str, ends: bool) -> LineStart {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let rest = &line[indent..];
     let Some(first) = rest.chars().next() else {
-        return if ends { Start::Is(Block::Text, 0) } else { Start::Open };
+        return if ends { LineStart::Block(Block::Text, 0) } else { LineStart::Incomplete };
     };
     match first {
         '>' => quote(line, indent, ends),
-        '|' => whole(ends, Block::Row),
+        '|' => at_line_end(ends, Block::Row),
         '#' => heading(rest, indent, ends),
         '`' | '~' => fence(rest, first, ends),
         '-' | '*' | '_' | '+' => bullet(rest, first, indent, ends),
         '0'..='9' => number(rest, indent, ends),
-        _ => Start::Is(Block::Text, 0),
+        _ => LineStart::Block(Block::Text, 0),
     }
 }
 
-fn whole(ends: bool, block: Block) -> Start {
-    if ends { Start::Is(block, 0) } else { Start::Open }
+fn at_line_end(ends: bool, block: Block) -> LineStart {
+    if ends { LineStart::Block(block, 0) } else { LineStart::Incomplete }
 }
 
-fn quote(line: &str, indent: usize, ends: bool) -> Start {
+fn quote(line: &str, indent: usize, ends: bool) -> LineStart {
     match line.as_bytes().get(indent + 1) {
-        None if !ends => Start::Open,
-        Some(b' ') => Start::Quote(indent + 2),
-        _ => Start::Quote(indent + 1),
+        None if !ends => LineStart::Incomplete,
+        Some(b' ') => LineStart::Quote(indent + 2),
+        _ => LineStart::Quote(indent + 1),
     }
 }
 
-fn heading(rest: &str, indent: usize, ends: bool) -> Start {
+fn heading(rest: &str, indent: usize, ends: bool) -> LineStart {
     let level = rest.len() - rest.trim_start_matches('#').len();
     match rest.as_bytes().get(level) {
-        None if !ends && level <= 6 => Start::Open,
-        Some(b' ') if level <= 6 => Start::Is(Block::Heading(level), indent + level + 1),
-        _ => Start::Is(Block::Text, 0),
+        None if !ends && level <= 6 => LineStart::Incomplete,
+        Some(b' ') if level <= 6 => LineStart::Block(Block::Heading(level), indent + level + 1),
+        _ => LineStart::Block(Block::Text, 0),
     }
 }
 
-fn fence(rest: &str, mark: char, ends: bool) -> Start {
+fn fence(rest: &str, mark: char, ends: bool) -> LineStart {
     let count = rest.len() - rest.trim_start_matches(mark).len();
     let info = &rest[count..];
     if count == rest.len() && !ends {
-        return Start::Open;
+        return LineStart::Incomplete;
     }
     // Three backquotes with another one on the same line are inline code.
     if count < 3 || mark == '`' && info.contains('`') {
-        return Start::Is(Block::Text, 0);
+        return LineStart::Block(Block::Text, 0);
     }
     let language = info.split_whitespace().next().unwrap_or_default();
-    whole(ends, Block::Fence(rest[..count].to_owned(), language.to_owned()))
+    at_line_end(ends, Block::Fence(rest[..count].to_owned(), language.to_owned()))
 }
 
-fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> Start {
+fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> LineStart {
     let marks = rest.chars().filter(|letter| *letter == mark).count();
     let is_rule = mark != '+' && rest.chars().all(|letter| letter == mark || letter == ' ');
     if is_rule && marks >= 3 && ends {
-        return Start::Is(Block::Rule, 0);
+        return LineStart::Block(Block::Rule, 0);
     }
     if is_rule && !ends && (marks >= 2 || rest.len() < 2 || rest.trim_end().len() < 2) {
-        return Start::Open;
+        return LineStart::Incomplete;
     }
     if mark == '_' || rest.as_bytes().get(1) != Some(&b' ') {
-        return Start::Is(Block::Text, 0);
+        return LineStart::Block(Block::Text, 0);
     }
     task(rest, indent, ends)
 }
 
 /// Returns a list item, which may be a task.
-fn task(rest: &str, indent: usize, ends: bool) -> Start {
+fn task(rest: &str, indent: usize, ends: bool) -> LineStart {
     let spaces = " ".repeat(indent);
     for (box_, shown) in [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")] {
         let text = &rest[2..];
         if text.starts_with(box_) {
-            return Start::Is(Block::Item(format!("{spaces}{shown} ")), indent + 2 + box_.len());
+            return LineStart::Block(Block::Item(format!("{spaces}{shown} ")), indent + 2 + box_.len());
         }
         if !ends && box_.starts_with(text) {
-            return Start::Open;
+            return LineStart::Incomplete;
         }
     }
-    Start::Is(Block::Item(format!("{spaces}• ")), indent + 2)
+    LineStart::Block(Block::Item(format!("{spaces}• ")), indent + 2)
 }
 
-fn number(rest: &str, indent: usize, ends: bool) -> Start {
+fn number(rest: &str, indent: usize, ends: bool) -> LineStart {
     let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
-    let mut behind = rest[digits..].chars();
-    match (behind.next(), behind.next()) {
-        (None, _) | (Some('.' | ')'), None) if !ends && digits < 10 => Start::Open,
+    let mut after = rest[digits..].chars();
+    match (after.next(), after.next()) {
+        (None, _) | (Some('.' | ')'), None) if !ends && digits < 10 => LineStart::Incomplete,
         (Some(mark @ ('.' | ')')), Some(' ')) if digits < 10 => {
             let shown = format!("{}{}{mark} ", " ".repeat(indent), &rest[..digits]);
-            Start::Is(Block::Item(shown), indent + digits + 2)
+            LineStart::Block(Block::Item(shown), indent + digits + 2)
         }
-        _ => Start::Is(Block::Text, 0),
+        _ => LineStart::Block(Block::Text, 0),
     }
 }
 
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn lines_are_told_by_their_beginnings() {
-        let item = |text: &str, length| Start::Is(Block::Item(text.into()), length);
-        let text = Start::Is(Block::Text, 0);
-        assert_eq!(start("## Head", false), Start::Is(Block::Heading(2), 3));
+        let item = |text: &str, length| LineStart::Block(Block::Item(text.into()), length);
+        let text = LineStart::Block(Block::Text, 0);
+        assert_eq!(start("## Head", false), LineStart::Block(Block::Heading(2), 3));
         assert_eq!(start("#tag", false), text);
         assert_eq!(start("- one", false), item("• ", 2));
         assert_eq!(start("  * one", false), item("  • ", 4));
@@ -139,15 +139,15 @@ mod tests {
         assert_eq!(start("- [x] done", false), item("☑ ", 6));
         assert_eq!(start("1.5 litres", false), text);
         assert_eq!(start("**bold** text", false), text);
-        assert_eq!(start("> said", false), Start::Quote(2));
+        assert_eq!(start("> said", false), LineStart::Quote(2));
         for open in ["", "  ", "-", "--", "- [", "*", "**", "1", "12.", "#", "``", "```ru", "| a", "- - -"] {
-            assert_eq!(start(open, false), Start::Open, "{open:?}");
+            assert_eq!(start(open, false), LineStart::Incomplete, "{open:?}");
         }
-        assert_eq!(start("- - -", true), Start::Is(Block::Rule, 0));
-        assert_eq!(start("***", true), Start::Is(Block::Rule, 0));
-        assert_eq!(start("| a | b |", true), Start::Is(Block::Row, 0));
+        assert_eq!(start("- - -", true), LineStart::Block(Block::Rule, 0));
+        assert_eq!(start("***", true), LineStart::Block(Block::Rule, 0));
+        assert_eq!(start("| a | b |", true), LineStart::Block(Block::Row, 0));
         let fence = Block::Fence("```".into(), "rust".into());
-        assert_eq!(start("```rust ignore", true), Start::Is(fence, 0));
+        assert_eq!(start("```rust ignore", true), LineStart::Block(fence, 0));
         assert_eq!(start("```a``` b", false), text);
         assert_eq!(start("-", true), text);
     }

@@ -7,7 +7,7 @@ use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxSet};
 use crate::chat::style::{RESET, Style};
 
 /// The length limit of a line to highlight. Longer lines are usually data, and highlighting them is slow.
-const LONGEST_LINE: usize = 2000;
+const MAX_LINE_LEN: usize = 2000;
 
 static GRAMMARS: LazyLock<SyntaxSet> = LazyLock::new(two_face::syntax::extra_newlines);
 
@@ -55,7 +55,7 @@ impl Highlighter {
 
     /// Colors a line without its line end.
     pub(super) fn line(&mut self, line: &str) -> String {
-        let Some((parser, stack)) = self.state.as_mut().filter(|_| line.len() <= LONGEST_LINE) else {
+        let Some((parser, stack)) = self.state.as_mut().filter(|_| line.len() <= MAX_LINE_LEN) else {
             return line.to_owned();
         };
         let whole = format!("{line}\n");

@@ -1,9 +1,9 @@
 //! Inline Markdown: code, emphasis, links. A construct is parsed once it is complete; one that never closes is text. Invariant: pure.
 
-/// The look of a stretch of text.
+/// The style of a stretch of text.
 #[expect(clippy::struct_excessive_bools, reason = "looks that do not depend on each other")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct TextStyle {
     pub(super) bold: bool,
     pub(super) italic: bool,
     pub(super) strike: bool,
@@ -12,44 +12,49 @@ pub(super) struct Look {
     pub(super) link: Option<String>,
 }
 
-/// A stretch of text with one look.
+/// A stretch of text with one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) text: String,
-    pub(super) look: Look,
+    pub(super) style: TextStyle,
 }
 
 /// The maximum length of a construct in bytes. Longer ones are text.
 const MAX_SPAN_LEN: usize = 2000;
 
 /// The result of parsing the beginning of a text.
-enum Found {
+enum Parsed {
     /// A complete construct and its length in bytes.
-    Whole(usize, Vec<Span>),
+    Spans(usize, Vec<Span>),
     /// Plain text of this length in bytes.
     Text(usize),
     /// More text is needed to decide.
-    Open,
+    Incomplete,
 }
 
 /// Removes the spans that are certain from the beginning of `text`; all of them if the text `ends` here. `before` is the preceding character.
-pub(super) fn take(text: &mut String, before: &mut Option<char>, look: &Look, ends: bool) -> Vec<Span> {
+pub(super) fn take_spans(
+    text: &mut String,
+    before: &mut Option<char>,
+    style: &TextStyle,
+    ends: bool,
+) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
-        let found = match find(rest, *before, look, ends) {
-            Found::Open if ends || rest.len() > MAX_SPAN_LEN => Found::Text(first_length(rest)),
+        let found = match find(rest, *before, style, ends) {
+            Parsed::Incomplete if ends || rest.len() > MAX_SPAN_LEN => Parsed::Text(first_length(rest)),
             found => found,
         };
         let length = match found {
-            Found::Open => break,
-            Found::Whole(length, inner) => {
+            Parsed::Incomplete => break,
+            Parsed::Spans(length, inner) => {
                 spans.extend(inner);
                 length
             }
-            Found::Text(length) => {
-                push(&mut spans, &rest[..length], look);
+            Parsed::Text(length) => {
+                push(&mut spans, &rest[..length], style);
                 length
             }
         };
@@ -60,10 +65,10 @@ pub(super) fn take(text: &mut String, before: &mut Option<char>, look: &Look, en
     spans
 }
 
-fn push(spans: &mut Vec<Span>, text: &str, look: &Look) {
-    match spans.last_mut().filter(|last| last.look == *look) {
+fn push(spans: &mut Vec<Span>, text: &str, style: &TextStyle) {
+    match spans.last_mut().filter(|last| last.style == *style) {
         Some(last) => last.text.push_str(text),
-        None => spans.push(Span { text: text.to_owned(), look: look.clone() }),
+        None => spans.push(Span { text: text.to_owned(), style: style.clone() }),
     }
 }
 
@@ -71,26 +76,26 @@ fn first_length(text: &str) -> usize {
     text.chars().next().map_or(0, char::len_utf8)
 }
 
-fn find(text: &str, before: Option<char>, look: &Look, ends: bool) -> Found {
+fn find(text: &str, before: Option<char>, style: &TextStyle, ends: bool) -> Parsed {
     match text.as_bytes()[0] {
-        b'\\' => escape(text, look),
-        b'`' => code(text, look, ends),
-        mark @ (b'*' | b'_' | b'~') => emphasis(text, char::from(mark), before, look, ends),
-        b'[' => link(text, 0, look),
-        b'!' if text.len() == 1 => Found::Open,
-        b'!' if text.as_bytes()[1] == b'[' => link(text, 1, look),
-        b'<' => address(text, look),
-        _ => Found::Text(text.find(['\\', '`', '*', '_', '~', '[', '!', '<']).unwrap_or(text.len()).max(1)),
+        b'\\' => escape(text, style),
+        b'`' => code(text, style, ends),
+        mark @ (b'*' | b'_' | b'~') => emphasis(text, char::from(mark), before, style, ends),
+        b'[' => link(text, 0, style),
+        b'!' if text.len() == 1 => Parsed::Incomplete,
+        b'!' if text.as_bytes()[1] == b'[' => link(text, 1, style),
+        b'<' => address(text, style),
+        _ => Parsed::Text(text.find(['\\', '`', '*', '_', '~', '[', '!', '<']).unwrap_or(text.len()).max(1)),
     }
 }
 
-fn escape(text: &str, look: &Look) -> Found {
+fn escape(text: &str, style: &TextStyle) -> Parsed {
     match text.as_bytes().get(1) {
-        None => Found::Open,
+        None => Parsed::Incomplete,
         Some(mark) if mark.is_ascii_punctuation() => {
-            Found::Whole(2, vec![Span { text: char::from(*mark).into(), look: look.clone() }])
+            Parsed::Spans(2, vec![Span { text: char::from(*mark).into(), style: style.clone() }])
         }
-        Some(_) => Found::Text(1),
+        Some(_) => Parsed::Text(1),
     }
 }
 
@@ -99,75 +104,75 @@ fn run(text: &str, mark: char) -> usize {
     text.len() - text.trim_start_matches(mark).len()
 }
 
-fn code(text: &str, look: &Look, ends: bool) -> Found {
+fn code(text: &str, style: &TextStyle, ends: bool) -> Parsed {
     let count = run(text, '`');
     let mut at = count;
     while let Some(next) = text[at..].find('`').map(|next| at + next) {
         let closing = run(&text[next..], '`');
         // The run may continue.
         if next + closing == text.len() && !ends {
-            return Found::Open;
+            return Parsed::Incomplete;
         }
         if closing == count {
             let inside = &text[count..next];
             let padded = inside.starts_with(' ') && inside.ends_with(' ') && !inside.trim().is_empty();
             let inside = if padded { &inside[1..inside.len() - 1] } else { inside };
-            let look = Look { code: true, ..look.clone() };
-            return Found::Whole(next + closing, vec![Span { text: inside.to_owned(), look }]);
+            let style = TextStyle { code: true, ..style.clone() };
+            return Parsed::Spans(next + closing, vec![Span { text: inside.to_owned(), style }]);
         }
         at = next + closing;
     }
-    if ends { Found::Text(count) } else { Found::Open }
+    if ends { Parsed::Text(count) } else { Parsed::Incomplete }
 }
 
-fn emphasis(text: &str, mark: char, before: Option<char>, look: &Look, ends: bool) -> Found {
+fn emphasis(text: &str, mark: char, before: Option<char>, style: &TextStyle, ends: bool) -> Parsed {
     let count = run(text, mark);
     let Some(next) = text[count..].chars().next() else {
-        return if ends { Found::Text(count) } else { Found::Open };
+        return if ends { Parsed::Text(count) } else { Parsed::Incomplete };
     };
     let inside_word = mark == '_' && before.is_some_and(char::is_alphanumeric);
-    let known = if mark == '~' { count == 2 } else { count <= 3 };
-    if next.is_whitespace() || inside_word || !known {
-        return Found::Text(count);
+    let is_valid_count = if mark == '~' { count == 2 } else { count <= 3 };
+    if next.is_whitespace() || inside_word || !is_valid_count {
+        return Parsed::Text(count);
     }
     let mut at = count;
-    while let Some(place) = text[at..].find(mark).map(|place| at + place) {
-        let closing = run(&text[place..], mark);
-        let behind = text[place + closing..].chars().next();
+    while let Some(end) = text[at..].find(mark).map(|offset| at + offset) {
+        let closing = run(&text[end..], mark);
+        let after = text[end + closing..].chars().next();
         // The run or a word may continue.
-        if behind.is_none() && !ends {
-            return Found::Open;
+        if after.is_none() && !ends {
+            return Parsed::Incomplete;
         }
-        let follows_text = !text[..place].ends_with([' ', '\\']);
-        let is_word = mark == '_' && behind.is_some_and(char::is_alphanumeric);
+        let follows_text = !text[..end].ends_with([' ', '\\']);
+        let is_word = mark == '_' && after.is_some_and(char::is_alphanumeric);
         if closing == count && follows_text && !is_word {
-            let mut inside = text[count..place].to_owned();
-            let look = Look {
-                bold: look.bold || mark != '~' && count >= 2,
-                italic: look.italic || mark != '~' && count != 2,
-                strike: look.strike || mark == '~',
-                ..look.clone()
+            let mut inside = text[count..end].to_owned();
+            let style = TextStyle {
+                bold: style.bold || mark != '~' && count >= 2,
+                italic: style.italic || mark != '~' && count != 2,
+                strike: style.strike || mark == '~',
+                ..style.clone()
             };
-            return Found::Whole(place + closing, take(&mut inside, &mut None, &look, true));
+            return Parsed::Spans(end + closing, take_spans(&mut inside, &mut None, &style, true));
         }
-        at = place + closing;
+        at = end + closing;
     }
-    if ends { Found::Text(count) } else { Found::Open }
+    if ends { Parsed::Text(count) } else { Parsed::Incomplete }
 }
 
 /// Parses `[text](address "title")` after `skipped` bytes.
-fn link(text: &str, skipped: usize, look: &Look) -> Found {
+fn link(text: &str, skipped: usize, style: &TextStyle) -> Parsed {
     let inside = &text[skipped..];
     let mut depth = 0_usize;
     let close = inside.char_indices().find(|&(_, letter)| {
         depth = if letter == '[' { depth + 1 } else { depth.saturating_sub(usize::from(letter == ']')) };
         depth == 0
     });
-    let Some((close, _)) = close else { return Found::Open };
+    let Some((close, _)) = close else { return Parsed::Incomplete };
     match inside.as_bytes().get(close + 1) {
-        None => return Found::Open,
+        None => return Parsed::Incomplete,
         Some(b'(') => {}
-        Some(_) => return Found::Text(skipped + 1),
+        Some(_) => return Parsed::Text(skipped + 1),
     }
     let target = &inside[close + 2..];
     let mut depth = 1_usize;
@@ -175,31 +180,31 @@ fn link(text: &str, skipped: usize, look: &Look) -> Found {
         depth = if letter == '(' { depth + 1 } else { depth - usize::from(letter == ')') };
         depth == 0
     });
-    let Some((end, _)) = end else { return Found::Open };
+    let Some((end, _)) = end else { return Parsed::Incomplete };
     let address = target[..end].split_whitespace().next().unwrap_or_default();
     let address = address.trim_start_matches('<').trim_end_matches('>');
     let mut label = inside[1..close].to_owned();
-    let look = Look { link: Some(address.to_owned()), ..look.clone() };
-    Found::Whole(skipped + close + 2 + end + 1, take(&mut label, &mut None, &look, true))
+    let style = TextStyle { link: Some(address.to_owned()), ..style.clone() };
+    Parsed::Spans(skipped + close + 2 + end + 1, take_spans(&mut label, &mut None, &style, true))
 }
 
 /// Parses `<https://…>`.
-fn address(text: &str, look: &Look) -> Found {
+fn address(text: &str, style: &TextStyle) -> Parsed {
     let schemes = ["<https://", "<http://", "<mailto:"];
     if schemes.iter().any(|scheme| scheme.len() > text.len() && scheme.starts_with(text)) {
-        return Found::Open;
+        return Parsed::Incomplete;
     }
     if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
-        return Found::Text(1);
+        return Parsed::Text(1);
     }
     match text.find(['>', ' ']) {
-        None => Found::Open,
+        None => Parsed::Incomplete,
         Some(end) if text.as_bytes()[end] == b'>' => {
             let address = text[1..end].to_owned();
-            let look = Look { link: Some(address.clone()), ..look.clone() };
-            Found::Whole(end + 1, vec![Span { text: address, look }])
+            let style = TextStyle { link: Some(address.clone()), ..style.clone() };
+            Parsed::Spans(end + 1, vec![Span { text: address, style }])
         }
-        Some(_) => Found::Text(1),
+        Some(_) => Parsed::Text(1),
     }
 }
 
@@ -210,13 +215,13 @@ mod tests {
     use super::*;
 
     fn spans(text: &str) -> Vec<(String, String)> {
-        let all = take(&mut text.to_owned(), &mut None, &Look::default(), true);
-        let name = |look: &Look| {
-            let marks = [(look.bold, "b"), (look.italic, "i"), (look.strike, "s"), (look.code, "c")];
+        let all = take_spans(&mut text.to_owned(), &mut None, &TextStyle::default(), true);
+        let name = |style: &TextStyle| {
+            let marks = [(style.bold, "b"), (style.italic, "i"), (style.strike, "s"), (style.code, "c")];
             let marks: String = marks.iter().filter(|it| it.0).map(|it| it.1).collect();
-            marks + &look.link.as_ref().map_or_else(String::new, |link| format!("<{link}>"))
+            marks + &style.link.as_ref().map_or_else(String::new, |link| format!("<{link}>"))
         };
-        all.into_iter().map(|span| (span.text.clone(), name(&span.look))).collect()
+        all.into_iter().map(|span| (span.text.clone(), name(&span.style))).collect()
     }
 
     fn is(text: &str, expected: &[(&str, &str)]) {
@@ -262,17 +267,17 @@ mod tests {
             let merged = |spans: Vec<Span>| {
                 let mut all: Vec<Span> = Vec::new();
                 for span in &spans {
-                    push(&mut all, &span.text, &span.look);
+                    push(&mut all, &span.text, &span.style);
                 }
                 all
             };
-            let expected = take(&mut whole.clone(), &mut None, &Look::default(), true);
-            let (mut held, mut before, mut found) = (String::new(), None, Vec::new());
+            let expected = take_spans(&mut whole.clone(), &mut None, &TextStyle::default(), true);
+            let (mut pending, mut before, mut found) = (String::new(), None, Vec::new());
             for piece in &pieces {
-                held.push_str(piece);
-                found.extend(take(&mut held, &mut before, &Look::default(), false));
+                pending.push_str(piece);
+                found.extend(take_spans(&mut pending, &mut before, &TextStyle::default(), false));
             }
-            found.extend(take(&mut held, &mut before, &Look::default(), true));
+            found.extend(take_spans(&mut pending, &mut before, &TextStyle::default(), true));
             prop_assert_eq!(merged(found), merged(expected));
         }
     }

@@ -8,14 +8,14 @@ mod table;
 
 use std::fmt::Write;
 
-use self::block::{Block, Start, start};
+use self::block::{Block, LineStart, start};
 use self::highlight::Highlighter;
-use self::inline::{Look, Span, take};
+use self::inline::{Span, TextStyle, take_spans};
 use super::style::{DIM, RESET};
 use super::wrap::Wrap;
 
 /// The row limit of a table. Larger ones are printed unformatted, since the table may never end.
-const LONGEST_TABLE: usize = 200;
+const MAX_TABLE_ROWS: usize = 200;
 
 /// The marker of a quotation.
 const BAR: &str = "│ ";
@@ -27,7 +27,7 @@ pub(crate) struct Markdown {
     has_links: bool,
     state: State,
     /// The text of the line that is not yet certain.
-    held: String,
+    pending: String,
     /// The character before it.
     before: Option<char>,
     /// The nesting depth of quotations.
@@ -43,9 +43,9 @@ pub(crate) struct Markdown {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     /// At the beginning: the kind of the line is unknown.
-    Start,
-    /// In its text, with the look of unmarked text.
-    Text(Look),
+    LineStart,
+    /// In its text, with the style of unmarked text.
+    Text(TextStyle),
 }
 
 /// An open code block.
@@ -60,8 +60,8 @@ impl Markdown {
         Self {
             wrap: Wrap::new(columns),
             has_links,
-            state: State::Start,
-            held: String::new(),
+            state: State::LineStart,
+            pending: String::new(),
             before: None,
             quotes: 0,
             rows: Vec::new(),
@@ -79,11 +79,11 @@ impl Markdown {
     pub(crate) fn add(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut lines = text.split('\n');
-        self.held.push_str(lines.next().unwrap_or_default());
+        self.pending.push_str(lines.next().unwrap_or_default());
         for next in lines {
             self.print(true, &mut out);
             self.end_line(&mut out);
-            self.held.push_str(next);
+            self.pending.push_str(next);
         }
         self.print(false, &mut out);
         out
@@ -100,26 +100,26 @@ impl Markdown {
         out
     }
 
-    /// Prints the certain part of the held text; all of it if the line `ends` here.
+    /// Prints the certain part of the pending text; all of it if the line `ends` here.
     fn print(&mut self, ends: bool, out: &mut String) {
         if self.code.is_some() {
             return self.print_code(ends, out);
         }
-        while self.state == State::Start {
-            match start(&self.held, ends) {
-                Start::Open => return,
-                Start::Quote(length) => {
+        while self.state == State::LineStart {
+            match start(&self.pending, ends) {
+                LineStart::Incomplete => return,
+                LineStart::Quote(length) => {
                     self.end_table(out);
-                    self.held.drain(..length);
+                    self.pending.drain(..length);
                     self.quotes += 1;
                     self.show(&format!("{DIM}{BAR}{RESET}"), out);
                     self.hang(0);
                     // A quotation may be empty.
-                    if self.held.is_empty() {
+                    if self.pending.is_empty() {
                         return;
                     }
                 }
-                Start::Is(block, length) => {
+                LineStart::Block(block, length) => {
                     if block != Block::Row {
                         self.end_table(out);
                     }
@@ -129,36 +129,36 @@ impl Markdown {
                 }
             }
         }
-        let State::Text(look) = self.state.clone() else { return };
-        for span in take(&mut self.held, &mut self.before, &look, ends) {
+        let State::Text(text_style) = self.state.clone() else { return };
+        for span in take_spans(&mut self.pending, &mut self.before, &text_style, ends) {
             self.show_span(&span, out);
         }
     }
 
     /// Begins the text of a line; returns false if the whole line was printed.
     fn begin(&mut self, block: Block, length: usize, out: &mut String) -> bool {
-        let mut look = Look::default();
+        let mut text_style = TextStyle::default();
         match block {
             Block::Text => {
-                let indent = self.held.len() - self.held.trim_start_matches(' ').len();
+                let indent = self.pending.len() - self.pending.trim_start_matches(' ').len();
                 self.hang(indent.min(self.wrap.columns() / 2));
             }
-            Block::Heading(_) => look.bold = true,
+            Block::Heading(_) => text_style.bold = true,
             Block::Item(mark) => {
-                self.held.drain(..length);
+                self.pending.drain(..length);
                 self.show(&mark, out);
                 self.hang(mark.chars().count().min(self.wrap.columns() / 2));
-                self.state = State::Text(look);
+                self.state = State::Text(text_style);
                 return true;
             }
             Block::Rule => {
-                self.held.clear();
+                self.pending.clear();
                 let rule = "─".repeat(self.wrap.columns().min(40) - BAR.chars().count() * self.quotes);
                 self.show(&format!("{DIM}{rule}{RESET}"), out);
                 return false;
             }
             Block::Fence(fence, language) => {
-                self.held.clear();
+                self.pending.clear();
                 self.show(
                     &format!("{DIM}{}{RESET}", if language.is_empty() { "code" } else { &language }),
                     out,
@@ -169,22 +169,22 @@ impl Markdown {
             Block::Row if self.quotes > 0 => {}
             Block::Row => {
                 self.is_silent = true;
-                self.rows.push(std::mem::take(&mut self.held));
-                if self.rows.len() > LONGEST_TABLE {
+                self.rows.push(std::mem::take(&mut self.pending));
+                if self.rows.len() > MAX_TABLE_ROWS {
                     self.end_table(out);
                 }
                 return false;
             }
         }
-        self.held.drain(..length);
-        self.state = State::Text(look);
+        self.pending.drain(..length);
+        self.state = State::Text(text_style);
         true
     }
 
     /// Prints code line by line, since the colors of a line depend on all of it.
     fn print_code(&mut self, ends: bool, out: &mut String) {
         let Some(code) = self.code.as_mut().filter(|_| ends) else { return };
-        let line = std::mem::take(&mut self.held);
+        let line = std::mem::take(&mut self.pending);
         let closes = line.trim().starts_with(&code.fence)
             && line.trim().trim_start_matches(&code.fence[..1]).is_empty();
         if closes {
@@ -198,7 +198,7 @@ impl Markdown {
     }
 
     fn end_line(&mut self, out: &mut String) {
-        (self.state, self.before, self.quotes) = (State::Start, None, 0);
+        (self.state, self.before, self.quotes) = (State::LineStart, None, 0);
         self.wrap.hang("");
         if !std::mem::take(&mut self.is_silent) {
             self.wrap.end_line(out);
@@ -226,10 +226,10 @@ impl Markdown {
     }
 
     fn show_span(&mut self, span: &Span, out: &mut String) {
-        let style = sgr(&span.look);
+        let style = sgr(&span.style);
         let end = if style.is_empty() { "" } else { RESET };
-        let address = span.look.link.as_deref().filter(|address| *address != span.text);
-        let text = match (&span.look.link, address) {
+        let address = span.style.link.as_deref().filter(|address| *address != span.text);
+        let text = match (&span.style.link, address) {
             (Some(address), _) if self.has_links && is_web(address) => {
                 format!("\x1b]8;;{address}\x1b\\{style}{}{end}\x1b]8;;\x1b\\", span.text)
             }
@@ -252,14 +252,14 @@ fn is_web(address: &str) -> bool {
     is("http://") || is("https://")
 }
 
-/// Returns the escape sequence of a look.
-fn sgr(look: &Look) -> String {
+/// Returns the escape sequence of a style.
+fn sgr(text_style: &TextStyle) -> String {
     let codes = [
-        (look.bold, "1"),
-        (look.italic, "3"),
-        (look.strike, "9"),
-        (look.code, "33"),
-        (look.link.is_some(), "4"),
+        (text_style.bold, "1"),
+        (text_style.italic, "3"),
+        (text_style.strike, "9"),
+        (text_style.code, "33"),
+        (text_style.link.is_some(), "4"),
     ];
     let codes: Vec<&str> = codes.iter().filter(|it| it.0).map(|it| it.1).collect();
     if codes.is_empty() { String::new() } else { format!("\x1b[{}m", codes.join(";")) }

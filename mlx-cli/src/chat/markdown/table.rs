@@ -3,7 +3,7 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The minimum width of a column.
-const NARROWEST: usize = 3;
+const MIN_WIDTH: usize = 3;
 
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,12 @@ fn cells(row: &str) -> Vec<String> {
 
 /// Returns a cell's text without Markdown markers, since a cell has one look.
 fn plain(cell: &str) -> String {
-    let spans = super::inline::take(&mut cell.to_owned(), &mut None, &super::inline::Look::default(), true);
+    let spans = super::inline::take_spans(
+        &mut cell.to_owned(),
+        &mut None,
+        &super::inline::TextStyle::default(),
+        true,
+    );
     spans.into_iter().map(|span| span.text).collect()
 }
 
@@ -72,11 +77,11 @@ fn align(cell: &str) -> Option<Align> {
 /// Returns the column widths: those of the widest cells, with the widest columns narrowed until all fit.
 fn widths(rows: &[Vec<String>], count: usize, columns: usize) -> Vec<usize> {
     let cell_width = |row: &Vec<String>, index: usize| row.get(index).map_or(0, |cell| cell.width());
-    let widest = |index| rows.iter().map(|row| cell_width(row, index)).max().unwrap_or(0).max(NARROWEST);
+    let widest = |index| rows.iter().map(|row| cell_width(row, index)).max().unwrap_or(0).max(MIN_WIDTH);
     let mut widths: Vec<usize> = (0..count).map(widest).collect();
     let room = columns.saturating_sub(3 * count.saturating_sub(1));
     while widths.iter().sum::<usize>() > room {
-        let Some(widest) = widths.iter_mut().max().filter(|width| **width > NARROWEST) else { break };
+        let Some(widest) = widths.iter_mut().max().filter(|width| **width > MIN_WIDTH) else { break };
         *widest -= 1;
     }
     widths

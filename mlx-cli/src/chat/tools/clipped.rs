@@ -8,13 +8,13 @@ pub(super) struct Clipped {
     half: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    lost: u64,
+    dropped: u64,
 }
 
 impl Clipped {
     /// Creates a buffer for this many bytes.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { half: bytes / 2, head: Vec::new(), tail: VecDeque::new(), lost: 0 }
+        Self { half: bytes / 2, head: Vec::new(), tail: VecDeque::new(), dropped: 0 }
     }
 
     /// Appends output.
@@ -24,13 +24,13 @@ impl Clipped {
         self.tail.extend(rest);
         let over = self.tail.len().saturating_sub(self.half);
         self.tail.drain(..over);
-        self.lost += over as u64;
+        self.dropped += over as u64;
     }
 
     /// Returns the text with a note of what was dropped. Invalid UTF-8 becomes replacement characters.
     pub(super) fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
-        if self.lost == 0 {
+        if self.dropped == 0 {
             return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
         }
         // A character divided by the cut is dropped too.
@@ -39,10 +39,10 @@ impl Clipped {
             _ => self.head.len(),
         };
         let start = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
-        let lost = self.lost + (self.head.len() - end + start) as u64;
+        let dropped = self.dropped + (self.head.len() - end + start) as u64;
         let (head, tail) =
             (String::from_utf8_lossy(&self.head[..end]), String::from_utf8_lossy(&tail[start..]));
-        format!("{head}\n[{lost} bytes were left out here]\n{tail}")
+        format!("{head}\n[{dropped} bytes were left out here]\n{tail}")
     }
 }
 
@@ -52,10 +52,10 @@ mod tests {
 
     use super::*;
 
-    fn clipped(bytes: usize, pieces: &[&[u8]]) -> Clipped {
+    fn clipped(bytes: usize, segments: &[&[u8]]) -> Clipped {
         let mut clipped = Clipped::new(bytes);
-        for piece in pieces {
-            clipped.push(piece);
+        for segment in segments {
+            clipped.push(segment);
         }
         clipped
     }
@@ -73,11 +73,11 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_make_no_difference(
-            pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            segments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
             bytes in 0..64usize,
         ) {
-            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            let whole = pieces.concat();
+            let slices: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+            let whole = segments.concat();
             let text = clipped(bytes, &slices).text();
             prop_assert_eq!(&text, &clipped(bytes, &[&whole]).text());
             if whole.len() <= bytes / 2 * 2 {

@@ -16,14 +16,14 @@ const END_OF_OPTIONS: &str = "--";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Template {
     /// A program and its words, run without a shell.
-    Words(Vec<Vec<Piece>>),
+    Words(Vec<Vec<Segment>>),
     /// A shell line, and the names of the arguments that it gets as variables.
     Line(String, Vec<String>),
 }
 
 /// A segment of a word.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum Segment {
     Text(String),
     Argument(String),
 }
@@ -31,10 +31,10 @@ pub(super) enum Piece {
 impl Template {
     /// Parses a program and its words, where `{name}` is an argument.
     pub(super) fn words(words: &[String], names: &[&str]) -> Result<Self, String> {
-        let words = words.iter().map(|word| pieces(word, names)).collect::<Result<Vec<_>, _>>()?;
+        let words = words.iter().map(|word| segments(word, names)).collect::<Result<Vec<_>, _>>()?;
         match words.first().map(Vec::as_slice) {
             None | Some([]) => Err("command is empty".to_owned()),
-            Some([Piece::Text(_)]) => Ok(Self::Words(words)),
+            Some([Segment::Text(_)]) => Ok(Self::Words(words)),
             Some(_) => Err("command begins with an argument; name the program itself".to_owned()),
         }
     }
@@ -59,13 +59,13 @@ impl Template {
     }
 
     /// Returns the command with these arguments and its text to show, or an error message for the model.
-    pub(super) fn filled(&self, arguments: &Map) -> Result<(Command, String), String> {
-        if let Some((name, _)) = arguments.iter().find(|(_, value)| written(value).contains('\0')) {
+    pub(super) fn fill(&self, arguments: &Map) -> Result<(Command, String), String> {
+        if let Some((name, _)) = arguments.iter().find(|(_, value)| argument_text(value).contains('\0')) {
             return Err(format!("{name:?} contains a zero byte, which no command can take"));
         }
         match self {
             Self::Words(words) => {
-                let words = filled_words(words, arguments)?;
+                let words = fill_words(words, arguments)?;
                 let mut command = Command::new(&words[0]);
                 command.args(&words[1..]);
                 Ok((command, shell_word::line(&words)))
@@ -76,7 +76,7 @@ impl Template {
                 for name in names {
                     let variable = format!("{PREFIX}{name}");
                     match arguments.get(name).filter(|value| !value.is_null()) {
-                        Some(value) => command.env(variable, written(value)),
+                        Some(value) => command.env(variable, argument_text(value)),
                         // The inherited environment may define this name.
                         None => command.env_remove(variable),
                     };
@@ -88,13 +88,13 @@ impl Template {
 }
 
 /// Splits a word into segments. Braces around anything that cannot be a name are text.
-fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
-    let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), word);
+fn segments(word: &str, names: &[&str]) -> Result<Vec<Segment>, String> {
+    let (mut segments, mut text, mut rest) = (Vec::new(), String::new(), word);
     while let Some((before, after)) = rest.split_once('{') {
         let is_part = |letter: char| letter.is_alphanumeric() || "_-".contains(letter);
         let name = after.split_once('}').filter(|(name, _)| !name.is_empty() && name.chars().all(is_part));
         text.push_str(before);
-        let Some((name, behind)) = name else {
+        let Some((name, after_name)) = name else {
             text.push('{');
             rest = after;
             continue;
@@ -103,30 +103,32 @@ fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
             return Err(format!("{{{name}}} in the command names no parameter"));
         }
         if !text.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            segments.push(Segment::Text(std::mem::take(&mut text)));
         }
-        pieces.push(Piece::Argument(name.to_owned()));
-        rest = behind;
+        segments.push(Segment::Argument(name.to_owned()));
+        rest = after_name;
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        segments.push(Segment::Text(text));
     }
-    Ok(pieces)
+    Ok(segments)
 }
 
 /// Returns the words with their arguments; a word with a missing argument is dropped.
-fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, String> {
+fn fill_words(words: &[Vec<Segment>], arguments: &Map) -> Result<Vec<String>, String> {
     let mut filled: Vec<String> = Vec::with_capacity(words.len());
-    for pieces in words {
-        let text = |piece: &Piece| match piece {
-            Piece::Text(text) => Some(text.clone()),
-            Piece::Argument(name) => arguments.get(name).filter(|value| !value.is_null()).map(written),
+    for segments in words {
+        let text = |segment: &Segment| match segment {
+            Segment::Text(text) => Some(text.clone()),
+            Segment::Argument(name) => {
+                arguments.get(name).filter(|value| !value.is_null()).map(argument_text)
+            }
         };
-        let Some(texts) = pieces.iter().map(text).collect::<Option<Vec<_>>>() else { continue };
+        let Some(texts) = segments.iter().map(text).collect::<Option<Vec<_>>>() else { continue };
         let word = texts.concat();
         let may_be_option = word.starts_with('-') && !filled.iter().any(|word| word == END_OF_OPTIONS);
-        if let Some(Piece::Argument(name)) = pieces.first().filter(|_| may_be_option)
+        if let Some(Segment::Argument(name)) = segments.first().filter(|_| may_be_option)
             && arguments.get(name).and_then(Value::as_number).is_none()
         {
             return Err(format!("{name:?} begins with -, so the command would take it for an option"));
@@ -137,7 +139,7 @@ fn filled_words(words: &[Vec<Piece>], arguments: &Map) -> Result<Vec<String>, St
 }
 
 /// Returns an argument as text: strings unchanged, other values as JSON.
-fn written(value: &Value) -> String {
+fn argument_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -158,7 +160,7 @@ mod tests {
     }
 
     fn output(template: &Template, given: &serde_json::Value) -> String {
-        let (mut command, _) = template.filled(&arguments(given)).expect("it can be filled");
+        let (mut command, _) = template.fill(&arguments(given)).expect("it can be filled");
         let output = command.output().expect("it runs");
         String::from_utf8(output.stdout).expect("text")
     }
@@ -173,13 +175,13 @@ mod tests {
     #[test]
     fn an_argument_is_no_option_unless_the_file_allows_it() {
         let open = words(&["ls", "{path}"], &["path"]);
-        let why = open.filled(&arguments(&json!({"path": "-la"}))).expect_err("an option");
+        let why = open.fill(&arguments(&json!({"path": "-la"}))).expect_err("an option");
         assert!(why.contains("\"path\"") && why.contains("option"), "{why}");
-        assert!(open.filled(&arguments(&json!({"path": -5}))).is_ok());
+        assert!(open.fill(&arguments(&json!({"path": -5}))).is_ok());
         let closed = words(&["printf", "--", "%s", "{path}"], &["path"]);
         assert_eq!(output(&closed, &json!({"path": "-la"})), "-la");
         let part = words(&["printf", "%s", "{a}{b}"], &["a", "b"]);
-        assert!(part.filled(&arguments(&json!({"a": "", "b": "-x"}))).is_err());
+        assert!(part.fill(&arguments(&json!({"a": "", "b": "-x"}))).is_err());
     }
 
     #[test]
@@ -191,13 +193,13 @@ mod tests {
         assert!(Template::line("echo {b} ${#x}".to_owned(), names).is_ok());
         assert!(Template::line("true".to_owned(), &["a-b"]).is_err());
         let line = Template::line("true".to_owned(), names).expect("valid");
-        assert!(line.filled(&arguments(&json!({"a": "x\0y"}))).is_err());
+        assert!(line.fill(&arguments(&json!({"a": "x\0y"}))).is_err());
     }
 
     #[test]
     fn what_is_shown_is_what_a_shell_would_need() {
         let template = words(&["printf", "%s", "{a}"], &["a"]);
-        let (_, shown) = template.filled(&arguments(&json!({"a": "it's $HOME"}))).expect("valid");
+        let (_, shown) = template.fill(&arguments(&json!({"a": "it's $HOME"}))).expect("valid");
         assert_eq!(shown, "printf %s 'it'\\''s $HOME'");
     }
 

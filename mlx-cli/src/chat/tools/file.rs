@@ -14,11 +14,11 @@ use super::run::Limits;
 use crate::input::read_file;
 
 /// The default time limit, and the default number of output bytes kept.
-const TIMEOUT: Seconds = Seconds(60.0);
-const OUTPUT: ByteSize = ByteSize(16 << 10);
+const DEFAULT_TIMEOUT: Seconds = Seconds(60.0);
+const DEFAULT_OUTPUT: ByteSize = ByteSize(16 << 10);
 /// The largest values that a file may set.
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
-const LARGEST: ByteSize = ByteSize(1 << 20);
+const MAX_OUTPUT: ByteSize = ByteSize(1 << 20);
 
 /// A command that the model may call.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Entry {
     description: String,
     #[serde(default)]
     parameters: Map<String, Value>,
-    command: Given,
+    command: CommandEntry,
     #[serde(default)]
     strict: bool,
     timeout: Option<Seconds>,
@@ -56,7 +56,7 @@ struct Entry {
 /// A command as written in the file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "command must be a list of words or a shell line")]
-enum Given {
+enum CommandEntry {
     Line(String),
     Words(Vec<String>),
 }
@@ -87,16 +87,16 @@ fn tool(entry: Entry) -> Result<FileTool, String> {
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     let names: Vec<&str> = properties.keys().map(String::as_str).collect();
     let command = match entry.command {
-        Given::Line(line) => Template::line(line, &names)?,
-        Given::Words(words) => Template::words(&words, &names)?,
+        CommandEntry::Line(line) => Template::line(line, &names)?,
+        CommandEntry::Words(words) => Template::words(&words, &names)?,
     };
-    let time = entry.timeout.unwrap_or(TIMEOUT).duration();
+    let time = entry.timeout.unwrap_or(DEFAULT_TIMEOUT).duration();
     if time.is_zero() || time > MAX_TIMEOUT {
         return Err(format!("timeout must be more than 0 and at most {} seconds", MAX_TIMEOUT.as_secs()));
     }
-    let output = entry.output.unwrap_or(OUTPUT);
-    if output > LARGEST {
-        return Err(format!("output is {output}; the limit is {LARGEST}"));
+    let output = entry.output.unwrap_or(DEFAULT_OUTPUT);
+    if output > MAX_OUTPUT {
+        return Err(format!("output is {output}; the limit is {MAX_OUTPUT}"));
     }
     let mut function = json!({"name": entry.name, "description": entry.description, "parameters": schema});
     if entry.strict {
@@ -184,7 +184,7 @@ minimum = 1
         std::fs::write(&file, "one\ntwo\nthree\n").expect("it can be written");
         let run = |tool: &FileTool, arguments: Value| {
             let arguments = mlx_json::Value::from(arguments).into_object().expect("an object");
-            let (mut command, _) = tool.command.filled(&arguments).expect("valid");
+            let (mut command, _) = tool.command.fill(&arguments).expect("valid");
             String::from_utf8(command.output().expect("it runs").stdout).expect("text")
         };
         let found = run(&tools[0], json!({"text": "thr", "folder": folder.path()}));

@@ -36,7 +36,7 @@ pub(super) struct Request {
 }
 
 /// The result of a command.
-pub(super) struct Done {
+pub(super) struct ToolResult {
     /// The result text for the model.
     pub(super) text: String,
     /// True if the user stopped it.
@@ -60,7 +60,7 @@ impl Toolbox {
     }
 
     /// Returns the tool definitions for the model.
-    pub(super) fn offered(&self) -> Result<Tools, Failure> {
+    pub(super) fn definitions(&self) -> Result<Tools, Failure> {
         Ok(Tools::new(self.tools.iter().map(|tool| tool.tool.clone()).collect())?)
     }
 
@@ -89,25 +89,27 @@ impl Toolbox {
 
     /// Returns the command of a call, or an error text for the model instead of a result.
     pub(super) fn request(&self, call: &ToolCall) -> Result<Request, String> {
-        let refused = |why: String| format!("The call was not carried out: {why}.");
+        let rejected = |why: String| format!("The call was not carried out: {why}.");
         let index = self.tools.iter().position(|tool| tool.tool.name == call.name);
-        let index = index.ok_or_else(|| refused(format!("there is no tool {:?}", call.name)))?;
+        let index = index.ok_or_else(|| rejected(format!("there is no tool {:?}", call.name)))?;
         let tool = &self.tools[index];
-        let arguments = arguments(&call.arguments, &tool.tool.parameters).map_err(refused)?;
-        let (command, shown) = tool.command.filled(&arguments).map_err(refused)?;
+        let arguments = arguments(&call.arguments, &tool.tool.parameters).map_err(rejected)?;
+        let (command, shown) = tool.command.fill(&arguments).map_err(rejected)?;
         Ok(Request { index, command, shown })
     }
 
     /// Runs a command. Ctrl-C ends it and every process that it started.
-    pub(super) fn run(&self, request: Request, interrupt: &Interrupt) -> Done {
+    pub(super) fn run(&self, request: Request, interrupt: &Interrupt) -> ToolResult {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = stop.clone();
         interrupt.watch(move || flag.store(true, Ordering::Relaxed));
         let outcome = run::run(request.command, self.tools[request.index].limits, &stop);
         interrupt.release();
         match outcome {
-            Ok(outcome) => Done { text: outcome.text(), is_stopped: outcome.end == End::Stopped },
-            Err(error) => Done { text: format!("The command did not start: {error}."), is_stopped: false },
+            Ok(outcome) => ToolResult { text: outcome.text(), is_stopped: outcome.end == End::Stopped },
+            Err(error) => {
+                ToolResult { text: format!("The command did not start: {error}."), is_stopped: false }
+            }
         }
     }
 }

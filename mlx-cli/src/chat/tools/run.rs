@@ -14,12 +14,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::clipped::Clipped;
 
 /// The interval of checks for the end of a command.
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The time between SIGTERM and SIGKILL, and the time to read the output after a command ended.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Variables with the secrets of this program. Commands do not get them, because a model chooses the commands.
-const SECRETS: [&str; 4] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
+const SECRET_VARIABLES: [&str; 4] =
+    ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
 
 /// The limits of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,29 +51,29 @@ pub(super) enum End {
 /// Runs a command to its end, or until `stop` is set. Processes that it started end with it.
 pub(super) fn run(mut command: Command, limits: Limits, stop: &AtomicBool) -> io::Result<Outcome> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    for name in SECRETS {
+    for name in SECRET_VARIABLES {
         command.env_remove(name);
     }
     let mut child = command.spawn()?;
     let group = Pid::from_child(&child);
     let output = Reader::start(child.stdout.take(), limits.bytes);
     let errors = Reader::start(child.stderr.take(), limits.bytes);
-    let begun = Instant::now();
+    let start = Instant::now();
     let early = loop {
         if has_ended(group) {
             break None;
         } else if stop.load(Ordering::Relaxed) {
             break Some(End::Stopped);
-        } else if begun.elapsed() >= limits.time {
+        } else if start.elapsed() >= limits.time {
             break Some(End::TimedOut(limits.time));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     };
     if early.is_some() {
         kill_process_group(group, Signal::TERM).ok();
-        let asked = Instant::now();
-        while !has_ended(group) && asked.elapsed() < GRACE {
-            thread::sleep(PAUSE);
+        let terminated = Instant::now();
+        while !has_ended(group) && terminated.elapsed() < GRACE_PERIOD {
+            thread::sleep(POLL_INTERVAL);
         }
     }
     let status = end_group(&mut child, group)?;
@@ -100,11 +101,11 @@ struct Reader {
 impl Reader {
     fn start(pipe: Option<impl Read + Send + 'static>, bytes: usize) -> Self {
         let clipped = Arc::new(Mutex::new(Clipped::new(bytes)));
-        let kept = clipped.clone();
+        let shared = clipped.clone();
         let thread = thread::spawn(move || {
             let (Some(mut pipe), mut buffer) = (pipe, vec![0; 64 << 10]) else { return };
             while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
+                shared.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
             }
         });
         Self { clipped, thread }
@@ -112,9 +113,9 @@ impl Reader {
 
     /// Returns the output so far. A process that left the group may hold the pipe open forever, so the wait is limited.
     fn text(self) -> String {
-        let begun = Instant::now();
-        while !self.thread.is_finished() && begun.elapsed() < GRACE {
-            thread::sleep(PAUSE);
+        let start = Instant::now();
+        while !self.thread.is_finished() && start.elapsed() < GRACE_PERIOD {
+            thread::sleep(POLL_INTERVAL);
         }
         self.clipped.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
@@ -138,7 +139,7 @@ impl Outcome {
                     section("no output", "");
                 }
             }
-            End::Exited(status) => section(&ending(status), ""),
+            End::Exited(status) => section(&status_text(status), ""),
             End::TimedOut(limit) => section(&format!("ended after {} seconds", limit.as_secs_f64()), ""),
             End::Stopped => section("stopped by the user", ""),
         }
@@ -146,7 +147,7 @@ impl Outcome {
     }
 }
 
-fn ending(status: ExitStatus) -> String {
+fn status_text(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
