@@ -53,7 +53,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     options.adapters = adapters(args.adapter.as_deref())?;
     let folder = args.model.folder()?;
     let found = inspect(&folder, &options)?;
-    let division = args.ranks.map(|ranks| Divisions::of(&folder, &options, ranks)).transpose()?;
+    let division = args.ranks.map(|ranks| Divisions::new(&folder, &options, ranks)).transpose()?;
     let text = if args.json {
         format!("{}\n", to_json(&found, division.as_ref()))
     } else {

@@ -39,7 +39,7 @@ impl ModelName {
     }
 
     /// Returns the flag for a model's name or folder.
-    pub(crate) fn of(model: &Path) -> Self {
+    pub(crate) fn from_path(model: &Path) -> Self {
         Self { word: None, model: Some(PathBuf::from(model)) }
     }
 

@@ -144,7 +144,7 @@ impl ReplayArgs {
         sampling_values::apply(&request.sampling, &mut options).map_err(wrong)?;
         options.sampling.seed = Some(*seed);
         let model = ModelArgs {
-            name: ModelName::of(&self.model(number, request)?),
+            name: ModelName::from_path(&self.model(number, request)?),
             adapter: self.adapter.clone(),
             workers: self.workers.clone(),
             exact: given.model.exact,

@@ -53,7 +53,7 @@ impl Identities {
 }
 
 /// Returns the client of a request.
-pub(crate) fn of_request(request: &Request) -> Client {
+pub(crate) fn from_request(request: &Request) -> Client {
     request.extensions().get().copied().unwrap_or_default()
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn start(
     let unpooled = embedding.unpooled(prompt, &folder.tokenizer)?;
     let limit = token_limit(lease, embedding, request.truncate);
     let one = |input: &Prompt| {
-        let input = prompted(embedding, prompt, input);
+        let input = with_prompt(embedding, prompt, input);
         let options = RequestOptions {
             task: Task::Embed(request.pooling.unwrap_or(embedding.pooling)),
             unpooled: if matches!(*input, Prompt::Text(_)) { unpooled } else { 0 },
@@ -92,7 +92,7 @@ fn token_limit(lease: &Lease, embedding: &TextEmbedding, truncates: bool) -> Tok
 }
 
 /// Prepends the prompt to a text. Token ids are returned unchanged.
-fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> Cow<'a, Prompt> {
+fn with_prompt<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> Cow<'a, Prompt> {
     match input {
         Prompt::Text(text) => Cow::Owned(Prompt::Text(embedding.prompted(prompt, text))),
         Prompt::Ids(_) => Cow::Borrowed(input),

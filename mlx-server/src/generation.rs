@@ -152,7 +152,7 @@ impl Choice {
             }
             Event::Done(finished) => {
                 self.ended = true;
-                self.state.metrics.generated(finished.reason.as_str());
+                self.state.metrics.record_generation(finished.reason.as_str());
                 self.log(&finished);
                 // Every turn of a chat diverges from the cached prompt shortly before its end; only larger misses are logged.
                 if let Some(Miss { at, kept }) =
@@ -257,7 +257,7 @@ impl Choice {
 impl Drop for Choice {
     fn drop(&mut self) {
         if !self.ended {
-            self.state.metrics.generated("abandoned");
+            self.state.metrics.record_generation("abandoned");
         }
     }
 }

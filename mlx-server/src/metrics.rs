@@ -85,7 +85,7 @@ impl Histogram {
 
 /// The metrics of a model.
 #[derive(Debug)]
-pub(crate) struct ModelFigures {
+pub(crate) struct ModelStats {
     pub(crate) name: String,
     /// The statistics of the engine. `None` while the model is not loaded.
     pub(crate) stats: Option<EngineStats>,
@@ -93,18 +93,18 @@ pub(crate) struct ModelFigures {
 
 impl Metrics {
     /// Counts a response when its headers are sent.
-    pub(crate) fn responded(&self, route: &str, status: u16, time: Duration) {
+    pub(crate) fn record_response(&self, route: &str, status: u16, time: Duration) {
         self.responses.add((route.to_owned(), status));
         self.response.observe(time);
     }
 
     /// Counts a finished generation.
-    pub(crate) fn generated(&self, reason: &'static str) {
+    pub(crate) fn record_generation(&self, reason: &'static str) {
         self.generations.add(reason);
     }
 
     /// Returns all metrics in Prometheus' text format.
-    pub(crate) fn page(&self, models: &[ModelFigures]) -> String {
+    pub(crate) fn page(&self, models: &[ModelStats]) -> String {
         let mut out = Page(String::new());
         out.head("mlx_http_responses_total", "counter", "Responses by route and status.");
         for ((route, status), count) in self.responses.read() {
@@ -141,9 +141,9 @@ impl Metrics {
     }
 }
 
-type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
+type EngineMetric = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const FIGURES: [Figure; 20] = [
+const ENGINE_METRICS: [EngineMetric; 20] = [
     ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
@@ -180,12 +180,12 @@ const FIGURES: [Figure; 20] = [
 ];
 
 /// Writes the metrics of the engines. Their counters restart when a model is reloaded; Prometheus handles such resets.
-fn engines(out: &mut Page, models: &[ModelFigures]) {
+fn engines(out: &mut Page, models: &[ModelStats]) {
     out.head("mlx_model_loaded", "gauge", "1 if a model is in memory, else 0.");
     for model in models {
         out.line("mlx_model_loaded", &[("model", &model.name)], u64::from(model.stats.is_some()));
     }
-    for (name, kind, help, figure) in FIGURES {
+    for (name, kind, help, figure) in ENGINE_METRICS {
         out.head(name, kind, help);
         for (model, stats) in models.iter().filter_map(|model| Some((model, model.stats.as_ref()?))) {
             out.line(name, &[("model", &model.name)], figure(stats));
@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn metrics_are_valid_prometheus_text() {
         let metrics = Metrics::default();
-        metrics.responded("/v1/models", 200, Duration::from_millis(3));
-        metrics.generated("stop");
+        metrics.record_response("/v1/models", 200, Duration::from_millis(3));
+        metrics.record_generation("stop");
         metrics.first_token.observe(Duration::from_secs(100));
         let stats = EngineStats { running: 2, ..EngineStats::default() };
-        let models = [ModelFigures { name: "a\"b".into(), stats: Some(stats) }];
+        let models = [ModelStats { name: "a\"b".into(), stats: Some(stats) }];
         let page = metrics.page(&models);
         for line in [
             "mlx_http_responses_total{route=\"/v1/models\",status=\"200\"} 1",

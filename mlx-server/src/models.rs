@@ -20,7 +20,7 @@ use memory::{Demand, ModelMemory, Reservation};
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
-use crate::metrics::ModelFigures;
+use crate::metrics::ModelStats;
 use crate::protocol::openai::models::ModelObject;
 use mlx_options::{ByteSize, Seconds, describe};
 
@@ -121,24 +121,24 @@ impl Models {
     }
 
     /// Returns the metrics of all models.
-    pub(crate) fn figures(&self) -> Vec<ModelFigures> {
-        let figures = |entry: &Arc<Entry>| ModelFigures {
+    pub(crate) fn stats(&self) -> Vec<ModelStats> {
+        let model_stats = |entry: &Arc<Entry>| ModelStats {
             name: entry.name().to_owned(),
             stats: entry.peek(|loaded| loaded.engine.stats()),
         };
-        self.entries.iter().map(figures).collect()
+        self.entries.iter().map(model_stats).collect()
     }
 
     /// Returns true if workers on other machines hold parts of the model.
-    pub(crate) fn are_divided(&self) -> bool {
+    pub(crate) fn is_divided(&self) -> bool {
         self.options.workers.is_some()
     }
 
     /// Returns true if all loaded engines are ready, including their workers. A divided model must be loaded, since only its engine knows the
     /// state of its workers.
-    pub(crate) fn are_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let is_ready = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.is_ready());
-        let may_be_unloaded = !self.are_divided();
+        let may_be_unloaded = !self.is_divided();
         self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
@@ -175,7 +175,7 @@ impl Models {
 
     /// Returns the memory budget of a model's engine. With several machines, each machine has a separate budget.
     fn engine_budget(&self, reservation: &Reservation) -> Option<u64> {
-        if self.are_divided() { self.options.memory_budget } else { Some(reservation.reserved()) }
+        if self.is_divided() { self.options.memory_budget } else { Some(reservation.reserved()) }
     }
 
     /// Loads a model unless another request has just loaded it. Loads of different models run concurrently.

@@ -22,7 +22,7 @@ use crate::request_log::{ANTHROPIC_REQUEST_ID, RequestId};
 /// Rewrites errors from OpenAI's format to the format of the path's API. For Anthropic's API, adds the request id in its header.
 pub(crate) async fn format_errors(request: Request, next: Next) -> Response {
     let (is_anthropic, write) = (is_anthropic(request.uri().path()), error_format(request.uri().path()));
-    let id = RequestId::of(&request);
+    let id = RequestId::from_request(&request);
     let mut response = next.run(request).await;
     if let (true, Ok(id)) = (is_anthropic, HeaderValue::from_str(id.as_str())) {
         response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id);

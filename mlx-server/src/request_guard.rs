@@ -26,8 +26,8 @@ impl RequestGuard {
     }
 
     /// Guards a stored response that the server recomputes for this client.
-    pub(crate) fn of_server(state: &AppState, client: Client, response: &str) -> Self {
-        let origin = Origin { client, id: RequestId::of_server(response) };
+    pub(crate) fn for_stored_response(state: &AppState, client: Client, response: &str) -> Self {
+        let origin = Origin { client, id: RequestId::from_response_id(response) };
         Self::new(state, state.bodies.charge(), 0, origin)
     }
 

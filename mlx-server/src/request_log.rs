@@ -47,12 +47,12 @@ pub(crate) struct RequestId(Arc<str>);
 
 impl RequestId {
     /// Returns the id of a request.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn from_request(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
     /// Returns an id for work that the server starts itself, such as recomputing a stored response.
-    pub(crate) fn of_server(id: &str) -> Self {
+    pub(crate) fn from_response_id(id: &str) -> Self {
         Self(id.into())
     }
 
@@ -76,18 +76,18 @@ struct Notes {
 
 impl RequestNotes {
     /// Returns the notes of a request.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn from_request(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
     /// Stores the start of `user`.
-    pub(crate) fn user(&self, user: Option<&str>) {
+    pub(crate) fn set_user(&self, user: Option<&str>) {
         let start = |user: &str| user[..user.floor_char_boundary(MAX_USER_LEN)].to_owned();
         self.lock().user = user.map(start);
     }
 
     /// Stores the names of unused fields.
-    pub(crate) fn ignored(&self, names: &[String]) {
+    pub(crate) fn add_ignored(&self, names: &[String]) {
         self.lock().ignored = (!names.is_empty()).then(|| header_list(names));
     }
 
@@ -119,7 +119,7 @@ fn header_list(names: &[String]) -> String {
 /// Assigns the request id, then logs and counts the response.
 pub(crate) async fn observe(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let begin = Instant::now();
-    let id = client_id_header(request.headers()).unwrap_or_else(new_id);
+    let id = client_request_id(request.headers()).unwrap_or_else(new_id);
     let method = method_name(request.method());
     // The route pattern, not the path: paths are unbounded in number and chosen by the client.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
@@ -128,7 +128,7 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().into()));
     let mut response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
-    state.metrics.responded(&route, status, time);
+    state.metrics.record_response(&route, status, time);
     let milliseconds = (time.as_secs_f64() * 1e6).round() / 1e3;
     let id_text = id.to_str().unwrap_or_default();
     let Notes { user, ignored } = std::mem::take(&mut *notes.lock());
@@ -159,7 +159,7 @@ pub(crate) fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
 }
 
 /// Returns the id that the client sent, if it is safe in a header and a log.
-fn client_id_header(headers: &HeaderMap) -> Option<HeaderValue> {
+fn client_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(REQUEST_ID)?;
     let text = id.to_str().ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);

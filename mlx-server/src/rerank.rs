@@ -142,7 +142,7 @@ struct LogitScore {
     true_token_id: u32,
     false_token_id: Option<u32>,
 }
-/// Reads the module that the folder's `modules.json` names. `None` if it names no such module.
+
 impl LogitScore {
     /// Reads the module that a folder's `modules.json` names. `None` if it names no such module.
     fn read(folder: &Path) -> Result<Option<Self>, ApiError> {

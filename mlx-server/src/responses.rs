@@ -32,7 +32,7 @@ impl Responses {
     }
 
     /// Returns true if responses survive a crash.
-    pub(crate) fn have_journal(&self) -> bool {
+    pub(crate) fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
 
@@ -121,13 +121,13 @@ impl Responses {
         let Some(journal) = self.journal.clone() else { return Vec::new() };
         let Ok(contents) = spawn_blocking(move || journal.load()).await else { return Vec::new() };
         for (record, response) in contents.finished {
-            let stored = StoredResponse::of_record(&record);
+            let stored = StoredResponse::from_record(&record);
             stored.set(response);
             self.store.end(&stored);
         }
         let restore = |record: Record| {
             let value = json!({"id": record.id, "object": "response", "created_at": record.created, "status": "in_progress", "output": []});
-            let stored = StoredResponse::of_record(&record);
+            let stored = StoredResponse::from_record(&record);
             self.begin(&stored, value.into());
             (record, stored)
         };

@@ -62,7 +62,7 @@ fn bind_error(address: SocketAddr, error: &std::io::Error) -> StartError {
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {
-    if state.models.are_divided() {
+    if state.models.is_divided() {
         return keep_loaded(&state).await;
     }
     if !state.config.models.preload {
@@ -128,7 +128,7 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                         drop(permit);
                     });
                 } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
-                    state.metrics.responded("none", 503, Duration::ZERO);
+                    state.metrics.record_response("none", 503, Duration::ZERO);
                     connections.spawn(async move {
                         connection::reject(stream).await;
                         drop(permit);

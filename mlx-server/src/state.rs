@@ -89,7 +89,7 @@ impl AppState {
     pub fn is_ready(&self) -> bool {
         self.started.load(Ordering::Relaxed)
             && !self.shutdown.draining.is_cancelled()
-            && self.models.are_ready()
+            && self.models.is_ready()
     }
 }
 

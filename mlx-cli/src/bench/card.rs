@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_figures_stand_on_the_card_and_names_are_no_markup() {
-        let spread = |value: f64| Spread::of(vec![value]);
+        let spread = |value: f64| Spread::from_values(vec![value]);
         let case = Case { length: 128, batch: 1, generate: 64 };
         let measured = Measurement {
             case,

@@ -51,7 +51,7 @@ impl Workload<'_> {
             shell.args(["-c", &command]);
             theirs.push(seconds(shell, &command)?);
         }
-        let (ours, theirs) = (Spread::of(ours), Spread::of(theirs));
+        let (ours, theirs) = (Spread::from_values(ours), Spread::from_values(theirs));
         Ok(Comparison { command, length: self.length, generate: self.generate, ours, theirs })
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    pub(super) fn of(mut values: Vec<f64>) -> Self {
+    pub(super) fn from_values(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         let (last, half) = (values.len().saturating_sub(1), values.len() / 2);
@@ -74,7 +74,7 @@ impl Measurement {
             drafts.drafted += whole.drafts.drafted;
             drafts.accepted += whole.drafts.accepted;
         }
-        let [prefill, decode, first] = [prefill, decode, first].map(Spread::of);
+        let [prefill, decode, first] = [prefill, decode, first].map(Spread::from_values);
         Ok(Self { case, prefill, decode, first, peak: array::peak_memory()?, drafts })
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn run_once(engine: &Engine, case: Case, round: usize) -> Result<Run,
         drafted: sum.drafted + it.drafted,
         accepted: sum.accepted + it.accepted,
     });
-    Ok(Run { seconds, first: Spread::of(first.collect()).median, shortest, drafts })
+    Ok(Run { seconds, first: Spread::from_values(first.collect()).median, shortest, drafts })
 }
 
 /// Waits for an answer to finish.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        let spread = |values: &[f64]| Spread::from_values(values.to_vec());
         assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(spread(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });

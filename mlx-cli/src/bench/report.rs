@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_table_fits_eighty_columns() {
-        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        let spread = |values: &[f64]| Spread::from_values(values.to_vec());
         let case = Case { length: 32_768, batch: 32, generate: 64 };
         let (prefill, decode) = (spread(&[12_345.6, 13_000.0, 11_111.1]), spread(&[1234.5, 1300.0, 1200.0]));
         let measured = Measurement {

@@ -19,7 +19,7 @@ pub(super) struct Divisions {
 
 impl Divisions {
     /// Splits the model in `folder` over `ranks` machines with these engine options.
-    pub(super) fn of(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Self, Failure> {
+    pub(super) fn new(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Self, Failure> {
         let way = |parallel| divide(folder, options, ranks, parallel);
         let (pipeline, tensor) = match (way(Parallel::Pipeline), way(Parallel::Tensor)) {
             (Err(refusal), Err(_)) => return Err(refusal.into()),

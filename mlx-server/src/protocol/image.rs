@@ -16,7 +16,7 @@ fn has_scheme(url: &str, scheme: &str) -> bool {
 }
 
 /// Returns the image of a data URL in the field at `path`.
-pub(crate) fn of_url(url: &str, path: &str) -> Result<Image, ApiError> {
+pub(crate) fn image_from_url(url: &str, path: &str) -> Result<Image, ApiError> {
     if is_remote(url) {
         let message = "is on another host, and this server fetches nothing: send the image as a data URL (data:image/png;base64,...), or start the server with --allow-image-urls HOST";
         return Err(ApiError::unsupported(path, message));
@@ -32,7 +32,7 @@ pub(crate) fn of_url(url: &str, path: &str) -> Result<Image, ApiError> {
         return Err(ApiError::field(path, "is a data URL without ;base64 before its comma"));
     }
     expect_image(media_type, path)?;
-    of_base64(data, path)
+    image_from_base64(data, path)
 }
 
 /// Rejects media types other than images. The image format itself is detected from the bytes.
@@ -46,7 +46,7 @@ pub(crate) fn expect_image(media_type: &str, path: &str) -> Result<(), ApiError>
 }
 
 /// Returns the image with these base64 bytes, from the field at `path`.
-pub(crate) fn of_base64(data: &str, path: &str) -> Result<Image, ApiError> {
+pub(crate) fn image_from_base64(data: &str, path: &str) -> Result<Image, ApiError> {
     Image::from_base64(data).map_err(|why| ApiError::field(path, why))
 }
 
@@ -72,7 +72,7 @@ mod tests {
             "data:image/png; base64,AQIDBA==",
             "data:image/png;base64,\r\nAQID\r\nBA==\r\n",
         ] {
-            assert_eq!(of_url(url, "url"), Ok(expected.clone()), "{url}");
+            assert_eq!(image_from_url(url, "url"), Ok(expected.clone()), "{url}");
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             ("data:image/png;base64,", "empty"),
             ("data:image/png;base64,A?", "not base64"),
         ] {
-            let error = of_url(url, "image_url.url").expect_err(url);
+            let error = image_from_url(url, "image_url.url").expect_err(url);
             assert_eq!((error.status().as_u16(), error.param()), (400, Some("image_url.url")), "{url}");
             assert!(error.response().error.message.contains(word), "{url}: {error:?}");
         }

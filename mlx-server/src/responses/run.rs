@@ -172,7 +172,7 @@ impl ResponseRun {
     }
 
     fn abandon_policy(&self, state: &AppState) -> AbandonPolicy {
-        if state.responses.have_journal() {
+        if state.responses.has_journal() {
             AbandonPolicy::Never
         } else if self.is_streamed() {
             AbandonPolicy::After(state.config.responses.resume_window.duration())
@@ -215,7 +215,7 @@ pub(crate) async fn resume(state: &AppState) {
 }
 
 async fn recompute(state: &AppState, record: Record, stored: Arc<StoredResponse>) -> Result<(), ApiError> {
-    let guard = RequestGuard::of_server(state, stored.client, &record.id);
+    let guard = RequestGuard::for_stored_response(state, stored.client, &record.id);
     ResponseRun::from_journal(record, stored)?.run_stored(state, guard).await.map(drop)
 }
 

@@ -72,7 +72,7 @@ impl StoredResponse {
     }
 
     /// Creates a response from a record of the journal.
-    pub(crate) fn of_record(record: &Record) -> Arc<Self> {
+    pub(crate) fn from_record(record: &Record) -> Arc<Self> {
         let items = record.items.iter().cloned().map(Arc::new).collect();
         // The journal returns only records with a client.
         let client = record.client.unwrap_or_default();

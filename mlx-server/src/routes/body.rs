@@ -30,8 +30,8 @@ pub(super) async fn read<T: Send + 'static>(
     read: fn(&mut Fields) -> Result<T, ApiError>,
 ) -> Result<(T, RequestGuard), ApiError> {
     let limits = &state.config.limits;
-    let notes = RequestNotes::of(&request);
-    let origin = Origin { client: client::of_request(&request), id: RequestId::of(&request) };
+    let notes = RequestNotes::from_request(&request);
+    let origin = Origin { client: client::from_request(&request), id: RequestId::from_request(&request) };
     let read = reader_with_unused(read, state.config.network.strict);
     let mut charge = state.bodies.charge();
     let timeout = limits.body_timeout.duration();
@@ -61,7 +61,7 @@ pub(super) async fn read<T: Send + 'static>(
         }
     };
     let (request, unused) = request;
-    notes.ignored(&unused);
+    notes.add_ignored(&unused);
     Ok((request, RequestGuard::new(state, charge, bytes, origin)))
 }
 

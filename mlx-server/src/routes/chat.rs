@@ -26,10 +26,10 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let notes = RequestNotes::of(&request);
+    let notes = RequestNotes::from_request(&request);
     let (ChatCompletionRequest { chat, output }, guard) =
         read(&state, request, ChatCompletionRequest::read).await?;
-    notes.user(chat.spec.user.as_deref());
+    notes.set_user(chat.spec.user.as_deref());
     let prepared = prepare::start_chat(&state, chat, guard).await?;
     answer(&state, prepared, |meta| Writer::new(Endpoint::Chat, output, meta)).await
 }

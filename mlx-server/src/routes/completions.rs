@@ -24,11 +24,11 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let notes = RequestNotes::of(&request);
+    let notes = RequestNotes::from_request(&request);
     let (mut request, guard) = read(&state, request, CompletionRequest::read).await?;
     request.spec.set_origin(&guard.origin);
     let output = request.output;
-    notes.user(request.spec.user.as_deref());
+    notes.set_user(request.spec.user.as_deref());
     prepare::check_amount(&state, request.prompts.len(), request.spec.choices)?;
     let lease = state.models.lease(request.spec.model.as_deref()).await?;
     let shared = state.clone();

@@ -22,9 +22,9 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let notes = RequestNotes::of(&request);
+    let notes = RequestNotes::from_request(&request);
     let (request, guard) = read(&state, request, EmbeddingRequest::read).await?;
-    notes.user(request.user.as_deref());
+    notes.set_user(request.user.as_deref());
     embed::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());

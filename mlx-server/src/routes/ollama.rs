@@ -121,7 +121,7 @@ async fn vectors(
 /// Lists the models.
 #[utoipa::path(get, path = "/api/tags", tag = "ollama", responses((status = 200, body = OllamaModels)))]
 pub(crate) async fn tags(State(state): State<AppState>) -> Response {
-    json(OllamaModels { models: state.models.all().map(OllamaModel::of).collect() })
+    json(OllamaModels { models: state.models.all().map(OllamaModel::from_entry).collect() })
 }
 
 /// Lists the models in memory.
@@ -140,7 +140,7 @@ pub(crate) async fn loaded(State(state): State<AppState>) -> Response {
 pub(crate) async fn show(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (ShowRequest(name), _job) = read(&state, request, ShowRequest::read).await?;
     let entry = state.models.entry(&name)?;
-    let description = spawn_blocking(move || Description::of(&entry)).await;
+    let description = spawn_blocking(move || Description::from_entry(&entry)).await;
     description.map(json).map_err(|_| ApiError::failed("describing the model was interrupted"))
 }
 

@@ -22,9 +22,9 @@ use crate::state::AppState;
     )
 )]
 pub(crate) async fn rerank(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let notes = RequestNotes::of(&request);
+    let notes = RequestNotes::from_request(&request);
     let (request, guard) = read(&state, request, RerankRequest::read).await?;
-    notes.user(request.user.as_deref());
+    notes.set_user(request.user.as_deref());
     ranking::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let name = lease.engine.exactness().as_str();

@@ -24,7 +24,7 @@ pub(super) async fn answer<W: AnswerWriter>(
     writer: impl FnOnce(AnswerMeta) -> W,
 ) -> Result<Response, ApiError> {
     let Prepared { choices, is_streamed, meta } = prepared;
-    let answer_headers = AnswerHeaders::of(&meta);
+    let answer_headers = AnswerHeaders::new(&meta);
     let writer = writer(meta);
     let keep_alive = state.config.limits.keep_alive.duration();
     if is_streamed {
@@ -54,7 +54,7 @@ pub(super) struct AnswerHeaders {
 
 impl AnswerHeaders {
     /// Returns the header metadata of an answer.
-    pub(super) fn of(meta: &AnswerMeta) -> Self {
+    pub(super) fn new(meta: &AnswerMeta) -> Self {
         let AnswerMeta { seed, exactness, dropped, .. } = *meta;
         Self { seed, exactness, dropped }
     }

@@ -36,15 +36,15 @@ const DEFAULT_PAGE_SIZE: usize = 20;
     )
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let notes = RequestNotes::of(&request);
-    let reader = if state.responses.have_journal() { read_request_and_body } else { read_request };
+    let notes = RequestNotes::from_request(&request);
+    let reader = if state.responses.has_journal() { read_request_and_body } else { read_request };
     let ((request, body), guard) = read(&state, request, reader).await?;
-    notes.user(request.spec.user.as_deref());
+    notes.set_user(request.spec.user.as_deref());
     let run = ResponseRun::new(&state, request, body, guard.origin.client)?;
     let is_streamed = run.is_streamed();
     if run.is_stored() {
         let RunningResponse { meta, stored, reader } = run.run_stored(&state, guard).await?;
-        let answer_headers = AnswerHeaders::of(&meta);
+        let answer_headers = AnswerHeaders::new(&meta);
         if is_streamed {
             return Ok(with_headers(
                 reader.body().into_response(),
@@ -101,12 +101,12 @@ pub(crate) async fn fetch(
 ) -> Result<Response, ApiError> {
     let id = response_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let stored = state.responses.get(&id, client::of_request(&request))?;
+    let stored = state.responses.get(&id, client::from_request(&request))?;
     if !query.stream {
         return Ok(json(&*stored.response()));
     }
     if query.include_obfuscation == Some(true) {
-        RequestNotes::of(&request).ignored(&["include_obfuscation".to_owned()]);
+        RequestNotes::from_request(&request).add_ignored(&["include_obfuscation".to_owned()]);
     }
     let after = match query.starting_after {
         Some(after) => Some(after),
@@ -154,7 +154,7 @@ pub(crate) async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = response_id(id)?;
-    state.responses.delete(&id, client::of_request(&request)).await?;
+    state.responses.delete(&id, client::from_request(&request)).await?;
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn cancel(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = response_id(id)?;
-    let stored = state.responses.get(&id, client::of_request(&request))?;
+    let stored = state.responses.get(&id, client::from_request(&request))?;
     stored.cancelled.cancel();
     if let Some(events) = stored.events() {
         // The response contains the error.
@@ -221,7 +221,7 @@ pub(crate) async fn items(
 ) -> Result<Response, ApiError> {
     let id = response_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let stored = state.responses.get(&id, client::of_request(&request))?;
+    let stored = state.responses.get(&id, client::from_request(&request))?;
     let mut items = stored.items.clone();
     match query.order.as_deref() {
         None | Some("desc") => items.reverse(),

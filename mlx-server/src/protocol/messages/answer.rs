@@ -80,7 +80,7 @@ pub(crate) struct OutputTokensDetails {
 
 impl MessagesUsage {
     /// Returns the counts of a finished answer.
-    pub(super) fn of(usage: &Usage, thinking_tokens: usize) -> Self {
+    pub(super) fn new(usage: &Usage, thinking_tokens: usize) -> Self {
         Self {
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
             cache_creation_input_tokens: 0,

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::field_value::FieldValue;
 use crate::fields::Fields;
 use crate::protocol::content::{PathNotation, joined};
-use crate::protocol::image::{expect_image, of_base64, of_url};
+use crate::protocol::image::{expect_image, image_from_base64, image_from_url};
 
 /// A block with its path in the request.
 pub(super) type BlockWithPath = (String, Block);
@@ -64,7 +64,7 @@ pub(super) fn texts(content: Value, path: &str) -> Result<Vec<String>, ApiError>
 
 fn read_one(block: Value, path: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
     let mut fields = Fields::nested(path, block)?;
-    let kind = kind_of(&mut fields)?;
+    let kind = take_type(&mut fields)?;
     let block = match (kind.as_str(), role) {
         ("text", _) => Block::Text(text(&mut fields)?),
         ("thinking", Role::Assistant) => {
@@ -88,7 +88,7 @@ fn read_one(block: Value, path: &str, role: Role, tools: &Tools) -> Result<Block
 }
 
 /// Takes the fields that all blocks have: the type, and `cache_control`, which is ignored because caching is automatic.
-fn kind_of(fields: &mut Fields) -> Result<String, ApiError> {
+fn take_type(fields: &mut Fields) -> Result<String, ApiError> {
     fields.value("cache_control");
     required(fields, "type")
 }
@@ -125,7 +125,7 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
 
 fn part_of_result(block: Value, path: &str, tools: &Tools) -> Result<Part, ApiError> {
     let mut fields = Fields::nested(path, block)?;
-    let kind = kind_of(&mut fields)?;
+    let kind = take_type(&mut fields)?;
     let part = match kind.as_str() {
         "text" => Part::Text(text(&mut fields)?),
         "image" => Part::Image(image(&mut fields)?),
@@ -147,9 +147,9 @@ fn image(fields: &mut Fields) -> Result<Image, ApiError> {
         "base64" => {
             let media_type: String = required(&mut source, "media_type")?;
             expect_image(&media_type, &source.name("media_type"))?;
-            of_base64(&required::<String>(&mut source, "data")?, &source.name("data"))?
+            image_from_base64(&required::<String>(&mut source, "data")?, &source.name("data"))?
         }
-        "url" => of_url(&required::<String>(&mut source, "url")?, &source.name("url"))?,
+        "url" => image_from_url(&required::<String>(&mut source, "url")?, &source.name("url"))?,
         _ => {
             let message = format!("is {kind:?}; it must be base64 or url");
             return Err(ApiError::unsupported(source.name("type"), message));

@@ -72,7 +72,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<RequestTools, ApiError> {
     }
     let tools = Tools::new(tools)?;
     let (choice, is_single) = match given.tool_choice {
-        Some(choice) => choice_of(choice, &tools)?,
+        Some(choice) => read_choice(choice, &tools)?,
         None => (ToolChoice::Auto, false),
     };
     Ok(RequestTools { request: ToolRequest { tools, choice, is_single }, ignored })
@@ -106,7 +106,7 @@ fn read_tool(tool: Value, path: &str) -> Result<Option<Tool>, ApiError> {
     Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), ..tool }))
 }
 
-fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiError> {
+fn read_choice(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiError> {
     let mut fields = Fields::nested("tool_choice", choice)?;
     let kind: String = required(&mut fields, "type")?;
     let chosen = match kind.as_str() {

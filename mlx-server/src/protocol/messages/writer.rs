@@ -90,7 +90,7 @@ impl AnswerWriter for Writer {
         let steps = self.assembly.delta(delta);
         let mut events: Vec<Bytes> = steps.into_iter().map(|step| event_bytes(&self.event(step))).collect();
         if let Some(end) = end {
-            let usage = MessagesUsage::of(&end.usage, end.reasoning_tokens);
+            let usage = MessagesUsage::new(&end.usage, end.reasoning_tokens);
             events.push(event_bytes(&MessagesEvent::MessageDelta { delta: self.stop(&end), usage }));
         }
         if events.is_empty() && self.last_event.elapsed() > MAX_SILENCE {
@@ -119,7 +119,7 @@ impl AnswerWriter for Writer {
         let end = deltas.iter().find_map(|delta| delta.end.clone());
         let steps: Vec<Step> = deltas.into_iter().flat_map(|delta| self.assembly.delta(delta)).collect();
         let (stop, usage) = match end {
-            Some(end) => (self.stop(&end), MessagesUsage::of(&end.usage, end.reasoning_tokens)),
+            Some(end) => (self.stop(&end), MessagesUsage::new(&end.usage, end.reasoning_tokens)),
             // Unreachable: an answer without an end is an error, which is written elsewhere.
             None => (StopDelta { stop_reason: None, stop_sequence: None }, MessagesUsage::default()),
         };

@@ -24,14 +24,14 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
 pub(super) fn images(given: Option<Vec<String>>, path: &str) -> Result<Vec<Image>, ApiError> {
     let given = given.unwrap_or_default();
     let images = given.iter().enumerate();
-    images.map(|(index, data)| image::of_base64(data, &format!("{path}[{index}]"))).collect()
+    images.map(|(index, data)| image::image_from_base64(data, &format!("{path}[{index}]"))).collect()
 }
 
 #[derive(Default)]
 struct Reader {
     messages: Vec<Message>,
     /// Calls without a result, oldest first: their ids and tool names.
-    open: Vec<(String, String)>,
+    pending_calls: Vec<(String, String)>,
     /// The number of calls so far.
     calls: usize,
 }
@@ -43,7 +43,7 @@ impl Reader {
         let text: String = fields.take("content")?.unwrap_or_default();
         let reasoning: Option<String> = fields.take("thinking")?;
         let images = images(fields.take("images")?, &fields.name("images"))?;
-        let calls = self.calls_of(&mut fields)?;
+        let calls = self.take_calls(&mut fields)?;
         let tool: Option<String> = fields.take("tool_name")?;
         let tool = tool.or(fields.take("name")?);
         let id: Option<String> = fields.take("tool_call_id")?;
@@ -61,7 +61,7 @@ impl Reader {
             Role::Assistant => message.reasoning = reasoning.filter(|text| !text.is_empty()),
             Role::Tool => {
                 // Some clients send results without their calls.
-                let (id, name) = self.answered(tool.as_deref(), id).unzip();
+                let (id, name) = self.take_call(tool.as_deref(), id).unzip();
                 (message.tool_call_id, message.name) = (id, name.or(tool));
             }
             _ => {}
@@ -75,11 +75,11 @@ impl Reader {
         Ok(())
     }
 
-    fn calls_of(&mut self, fields: &mut Fields) -> Result<Vec<ToolCall>, ApiError> {
+    fn take_calls(&mut self, fields: &mut Fields) -> Result<Vec<ToolCall>, ApiError> {
         let path = fields.name("tool_calls");
         let given: Vec<Value> = fields.take("tool_calls")?.unwrap_or_default();
         if !given.is_empty() {
-            self.open.clear();
+            self.pending_calls.clear();
         }
         given
             .into_iter()
@@ -109,16 +109,16 @@ impl Reader {
         fields.end()?;
         let id = given.unwrap_or_else(|| format!("call_{}", self.calls));
         self.calls += 1;
-        self.open.push((id.clone(), name.clone()));
+        self.pending_calls.push((id.clone(), name.clone()));
         Ok(ToolCall { id: Some(id), name, arguments: arguments.to_string() })
     }
 
-    /// Returns the call of a result: by its id, by the name of its tool, or the oldest open one.
-    fn answered(&mut self, tool: Option<&str>, id: Option<String>) -> Option<(String, String)> {
-        let by_id = id.and_then(|id| self.open.iter().position(|(other, _)| *other == id));
-        let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| name == tool));
+    /// Returns the call of a result: by its id, by the name of its tool, or the oldest pending one.
+    fn take_call(&mut self, tool: Option<&str>, id: Option<String>) -> Option<(String, String)> {
+        let by_id = id.and_then(|id| self.pending_calls.iter().position(|(other, _)| *other == id));
+        let by_name = tool.and_then(|tool| self.pending_calls.iter().position(|(_, name)| name == tool));
         let index = by_id.or(by_name).unwrap_or(0);
-        (index < self.open.len()).then(|| self.open.remove(index))
+        (index < self.pending_calls.len()).then(|| self.pending_calls.remove(index))
     }
 }
 

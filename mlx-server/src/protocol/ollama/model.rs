@@ -64,7 +64,7 @@ pub(crate) struct OllamaModels {
 
 impl OllamaModel {
     /// Returns the list entry of a model.
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(crate) fn from_entry(entry: &Entry) -> Self {
         let name = entry.name().to_owned();
         Self {
             model: name.clone(),
@@ -85,7 +85,7 @@ impl OllamaModel {
         let context_length = entry.spec().map(|spec| spec.context_length);
         // The model stays loaded until the server needs the memory, or until --idle-timeout has passed since its last request.
         let expires_at = Some("9999-12-31T23:59:59Z".to_owned());
-        Self { size, size_vram: Some(size), context_length, expires_at, ..Self::of(entry) }
+        Self { size, size_vram: Some(size), context_length, expires_at, ..Self::from_entry(entry) }
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Description {
 
 impl Description {
     /// Describes a model. This may read the tokenizer.
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(crate) fn from_entry(entry: &Entry) -> Self {
         let capabilities = entry.capabilities();
         let known = [
             ("completion", !capabilities.embedding),

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::time::rfc3339;
 
 /// The argument with the text of arguments that are not a JSON object.
-const UNREADABLE: &str = "unparsed_arguments";
+const UNPARSED: &str = "unparsed_arguments";
 
 /// The endpoint, which determines the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,12 +87,12 @@ impl Writer {
     }
 
     /// Returns the current call, and clears it.
-    fn complete(&mut self) -> Option<Value> {
+    fn take_call(&mut self) -> Option<Value> {
         let (name, arguments) = self.call.take()?;
         let text = if arguments.is_empty() { "{}" } else { &arguments };
         let object = mlx_json::parse(text.as_bytes()).ok().filter(|value| value.as_object().is_some());
         // The token limit may have truncated the JSON.
-        let object = object.unwrap_or_else(|| Value::object([(UNREADABLE, arguments.into())]));
+        let object = object.unwrap_or_else(|| Value::object([(UNPARSED, arguments.into())]));
         let index = self.calls.into();
         self.calls += 1;
         let function = Value::object([("index", index), ("name", name.into()), ("arguments", object)]);
@@ -104,7 +104,7 @@ impl Writer {
         let mut complete = Vec::new();
         for call in delta {
             if let Some((_, name)) = &call.head {
-                complete.extend(self.complete());
+                complete.extend(self.take_call());
                 self.call = Some((name.clone(), String::new()));
             }
             if let Some((_, arguments)) = &mut self.call {
@@ -112,7 +112,7 @@ impl Writer {
             }
         }
         if is_end {
-            complete.extend(self.complete());
+            complete.extend(self.take_call());
         }
         complete
     }

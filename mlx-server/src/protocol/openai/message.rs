@@ -180,7 +180,7 @@ fn image_url(url: Value, path: &str) -> Result<Image, ApiError> {
     let url: Option<String> = fields.take("url")?;
     let url = url.ok_or_else(|| ApiError::field(fields.name("url"), "is missing; give a data URL"))?;
     image::expect_detail(&mut fields)?;
-    let image = image::of_url(&url, &fields.name("url"))?;
+    let image = image::image_from_url(&url, &fields.name("url"))?;
     fields.end()?;
     Ok(image)
 }

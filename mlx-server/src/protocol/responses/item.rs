@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
 use crate::protocol::content::{PathNotation, joined};
-use crate::protocol::image::{expect_detail, of_url};
+use crate::protocol::image::{expect_detail, image_from_url};
 
 /// The maximum number of items per conversation. Like messages, each item takes memory in the template.
 const MAX_ITEMS: usize = 1 << 16;
@@ -194,7 +194,7 @@ fn image(fields: &mut Fields) -> Result<Image, ApiError> {
     expect_detail(fields)?;
     fields.reject(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
     let path = fields.name("image_url");
-    of_url(&required_string(fields, "image_url")?, &path)
+    image_from_url(&required_string(fields, "image_url")?, &path)
 }
 
 /// Reads the text of reasoning, or its summary if there is no text.
