@@ -197,11 +197,11 @@ fn quiet(command: Clap) -> Clap {
 /// Inserts the default command when none is named: `mlx 'some words'` and `mlx -m MODEL …` mean `generate`.
 pub(crate) fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_global = |word: &OsString| word == "-v" || word == "--verbose";
-    let place = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
-    let Some(word) = arguments.get(place).and_then(|word| word.to_str()) else { return arguments };
+    let index = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
+    let Some(word) = arguments.get(index).and_then(|word| word.to_str()) else { return arguments };
     let about_the_program = ["-h", "--help", "-V", "--version", "--"].contains(&word);
     if word.contains(char::is_whitespace) || word.starts_with('-') && word.len() > 1 && !about_the_program {
-        arguments.insert(place, "generate".into());
+        arguments.insert(index, "generate".into());
     }
     arguments
 }
@@ -227,8 +227,10 @@ mod tests {
         };
         assert_eq!(completed(&["write a poem"]), ["generate", "write a poem"]);
         assert_eq!(completed(&["-v", "-m", "a/b", "hello"]), ["-v", "generate", "-m", "a/b", "hello"]);
-        for kept in [&["chat"][..], &["hello"], &["--help"], &["-V"], &[], &["-v"], &["-v", "list"], &["-"]] {
-            assert_eq!(completed(kept), kept);
+        for unchanged in
+            [&["chat"][..], &["hello"], &["--help"], &["-V"], &[], &["-v"], &["-v", "list"], &["-"]]
+        {
+            assert_eq!(completed(unchanged), unchanged);
         }
     }
 

@@ -9,14 +9,14 @@ pub(crate) fn share(share: f64, columns: usize) -> String {
 
 /// Draws the parts of a whole in one bar, each with its letter; the remainder is dotted. Every part with a size gets at least one
 /// column while columns remain.
-pub(crate) fn parts(parts: &[(u64, char)], whole: u64, columns: usize) -> String {
+pub(crate) fn parts(parts: &[(u64, char)], total: u64, columns: usize) -> String {
     let (mut bar, mut end) = (String::new(), 0);
     let mut written = 0;
-    for (size, letter) in parts {
+    for (size, ch) in parts {
         end += size;
-        let column = (end as f64 / whole.max(1) as f64 * columns as f64).round() as usize;
+        let column = (end as f64 / total.max(1) as f64 * columns as f64).round() as usize;
         let column = column.max(written + usize::from(*size > 0)).min(columns);
-        bar.extend(std::iter::repeat_n(*letter, column - written));
+        bar.extend(std::iter::repeat_n(*ch, column - written));
         written = column;
     }
     bar.extend(std::iter::repeat_n('·', columns - written));

@@ -149,14 +149,14 @@ fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let folder = &args.folder.folder();
     expect_folder(folder)?;
-    let mut gone = if args.all { remove_all_saved(folder)? } else { 0 };
+    let mut removed = if args.all { remove_all_saved(folder)? } else { 0 };
     for name in &args.names {
         let files = remove_saved(folder, name)?;
         if files == 0 {
             return Err(Failure::Usage(format!("{name} is not saved; `mlx cache list` shows what is")));
         }
-        gone += files;
+        removed += files;
     }
-    terminal::note(&format!("{gone} files removed"));
+    terminal::note(&format!("{removed} files removed"));
     Ok(())
 }

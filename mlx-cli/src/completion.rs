@@ -44,14 +44,14 @@ fn models(start: &OsStr) -> Vec<CompletionCandidate> {
 /// Returns the folders that complete a path.
 fn folders(start: &str) -> Vec<CompletionCandidate> {
     let (parent, _) = start.rsplit_once('/').map_or(("", start), |(parent, rest)| (parent, rest));
-    let place = if start.starts_with('/') && parent.is_empty() { "/" } else { parent };
+    let folder = if start.starts_with('/') && parent.is_empty() { "/" } else { parent };
     let entries =
-        std::fs::read_dir(if place.is_empty() { "." } else { place }).into_iter().flatten().flatten();
+        std::fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();
     let folders = entries
         .filter(|entry| entry.path().is_dir())
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let whole =
-        |name: String| if parent.is_empty() && place != "/" { name } else { format!("{parent}/{name}") };
-    let visible = folders.filter(|name| !name.starts_with('.')).map(whole);
+    let full_path =
+        |name: String| if parent.is_empty() && folder != "/" { name } else { format!("{parent}/{name}") };
+    let visible = folders.filter(|name| !name.starts_with('.')).map(full_path);
     visible.filter(|path| path.starts_with(start)).map(|path| CompletionCandidate::new(path + "/")).collect()
 }

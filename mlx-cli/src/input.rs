@@ -44,10 +44,10 @@ pub(crate) fn read_file(path: &Path) -> Result<String> {
 /// Reads picture files. They are decoded when the model gets them.
 pub(crate) fn read_images(paths: &[PathBuf]) -> Result<Vec<Image>, Failure> {
     let read = |path: &PathBuf| {
-        let most = Image::largest_file();
+        let max_len = Image::largest_file();
         let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
-        if size > most as u64 {
-            let message = format!("has {size} bytes; the limit for pictures is {most}");
+        if size > max_len as u64 {
+            let message = format!("has {size} bytes; the limit for pictures is {max_len}");
             return Err(Failure::from(Error::file(path, message)));
         }
         let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;

@@ -85,11 +85,11 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
             "device_bytes": kind.device_bytes,
         })
     };
-    let seen = vision.as_ref().map(|vision| match vision {
+    let vision_json = vision.as_ref().map(|vision| match vision {
         Ok(VisionSummary { weight_bytes, picture_tokens, picture_bytes }) => json!({
             "device_bytes": weight_bytes, "picture_tokens": picture_tokens, "picture_bytes": picture_bytes,
         }),
-        Err(why) => json!({ "refusal": why }),
+        Err(reason) => json!({ "refusal": reason }),
     });
     let mut object = json!({
         "family": spec.family,
@@ -101,7 +101,7 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         "weights": kinds.iter().map(kind).collect::<Vec<_>>(),
         "adapters": adapters.iter().map(adapter).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
-        "vision": seen,
+        "vision": vision_json,
         "head": spec.has_head,
         "warnings": warnings.texts(),
         "device": device,
@@ -159,7 +159,7 @@ fn vision_text(vision: &Result<VisionSummary, String>) -> String {
             size(*picture_bytes),
             size(*weight_bytes)
         ),
-        Err(why) => format!("none: {why}"),
+        Err(reason) => format!("none: {reason}"),
     }
 }
 
@@ -216,14 +216,13 @@ fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
     let mut parts = vec![(weights, '█')];
     let mut lines = vec![("", format!("█ {} weights and the memory of a step", size(weights)))];
     let mut before = 0;
-    for ((tokens, bytes), letter) in room.sequences.iter().zip(['▓', '▒', '░']) {
+    for ((tokens, bytes), ch) in room.sequences.iter().zip(['▓', '▒', '░']) {
         if *bytes > room.shared {
-            lines
-                .push(("", format!("{letter} {} a sequence of {tokens} tokens: does not fit", size(*bytes))));
+            lines.push(("", format!("{ch} {} a sequence of {tokens} tokens: does not fit", size(*bytes))));
             break;
         }
-        parts.push((bytes - before, letter));
-        lines.push(("", format!("{letter} {} a sequence of {tokens} tokens", size(*bytes))));
+        parts.push((bytes - before, ch));
+        lines.push(("", format!("{ch} {} a sequence of {tokens} tokens", size(*bytes))));
         before = *bytes;
     }
     lines.push(("", format!("· {} free", size(room.shared - before))));

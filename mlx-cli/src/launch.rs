@@ -77,9 +77,9 @@ fn find_server(args: &LaunchArgs) -> Result<Server, Failure> {
     if let Some(key) = &args.api_key {
         request = request.header("Authorization", format!("Bearer {key}"));
     }
-    let none = |why: &str| {
+    let none = |reason: &str| {
         fail(&format!(
-            "{url} returns no list of models: {why}; start a server with mlx serve, or pass its address with --url"
+            "{url} returns no list of models: {reason}; start a server with mlx serve, or pass its address with --url"
         ))
     };
     let mut response = request.call().map_err(|error| none(&error.to_string()))?;

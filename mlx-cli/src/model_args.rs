@@ -111,7 +111,7 @@ impl ModelArgs {
     pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Failure> {
         self.device.choose()?;
         let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache, ..CacheArgs::default() };
-        cache.check().map_err(|(flag, why)| Failure::usage(flag, why))?;
+        cache.check().map_err(|(flag, reason)| Failure::usage(flag, reason))?;
         let mut options = EngineOptions::single();
         self.exact.apply(&mut options);
         self.speculate.apply(&mut options);

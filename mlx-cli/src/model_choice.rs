@@ -101,12 +101,12 @@ fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Fail
 
 /// Returns the error for a name without an organization, which cannot be on the Hub.
 fn unknown_model_error(name: &ModelName, missing: mlx_hub::Error) -> Failure {
-    let letters = |text: &str| text.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
-    let needle = letters(&name.repo);
+    let chars = |text: &str| text.to_lowercase().replace(|ch: char| !ch.is_alphanumeric(), "");
+    let needle = chars(&name.repo);
     let local = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
     let known = local.into_iter().map(|model| model.name);
     let known = known.chain(starter_models::all().into_iter().map(|model| model.name));
-    let similar = known.filter(|full| letters(full.rsplit('/').next().unwrap_or_default()).contains(&needle));
+    let similar = known.filter(|full| chars(full.rsplit('/').next().unwrap_or_default()).contains(&needle));
     let mut similar: Vec<String> = similar.collect();
     similar.dedup();
     similar.truncate(3);

@@ -95,7 +95,8 @@ impl Row {
         let Self(model, problem) = self;
         let short: String = model.commit.chars().take(8).collect();
         let revision = model.references.iter().fold(short, |all, reference| format!("{all} {reference}"));
-        let state = problem.as_ref().map_or_else(|| "ready".to_owned(), |why| format!("not ready: {why}"));
+        let state =
+            problem.as_ref().map_or_else(|| "ready".to_owned(), |reason| format!("not ready: {reason}"));
         [model.name.clone(), revision, size(model.bytes), age(model.modified), state]
     }
 }

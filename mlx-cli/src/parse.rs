@@ -72,7 +72,7 @@ fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failu
             let calls = folder.tools.map(|support| support.calls().spelled_out());
             // A template that does not render tools may still define a format of calls.
             let of_template = || folder.template.as_ref().and_then(calls_of_template);
-            (folder.format.spelled_out(), calls.or_else(|why| of_template().ok_or(why)))
+            (folder.format.spelled_out(), calls.or_else(|reason| of_template().ok_or(reason)))
         }
         (None, Some(path)) => {
             let template = template(path)?;
@@ -83,8 +83,8 @@ fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failu
         (None, None) => (OutputFormat::plain(), Err("no model is named".to_owned())),
     };
     let Some(name) = &args.format else {
-        if let Err(why) = &found {
-            terminal::note(&format!("tool calls are passed through as text: {why}"));
+        if let Err(reason) = &found {
+            terminal::note(&format!("tool calls are passed through as text: {reason}"));
         }
         return Ok((output, found.ok()));
     };
@@ -106,7 +106,7 @@ fn special_tokens() -> Map<String, Value> {
 
 /// Reads tools from a file: a list, or a single tool.
 fn read_tools(path: &Path) -> Result<Tools, Failure> {
-    let wrong = |why: String| Error::file(path, why);
+    let wrong = |reason: String| Error::file(path, reason);
     let value = mlx_json::parse(read_file(path)?.as_bytes());
     let list = match value.map_err(|error| wrong(format!("is not JSON: {error}")))? {
         mlx_json::Value::Array(list) => list,

@@ -140,7 +140,7 @@ impl ReplayArgs {
         let images = self.images(number, request)?;
         let mut options = given.options.options(given.logprobs);
         options.sampling_defaults = SamplingDefaults::OpenAi;
-        let wrong = |why| Failure::usage("FILE", format!("record {number}: {why}"));
+        let wrong = |reason| Failure::usage("FILE", format!("record {number}: {reason}"));
         sampling_values::apply(&request.sampling, &mut options).map_err(wrong)?;
         options.sampling.seed = Some(*seed);
         let model = ModelArgs {
@@ -156,7 +156,7 @@ impl ReplayArgs {
         let engine = model.start(&model.engine_options(&PrefixCacheArgs::default())?)?;
         let resized = |image: &Image| {
             let processor = engine.image_processor()?;
-            processor.resized(image).map_err(|why| Error::request("image", why.to_string()))
+            processor.resized(image).map_err(|reason| Error::request("image", reason.to_string()))
         };
         let images = images.iter().map(resized).collect::<Result<_, _>>()?;
         let options = RequestOptions { images, is_message: request.is_message, ..options };
@@ -172,11 +172,11 @@ impl ReplayArgs {
             Some(named) => Ok(named.clone()),
             None if folder.is_dir() => Ok(folder),
             None => {
-                let why = format!(
+                let reason = format!(
                     "is needed: record {number} has {:?}, which is not a folder on this machine",
                     recorded.model
                 );
-                Err(Failure::usage("-m", why))
+                Err(Failure::usage("-m", reason))
             }
         }
     }
@@ -187,8 +187,8 @@ impl ReplayArgs {
             ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),
             ("--hostfile", given.model.workers.hostfile.is_some() && self.workers.hostfile.is_none()),
         ];
-        let why = format!("is needed: record {number} uses it, and file names in records are ignored");
-        missing.iter().find(|it| it.1).map_or(Ok(()), |(flag, _)| Err(Failure::usage(flag, why)))
+        let reason = format!("is needed: record {number} uses it, and file names in records are ignored");
+        missing.iter().find(|it| it.1).map_or(Ok(()), |(flag, _)| Err(Failure::usage(flag, reason)))
     }
 
     /// Finds the pictures of a record among the files of `--image`.
@@ -200,8 +200,9 @@ impl ReplayArgs {
         let find = |hash: &String| given_images.iter().find(|image| hex(image.hash()) == *hash).cloned();
         recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
             let count = recorded.images.len();
-            let why = format!("is needed: record {number} uses {count}, and none of the given files matches");
-            Failure::usage("--image", why)
+            let reason =
+                format!("is needed: record {number} uses {count}, and none of the given files matches");
+            Failure::usage("--image", reason)
         })
     }
 }

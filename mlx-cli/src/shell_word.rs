@@ -2,7 +2,7 @@
 
 /// Quotes a text as one shell word.
 pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,+@%".contains(letter);
+    let is_plain = |ch: char| ch.is_ascii_alphanumeric() || "_-./:=,+@%".contains(ch);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }

@@ -52,8 +52,11 @@ mod tests {
     #[test]
     fn a_long_picture_is_sent_to_kitty_in_chunks() {
         let base64 = "A".repeat(CHUNK + 4);
-        let whole = "A".repeat(CHUNK);
-        assert_eq!(kitty(&base64), format!("\x1b_Ga=T,f=100,q=2,m=1;{whole}\x1b\\\x1b_Gm=0;AAAA\x1b\\"));
+        let first_chunk = "A".repeat(CHUNK);
+        assert_eq!(
+            kitty(&base64),
+            format!("\x1b_Ga=T,f=100,q=2,m=1;{first_chunk}\x1b\\\x1b_Gm=0;AAAA\x1b\\")
+        );
         assert_eq!(kitty("AAAA"), "\x1b_Ga=T,f=100,q=2,m=0;AAAA\x1b\\");
     }
 

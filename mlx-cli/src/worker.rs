@@ -80,8 +80,9 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     }
     let folder = args.model.folder()?;
     let mut worker = Worker::new(&folder, key, args.machine.memory_budget.map(|size| size.0), None)?;
-    let place = format!("{}:{}", args.host, args.port);
-    let cannot = |error: std::io::Error| Failure::usage("--port", format!("{place} cannot be used: {error}"));
+    let endpoint = format!("{}:{}", args.host, args.port);
+    let cannot =
+        |error: std::io::Error| Failure::usage("--port", format!("{endpoint} cannot be used: {error}"));
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     terminal::note(&format!("{LISTENING}{address} for rank 0"));

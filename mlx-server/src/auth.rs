@@ -84,7 +84,8 @@ fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result
 
 /// Returns the host that a request names, in its Host header or its URI.
 fn request_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
-    let bad = |why| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {why}"));
+    let bad =
+        |reason| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {reason}"));
     let mut given = headers.get_all(HOST).iter();
     let host = match given.next() {
         Some(host) => host.to_str().map_err(|_| bad("has a Host header that is not text"))?,
@@ -108,8 +109,9 @@ fn host_name(host: &str) -> &str {
 fn check_origin(network: &NetworkConfig, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
-    let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) == Some(host);
-    if own || network.cors_origin.iter().any(|allowed| allowed == origin) {
+    let is_same_origin =
+        origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) == Some(host);
+    if is_same_origin || network.cors_origin.iter().any(|allowed| allowed == origin) {
         return Ok(());
     }
     let message = format!(

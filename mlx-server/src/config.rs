@@ -27,8 +27,8 @@ pub struct StartError(pub String);
 
 impl StartError {
     /// Returns an error about a file, flag or address.
-    pub fn new(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
-        Self(format!("{what}: {why}"))
+    pub fn new(what: impl std::fmt::Display, reason: impl std::fmt::Display) -> Self {
+        Self(format!("{what}: {reason}"))
     }
 }
 
@@ -133,11 +133,11 @@ impl Config {
     /// # Panics
     /// Never: every setting has a form in TOML.
     pub fn to_toml(&self) -> String {
-        let mut shown = self.clone();
-        if !shown.network.api_key.is_empty() {
-            shown.network.api_key = vec!["(not shown)".to_owned(); shown.network.api_key.len()];
+        let mut redacted = self.clone();
+        if !redacted.network.api_key.is_empty() {
+            redacted.network.api_key = vec!["(not shown)".to_owned(); redacted.network.api_key.len()];
         }
-        toml::to_string(&shown).expect("every setting has a form in TOML")
+        toml::to_string(&redacted).expect("every setting has a form in TOML")
     }
 
     /// Returns the options of the engines.
@@ -194,13 +194,13 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        let say = |what: &str, why: &str| Err(StartError::new(what, why));
-        self.network.check().map_err(|(flag, why)| StartError::new(flag, why))?;
+        let say = |what: &str, reason: &str| Err(StartError::new(what, reason));
+        self.network.check().map_err(|(flag, reason)| StartError::new(flag, reason))?;
         self.engine
             .queue
             .check()
             .and_then(|()| self.cache.check())
-            .map_err(|(flag, why)| StartError::new(flag, why))?;
+            .map_err(|(flag, reason)| StartError::new(flag, reason))?;
         for (flag, count) in [
             ("--max-connections", self.limits.max_connections),
             ("--max-choices", self.limits.max_choices),
@@ -317,9 +317,9 @@ mod tests {
         let config = resolve(&arguments).expect("valid");
         let printed = config.to_toml();
         assert!(!printed.contains("geheim"), "{printed}");
-        let mut again: Config = toml::from_str(&printed).expect("the same form");
-        again.network.api_key = config.network.api_key.clone();
-        assert_eq!(again, config);
+        let mut reparsed: Config = toml::from_str(&printed).expect("the same form");
+        reparsed.network.api_key = config.network.api_key.clone();
+        assert_eq!(reparsed, config);
     }
 
     #[test]

@@ -265,11 +265,14 @@ mod tests {
         let busy = ApiError::from(Error::Busy { waiting: 9, retry_after: 3 }).into_response();
         assert_eq!((busy.status().as_u16(), &busy.headers()[RETRY_AFTER]), (429, &HeaderValue::from(3)));
         assert_eq!(ApiError::from(Error::EngineStopped("x".into())).status().as_u16(), 503);
-        let away = ApiError::from(Error::Distributed("rank 1 is away".into())).into_response();
-        assert_eq!((away.status().as_u16(), &away.headers()[RETRY_AFTER]), (503, &HeaderValue::from(1)));
-        let blind = ApiError::from(Error::Vision("/models/x: is damaged".into()));
-        assert_eq!(blind.status().as_u16(), 503);
-        assert!(!blind.response().error.message.contains("/models"));
+        let unavailable = ApiError::from(Error::Distributed("rank 1 is away".into())).into_response();
+        assert_eq!(
+            (unavailable.status().as_u16(), &unavailable.headers()[RETRY_AFTER]),
+            (503, &HeaderValue::from(1))
+        );
+        let no_vision = ApiError::from(Error::Vision("/models/x: is damaged".into()));
+        assert_eq!(no_vision.status().as_u16(), 503);
+        assert!(!no_vision.response().error.message.contains("/models"));
         assert_eq!(ApiError::from(Error::Mlx("x".into())).status().as_u16(), 500);
         let internal = ApiError::from(Error::Internal("x".into()));
         assert_eq!((internal.status().as_u16(), internal.response().error.kind), (500, "server_error"));

@@ -91,7 +91,7 @@ impl FieldValue for Vec<String> {
     fn read(value: Value) -> Result<Self, String> {
         let Value::Array(list) = value else { return Err(expected(&value, "a list of strings")) };
         let text = |(index, value)| {
-            String::read(value).map_err(|why| format!("has an entry at index {index} that {why}"))
+            String::read(value).map_err(|reason| format!("has an entry at index {index} that {reason}"))
         };
         list.into_iter().enumerate().map(text).collect()
     }
@@ -119,7 +119,7 @@ impl FieldValue for BTreeMap<String, f32> {
     fn read(value: Value) -> Result<Self, String> {
         let number = |(key, value)| match f32::read(value) {
             Ok(number) => Ok((key, number)),
-            Err(why) => Err(format!("has a value for {key:?} that {why}")),
+            Err(reason) => Err(format!("has a value for {key:?} that {reason}")),
         };
         Map::read(value)?.into_iter().map(number).collect()
     }

@@ -27,8 +27,9 @@ thread_local! {
 impl Fields {
     /// Parses the body of a request.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
-        let unusable =
-            |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
+        let unusable = |reason: &dyn fmt::Display| {
+            ApiError::body(format!("the body is not a valid JSON object: {reason}"))
+        };
         match mlx_json::parse_strict(body).map_err(|error| unusable(&error))? {
             Value::Object(remaining) => Ok(Self { remaining, ..Self::default() }),
             other => Err(unusable(&format_args!("it is {}", kind(&other)))),
@@ -75,7 +76,7 @@ impl Fields {
         #[cfg(test)]
         self.note(field);
         let Some(value) = self.value(field) else { return Ok(None) };
-        T::read(value).map(Some).map_err(|why| ApiError::field(self.name(field), why))
+        T::read(value).map(Some).map_err(|reason| ApiError::field(self.name(field), reason))
     }
 
     /// Takes a field that supports only the values in `allowed`.
@@ -83,12 +84,12 @@ impl Fields {
         &mut self,
         field: &str,
         allowed: &[serde_json::Value],
-        why: &str,
+        reason: &str,
     ) -> Result<(), ApiError> {
         match self.value(field) {
             Some(value) if !allowed.iter().any(|other| value == *other) => Err(ApiError::unsupported(
                 self.name(field),
-                format!("has a value that is not supported: {why}"),
+                format!("has a value that is not supported: {reason}"),
             )),
             _ => Ok(()),
         }
@@ -101,8 +102,8 @@ impl Fields {
             .find(|(field, _)| self.remaining.get(*field).is_some_and(|value| !value.is_null()))
         {
             None => Ok(()),
-            Some((field, why)) => {
-                Err(ApiError::unsupported(self.name(field), format!("is not supported: {why}")))
+            Some((field, reason)) => {
+                Err(ApiError::unsupported(self.name(field), format!("is not supported: {reason}")))
             }
         }
     }
@@ -169,8 +170,8 @@ impl Fields {
 }
 
 /// Returns an error about a field. Long names are truncated.
-pub(crate) fn unsupported_field(field: &str, why: &str) -> ApiError {
-    ApiError::unsupported(&field[..field.floor_char_boundary(100)], why)
+pub(crate) fn unsupported_field(field: &str, reason: &str) -> ApiError {
+    ApiError::unsupported(&field[..field.floor_char_boundary(100)], reason)
 }
 
 /// Defines a group of request fields. The struct both documents the fields for OpenAPI and reads them, so that the two cannot

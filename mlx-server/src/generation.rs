@@ -45,7 +45,7 @@ pub(crate) struct Choice {
     ready: VecDeque<Delta>,
     /// The end or the error. It is sent as a separate delta after the last text, as OpenAI does.
     last: Option<Result<Delta, ApiError>>,
-    ended: bool,
+    has_ended: bool,
     // Must be the last field, so that it is dropped last: the lease keeps the engine, which must not be dropped on an async thread.
     lease: Lease,
 }
@@ -76,7 +76,7 @@ impl Choice {
             calls: 0,
             ready: VecDeque::new(),
             last: None,
-            ended: false,
+            has_ended: false,
             lease: lease.clone(),
         };
         Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(start).collect())
@@ -119,13 +119,13 @@ impl Choice {
         if let Some(delta) = self.ready.pop_front() {
             return Some(Ok(delta));
         }
-        if self.ended {
+        if self.has_ended {
             return self.last.take();
         }
         let event = self.event().await?;
         let delta = self.process(event);
         let silent = delta.is_silent();
-        if self.ended && silent { self.last.take() } else { Some(Ok(delta)) }
+        if self.has_ended && silent { self.last.take() } else { Some(Ok(delta)) }
     }
 
     /// Returns the next event. On a forced shutdown it cancels the generation, whose stream then ends soon.
@@ -151,7 +151,7 @@ impl Choice {
                 delta = self.add(delta, events);
             }
             Event::Done(finished) => {
-                self.ended = true;
+                self.has_ended = true;
                 self.state.metrics.record_generation(finished.reason.as_str());
                 self.log(&finished);
                 // Every turn of a chat diverges from the cached prompt shortly before its end; only larger misses are logged.
@@ -256,7 +256,7 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.has_ended {
             self.state.metrics.record_generation("abandoned");
         }
     }

@@ -42,8 +42,8 @@ impl Models {
         for entry in &entries {
             if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
                 let need = ByteSize(entry.weight_bytes());
-                let why = format!("{} alone needs {need}; raise the budget", entry.name());
-                return Err(StartError::new("--models-budget", why));
+                let reason = format!("{} alone needs {need}; raise the budget", entry.name());
+                return Err(StartError::new("--models-budget", reason));
             }
         }
         let budget = budget(config, &options)?;
@@ -240,7 +240,7 @@ fn load_error(entry: &Entry, error: &str) -> ApiError {
 /// Replaces paths in `folder` and all absolute paths with their file names.
 fn without_folders(text: &str, folder: &Path) -> String {
     let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let shown = [folder, &canonical].into_iter().fold(text.to_owned(), |text, folder| {
+    let redacted = [folder, &canonical].into_iter().fold(text.to_owned(), |text, folder| {
         let path = folder.display().to_string();
         if folder.is_absolute() {
             return text.replace(&format!("{path}/"), "").replace(&path, "the folder");
@@ -257,7 +257,7 @@ fn without_folders(text: &str, folder: &Path) -> String {
         let is_path = word.trim_start_matches(['"', '\'', '`', '(']).starts_with('/');
         word.rsplit_once('/').filter(|_| is_path).map_or(word.to_owned(), |(_, name)| name.to_owned())
     };
-    shown.split(' ').map(name_of).collect::<Vec<_>>().join(" ")
+    redacted.split(' ').map(name_of).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -84,27 +84,27 @@ mod tests {
 
     type Reader = fn(&mut Fields) -> Result<String, ApiError>;
 
-    fn shown<T: Debug>(request: Result<T, ApiError>) -> Result<String, ApiError> {
+    fn debug_text<T: Debug>(request: Result<T, ApiError>) -> Result<String, ApiError> {
         request.map(|request| format!("{request:?}"))
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
     const REQUESTS: [(&str, Reader); 15] = [
-        ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
-        ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
-        ("/api/chat", |fields| shown(OllamaChatRequest::read(fields))),
-        ("/api/generate", |fields| shown(OllamaGenerateRequest::read(fields))),
-        ("/api/embed", |fields| shown(OllamaEmbedRequest::read(fields))),
-        ("/api/embeddings", |fields| shown(OllamaEmbeddingRequest::read(fields))),
-        ("/api/show", |fields| shown(ShowRequest::read(fields))),
-        ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
-        ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
-        ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),
-        ("/v1/rerank", |fields| shown(RerankRequest::read(fields))),
-        ("/v1/messages", |fields| shown(MessagesRequest::read(fields))),
-        ("/v1/messages/count_tokens", |fields| shown(MessagesCountRequest::read(fields))),
-        ("/tokenize", |fields| shown(TokenizeRequest::read(fields))),
-        ("/detokenize", |fields| shown(DetokenizeRequest::read(fields))),
+        ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
+        ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
+        ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
+        ("/api/generate", |fields| debug_text(OllamaGenerateRequest::read(fields))),
+        ("/api/embed", |fields| debug_text(OllamaEmbedRequest::read(fields))),
+        ("/api/embeddings", |fields| debug_text(OllamaEmbeddingRequest::read(fields))),
+        ("/api/show", |fields| debug_text(ShowRequest::read(fields))),
+        ("/v1/chat/render", |fields| debug_text(RenderRequest::read(fields))),
+        ("/v1/completions", |fields| debug_text(CompletionRequest::read(fields))),
+        ("/v1/embeddings", |fields| debug_text(EmbeddingRequest::read(fields))),
+        ("/v1/rerank", |fields| debug_text(RerankRequest::read(fields))),
+        ("/v1/messages", |fields| debug_text(MessagesRequest::read(fields))),
+        ("/v1/messages/count_tokens", |fields| debug_text(MessagesCountRequest::read(fields))),
+        ("/tokenize", |fields| debug_text(TokenizeRequest::read(fields))),
+        ("/detokenize", |fields| debug_text(DetokenizeRequest::read(fields))),
     ];
 
     fn read(reader: Reader, request: &Map<String, Value>) -> Result<String, ApiError> {
@@ -163,9 +163,10 @@ mod tests {
             _ => {}
         }
         let items = follow(document, &property["items"]);
-        let own = property.get("example").or_else(|| property["examples"].get(0)).cloned();
+        let own_example = property.get("example").or_else(|| property["examples"].get(0)).cloned();
         let of_items = || items.get("example").or_else(|| items["examples"].get(0)).map(|item| json!([item]));
-        own.or_else(of_items)
+        own_example
+            .or_else(of_items)
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 

@@ -240,7 +240,7 @@ fn template_input(
 /// Returns the model's format of tool calls, or an error with the reason that it has none.
 fn tool_support(model: &Loaded) -> Result<&ToolSupport, ApiError> {
     let support = model.engine.folder().tools.as_ref();
-    support.map_err(|why| ApiError::unsupported("tools", format!("cannot be used: {why}")))
+    support.map_err(|reason| ApiError::unsupported("tools", format!("cannot be used: {reason}")))
 }
 
 /// Rejects a constraint that cannot be combined with tools.

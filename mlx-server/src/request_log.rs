@@ -101,7 +101,7 @@ impl RequestNotes {
 fn header_list(names: &[String]) -> String {
     let plain = |name: &String| {
         let start = &name[..name.floor_char_boundary(MAX_NAME_LEN)];
-        start.replace(|letter: char| !('!'..='~').contains(&letter) || letter == ',', "?")
+        start.replace(|ch: char| !('!'..='~').contains(&ch) || ch == ',', "?")
     };
     let mut list = String::new();
     for (index, name) in names.iter().map(plain).enumerate() {

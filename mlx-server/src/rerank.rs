@@ -116,7 +116,7 @@ fn logprob(answer: &[Delta]) -> Result<f64, ApiError> {
 /// Returns the tokens of yes and no. The model's files, not its name, decide whether it can rank documents.
 fn verdict_ids(lease: &Lease) -> Result<[u32; 2], ApiError> {
     let folder = lease.engine.folder();
-    let no_reranker = |why: &str| ApiError::unsupported("model", format!("{} {why}", lease.name));
+    let no_reranker = |reason: &str| ApiError::unsupported("model", format!("{} {reason}", lease.name));
     if let Some(head) = LogitScore::read(&folder.path)? {
         let is_qwen = folder.template.as_ref().is_none_or(|template| template.mentions(TASK));
         return match head.false_token_id {
@@ -152,8 +152,8 @@ impl LogitScore {
             #[serde(rename = "type")]
             kind: String,
         }
-        let failed = |file: &str, why: &dyn Display| {
-            ApiError::unsupported("model", format!("has a {file} that cannot be used: {why}"))
+        let failed = |file: &str, reason: &dyn Display| {
+            ApiError::unsupported("model", format!("has a {file} that cannot be used: {reason}"))
         };
         let Ok(modules) = std::fs::read(folder.join("modules.json")) else { return Ok(None) };
         let modules: Vec<Module> =

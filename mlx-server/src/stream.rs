@@ -39,7 +39,7 @@ pub(crate) struct Feed<W> {
     /// Events to send before the next delta is read.
     ready: VecDeque<Bytes>,
     /// True once all events have been produced.
-    ended: bool,
+    has_ended: bool,
     error: Option<ApiError>,
 }
 
@@ -48,7 +48,7 @@ impl<W: AnswerWriter> Feed<W> {
     pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
         let deltas = select_all(choices.into_iter().map(|choice| choice.deltas().boxed()));
         let ready = writer.opening().into();
-        Self { deltas, writer, keep_alive, ready, ended: false, error: None }
+        Self { deltas, writer, keep_alive, ready, has_ended: false, error: None }
     }
 
     /// Returns the next event, or a keep-alive after a time without one. Cancel safe.
@@ -57,7 +57,7 @@ impl<W: AnswerWriter> Feed<W> {
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(StreamItem::Event(bytes));
             }
-            if self.ended {
+            if self.has_ended {
                 return None;
             }
             match tokio::time::timeout(self.keep_alive, self.deltas.next()).await {
@@ -65,7 +65,7 @@ impl<W: AnswerWriter> Feed<W> {
                 Ok(Some(Ok(delta))) => self.ready.extend(self.writer.delta(delta)),
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {
-                    self.ended = true;
+                    self.has_ended = true;
                     self.ready.extend(self.writer.closing());
                 }
             }
@@ -74,20 +74,20 @@ impl<W: AnswerWriter> Feed<W> {
 
     /// Ends the answer with an error, unless it has ended.
     pub(crate) fn fail(&mut self, error: ApiError) {
-        if self.ended {
+        if self.has_ended {
             return;
         }
         tracing::warn!(error = error.message(), "a stream failed");
         // The other choices of the request end too.
         self.deltas.clear();
-        self.ended = true;
+        self.has_ended = true;
         self.ready.extend(self.writer.failure(&error));
         self.error = Some(error);
     }
 
     /// Returns true once the answer is complete or has failed, even if some of its events are not sent yet.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended
+        self.has_ended
     }
 
     /// Returns the writer.

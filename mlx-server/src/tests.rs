@@ -204,12 +204,12 @@ fn foreign_hosts_and_origins_are_refused() {
     for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", ""] {
         assert_eq!(status(&[("host", host)]), 403, "{host}");
     }
-    let own = ("host", "localhost:8080");
-    assert_eq!(status(&[own, ("origin", "http://localhost:8080")]), 200);
+    let host_header = ("host", "localhost:8080");
+    assert_eq!(status(&[host_header, ("origin", "http://localhost:8080")]), 200);
     for origin in ["http://localhost:9", "https://evil.example", "null"] {
-        assert_eq!(status(&[own, ("origin", origin)]), 403, "{origin}");
+        assert_eq!(status(&[host_header, ("origin", origin)]), 403, "{origin}");
     }
-    let listed = reply(&[own, ("origin", "https://chat.example")]);
+    let listed = reply(&[host_header, ("origin", "https://chat.example")]);
     assert_eq!(listed.headers["access-control-allow-origin"], "https://chat.example");
     let readable = listed.headers["access-control-expose-headers"].to_str().expect("text");
     for name in ["x-seed", "x-exactness", "x-dropped-messages", "x-request-id", "retry-after"] {
@@ -310,8 +310,8 @@ fn clients_of_ollama_get_digests_and_capabilities() {
     std::fs::write(copy.path().join("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#)
         .expect("it can be written");
     std::fs::write(copy.path().join("notes.txt"), "a").expect("it can be written");
-    let (again, changed, capabilities) = listed(copy.path());
-    assert!(again == original && changed != original);
+    let (unchanged, changed, capabilities) = listed(copy.path());
+    assert!(unchanged == original && changed != original);
     assert!(capabilities[0] == "embedding", "{capabilities}");
 }
 

@@ -73,7 +73,7 @@ struct Slots {
 /// A slot of a client. Dropping it releases the slot.
 struct Slot {
     // `None` only if a semaphore is closed, which never happens.
-    _own: Option<OwnedSemaphorePermit>,
+    _client: Option<OwnedSemaphorePermit>,
     _all: Option<OwnedSemaphorePermit>,
 }
 
@@ -85,8 +85,8 @@ impl Slots {
 
     /// Waits for a slot.
     async fn take(&self, client: Client) -> Slot {
-        let own = self.of_client(client).acquire_owned().await.ok();
-        Slot { _own: own, _all: Arc::clone(&self.all).acquire_owned().await.ok() }
+        let client_slot = self.of_client(client).acquire_owned().await.ok();
+        Slot { _client: client_slot, _all: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
     fn of_client(&self, client: Client) -> Arc<Semaphore> {
@@ -126,9 +126,9 @@ mod tests {
         bytes: usize,
     ) -> (AbortHandle, mpsc::Receiver<()>) {
         let slots = Arc::clone(slots);
-        let ((begun, has_begun), (ended, end)) = (mpsc::channel(), mpsc::channel());
+        let ((started, has_started), (ended, end)) = (mpsc::channel(), mpsc::channel());
         let work = move |cancel: &CancelFlag| {
-            begun.send(()).ok();
+            started.send(()).ok();
             while cancel.check().is_ok() {
                 std::thread::yield_now();
             }
@@ -136,7 +136,7 @@ mod tests {
             Ok(())
         };
         let task = runtime.spawn(async move { slots.run(ONE, bytes, work).await });
-        has_begun.recv_timeout(TIMEOUT).expect("it begins");
+        has_started.recv_timeout(TIMEOUT).expect("it begins");
         (task.abort_handle(), end)
     }
 

@@ -119,8 +119,8 @@ fn seconds(mut command: Command, name: &str) -> Result<f64, Failure> {
     if output.status.success() {
         return Ok(seconds);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a message");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a message");
     Err(Failure::usage("--compare", format!("failed: `{name}` ended with {}: {last}", output.status)))
 }
 

@@ -65,14 +65,14 @@ impl Measurement {
         array::reset_peak_memory()?;
         for round in 0..repeat {
             let prompts = run_once(engine, Case { generate: 1, ..case }, 2 * round)?;
-            let whole = run_once(engine, case, 2 * round + 1)?;
+            let full = run_once(engine, case, 2 * round + 1)?;
             prefill.push((case.batch * case.length) as f64 / prompts.seconds);
             // Noise may shorten the difference, but decoding takes at least the time from an answer's first token to its last.
-            let added = (whole.seconds - prompts.seconds).max(whole.shortest);
+            let added = (full.seconds - prompts.seconds).max(full.shortest);
             decode.push((case.batch * (case.generate - 1)) as f64 / added);
             first.push(prompts.first);
-            drafts.drafted += whole.drafts.drafted;
-            drafts.accepted += whole.drafts.accepted;
+            drafts.drafted += full.drafts.drafted;
+            drafts.accepted += full.drafts.accepted;
         }
         let [prefill, decode, first] = [prefill, decode, first].map(Spread::from_values);
         Ok(Self { case, prefill, decode, first, peak: array::peak_memory()?, drafts })

@@ -114,14 +114,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
 impl BenchArgs {
     fn check(&self) -> Result<(), Failure> {
-        for (flag, least, given) in [
+        for (flag, min, given) in [
             ("--prompt-lengths", 1, self.prompt_lengths.iter().copied().min()),
             ("--batch", 1, self.batch.iter().copied().min()),
             ("--generate", 2, Some(self.generate)),
             ("--repeat", 1, Some(self.repeat)),
         ] {
-            if given.is_some_and(|given| given < least) {
-                return Err(Failure::usage(flag, format!("must be at least {least}")));
+            if given.is_some_and(|given| given < min) {
+                return Err(Failure::usage(flag, format!("must be at least {min}")));
             }
         }
         Ok(())

@@ -30,17 +30,17 @@ pub(super) fn with_files(
     let (mut full_text, mut images, mut notes) = (message.to_owned(), Vec::new(), Vec::new());
     for reference in files(message) {
         let (path, file) = match reference {
-            FileReference::File { shown, file } => (shown, file),
-            FileReference::Pasted { shown, file } if is_picture(&file) => {
+            FileReference::File { display_path, file } => (display_path, file),
+            FileReference::Pasted { display_path, file } if is_picture(&file) => {
                 if !has_vision {
-                    notes.push(unsupported_image_note(&shown));
+                    notes.push(unsupported_image_note(&display_path));
                     continue;
                 }
-                (shown, file)
+                (display_path, file)
             }
             FileReference::Pasted { .. } => continue,
-            FileReference::Missing { shown, is_folder } => {
-                notes.extend(missing_file_note(&shown, is_folder));
+            FileReference::Missing { display_path, is_folder } => {
+                notes.extend(missing_file_note(&display_path, is_folder));
                 continue;
             }
         };
@@ -121,19 +121,22 @@ mod tests {
         std::fs::write(&file, "one\n```\ntwo").expect("it can be written");
         let path = file.display();
         let letters = |text: &str| text.len();
-        let said =
+        let attached =
             with_files(&format!("what is in @{path}, @other?"), false, letters).expect("it can be read");
-        assert_eq!(said.text, format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````"));
-        assert_eq!(said.notes, [format!("attached {path}, 11 tokens")]);
+        assert_eq!(
+            attached.text,
+            format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````")
+        );
+        assert_eq!(attached.notes, [format!("attached {path}, 11 tokens")]);
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
         assert!(with_files(&format!("@{path}"), false, letters).is_err());
         std::fs::write(&file, b"GIF89a").expect("it can be written");
         let refused = with_files(&format!("what is in @{path}?"), false, letters).map(drop);
         assert_eq!(refused, Err(format!("{path} is a picture, and this model reads only text")));
-        let said = with_files(&format!("what is in @{path}?"), true, letters).expect("it can be read");
-        assert_eq!(said.text, format!("what is in @{path}?"));
-        assert_eq!(said.images, [Image::file(b"GIF89a".to_vec())]);
-        assert_eq!(said.notes, [format!("attached {path}, a picture")]);
+        let attached = with_files(&format!("what is in @{path}?"), true, letters).expect("it can be read");
+        assert_eq!(attached.text, format!("what is in @{path}?"));
+        assert_eq!(attached.images, [Image::file(b"GIF89a".to_vec())]);
+        assert_eq!(attached.notes, [format!("attached {path}, a picture")]);
     }
 
     #[test]
@@ -143,21 +146,28 @@ mod tests {
         std::fs::write(&picture, b"GIF89a").expect("it can be written");
         std::fs::write(&text, "one").expect("it can be written");
         let message = format!("'{}' {}", picture.display(), text.display());
-        let said = with_files(&message, true, str::len).expect("it can be read");
-        assert_eq!((said.text, said.images.len()), (message.clone(), 1));
-        assert_eq!(said.notes, [format!("attached {}, a picture", picture.display())]);
-        let said = with_files(&message, false, str::len).expect("it can be read");
-        assert_eq!((said.text, said.images.len()), (message, 0));
-        assert!(said.notes[0].ends_with("is a picture, and this model reads only text"), "{:?}", said.notes);
+        let attached = with_files(&message, true, str::len).expect("it can be read");
+        assert_eq!((attached.text, attached.images.len()), (message.clone(), 1));
+        assert_eq!(attached.notes, [format!("attached {}, a picture", picture.display())]);
+        let attached = with_files(&message, false, str::len).expect("it can be read");
+        assert_eq!((attached.text, attached.images.len()), (message, 0));
+        assert!(
+            attached.notes[0].ends_with("is a picture, and this model reads only text"),
+            "{:?}",
+            attached.notes
+        );
     }
 
     #[test]
     fn words_that_look_like_files_and_are_none_are_noted() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let message = format!("@nofile.txt @{} @me. @you", folder.path().display());
-        let said = with_files(&message, false, str::len).expect("nothing is read");
-        assert_eq!(said.text, message);
-        assert_eq!(said.notes.len(), 2, "{:?}", said.notes);
-        assert!(said.notes[0].contains("@nofile.txt is not a file") && said.notes[1].contains("is a folder"));
+        let attached = with_files(&message, false, str::len).expect("nothing is read");
+        assert_eq!(attached.text, message);
+        assert_eq!(attached.notes.len(), 2, "{:?}", attached.notes);
+        assert!(
+            attached.notes[0].contains("@nofile.txt is not a file")
+                && attached.notes[1].contains("is a folder")
+        );
     }
 }

@@ -55,15 +55,15 @@ impl Chat {
     fn run_call(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
         let request = match self.tools.request(call) {
             Ok(request) => request,
-            Err(why) => {
-                self.note_dimmed(&format!("{}: {why}", call_text(call)));
-                return Ok((why, false));
+            Err(reason) => {
+                self.note_dimmed(&format!("{}: {reason}", call_text(call)));
+                return Ok((reason, false));
             }
         };
         if self.tools.is_allowed(&call.name) {
             self.note_dimmed(&preview::text(&call_text(call), 1, terminal::columns()));
         } else {
-            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.shown)));
+            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.command_line)));
             match self.consent(&call.name)? {
                 Consent::Yes => {}
                 Consent::Always => self.tools.allow(&call.name),

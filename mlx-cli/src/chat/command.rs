@@ -144,11 +144,11 @@ fn mistake(message: &str) -> Line {
     Line::Invalid(message.to_owned())
 }
 
-/// Parses up to `most` positive integers.
-fn numbers(text: &str, most: usize) -> Option<Vec<usize>> {
+/// Parses up to `max_count` positive integers.
+fn numbers(text: &str, max_count: usize) -> Option<Vec<usize>> {
     let all: Option<Vec<usize>> =
         text.split_whitespace().map(|word| word.parse().ok().filter(|number| *number > 0)).collect();
-    all.filter(|all| (1..=most).contains(&all.len()))
+    all.filter(|all| (1..=max_count).contains(&all.len()))
 }
 
 #[cfg(test)]

@@ -57,9 +57,9 @@ fn paths(start: &str) -> Vec<String> {
     let mut found: Vec<String> = entries
         .filter_map(|entry| {
             let file = entry.file_name().into_string().ok()?;
-            let shown = file.starts_with(name) && (name.starts_with('.') || !file.starts_with('.'));
+            let is_match = file.starts_with(name) && (name.starts_with('.') || !file.starts_with('.'));
             let end = if entry.path().is_dir() { "/" } else { "" };
-            shown.then(|| format!("{parent}{file}{end}"))
+            is_match.then(|| format!("{parent}{file}{end}"))
         })
         .collect();
     found.sort();
@@ -86,11 +86,11 @@ mod tests {
         std::fs::write(folder.path().join("notes.md"), "").expect("it can be written");
         std::fs::create_dir(folder.path().join("novels")).expect("it can be made");
         std::fs::write(folder.path().join(".hidden"), "").expect("it can be written");
-        let place = folder.path().display();
-        let both = vec![format!("{place}/notes.md"), format!("{place}/novels/")];
-        assert_eq!(candidates(&format!("what is in @{place}/no")), (12, both.clone()));
-        assert_eq!(candidates(&format!("/load {place}/")), (6, both));
-        assert_eq!(candidates(&format!("@{place}/.h")).1, [format!("{place}/.hidden")]);
+        let dir = folder.path().display();
+        let both = vec![format!("{dir}/notes.md"), format!("{dir}/novels/")];
+        assert_eq!(candidates(&format!("what is in @{dir}/no")), (12, both.clone()));
+        assert_eq!(candidates(&format!("/load {dir}/")), (6, both));
+        assert_eq!(candidates(&format!("@{dir}/.h")).1, [format!("{dir}/.hidden")]);
         assert!(candidates("@~/nothing-of-this-name").1.is_empty());
     }
 }

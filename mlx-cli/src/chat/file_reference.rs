@@ -9,11 +9,11 @@ use crate::input::expanded;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FileReference {
     /// A file after `@`.
-    File { shown: String, file: PathBuf },
+    File { display_path: String, file: PathBuf },
     /// An absolute path or a `file:` URL of an existing file, without `@`.
-    Pasted { shown: String, file: PathBuf },
+    Pasted { display_path: String, file: PathBuf },
     /// A word after `@` that names no file.
-    Missing { shown: String, is_folder: bool },
+    Missing { display_path: String, is_folder: bool },
 }
 
 /// Returns every file that `message` names, in order.
@@ -46,18 +46,18 @@ pub(super) fn begins_with_file(line: &str) -> bool {
 
 fn after_at_sign(text: &str) -> (FileReference, usize) {
     if let Some((path, file, length)) = file_at(text) {
-        return (FileReference::File { shown: path, file }, length);
+        return (FileReference::File { display_path: path, file }, length);
     }
-    let shown = without_punctuation(word(text)).to_owned();
-    let is_folder = expanded(&shown).is_dir();
-    (FileReference::Missing { shown, is_folder }, word(text).len())
+    let display_path = without_punctuation(word(text)).to_owned();
+    let is_folder = expanded(&display_path).is_dir();
+    (FileReference::Missing { display_path, is_folder }, word(text).len())
 }
 
 fn pasted(text: &str) -> Option<(FileReference, usize)> {
     const PREFIXES: [&str; 5] = ["/", "~/", "'/", "\"/", "file://"];
     PREFIXES.iter().find(|it| text.starts_with(**it))?;
-    let (shown, file, length) = file_at(text)?;
-    Some((FileReference::Pasted { shown, file }, length))
+    let (display_path, file, length) = file_at(text)?;
+    Some((FileReference::Pasted { display_path, file }, length))
 }
 
 /// Returns the file that the first word of `text` names, and the length of the word. The word may be plain, shell-quoted or a URL.
@@ -87,21 +87,21 @@ fn without_punctuation(path: &str) -> &str {
 /// Parses the first word as a shell does, with quotes and backslashes, and returns it with its length; `None` if a quote is not closed.
 fn shell_word(text: &str) -> Option<(String, usize)> {
     let (mut path, mut quote) = (String::new(), None);
-    let mut letters = text.char_indices();
-    while let Some((at, letter)) = letters.next() {
-        match (quote, letter) {
-            (None, letter) if letter.is_whitespace() => return Some((path, at)),
-            (None, '\'' | '"') => quote = Some(letter),
-            (Some(open), letter) if letter == open => quote = None,
-            (None, '\\') => path.push(letters.next()?.1),
+    let mut chars = text.char_indices();
+    while let Some((at, ch)) = chars.next() {
+        match (quote, ch) {
+            (None, ch) if ch.is_whitespace() => return Some((path, at)),
+            (None, '\'' | '"') => quote = Some(ch),
+            (Some(open), ch) if ch == open => quote = None,
+            (None, '\\') => path.push(chars.next()?.1),
             (Some('"'), '\\') => {
-                let (_, next) = letters.next()?;
+                let (_, next) = chars.next()?;
                 if !matches!(next, '"' | '\\' | '$' | '`') {
                     path.push('\\');
                 }
                 path.push(next);
             }
-            (_, letter) => path.push(letter),
+            (_, ch) => path.push(ch),
         }
     }
     quote.is_none().then_some((path, text.len()))
@@ -131,25 +131,23 @@ mod tests {
     #[test]
     fn dropped_files_are_found_as_terminals_paste_them() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let place = folder.path().display().to_string();
+        let dir = folder.path().display().to_string();
         for name in ["it's (1) a é.png", "b.png", "cat?.png"] {
             std::fs::write(folder.path().join(name), "").expect("it can be written");
         }
-        let (hard, easy) = (format!("{place}/it's (1) a é.png"), format!("{place}/b.png"));
-        let of = |path: &str| FileReference::Pasted { shown: path.to_owned(), file: PathBuf::from(path) };
+        let (hard, easy) = (format!("{dir}/it's (1) a é.png"), format!("{dir}/b.png"));
+        let of =
+            |path: &str| FileReference::Pasted { display_path: path.to_owned(), file: PathBuf::from(path) };
         for (text, expected) in [
             // macOS Terminal, iTerm2, kitty, Ghostty.
-            (format!("{place}/it\\'s\\ \\(1\\)\\ a\\ é.png "), vec![&hard]),
+            (format!("{dir}/it\\'s\\ \\(1\\)\\ a\\ é.png "), vec![&hard]),
             // GNOME Terminal, foot, Konsole.
-            (format!("'{place}/it'\\''s (1) a é.png' '{easy}'"), vec![&hard, &easy]),
-            (format!("\"{place}/it's (1) a é.png\""), vec![&hard]),
-            (
-                format!("file://{place}/it's%20(1)%20a%20%C3%A9.png\nfile://localhost{easy}"),
-                vec![&hard, &easy],
-            ),
+            (format!("'{dir}/it'\\''s (1) a é.png' '{easy}'"), vec![&hard, &easy]),
+            (format!("\"{dir}/it's (1) a é.png\""), vec![&hard]),
+            (format!("file://{dir}/it's%20(1)%20a%20%C3%A9.png\nfile://localhost{easy}"), vec![&hard, &easy]),
             (format!("what's in {easy}, and in '{easy}'?"), vec![&easy, &easy]),
-            (format!("{place}/cat?.png"), vec![&format!("{place}/cat?.png")]),
-            (format!("it's said that '{place}/none.png' isn't in {place}"), vec![]),
+            (format!("{dir}/cat?.png"), vec![&format!("{dir}/cat?.png")]),
+            (format!("it's said that '{dir}/none.png' isn't in {dir}"), vec![]),
             (format!("'{easy}"), vec![]),
             (format!("see file://host{easy} and x{easy}"), vec![]),
         ] {
@@ -157,8 +155,8 @@ mod tests {
             assert_eq!(files(&text), expected, "{text}");
         }
         assert!(begins_with_file(&format!("{easy} what is it?")) && !begins_with_file("/save b.png"));
-        let quoted = files(&format!("@\"{hard}\" @{place}/it\\'s\\ (1)"));
-        assert_eq!(quoted[0], FileReference::File { shown: hard.clone(), file: PathBuf::from(&hard) });
+        let quoted = files(&format!("@\"{hard}\" @{dir}/it\\'s\\ (1)"));
+        assert_eq!(quoted[0], FileReference::File { display_path: hard.clone(), file: PathBuf::from(&hard) });
         assert!(matches!(&quoted[1], FileReference::Missing { is_folder: false, .. }), "{quoted:?}");
     }
 

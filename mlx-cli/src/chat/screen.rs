@@ -174,13 +174,13 @@ fn has_links() -> bool {
 /// Returns the end of a text that fits into this many columns.
 fn fitting_suffix(text: &str, columns: usize) -> String {
     let mut used = 0;
-    let fits = |letter: &char| {
+    let fits = |ch: &char| {
         // East Asian characters and emoji take two columns; counting a few narrow ones as wide does no harm.
-        used += if u32::from(*letter) < 0x1100 { 1 } else { 2 };
+        used += if u32::from(*ch) < 0x1100 { 1 } else { 2 };
         used <= columns
     };
-    let letters: Vec<char> = text.chars().rev().take_while(fits).collect();
-    letters.into_iter().rev().collect()
+    let chars: Vec<char> = text.chars().rev().take_while(fits).collect();
+    chars.into_iter().rev().collect()
 }
 
 #[cfg(test)]

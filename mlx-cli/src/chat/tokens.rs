@@ -16,10 +16,10 @@ const BAR_WIDTH: usize = 10;
 /// Returns the answer with its unlikely tokens in color (or with percentages if colors are off) and a list of the least likely.
 pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
     let text: String = tokens.iter().map(|token| highlighted(token, colors)).collect();
-    let mut least: Vec<(usize, f32)> =
+    let mut ranked: Vec<(usize, f32)> =
         tokens.iter().enumerate().filter_map(|(at, token)| Some((at, probability(token)?))).collect();
-    least.sort_by(|one, other| one.1.total_cmp(&other.1));
-    least.truncate(MAX_LISTED);
+    ranked.sort_by(|one, other| one.1.total_cmp(&other.1));
+    ranked.truncate(MAX_LISTED);
     let width = tokens.len().to_string().len();
     let line = |&(at, share): &(usize, f32)| {
         let token = &tokens[at];
@@ -34,7 +34,7 @@ pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bo
             name(token.id, tokenizer)
         )
     };
-    let lines: Vec<String> = least.iter().map(line).collect();
+    let lines: Vec<String> = ranked.iter().map(line).collect();
     format!(
         "{}\n\nleast likely:\n{}\n/why N shows more of a token, /branch N answers again from it",
         text.trim_end(),

@@ -59,13 +59,13 @@ impl Wrap {
 
     /// Sets the prefix of wrapped lines. It may contain colors and is limited to half of the columns.
     pub(super) fn hang(&mut self, text: &str) {
-        let mut letters = text.chars();
+        let mut chars = text.chars();
         let mut width = 0;
-        while let Some(letter) = letters.next() {
-            if letter == '\x1b' {
-                sequence(&mut letters);
+        while let Some(ch) = chars.next() {
+            if ch == '\x1b' {
+                sequence(&mut chars);
             } else {
-                width += letter.width().unwrap_or(0);
+                width += ch.width().unwrap_or(0);
             }
         }
         let fits = width <= self.columns / 2;
@@ -76,17 +76,17 @@ impl Wrap {
     /// Wraps a text delta: words that reach the edge move to the next line.
     pub(super) fn wrap(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        let mut letters = text.chars();
-        while let Some(letter) = letters.next() {
-            match letter {
+        let mut chars = text.chars();
+        while let Some(ch) = chars.next() {
+            match ch {
                 '\x1b' => {
-                    let control = format!("{letter}{}", sequence(&mut letters));
+                    let control = format!("{ch}{}", sequence(&mut chars));
                     self.follow_style(&control);
                     out.push_str(&control);
                     self.word.push_str(&control);
                 }
                 '\n' => self.end_line(&mut out),
-                _ => self.put(letter, &mut out),
+                _ => self.put(ch, &mut out),
             }
         }
         out
@@ -128,18 +128,18 @@ impl Wrap {
         self.word_style.clone_from(&self.style);
     }
 
-    fn put(&mut self, letter: char, out: &mut String) {
-        if self.line.len() < 3 && !(self.line.is_empty() && letter == ' ') {
-            self.line.push(letter);
+    fn put(&mut self, ch: char, out: &mut String) {
+        if self.line.len() < 3 && !(self.line.is_empty() && ch == ' ') {
+            self.line.push(ch);
         }
-        let width = letter.width().unwrap_or(0);
+        let width = ch.width().unwrap_or(0);
         let is_full = !self.is_code && self.column + width > self.columns;
-        if letter == ' ' {
+        if ch == ' ' {
             // The line break replaces the space.
             if is_full {
                 self.start_line(&self.style.clone(), out);
             } else {
-                out.push(letter);
+                out.push(ch);
                 self.column += 1;
             }
             return self.end_word();
@@ -147,8 +147,8 @@ impl Wrap {
         if is_full {
             self.move_word(out);
         }
-        out.push(letter);
-        self.word.push(letter);
+        out.push(ch);
+        self.word.push(ch);
         self.column += width;
         self.width += width;
     }
@@ -170,12 +170,12 @@ impl Wrap {
 }
 
 /// Reads the remainder of a control sequence. It ends with a letter; an operating system command (such as a link) ends with a bell or a backslash.
-fn sequence(letters: &mut Chars) -> String {
+fn sequence(chars: &mut Chars) -> String {
     let mut rest = String::new();
-    let is_command = letters.as_str().starts_with(']');
-    for letter in letters {
-        rest.push(letter);
-        if (is_command && matches!(letter, '\x07' | '\\')) || (!is_command && letter.is_ascii_alphabetic()) {
+    let is_command = chars.as_str().starts_with(']');
+    for ch in chars {
+        rest.push(ch);
+        if (is_command && matches!(ch, '\x07' | '\\')) || (!is_command && ch.is_ascii_alphabetic()) {
             break;
         }
     }
@@ -189,21 +189,21 @@ mod tests {
     use super::*;
 
     /// Returns the lines that a terminal would show.
-    fn shown(out: &str) -> Vec<String> {
+    fn screen_lines(out: &str) -> Vec<String> {
         let mut lines = vec![Vec::<char>::new()];
-        let mut letters = out.chars();
-        while let Some(letter) = letters.next() {
-            match letter {
+        let mut chars = out.chars();
+        while let Some(ch) = chars.next() {
+            match ch {
                 '\n' => lines.push(Vec::new()),
                 '\x1b' => {
-                    let sequence = sequence(&mut letters);
+                    let sequence = sequence(&mut chars);
                     if let Some(count) = sequence.strip_prefix('[').and_then(|it| it.strip_suffix('D')) {
                         let line = lines.last_mut().expect("one");
                         let kept = line.len() - count.parse::<usize>().expect("a number");
                         line.truncate(kept);
                     }
                 }
-                _ => lines.last_mut().expect("one").push(letter),
+                _ => lines.last_mut().expect("one").push(ch),
             }
         }
         let line = |line: Vec<char>| line.into_iter().collect::<String>().trim_end().to_owned();
@@ -216,14 +216,14 @@ mod tests {
         let out: String = ["The tide turns twice", " a da", "y, \x1b[1mslow", "ly and well\x1b[0m", "."]
             .map(|piece| wrap.wrap(piece))
             .concat();
-        assert_eq!(shown(&out), ["The tide turns twice", "a day, slowly and", "well."]);
+        assert_eq!(screen_lines(&out), ["The tide turns twice", "a day, slowly and", "well."]);
         assert!(out.contains("\x1b[1mslow"), "{out:?}");
     }
 
     #[test]
     fn code_stays_on_its_lines() {
         let code = "```\nlet number = a + b + c + d + e + f + g;\n```\nfive or more words here again";
-        let lines = shown(&Wrap::new(21).wrap(code));
+        let lines = screen_lines(&Wrap::new(21).wrap(code));
         assert_eq!(lines[1], "let number = a + b + c + d + e + f + g;");
         assert_eq!(lines[3..], ["five or more words", "here again"]);
     }
@@ -237,8 +237,8 @@ mod tests {
             let mut wrap = Wrap::new(columns);
             let out: String = pieces.iter().map(|piece| wrap.wrap(piece)).collect();
             let text = pieces.concat();
-            prop_assert_eq!(shown(&Wrap::new(columns).wrap(&text)), shown(&out));
-            let lines = shown(&out);
+            prop_assert_eq!(screen_lines(&Wrap::new(columns).wrap(&text)), screen_lines(&out));
+            let lines = screen_lines(&out);
             prop_assert!(lines.iter().all(|line| line.chars().count() < columns));
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             if words(&text).iter().all(|word| word.len() < columns) {

@@ -153,16 +153,16 @@ pub(super) fn common_words(one: &str, other: &str) -> usize {
 /// Wraps a text to the column, each line with its byte offset.
 fn wrapped(text: &str, width: usize) -> Vec<(usize, String)> {
     let (mut lines, mut start, mut used, mut space) = (Vec::new(), 0, 0, None);
-    for (at, letter) in text.char_indices() {
-        if letter == '\n' {
+    for (at, ch) in text.char_indices() {
+        if ch == '\n' {
             lines.push((start, text[start..at].to_owned()));
             (start, used, space) = (at + 1, 0, None);
             continue;
         }
-        if letter == ' ' {
+        if ch == ' ' {
             space = Some(at);
         }
-        let letter_width = letter.width().unwrap_or(0);
+        let letter_width = ch.width().unwrap_or(0);
         if used + letter_width > width {
             // The line break replaces the space.
             let (end, next) =
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(texts: [&str; 2], columns: usize) -> Vec<String> {
+    fn screen_lines(texts: [&str; 2], columns: usize) -> Vec<String> {
         let mut sides = Columns::new(["a".into(), "b".into()], Some(columns), false);
         let mut out = String::new();
         for (side, text) in texts.into_iter().enumerate() {
@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_line_is_printed_when_both_sides_have_it() {
-        let lines = shown(["The sky is blue because of light and air.", "The sky is blue.\n\nWhy? Air."], 53);
+        let lines =
+            screen_lines(["The sky is blue because of light and air.", "The sky is blue.\n\nWhy? Air."], 53);
         assert_eq!(
             lines,
             [
@@ -230,8 +231,8 @@ mod tests {
         fn no_line_is_too_wide_and_no_letter_is_lost(text in "[a-z漢 \n]{0,80}", width in 4..20usize) {
             let lines = wrapped(&text, width);
             prop_assert!(lines.iter().all(|line| line.1.width() <= width));
-            let letters = |text: &str| text.chars().filter(|it| !it.is_whitespace()).collect::<String>();
-            prop_assert_eq!(lines.iter().map(|line| letters(&line.1)).collect::<String>(), letters(&text));
+            let chars = |text: &str| text.chars().filter(|it| !it.is_whitespace()).collect::<String>();
+            prop_assert_eq!(lines.iter().map(|line| chars(&line.1)).collect::<String>(), chars(&text));
         }
     }
 }

@@ -91,11 +91,11 @@ fn under_load(folder: &Path, options: &EngineOptions) -> Result<Value, Failure> 
             engine.request(prompt((8 + 9 * number).min(longest).max(1), number, vocabulary), &options)
         })
     };
-    let alone =
+    let separate =
         requests().map(|request| bits(engine.submit(request?)?)).collect::<Result<Vec<_>, Failure>>()?;
     let together = engine.submit_all(requests().collect::<Result<Vec<_>, _>>()?)?;
     let together = together.into_iter().map(bits).collect::<Result<Vec<_>, Failure>>()?;
-    let identical = alone.iter().zip(&together).filter(|(one, other)| one == other).count();
+    let identical = separate.iter().zip(&together).filter(|(one, other)| one == other).count();
     let stats = engine.stats();
     Ok(json!({
         "exactness": engine.exactness().as_str(),
@@ -133,7 +133,7 @@ fn mlx_lm(folder: &Path) -> Option<String> {
     };
     python(&["-c", "import mlx_lm"])?;
     let (prompt, answer) = (PROMPT.to_string(), ANSWER.to_string());
-    let said = python(&[
+    let output = python(&[
         "-m",
         "mlx_lm",
         "benchmark",
@@ -147,5 +147,5 @@ fn mlx_lm(folder: &Path) -> Option<String> {
         "3",
     ]);
     terminal::status("");
-    said
+    output
 }

@@ -55,10 +55,10 @@ fn push_runs(text: &mut String, columns: impl Iterator<Item = u8>) {
         while columns.next_if_eq(&column).is_some() {
             count += 1;
         }
-        let letter = char::from(b'?' + column);
+        let ch = char::from(b'?' + column);
         match count {
-            1..=3 => text.extend(std::iter::repeat_n(letter, count)),
-            _ => drop(write!(text, "!{count}{letter}")),
+            1..=3 => text.extend(std::iter::repeat_n(ch, count)),
+            _ => drop(write!(text, "!{count}{ch}")),
         }
     }
 }

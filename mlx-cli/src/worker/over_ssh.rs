@@ -39,7 +39,7 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     }
     drop(failed);
     match failures.recv() {
-        Ok(why) => Err(Failure::usage("--hostfile", why)),
+        Ok(reason) => Err(Failure::usage("--hostfile", reason)),
         Err(_) => Ok(()),
     }
 }
@@ -99,12 +99,12 @@ fn keep_running(machine: &str, line: &str, key: &Key, failed: &Sender<String>) {
     let mut has_listened = false;
     loop {
         let outcome = run_once(machine, line, key, &mut has_listened);
-        let why = outcome.unwrap_or_else(|error| format!("ssh cannot be run: {error}"));
+        let reason = outcome.unwrap_or_else(|error| format!("ssh cannot be run: {error}"));
         if !has_listened {
-            failed.send(format!("could not start a worker on {machine}: {why}")).ok();
+            failed.send(format!("could not start a worker on {machine}: {reason}")).ok();
             return;
         }
-        terminal::note(&format!("{machine}: {why}; restarting the worker"));
+        terminal::note(&format!("{machine}: {reason}; restarting the worker"));
         std::thread::sleep(RESTART_DELAY);
     }
 }

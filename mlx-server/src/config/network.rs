@@ -54,32 +54,32 @@ impl NetworkConfig {
     /// Rejects invalid values and settings that would expose the server. An error is the flag and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.api_key.iter().any(|key| key.trim().is_empty()) {
-            let why = "is empty; leave it out to accept all clients on this machine";
-            return Err(("--api-key", why.to_owned()));
+            let reason = "is empty; leave it out to accept all clients on this machine";
+            return Err(("--api-key", reason.to_owned()));
         }
         if !self.host.is_loopback() && self.api_key.is_empty() {
-            let why = "accepts connections from other machines; give --api-key or --api-key-file too";
-            return Err(("--host", why.to_owned()));
+            let reason = "accepts connections from other machines; give --api-key or --api-key-file too";
+            return Err(("--host", reason.to_owned()));
         }
         if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < MIN_KEY_LEN) {
-            let why = format!(
+            let reason = format!(
                 "is too short for --host {}: other machines could guess it; give at least {MIN_KEY_LEN} characters, \
                  as `openssl rand -hex 16` writes them",
                 self.host
             );
-            return Err(("--api-key", why));
+            return Err(("--api-key", reason));
         }
         if let Some(origin) = self.cors_origin.iter().find(|origin| !is_origin(origin)) {
-            let why = format!(
+            let reason = format!(
                 "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
             );
-            return Err(("--cors-origin", why));
+            return Err(("--cors-origin", reason));
         }
         if let Some(host) = self.allow_image_urls.iter().find(|host| !is_host_with_port(host)) {
-            let why = format!(
+            let reason = format!(
                 "{host:?} is not a host; write one such as images.example.org or images.example.org:8443, without scheme, path and wildcard"
             );
-            return Err(("--allow-image-urls", why));
+            return Err(("--allow-image-urls", reason));
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ fn is_host_with_port(text: &str) -> bool {
 /// Returns true for a host in URL syntax: a name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(text: &str) -> bool {
     let address = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let is_part_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+    let is_part_of_name = |ch: char| ch.is_ascii_alphanumeric() || "-._".contains(ch);
     match address {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
         None => !text.is_empty() && text.chars().all(is_part_of_name),
@@ -103,7 +103,7 @@ fn is_host(text: &str) -> bool {
 
 /// Returns true for an origin in the form that browsers send: `scheme://host`, with or without a port.
 fn is_origin(text: &str) -> bool {
-    let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_small = |ch: char| ch.is_ascii_lowercase() || ch.is_ascii_digit();
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_lowercase())
             && scheme.chars().all(|it| is_small(it) || "+-.".contains(it))

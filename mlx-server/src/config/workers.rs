@@ -24,7 +24,7 @@ impl Config {
             return Err(StartError::new("--hostfile", "divides one model among machines; give one"));
         }
         let conflict =
-            |flag, why| Err(StartError::new(flag, format!("cannot be used with --hostfile: {why}")));
+            |flag, reason| Err(StartError::new(flag, format!("cannot be used with --hostfile: {reason}")));
         if self.models.models_budget.is_some() {
             return conflict(
                 "--models-budget",
@@ -113,9 +113,9 @@ mod tests {
         assert!(refusal(&config).starts_with("--parallel is for a model on several machines"));
         config.engine.workers.parallel = None;
         config.engine.workers.worker_timeout = Some(Seconds(7.0));
-        let why = "is for a model on several machines; give --hostfile too";
-        assert_eq!(refusal(&config), format!("--worker-timeout {why}"));
+        let reason = "is for a model on several machines; give --hostfile too";
+        assert_eq!(refusal(&config), format!("--worker-timeout {reason}"));
         config.engine.workers.worker_key_file = Some("key".into());
-        assert_eq!(refusal(&config), format!("--worker-key-file {why}"));
+        assert_eq!(refusal(&config), format!("--worker-key-file {reason}"));
     }
 }

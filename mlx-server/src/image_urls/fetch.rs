@@ -162,8 +162,9 @@ impl Resolver for Hosts {
 
 /// Returns true if an entry of the list allows this port of a host. An entry without a port allows all ports.
 fn allows(entry: &str, host: &str, port: u16) -> bool {
-    let (name, own) = split_port(entry);
-    name.eq_ignore_ascii_case(host) && own.is_none_or(|own| own.parse() == Ok(port))
+    let (name, allowed_port) = split_port(entry);
+    name.eq_ignore_ascii_case(host)
+        && allowed_port.is_none_or(|allowed_port| allowed_port.parse() == Ok(port))
 }
 
 /// Splits a host from its port. An IPv6 address is in brackets.

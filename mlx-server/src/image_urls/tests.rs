@@ -61,14 +61,14 @@ fn answer(mut stream: TcpStream, [port, other]: [u16; 2]) -> Option<()> {
     let path = path_of(&mut stream)?;
     let moved =
         |to: &str| format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n").into_bytes();
-    let whole = |bytes: &[u8]| {
+    let ok_response = |bytes: &[u8]| {
         let head =
             format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", bytes.len());
         [head.as_bytes(), bytes].concat()
     };
     let open = b"HTTP/1.1 200 OK\r\n\r\n\x89PNG\r\n\x1a\n".to_vec();
     let bytes = match path.as_str() {
-        "/picture" => whole(&picture()),
+        "/picture" => ok_response(&picture()),
         "/moved" => moved("/picture"),
         "/loop" => moved("/loop"),
         "/unlisted" => moved(&format!("http://localhost:{port}/picture")),
@@ -76,9 +76,9 @@ fn answer(mut stream: TcpStream, [port, other]: [u16; 2]) -> Option<()> {
         "/file" => moved("file:///etc/passwd"),
         "/elsewhere" => moved(&format!("http://127.0.0.1:{other}/picture")),
         "/encrypted" => moved(&format!("https://127.0.0.1:{port}/picture")),
-        "/page" => whole(b"<html>"),
+        "/page" => ok_response(b"<html>"),
         "/missing" => b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec(),
-        "/cut" => whole(&picture())[..200].to_vec(),
+        "/cut" => ok_response(&picture())[..200].to_vec(),
         "/nothing" => Vec::new(),
         "/endless" | "/slow" => open,
         other => panic!("{other}"),

@@ -31,8 +31,8 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     for given in &config.model {
         let entry = open(given, options)?;
         if entries.iter().any(|other| other.name == entry.name) {
-            let why = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
-            return Err(StartError::new("--model", why));
+            let reason = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
+            return Err(StartError::new("--model", reason));
         }
         entries.push(entry);
     }
@@ -64,12 +64,12 @@ fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     };
     let mut faults: Vec<(String, String)> = entries.iter().filter_map(fault).collect();
     if faults.len() == entries.len()
-        && let Some((_, why)) = faults.pop()
+        && let Some((_, reason)) = faults.pop()
     {
-        return Err(StartError::new("--model", why));
+        return Err(StartError::new("--model", reason));
     }
-    for (model, why) in faults {
-        tracing::error!(model, error = why, "a model cannot be loaded; the others are served");
+    for (model, reason) in faults {
+        tracing::error!(model, error = reason, "a model cannot be loaded; the others are served");
     }
     Ok(())
 }
@@ -88,8 +88,8 @@ fn add_adapters(
     for given in &config.adapter {
         let (name, location) = given.split_once('=').unwrap_or(("", given));
         if name.is_empty() || entries.iter().any(|entry| entry.name == name) || adapted.contains(&name) {
-            let why = format!("{given} gives no new name; the form is NAME=FOLDER");
-            return Err(StartError::new("--adapter", why));
+            let reason = format!("{given} gives no new name; the form is NAME=FOLDER");
+            return Err(StartError::new("--adapter", reason));
         }
         adapted.push(name);
         folders.push(mlx_hub::resolve_adapter(Path::new(location)).map_err(|error| fail(error.into()))?);
@@ -131,8 +131,8 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let folder = folder.map_err(|error| StartError::new("--model", describe(&error)))?;
     let name = name.or(is_guide.then_some(guide::NAME));
     let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
-        let why = "is not a model folder: it has no config.json";
-        return Err(StartError::new(format_args!("--model: {}", folder.display()), why));
+        let reason = "is not a model folder: it has no config.json";
+        return Err(StartError::new(format_args!("--model: {}", folder.display()), reason));
     };
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let real = folder.canonicalize().ok();

@@ -258,9 +258,9 @@ impl Entry {
         self.peek(|loaded| (loaded.folder.clone(), loaded.reserved))
     }
 
-    /// Calls `look` with the loaded model, if it is loaded.
-    pub(super) fn peek<T>(&self, look: impl FnOnce(&Loaded) -> T) -> Option<T> {
-        self.slot().as_deref().map(look)
+    /// Calls `read` with the loaded model, if it is loaded.
+    pub(super) fn peek<T>(&self, read: impl FnOnce(&Loaded) -> T) -> Option<T> {
+        self.slot().as_deref().map(read)
     }
 
     /// Returns the time of the last use of a loaded model. `None` if the model is not loaded or in use.

@@ -101,8 +101,8 @@ impl ModelMemory {
             let others = self.reserved_folders(entries);
             // All names and adapters of a folder share one engine.
             let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
-            let left = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
-            if let Some(reserved) = shared.or_else(|| self.share(demand, left)) {
+            let free = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
+            if let Some(reserved) = shared.or_else(|| self.share(demand, free)) {
                 self.loading().push((demand.folder.clone(), reserved));
                 return Ok(Attempt::Reserved(reserved));
             }
@@ -111,7 +111,7 @@ impl ModelMemory {
             let freeable = unused_bytes(&others, &self.used_folders(entries));
             let oldest = unused
                 .min_by_key(|(since, _)| *since)
-                .filter(|_| self.share(demand, left + freeable).is_some());
+                .filter(|_| self.share(demand, free + freeable).is_some());
             if let Some((_, oldest)) = oldest {
                 oldest.unload("another model needs the memory").await;
             } else if self.loading().is_empty() {
@@ -132,13 +132,13 @@ impl ModelMemory {
         }
     }
 
-    /// Returns the budget of a model if `left` bytes are free, or `None` if the model needs more.
-    fn share(&self, demand: &Demand, left: u64) -> Option<u64> {
+    /// Returns the budget of a model if `free` bytes are free, or `None` if the model needs more.
+    fn share(&self, demand: &Demand, free: u64) -> Option<u64> {
         let limit = demand.limit.unwrap_or(u64::MAX);
         // A model that needs more than the whole budget gets all of it. Its engine then reports the missing memory.
         let needed = demand.needed.min(limit).min(self.budget);
         let fair = (self.budget / self.folders as u64).max(needed);
-        (needed <= left).then(|| fair.min(left).min(limit))
+        (needed <= free).then(|| fair.min(free).min(limit))
     }
 
     /// Returns the budgets of all loaded and loading folders.
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn a_model_has_an_equal_part_or_what_it_needs_of_what_is_left() {
-        let share = |folders, needed, left, limit| {
+        let share = |folders, needed, free, limit| {
             let demand = Demand { folder: PathBuf::new(), needed, limit };
-            ModelMemory::new(100, folders).share(&demand, left)
+            ModelMemory::new(100, folders).share(&demand, free)
         };
         assert_eq!(share(1, 20, 100, None), Some(100), "a single folder gets all of it");
         assert_eq!(share(4, 20, 100, None), Some(25));
@@ -212,11 +212,11 @@ mod tests {
         for folders in 1..6 {
             let memory = ModelMemory::new(1000, folders);
             for first in (0..1200).step_by(37) {
-                let (mut left, mut reserved) = (1000, 0);
+                let (mut free, mut reserved) = (1000, 0);
                 for needed in [first, 300, 10, 170, 90, 400] {
                     let demand = Demand { folder: PathBuf::new(), needed, limit: None };
-                    let share = memory.share(&demand, left).unwrap_or(0);
-                    (left, reserved) = (left - share, reserved + share);
+                    let share = memory.share(&demand, free).unwrap_or(0);
+                    (free, reserved) = (free - share, reserved + share);
                 }
                 assert!(reserved <= 1000, "{reserved} of 1000");
             }

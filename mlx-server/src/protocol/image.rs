@@ -47,13 +47,14 @@ pub(crate) fn expect_image(media_type: &str, path: &str) -> Result<(), ApiError>
 
 /// Returns the image with these base64 bytes, from the field at `path`.
 pub(crate) fn image_from_base64(data: &str, path: &str) -> Result<Image, ApiError> {
-    Image::from_base64(data).map_err(|why| ApiError::field(path, why))
+    Image::from_base64(data).map_err(|reason| ApiError::field(path, reason))
 }
 
 /// Takes the detail level of an image. Images always have the size that the model uses, so a level that would shrink them is rejected.
 pub(crate) fn expect_detail(fields: &mut Fields) -> Result<(), ApiError> {
-    let why = "images always have the size that the model uses; give auto, high or original, or leave it out";
-    fields.expect_one_of("detail", &[json!("auto"), json!("high"), json!("original")], why)
+    let reason =
+        "images always have the size that the model uses; give auto, high or original, or leave it out";
+    fields.expect_one_of("detail", &[json!("auto"), json!("high"), json!("original")], reason)
 }
 
 #[cfg(test)]

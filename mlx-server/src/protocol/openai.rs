@@ -37,7 +37,9 @@ impl FieldValue for OneOrMany {
         match value {
             Value::String(one) => Ok(Self::One(one)),
             list @ Value::Array(_) => Vec::read(list).map(Self::Many),
-            other => String::read(other).map(Self::One).map_err(|why| format!("{why} or a list of strings")),
+            other => {
+                String::read(other).map(Self::One).map_err(|reason| format!("{reason} or a list of strings"))
+            }
         }
     }
 }

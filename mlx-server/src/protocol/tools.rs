@@ -38,7 +38,7 @@ pub(crate) fn take_name(fields: &mut Fields) -> Result<String, ApiError> {
 /// Checks the name of a tool. Parsers of tool calls must be able to find its end.
 pub(crate) fn check_name(name: Option<String>, path: &str) -> Result<String, ApiError> {
     let name = name.ok_or_else(|| ApiError::field(path, "is missing"))?;
-    let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+    let is_part = |ch: char| ch.is_alphanumeric() || "_-.:/".contains(ch);
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_part) {
         let message =
             format!("must be 1 to {MAX_NAME_LEN} bytes of letters, digits and the characters _-.:/");

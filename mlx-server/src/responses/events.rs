@@ -22,7 +22,7 @@ struct State {
     events: Vec<Bytes>,
     /// The latest keep-alive, and the number of keep-alives so far.
     keep_alive: (Bytes, usize),
-    ended: bool,
+    has_ended: bool,
     error: Option<ApiError>,
 }
 
@@ -44,7 +44,7 @@ impl EventLog {
 
     /// Marks the end of the events. `error` is set if the response failed.
     pub(crate) fn end(&self, error: Option<ApiError>) {
-        self.change(|state| (state.ended, state.error) = (true, error));
+        self.change(|state| (state.has_ended, state.error) = (true, error));
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -98,7 +98,7 @@ impl Reader {
             self.changed.borrow_and_update();
             {
                 let state = self.log.state.lock().unwrap_or_else(PoisonError::into_inner);
-                if state.ended {
+                if state.has_ended {
                     return state.error.clone().map_or(Ok(()), Err);
                 }
             }
@@ -118,7 +118,7 @@ impl Reader {
                     self.keep_alives = state.keep_alive.1;
                     return Some(bytes.clone());
                 }
-                if state.ended {
+                if state.has_ended {
                     return None;
                 }
                 if state.keep_alive.1 > self.keep_alives {

@@ -235,8 +235,8 @@ pub(crate) async fn items(
     let first = match &query.after {
         None => 0,
         Some(after) => {
-            let place = items.iter().position(|item| item["id"] == after.as_str());
-            place.ok_or_else(|| {
+            let index = items.iter().position(|item| item["id"] == after.as_str());
+            index.ok_or_else(|| {
                 ApiError::field("after", format!("is {after:?}, which is not an item of this response"))
             })? + 1
         }

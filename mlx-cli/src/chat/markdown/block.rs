@@ -81,8 +81,8 @@ fn fence(rest: &str, mark: char, ends: bool) -> LineStart {
 }
 
 fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> LineStart {
-    let marks = rest.chars().filter(|letter| *letter == mark).count();
-    let is_rule = mark != '+' && rest.chars().all(|letter| letter == mark || letter == ' ');
+    let marks = rest.chars().filter(|ch| *ch == mark).count();
+    let is_rule = mark != '+' && rest.chars().all(|ch| ch == mark || ch == ' ');
     if is_rule && marks >= 3 && ends {
         return LineStart::Block(Block::Rule, 0);
     }
@@ -98,10 +98,10 @@ fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> LineStart {
 /// Returns a list item, which may be a task.
 fn task(rest: &str, indent: usize, ends: bool) -> LineStart {
     let spaces = " ".repeat(indent);
-    for (box_, shown) in [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")] {
+    for (box_, marker) in [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")] {
         let text = &rest[2..];
         if text.starts_with(box_) {
-            return LineStart::Block(Block::Item(format!("{spaces}{shown} ")), indent + 2 + box_.len());
+            return LineStart::Block(Block::Item(format!("{spaces}{marker} ")), indent + 2 + box_.len());
         }
         if !ends && box_.starts_with(text) {
             return LineStart::Incomplete;
@@ -111,13 +111,13 @@ fn task(rest: &str, indent: usize, ends: bool) -> LineStart {
 }
 
 fn number(rest: &str, indent: usize, ends: bool) -> LineStart {
-    let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let digits = rest.len() - rest.trim_start_matches(|ch: char| ch.is_ascii_digit()).len();
     let mut after = rest[digits..].chars();
     match (after.next(), after.next()) {
         (None, _) | (Some('.' | ')'), None) if !ends && digits < 10 => LineStart::Incomplete,
         (Some(mark @ ('.' | ')')), Some(' ')) if digits < 10 => {
-            let shown = format!("{}{}{mark} ", " ".repeat(indent), &rest[..digits]);
-            LineStart::Block(Block::Item(shown), indent + digits + 2)
+            let marker = format!("{}{}{mark} ", " ".repeat(indent), &rest[..digits]);
+            LineStart::Block(Block::Item(marker), indent + digits + 2)
         }
         _ => LineStart::Block(Block::Text, 0),
     }

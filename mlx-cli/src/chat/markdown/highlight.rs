@@ -58,8 +58,8 @@ impl Highlighter {
         let Some((parser, stack)) = self.state.as_mut().filter(|_| line.len() <= MAX_LINE_LEN) else {
             return line.to_owned();
         };
-        let whole = format!("{line}\n");
-        let Ok(changes) = parser.parse_line(&whole, &GRAMMARS) else {
+        let terminated = format!("{line}\n");
+        let Ok(changes) = parser.parse_line(&terminated, &GRAMMARS) else {
             // A grammar that fails on one line fails on others too.
             self.state = None;
             return line.to_owned();

@@ -164,8 +164,8 @@ fn emphasis(text: &str, mark: char, before: Option<char>, style: &TextStyle, end
 fn link(text: &str, skipped: usize, style: &TextStyle) -> Parsed {
     let inside = &text[skipped..];
     let mut depth = 0_usize;
-    let close = inside.char_indices().find(|&(_, letter)| {
-        depth = if letter == '[' { depth + 1 } else { depth.saturating_sub(usize::from(letter == ']')) };
+    let close = inside.char_indices().find(|&(_, ch)| {
+        depth = if ch == '[' { depth + 1 } else { depth.saturating_sub(usize::from(ch == ']')) };
         depth == 0
     });
     let Some((close, _)) = close else { return Parsed::Incomplete };
@@ -176,8 +176,8 @@ fn link(text: &str, skipped: usize, style: &TextStyle) -> Parsed {
     }
     let target = &inside[close + 2..];
     let mut depth = 1_usize;
-    let end = target.char_indices().find(|&(_, letter)| {
-        depth = if letter == '(' { depth + 1 } else { depth - usize::from(letter == ')') };
+    let end = target.char_indices().find(|&(_, ch)| {
+        depth = if ch == '(' { depth + 1 } else { depth - usize::from(ch == ')') };
         depth == 0
     });
     let Some((end, _)) = end else { return Parsed::Incomplete };

@@ -36,16 +36,16 @@ fn cells(row: &str) -> Vec<String> {
     let row = row.strip_prefix('|').unwrap_or(row);
     let mut cells = vec![String::new()];
     let mut escaped = false;
-    for letter in row.chars() {
-        if letter == '|' && !escaped {
+    for ch in row.chars() {
+        if ch == '|' && !escaped {
             cells.push(String::new());
         } else if let Some(cell) = cells.last_mut() {
-            if letter == '|' {
+            if ch == '|' {
                 cell.pop();
             }
-            cell.push(letter);
+            cell.push(ch);
         }
-        escaped = letter == '\\';
+        escaped = ch == '\\';
     }
     if cells.len() > 1 && cells.last().is_some_and(|last| last.trim().is_empty()) {
         cells.pop();
@@ -66,7 +66,7 @@ fn plain(cell: &str) -> String {
 
 fn align(cell: &str) -> Option<Align> {
     let dashes = cell.trim_start_matches(':').trim_end_matches(':');
-    let is_rule = !dashes.is_empty() && dashes.chars().all(|letter| letter == '-');
+    let is_rule = !dashes.is_empty() && dashes.chars().all(|ch| ch == '-');
     is_rule.then_some(match (cell.starts_with(':'), cell.ends_with(':')) {
         (true, true) => Align::Middle,
         (false, true) => Align::Right,
@@ -130,12 +130,12 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         } else {
             lines.push(String::new());
         }
-        for letter in word.chars() {
+        for ch in word.chars() {
             let line = lines.last_mut().expect("there is one");
-            if line.width() + letter.width().unwrap_or(0) > width && !line.is_empty() {
-                lines.push(letter.into());
+            if line.width() + ch.width().unwrap_or(0) > width && !line.is_empty() {
+                lines.push(ch.into());
             } else {
-                line.push(letter);
+                line.push(ch);
             }
         }
     }

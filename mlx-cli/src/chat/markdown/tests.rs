@@ -13,24 +13,24 @@ fn printed(pieces: &[&str], columns: usize) -> String {
 }
 
 /// Returns the lines that a terminal shows, without colors.
-fn shown(out: &str) -> Vec<String> {
+fn screen_lines(out: &str) -> Vec<String> {
     let mut lines = vec![Vec::<char>::new()];
-    let mut letters = out.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
+    let mut chars = out.chars();
+    while let Some(ch) = chars.next() {
+        match ch {
             '\n' => lines.push(Vec::new()),
             '\x1b' => {
-                let sequence: String = letters.by_ref().take_while_inclusive(|it| !it.is_ascii_alphabetic());
+                let sequence: String = chars.by_ref().take_while_inclusive(|it| !it.is_ascii_alphabetic());
                 if let Some(count) = sequence.strip_prefix('[').and_then(|it| it.strip_suffix('D')) {
                     let line = lines.last_mut().expect("one");
                     let mut columns: usize = count.parse().expect("a number");
                     while columns > 0 {
-                        let letter = line.pop().expect("it was printed");
-                        columns -= letter.to_string().width();
+                        let ch = line.pop().expect("it was printed");
+                        columns -= ch.to_string().width();
                     }
                 }
             }
-            _ => lines.last_mut().expect("one").push(letter),
+            _ => lines.last_mut().expect("one").push(ch),
         }
     }
     lines.into_iter().map(|line| line.into_iter().collect::<String>().trim_end().to_owned()).collect()
@@ -44,9 +44,9 @@ trait TakeWhileInclusive {
 impl<I: Iterator<Item = char>> TakeWhileInclusive for I {
     fn take_while_inclusive(self, holds: impl Fn(&char) -> bool) -> String {
         let mut taken = String::new();
-        for letter in self {
-            taken.push(letter);
-            if !holds(&letter) {
+        for ch in self {
+            taken.push(ch);
+            if !holds(&ch) {
                 break;
             }
         }
@@ -59,7 +59,7 @@ const DOCUMENT: &str = "# A *heading*\n\nSome **bold words** and `code`, a [link
 #[test]
 fn a_document_is_laid_out() {
     assert_eq!(
-        shown(&printed(&[DOCUMENT], 33)),
+        screen_lines(&printed(&[DOCUMENT], 33)),
         [
             "A heading",
             "",
@@ -92,7 +92,7 @@ fn a_document_is_laid_out() {
 fn narrow_terminals_wrap_inside_of_items_and_quotations() {
     let text = "- words in an item of a list\n> words in a quotation";
     assert_eq!(
-        shown(&printed(&[text], 16)),
+        screen_lines(&printed(&[text], 16)),
         ["• words in an", "  item of a", "  list", "│ words in a", "│ quotation",]
     );
 }
@@ -128,9 +128,12 @@ fn text_is_printed_as_it_comes() {
 
 #[test]
 fn an_unfinished_table_or_fence_is_printed_at_the_end() {
-    assert_eq!(shown(&printed(&["| a | b |\n|---|---|\n| 1 |"], 40)), ["a   │ b", "────┼────", "1   │"]);
-    assert_eq!(shown(&printed(&["| a | b |"], 40)), ["| a | b |"]);
-    assert_eq!(shown(&printed(&["```\nlet x"], 40)), ["code", "let x"]);
+    assert_eq!(
+        screen_lines(&printed(&["| a | b |\n|---|---|\n| 1 |"], 40)),
+        ["a   │ b", "────┼────", "1   │"]
+    );
+    assert_eq!(screen_lines(&printed(&["| a | b |"], 40)), ["| a | b |"]);
+    assert_eq!(screen_lines(&printed(&["```\nlet x"], 40)), ["code", "let x"]);
 }
 
 proptest! {
@@ -141,7 +144,7 @@ proptest! {
     ) {
         let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
         let out = printed(&pieces, columns);
-        prop_assert_eq!(shown(&out), shown(&printed(&[&pieces.concat()], columns)));
+        prop_assert_eq!(screen_lines(&out), screen_lines(&printed(&[&pieces.concat()], columns)));
         // Every color ends.
         let last = out.rfind("\x1b[").map(|at| &out[at..]);
         prop_assert!(last.is_none_or(|last| last.starts_with(RESET) || last.starts_with("\x1b[K")), "{:?}", out);
@@ -154,7 +157,7 @@ proptest! {
     ) {
         let text = words.join(" ");
         for prefix in ["", "- ", "> ", "1. ", "# "] {
-            let lines = shown(&printed(&[&format!("{prefix}{text}")], columns));
+            let lines = screen_lines(&printed(&[&format!("{prefix}{text}")], columns));
             prop_assert!(lines.iter().all(|line| line.width() < columns), "{:?}", lines);
             let kept: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
             let kept: Vec<&str> = kept.into_iter().filter(|word| !["•", "│", "1."].contains(word)).collect();

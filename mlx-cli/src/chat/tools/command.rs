@@ -45,10 +45,10 @@ impl Template {
             return Err("command is empty".to_owned());
         }
         for name in names {
-            let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            let is_part = |ch: char| ch.is_ascii_alphanumeric() || ch == '_';
             if !name.chars().all(is_part) {
-                let why = "names in a shell line may contain only letters, digits and _";
-                return Err(format!("parameters.{name} cannot be a variable: {why}"));
+                let reason = "names in a shell line may contain only letters, digits and _";
+                return Err(format!("parameters.{name} cannot be a variable: {reason}"));
             }
             if line.contains(&format!("{{{name}}}")) {
                 let instead = format!("write \"${PREFIX}{name}\" with its quotes, or make it a list");
@@ -91,7 +91,7 @@ impl Template {
 fn segments(word: &str, names: &[&str]) -> Result<Vec<Segment>, String> {
     let (mut segments, mut text, mut rest) = (Vec::new(), String::new(), word);
     while let Some((before, after)) = rest.split_once('{') {
-        let is_part = |letter: char| letter.is_alphanumeric() || "_-".contains(letter);
+        let is_part = |ch: char| ch.is_alphanumeric() || "_-".contains(ch);
         let name = after.split_once('}').filter(|(name, _)| !name.is_empty() && name.chars().all(is_part));
         text.push_str(before);
         let Some((name, after_name)) = name else {
@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn an_argument_is_no_option_unless_the_file_allows_it() {
         let open = words(&["ls", "{path}"], &["path"]);
-        let why = open.fill(&arguments(&json!({"path": "-la"}))).expect_err("an option");
-        assert!(why.contains("\"path\"") && why.contains("option"), "{why}");
+        let reason = open.fill(&arguments(&json!({"path": "-la"}))).expect_err("an option");
+        assert!(reason.contains("\"path\"") && reason.contains("option"), "{reason}");
         assert!(open.fill(&arguments(&json!({"path": -5}))).is_ok());
         let closed = words(&["printf", "--", "%s", "{path}"], &["path"]);
         assert_eq!(output(&closed, &json!({"path": "-la"})), "-la");
@@ -188,8 +188,8 @@ mod tests {
     fn an_argument_cannot_be_the_program_or_a_part_of_a_line() {
         let names = &["a"];
         assert!(Template::words(&["{a}".to_owned()], names).is_err());
-        let why = Template::line("echo {a}".to_owned(), names).expect_err("unsafe");
-        assert!(why.contains("\"$ARG_a\""), "{why}");
+        let reason = Template::line("echo {a}".to_owned(), names).expect_err("unsafe");
+        assert!(reason.contains("\"$ARG_a\""), "{reason}");
         assert!(Template::line("echo {b} ${#x}".to_owned(), names).is_ok());
         assert!(Template::line("true".to_owned(), &["a-b"]).is_err());
         let line = Template::line("true".to_owned(), names).expect("valid");

@@ -63,7 +63,7 @@ enum CommandEntry {
 
 /// Reads a file of tools.
 pub(super) fn read(path: &Path) -> Result<Vec<FileTool>> {
-    parse(&read_file(path)?).map_err(|why| Error::file(path, why))
+    parse(&read_file(path)?).map_err(|reason| Error::file(path, reason))
 }
 
 fn parse(text: &str) -> Result<Vec<FileTool>, String> {
@@ -73,13 +73,13 @@ fn parse(text: &str) -> Result<Vec<FileTool>, String> {
     }
     let named = |entry: Entry| {
         let name = entry.name.clone();
-        tool(entry).map_err(|why| format!("tool {name:?}: {why}"))
+        tool(entry).map_err(|reason| format!("tool {name:?}: {reason}"))
     };
     file.tool.into_iter().map(named).collect()
 }
 
 fn tool(entry: Entry) -> Result<FileTool, String> {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    let is_part = |ch: char| ch.is_ascii_alphanumeric() || "_-".contains(ch);
     if entry.name.is_empty() || !entry.name.chars().all(is_part) {
         return Err("name must be letters, digits, _ and -".to_owned());
     }
@@ -213,8 +213,8 @@ minimum = 1
             (with("").replace("[\"true\"]", "[\"ls\", \"{path}\"]"), &["{path}", "parameter"]),
             (with("").replace("\"a\"", "\"a b\""), &["\"a b\"", "name"]),
         ] {
-            let why = parse(&text).expect_err(&text);
-            assert!(words.iter().all(|word| why.contains(word)), "{text}: {why}");
+            let reason = parse(&text).expect_err(&text);
+            assert!(words.iter().all(|word| reason.contains(word)), "{text}: {reason}");
         }
     }
 }

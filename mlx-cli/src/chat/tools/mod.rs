@@ -32,7 +32,7 @@ pub(super) struct Request {
     index: usize,
     command: std::process::Command,
     /// The command as shown to the user.
-    pub(super) shown: String,
+    pub(super) command_line: String,
 }
 
 /// The result of a command.
@@ -89,13 +89,13 @@ impl Toolbox {
 
     /// Returns the command of a call, or an error text for the model instead of a result.
     pub(super) fn request(&self, call: &ToolCall) -> Result<Request, String> {
-        let rejected = |why: String| format!("The call was not carried out: {why}.");
+        let rejected = |reason: String| format!("The call was not carried out: {reason}.");
         let index = self.tools.iter().position(|tool| tool.tool.name == call.name);
         let index = index.ok_or_else(|| rejected(format!("there is no tool {:?}", call.name)))?;
         let tool = &self.tools[index];
         let arguments = arguments(&call.arguments, &tool.tool.parameters).map_err(rejected)?;
-        let (command, shown) = tool.command.fill(&arguments).map_err(rejected)?;
-        Ok(Request { index, command, shown })
+        let (command, command_line) = tool.command.fill(&arguments).map_err(rejected)?;
+        Ok(Request { index, command, command_line })
     }
 
     /// Runs a command. Ctrl-C ends it and every process that it started.
@@ -153,7 +153,7 @@ mod tests {
         assert!(toolbox.is_allowed("say") && !toolbox.is_allowed("no"));
         assert_eq!(toolbox.list(), "say: Says it. (runs without confirmation)\nno: Fails.");
         let request = toolbox.request(&call("say", "{\"text\": \"a b\"}")).expect("valid");
-        assert_eq!(request.shown, "printf %s 'a b'");
+        assert_eq!(request.command_line, "printf %s 'a b'");
         assert_eq!(toolbox.run(request, &Interrupt::default()).text, "a b");
         let long = "123456789012345678901234567890";
         let numbers = toolbox.request(&call("say", &format!("{{\"text\": [{long}, 1.50]}}"))).expect("valid");
@@ -166,8 +166,8 @@ mod tests {
             ("say", "{}", "\"text\" is missing"),
             ("say", "{\"text\": \"a\", \"more\": 1}", "\"more\""),
         ] {
-            let why = toolbox.request(&call(name, arguments)).err().expect("refused");
-            assert!(why.contains(word) && why.starts_with("The call was not"), "{why}");
+            let reason = toolbox.request(&call(name, arguments)).err().expect("refused");
+            assert!(reason.contains(word) && reason.starts_with("The call was not"), "{reason}");
         }
     }
 

@@ -201,8 +201,8 @@ mod tests {
     fn what_a_command_has_started_ends_with_it() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (line, file) = background(&folder);
-        let left = shell(&format!("{line} echo done"), LIMITS);
-        assert_eq!(left.text(), "done\n");
+        let outcome = shell(&format!("{line} echo done"), LIMITS);
+        assert_eq!(outcome.text(), "done\n");
         assert_gone(&file);
         // A command that ignores SIGTERM is killed.
         let limits = Limits { time: Duration::from_millis(100), ..LIMITS };

@@ -136,8 +136,8 @@ fn add(block: &mut ContentBlock, delta: BlockDelta, json: &mut String) {
         (ContentBlock::Thinking { thinking, .. }, BlockDelta::Thinking { thinking: more }) => {
             thinking.push_str(&more);
         }
-        (ContentBlock::Thinking { signature, .. }, BlockDelta::Signature { signature: whole }) => {
-            *signature = whole;
+        (ContentBlock::Thinking { signature, .. }, BlockDelta::Signature { signature: new_signature }) => {
+            *signature = new_signature;
         }
         (ContentBlock::ToolUse { .. }, BlockDelta::Input { partial_json }) => {
             json.push_str(&partial_json);

@@ -66,7 +66,7 @@ fn instructions(system: Value) -> Result<Option<chat_format::Message>, ApiError>
 }
 
 fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> {
-    let wrong = |why: String| Err(ApiError::field("messages", why));
+    let wrong = |reason: String| Err(ApiError::field("messages", reason));
     let messages = match messages {
         Some(Value::Array(messages)) => messages,
         Some(other) => return wrong(format!("is {}; it must be a list", kind(&other))),
@@ -207,18 +207,18 @@ impl Conversation {
         }
         let ids: Vec<&str> = ids.iter().filter(|id| open.contains(*id)).map(String::as_str).collect();
         let ids = ids.join(", ");
-        let why = format!(
+        let reason = format!(
             "`tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
         );
-        Err(ApiError::field(path, why))
+        Err(ApiError::field(path, reason))
     }
 }
 
 fn unexpected(path: String, id: &str) -> ApiError {
-    let why = format!(
+    let reason = format!(
         "unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
     );
-    ApiError::field(path, why)
+    ApiError::field(path, reason)
 }
 
 fn text((_, block): BlockWithPath) -> Option<String> {

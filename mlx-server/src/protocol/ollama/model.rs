@@ -130,8 +130,8 @@ impl ShowRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = ShowFields::read(fields)?;
-        for (field, allowed, why) in fixed_fields() {
-            fields.expect_one_of(field, &allowed, why)?;
+        for (field, allowed, reason) in fixed_fields() {
+            fields.expect_one_of(field, &allowed, reason)?;
         }
         let name = given.model.or(given.name);
         let name = name.ok_or_else(|| ApiError::field("model", "is missing; give the name of a model"))?;

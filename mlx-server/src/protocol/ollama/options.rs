@@ -54,8 +54,8 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     for option in LOAD_OPTIONS {
         fields.take_unused(option, &[]);
     }
-    for (option, allowed, why) in fixed_fields() {
-        fields.expect_one_of(option, &allowed, why)?;
+    for (option, allowed, reason) in fixed_fields() {
+        fields.expect_one_of(option, &allowed, reason)?;
     }
     let mut sampling = SamplingOptions { seed: seed(&mut fields)?, ..SamplingOptions::default() };
     for parameter in PARAMETERS {

@@ -171,9 +171,9 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
     }
 }
 
-/// Returns the schema of a request with the fields of `own` and the shared fields.
-fn schema(own: RefOr<Schema>, neutral: &[Fixed], required: &[&str]) -> RefOr<Schema> {
-    merged([own, OllamaFields::schema()], neutral).build(required)
+/// Returns the schema of a request with the fields of `specific` and the shared fields.
+fn schema(specific: RefOr<Schema>, neutral: &[Fixed], required: &[&str]) -> RefOr<Schema> {
+    merged([specific, OllamaFields::schema()], neutral).build(required)
 }
 
 impl PartialSchema for OllamaChatRequest {

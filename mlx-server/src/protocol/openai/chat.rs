@@ -113,8 +113,8 @@ impl ChatCompletionRequest {
         check_calls(&conversation.messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
         })?;
-        for (field, allowed, why) in fixed_fields() {
-            fields.expect_one_of(field, &allowed, why)?;
+        for (field, allowed, reason) in fixed_fields() {
+            fields.expect_one_of(field, &allowed, reason)?;
         }
         fields.reject(&UNSUPPORTED_FIELDS)?;
         let limit_name =
@@ -134,7 +134,7 @@ impl ChatCompletionRequest {
             }
         };
         let policy = chat.context_policy.as_deref().unwrap_or(ContextPolicy::Stop.as_str());
-        let policy = policy.parse().map_err(|why: String| ApiError::field("context_policy", why))?;
+        let policy = policy.parse().map_err(|reason: String| ApiError::field("context_policy", reason))?;
         output.logprobs = spec.options.logprobs.is_some();
         Ok(Self { chat: ChatRequest { spec, conversation, limit_name, policy }, output })
     }

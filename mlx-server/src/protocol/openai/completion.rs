@@ -66,22 +66,22 @@ impl CompletionRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let (mut spec, mut output) = options::read(fields)?;
-        let own = CompletionFields::read(fields)?;
+        let completion = CompletionFields::read(fields)?;
         let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
         fields.reject(&[("suffix", "fill-in-the-middle is not supported")])?;
-        match own.best_of {
+        match completion.best_of {
             Some(count) if count != spec.choices => {
                 let message = format!("is {count}, but n is {}; they must be the same", spec.choices);
                 return Err(ApiError::unsupported("best_of", message));
             }
             _ => {}
         }
-        if own.logprobs.is_some_and(|count| count > MAX_TOP_LOGPROBS) {
+        if completion.logprobs.is_some_and(|count| count > MAX_TOP_LOGPROBS) {
             return Err(ApiError::field("logprobs", format!("must be from 0 to {MAX_TOP_LOGPROBS}")));
         }
-        let echo = own.echo.unwrap_or(false);
-        spec.options.logprobs = own.logprobs;
-        spec.options.prompt_logprobs = own.logprobs.filter(|_| echo);
+        let echo = completion.echo.unwrap_or(false);
+        spec.options.logprobs = completion.logprobs;
+        spec.options.prompt_logprobs = completion.logprobs.filter(|_| echo);
         output.logprobs = spec.options.logprobs.is_some();
         Ok(Self { spec, prompts, echo, output })
     }

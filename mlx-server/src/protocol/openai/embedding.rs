@@ -207,10 +207,10 @@ mod tests {
     fn vectors_have_length_one_in_every_form_if_they_are_normalized() {
         let raw = [3.0, -4.0, 12.0];
         assert_eq!(Vector::new(&raw, 2, true, Encoding::Float), Some(Vector::Float(vec![0.6, -0.8])));
-        let Some(Vector::Float(whole)) = Vector::new(&raw, 3, true, Encoding::Float) else {
+        let Some(Vector::Float(full)) = Vector::new(&raw, 3, true, Encoding::Float) else {
             panic!("a vector")
         };
-        assert!((whole.iter().map(|value| value * value).sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!((full.iter().map(|value| value * value).sum::<f32>() - 1.0).abs() < 1e-6);
         // 1.0 is 0x3f80_0000.
         assert_eq!(Vector::new(&[7.0], 1, true, Encoding::Base64), Some(Vector::Base64("AACAPw==".into())));
         assert_eq!(Vector::new(&[0.0, 0.0, 1.0], 2, true, Encoding::Float), None);

@@ -99,7 +99,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
 
 /// Parses a source of drafts.
 pub(crate) fn speculate(name: Option<&str>) -> Result<Option<Speculate>, ApiError> {
-    name.map(str::parse).transpose().map_err(|why: String| ApiError::field("speculate", why))
+    name.map(str::parse).transpose().map_err(|reason: String| ApiError::field("speculate", reason))
 }
 
 /// Parses a priority.

@@ -109,10 +109,11 @@ fn bias(given: BTreeMap<String, f32>) -> Result<Vec<(u32, f32)>, ApiError> {
 }
 
 fn integer_seed(seed: &Number) -> Result<u64, ApiError> {
-    let whole = field_value::as_integer(seed);
-    let seed_of =
-        |whole: i128| u64::try_from(whole).ok().or_else(|| Some(i64::try_from(whole).ok()?.cast_unsigned()));
-    whole
+    let integer = field_value::as_integer(seed);
+    let seed_of = |integer: i128| {
+        u64::try_from(integer).ok().or_else(|| Some(i64::try_from(integer).ok()?.cast_unsigned()))
+    };
+    integer
         .and_then(seed_of)
         .ok_or_else(|| ApiError::field("seed", format!("is {seed}; it must be a 64-bit whole number")))
 }

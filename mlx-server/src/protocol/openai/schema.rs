@@ -22,11 +22,11 @@ pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[F
             object.properties.extend(group.properties);
         }
     }
-    for (field, allowed, why) in fixed {
+    for (field, allowed, reason) in fixed {
         let property = ObjectBuilder::new()
             .schema_type(SchemaType::AnyValue)
             .enum_values(Some(allowed.clone()))
-            .description(Some(*why));
+            .description(Some(*reason));
         object.properties.insert((*field).to_owned(), RefOr::T(Schema::Object(property.build())));
     }
     Merged(object)

@@ -74,7 +74,7 @@ fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
 }
 
 fn read_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
-    let whole = tool.clone();
+    let original = tool.clone();
     let mut fields = Fields::nested(path, tool)?;
     fields.expect_one_of("type", &[json!("function")], "only functions are supported")?;
     let function = fields.value("function");
@@ -86,7 +86,7 @@ fn read_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
     function.take::<Map>("parameters")?;
     function.take::<bool>("strict")?;
     function.end()?;
-    Tool::read(whole).map_err(|error| ApiError::from(error).rename_field("tools", path))
+    Tool::read(original).map_err(|error| ApiError::from(error).rename_field("tools", path))
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn said(role: Role, text: &str) -> Item {
+    fn text_item(role: Role, text: &str) -> Item {
         Item::Message { role, parts: vec![Part::Text(text.into())] }
     }
 
@@ -97,16 +97,16 @@ mod tests {
     #[test]
     fn thoughts_text_and_calls_of_a_turn_are_one_message() {
         let items = [
-            said(Role::Developer, "d"),
-            said(Role::User, "q"),
+            text_item(Role::Developer, "d"),
+            text_item(Role::User, "q"),
             Item::Reasoning("hm".into()),
-            said(Role::Assistant, "so"),
+            text_item(Role::Assistant, "so"),
             called("1"),
             called("2"),
             result("1"),
             result("2"),
             Item::Reasoning("ah".into()),
-            said(Role::Assistant, "3"),
+            text_item(Role::Assistant, "3"),
         ];
         let messages = messages(Some("be"), &items);
         let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
@@ -123,12 +123,12 @@ mod tests {
     #[test]
     fn a_longer_conversation_begins_with_the_shorter_one() {
         let items = [
-            said(Role::User, "q"),
+            text_item(Role::User, "q"),
             Item::Reasoning("hm".into()),
             called("1"),
             result("1"),
-            said(Role::Assistant, "3"),
-            said(Role::User, "r"),
+            text_item(Role::Assistant, "3"),
+            text_item(Role::User, "r"),
         ];
         for cut in [1, 4, 5] {
             let short = messages(None, &items[..cut]);

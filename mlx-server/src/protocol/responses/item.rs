@@ -211,8 +211,8 @@ fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
         let texts = texts.ok_or_else(|| ApiError::field(path, "has an image; reasoning must be text"))?;
         Ok(texts.join("\n"))
     };
-    let (whole, summary) = (text("content")?, text("summary")?);
-    Ok(if whole.is_empty() { summary } else { whole })
+    let (content_text, summary) = (text("content")?, text("summary")?);
+    Ok(if content_text.is_empty() { summary } else { content_text })
 }
 
 #[cfg(test)]

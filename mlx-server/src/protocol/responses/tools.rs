@@ -84,8 +84,8 @@ pub(crate) fn model_arguments(arguments: &Arguments) -> String {
 
 /// Returns the input of a custom tool from generated arguments. Truncated arguments are returned unchanged.
 pub(crate) fn custom_input(arguments: &str) -> String {
-    let whole = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
-    match whole.and_then(|mut object| object.shift_remove(INPUT)) {
+    let object = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
+    match object.and_then(|mut object| object.shift_remove(INPUT)) {
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),
         None => arguments.to_owned(),

@@ -150,11 +150,13 @@ impl Writer {
         let logprobs =
             if self.logprobs { ChatLogprobs::new(&tokens, &self.meta.tokenizer).content } else { Vec::new() };
         self.add(text);
-        let shown = json(&logprobs);
+        let logprobs_json = json(&logprobs);
         if let Some(open) = &mut self.open {
             open.logprobs.extend(logprobs);
         }
-        events.push(self.item_event("response.output_text.delta", json!({"delta": text, "logprobs": shown})));
+        events.push(
+            self.item_event("response.output_text.delta", json!({"delta": text, "logprobs": logprobs_json})),
+        );
     }
 
     fn call(&mut self, call: CallDelta, events: &mut Vec<Bytes>) {
@@ -262,8 +264,8 @@ impl AnswerWriter for Writer {
     /// Returns an event, since some clients ignore comments. It repeats the previous sequence number, because keep-alives are not replayed to clients
     /// that reconnect.
     fn keep_alive(&mut self) -> Bytes {
-        let whole = WholeResponse { response: &self.response };
-        event_bytes("response.in_progress", self.sequence.saturating_sub(1), &whole)
+        let fields = WholeResponse { response: &self.response };
+        event_bytes("response.in_progress", self.sequence.saturating_sub(1), &fields)
     }
 
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {

@@ -148,40 +148,44 @@ fn documents_results_of_searches_and_tools_become_text() {
 #[test]
 fn calls_and_results_are_matched_in_the_words_of_the_api() {
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "add", "input": {}});
-    let said = |role: &str, blocks: Value| json!({"role": role, "content": blocks});
-    let go = said("user", json!("Go"));
+    let message_of = |role: &str, blocks: Value| json!({"role": role, "content": blocks});
+    let go = message_of("user", json!("Go"));
     let none = json!("");
     for (messages, param, word) in [
         (
             json!([
                 go,
-                said("assistant", json!([call("one"), call("two")])),
-                said("user", json!([result("one", &none)]))
+                message_of("assistant", json!([call("one"), call("two")])),
+                message_of("user", json!([result("one", &none)]))
             ]),
             "messages.1",
             "immediately after: two.",
         ),
         (
-            json!([go, said("assistant", json!([call("one")])), said("user", json!("Go on"))]),
+            json!([go, message_of("assistant", json!([call("one")])), message_of("user", json!("Go on"))]),
             "messages.1",
             "immediately after: one.",
         ),
-        (json!([go, said("assistant", json!([call("one")]))]), "messages.1", "immediately after: one."),
+        (json!([go, message_of("assistant", json!([call("one")]))]), "messages.1", "immediately after: one."),
         (
-            json!([said("user", json!([result("zero", &none)]))]),
+            json!([message_of("user", json!([result("zero", &none)]))]),
             "messages.0.content.0",
             "unexpected `tool_use_id`",
         ),
         (
             json!([
                 go,
-                said("assistant", json!([call("one")])),
-                said("user", json!([result("one", &none), result("one", &none)]))
+                message_of("assistant", json!([call("one")])),
+                message_of("user", json!([result("one", &none), result("one", &none)]))
             ]),
             "messages.2.content.1",
             "blocks: one.",
         ),
-        (json!([go, said("assistant", json!([call("one"), call("one")]))]), "messages.1.content.1", "unique"),
+        (
+            json!([go, message_of("assistant", json!([call("one"), call("one")]))]),
+            "messages.1.content.1",
+            "unique",
+        ),
     ] {
         let error = conversation(&messages).expect_err(param);
         assert_eq!(error.param(), Some(param), "{messages}");

@@ -54,7 +54,7 @@ fn all_kinds() -> Vec<Delta> {
         .collect()
 }
 
-fn whole(display: Display, deltas: Vec<Delta>) -> Value {
+fn message_json(display: Display, deltas: Vec<Delta>) -> Value {
     let bytes = Writer::new(display, meta()).into_json(vec![deltas]);
     without_id(serde_json::from_slice(&bytes).expect("json"))
 }
@@ -172,10 +172,10 @@ fn streamed_equals_whole() {
         || vec![text("a"), end(EndReason::Length, 50)],
     ] {
         for display in [Display::Text, Display::Omitted] {
-            assert_eq!(assembled(&events(display, deltas())), whole(display, deltas()));
+            assert_eq!(assembled(&events(display, deltas())), message_json(display, deltas()));
         }
     }
-    let kinds: Vec<Value> = whole(Display::Text, later_text)["content"]
+    let kinds: Vec<Value> = message_json(Display::Text, later_text)["content"]
         .as_array()
         .expect("blocks")
         .iter()
@@ -186,7 +186,7 @@ fn streamed_equals_whole() {
 
 #[test]
 fn a_whole_message_has_every_field() {
-    let message = whole(Display::Text, all_kinds());
+    let message = message_json(Display::Text, all_kinds());
     let usage = json!({
         "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 20, "output_tokens": 12,
         "output_tokens_details": {"thinking_tokens": 3},
@@ -207,7 +207,7 @@ fn a_whole_message_has_every_field() {
 #[test]
 fn withheld_thoughts_are_in_the_signature() {
     let block = json!({"type": "thinking", "thinking": "", "signature": signature::carrying("Hm")});
-    assert_eq!(whole(Display::Omitted, all_kinds())["content"][0], block);
+    assert_eq!(message_json(Display::Omitted, all_kinds())["content"][0], block);
     let mut writer = Writer::new(Display::Omitted, meta());
     writer.delta(thought("a"));
     assert!(writer.delta(thought("b")).is_empty());
@@ -227,15 +227,17 @@ fn an_answer_says_why_it_ended() {
         (EndReason::Length, 50, "max_tokens", Value::Null),
         (EndReason::Length, 49, "model_context_window_exceeded", Value::Null),
     ] {
-        let message = whole(Display::Text, vec![text("a"), end(reason, tokens)]);
+        let message = message_json(Display::Text, vec![text("a"), end(reason, tokens)]);
         assert_eq!((&message["stop_reason"], &message["stop_sequence"]), (&json!(expected), &sequence));
     }
 }
 
 #[test]
 fn a_call_that_the_limit_cuts_keeps_its_text() {
-    let message =
-        whole(Display::Text, vec![call(0, Some("add"), "{\"a\": 1, \"te"), end(EndReason::Length, 50)]);
+    let message = message_json(
+        Display::Text,
+        vec![call(0, Some("add"), "{\"a\": 1, \"te"), end(EndReason::Length, 50)],
+    );
     assert_eq!(message["content"][0]["input"], json!({"unparsed_arguments": "{\"a\": 1, \"te"}));
 }
 

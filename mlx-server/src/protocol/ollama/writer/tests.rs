@@ -48,7 +48,7 @@ fn lines_are_the_whole_answer_in_parts() {
     lines.extend(writer_of_lines.closing());
     let lines: Vec<Value> =
         lines.iter().map(|line| serde_json::from_slice(line).expect("a line is JSON")).collect();
-    let whole: Value =
+    let full: Value =
         serde_json::from_slice(&writer().into_json(vec![deltas(EndReason::Length)])).expect("json");
     let joined =
         |name: &str| -> String { lines.iter().filter_map(|line| line["message"][name].as_str()).collect() };
@@ -61,10 +61,10 @@ fn lines_are_the_whole_answer_in_parts() {
     ]);
     assert_eq!(json!(calls), expected);
     let message = json!({"role": "assistant", "content": "a", "thinking": "hm", "tool_calls": expected});
-    assert_eq!(whole["message"], message);
+    assert_eq!(full["message"], message);
     let (last, before) = lines.split_last().expect("lines");
     assert!(before.iter().all(|line| line["done"] == false));
-    for answer in [last, &whole] {
+    for answer in [last, &full] {
         assert_eq!((&answer["done"], &answer["done_reason"]), (&json!(true), &json!("length")));
         assert_eq!((&answer["prompt_eval_count"], &answer["eval_count"]), (&json!(9), &json!(5)));
         assert_eq!(answer["total_duration"], 3_500_000_000_u64);

@@ -82,8 +82,8 @@ fn events_come_in_the_order_of_the_protocol() {
         output_item.added custom_tool_call_input.delta custom_tool_call_input.done output_item.done \
         completed";
     assert_eq!(names, expected.split_ascii_whitespace().collect::<Vec<_>>());
-    let places: Vec<u64> = events.iter().filter_map(|event| event["output_index"].as_u64()).collect();
-    assert!(places.is_sorted() && places.last() == Some(&3), "{places:?}");
+    let indexes: Vec<u64> = events.iter().filter_map(|event| event["output_index"].as_u64()).collect();
+    assert!(indexes.is_sorted() && indexes.last() == Some(&3), "{indexes:?}");
 }
 
 #[test]
@@ -91,19 +91,19 @@ fn a_stream_and_a_whole_response_are_equal() {
     for (reason, status) in [(EndReason::ToolCalls, "completed"), (EndReason::Length, "incomplete")] {
         let events = stream(&reason);
         let mut streamed = events.last().expect("an end")["response"].clone();
-        let mut whole: Value =
+        let mut full: Value =
             serde_json::from_slice(&writer().into_json(vec![deltas(&reason)])).expect("json");
-        for response in [&mut streamed, &mut whole] {
+        for response in [&mut streamed, &mut full] {
             response["completed_at"].take();
         }
-        assert_eq!(streamed, whole);
-        assert_eq!(whole["status"], status);
-        let output = whole["output"].as_array().expect("items");
+        assert_eq!(streamed, full);
+        assert_eq!(full["status"], status);
+        let output = full["output"].as_array().expect("items");
         let kinds: Vec<&str> = output.iter().filter_map(|item| item["type"].as_str()).collect();
         assert_eq!(kinds, ["reasoning", "message", "function_call", "custom_tool_call"]);
         assert_eq!((&output[2]["namespace"], &output[2]["name"]), (&json!("sea"), &json!("tide")));
         assert_eq!((&output[2]["arguments"], &output[3]["input"]), (&json!("{\"a\":1}"), &json!("x\ny")));
-        assert_eq!(whole["usage"]["input_tokens_details"]["cached_tokens"], 4);
+        assert_eq!(full["usage"]["input_tokens_details"]["cached_tokens"], 4);
         let done: Vec<&Value> = events
             .iter()
             .filter(|event| event["type"] == "response.output_item.done")
