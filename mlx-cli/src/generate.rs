@@ -20,7 +20,7 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
 use crate::model_choice;
-use crate::recorded::{RecordedRequest, hex};
+use crate::recorded_request::{RecordedRequest, hex};
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;

@@ -29,7 +29,7 @@ mod note_lines;
 mod overview;
 mod parse;
 mod pull;
-mod recorded;
+mod recorded_request;
 mod repeat;
 mod replay;
 mod request_args;

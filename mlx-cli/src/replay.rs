@@ -20,7 +20,7 @@ use crate::generate::GenerateArgs;
 use crate::input::{read_file, read_images, read_text};
 use crate::interrupt::Interrupt;
 use crate::model_args::{ModelArgs, ModelName};
-use crate::recorded::{RecordedRequest, hex};
+use crate::recorded_request::{RecordedRequest, hex};
 use crate::repeat::{Comparison, compare, verdict};
 use crate::request_args::without_files;
 use crate::{sampling_values, terminal};

@@ -61,7 +61,7 @@ pub(crate) struct End {
 
 impl Delta {
     /// Returns true if the delta has no text, reasoning or calls.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(crate) fn has_no_output(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 

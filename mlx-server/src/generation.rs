@@ -124,7 +124,7 @@ impl Choice {
         }
         let event = self.event().await?;
         let delta = self.process(event);
-        let silent = delta.is_silent();
+        let silent = delta.has_no_output();
         if self.has_ended && silent { self.last.take() } else { Some(Ok(delta)) }
     }
 
@@ -188,7 +188,7 @@ impl Choice {
         let mut deltas = VecDeque::new();
         for event in events {
             let is_call = !matches!(event, ChatEvent::Text(_) | ChatEvent::Reasoning(_));
-            if !delta.calls.is_empty() || is_call && !delta.is_silent() {
+            if !delta.calls.is_empty() || is_call && !delta.has_no_output() {
                 deltas.push_back(std::mem::take(&mut delta));
                 delta.choice = self.index;
             }
@@ -209,7 +209,7 @@ impl Choice {
         }
         deltas.push_back(delta);
         let first = deltas.pop_front().unwrap_or_default();
-        self.ready.extend(deltas.into_iter().filter(|delta| !delta.is_silent()));
+        self.ready.extend(deltas.into_iter().filter(|delta| !delta.has_no_output()));
         first
     }
 

@@ -76,7 +76,7 @@ impl Models {
     /// Loads all models that are not loaded yet.
     pub(crate) async fn load_all(self: &Arc<Self>) -> Result<(), ApiError> {
         for entry in &self.entries {
-            if entry.peek(|loaded| loaded.engine.is_ready()) != Some(true) {
+            if entry.with_loaded(|loaded| loaded.engine.is_ready()) != Some(true) {
                 self.begin_load(Arc::clone(entry)).await?;
             }
         }
@@ -124,7 +124,7 @@ impl Models {
     pub(crate) fn stats(&self) -> Vec<ModelStats> {
         let model_stats = |entry: &Arc<Entry>| ModelStats {
             name: entry.name().to_owned(),
-            stats: entry.peek(|loaded| loaded.engine.stats()),
+            stats: entry.with_loaded(|loaded| loaded.engine.stats()),
         };
         self.entries.iter().map(model_stats).collect()
     }
@@ -137,14 +137,14 @@ impl Models {
     /// Returns true if all loaded engines are ready, including their workers. A divided model must be loaded, since only its engine knows the
     /// state of its workers.
     pub(crate) fn is_ready(&self) -> bool {
-        let is_ready = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.is_ready());
+        let is_ready = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.is_ready());
         let may_be_unloaded = !self.is_divided();
         self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
     /// Returns a message about a missing worker, if one is missing.
     pub(crate) fn outage(&self) -> Option<String> {
-        let of_engine = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.outage()).flatten();
+        let of_engine = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.outage()).flatten();
         self.failed_load().or_else(|| self.entries.iter().find_map(of_engine))
     }
 

@@ -16,10 +16,10 @@ use crate::generation::Choice;
 
 /// Returns the body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels the generations.
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
-    let feed = Feed::new(choices, writer, keep_alive);
-    Body::from_stream(unfold(feed, |mut feed| async move {
-        let (StreamItem::Event(bytes) | StreamItem::KeepAlive(bytes)) = feed.next().await?;
-        Some((Ok::<_, Infallible>(bytes), feed))
+    let events = AnswerEvents::new(choices, writer, keep_alive);
+    Body::from_stream(unfold(events, |mut events| async move {
+        let (StreamItem::Event(bytes) | StreamItem::KeepAlive(bytes)) = events.next().await?;
+        Some((Ok::<_, Infallible>(bytes), events))
     }))
 }
 
@@ -31,8 +31,8 @@ pub(crate) enum StreamItem {
     KeepAlive(Bytes),
 }
 
-/// The events of an answer. Dropping the feed cancels the generations.
-pub(crate) struct Feed<W> {
+/// The events of an answer. Dropping it cancels the generations.
+pub(crate) struct AnswerEvents<W> {
     deltas: SelectAll<BoxStream<'static, Result<Delta, ApiError>>>,
     writer: W,
     keep_alive: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Feed<W> {
     error: Option<ApiError>,
 }
 
-impl<W: AnswerWriter> Feed<W> {
+impl<W: AnswerWriter> AnswerEvents<W> {
     /// Creates the events of these choices.
     pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
         let deltas = select_all(choices.into_iter().map(|choice| choice.deltas().boxed()));

@@ -181,7 +181,7 @@ impl Entry {
 
     /// Returns true if the model is in memory.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.peek(|_| ()).is_some()
+        self.with_loaded(|_| ()).is_some()
     }
 
     /// Returns the model's shape, if its files are valid.
@@ -208,7 +208,7 @@ impl Entry {
             reasoning: folder.format.has_thoughts(),
             embedding: folder.path.join("1_Pooling/config.json").is_file(),
         };
-        let read = || match self.peek(|loaded| of(loaded.engine.folder())) {
+        let read = || match self.with_loaded(|loaded| of(loaded.engine.folder())) {
             Some(capabilities) => capabilities,
             None => {
                 ModelFolder::open(&self.folder).map_or_else(|_| Capabilities::default(), |folder| of(&folder))
@@ -216,7 +216,7 @@ impl Entry {
         };
         let capabilities = *self.capabilities.get_or_init(read);
         // A vision tower may also fail to load, because it is damaged or memory is short.
-        let vision = self.peek(|loaded| loaded.engine.image_processor().is_ok());
+        let vision = self.with_loaded(|loaded| loaded.engine.image_processor().is_ok());
         Capabilities { vision: vision.unwrap_or(capabilities.vision), ..capabilities }
     }
 
@@ -255,11 +255,11 @@ impl Entry {
 
     /// Returns the canonical folder and the memory budget of a loaded model.
     pub(super) fn reserved_bytes(&self) -> Option<(PathBuf, u64)> {
-        self.peek(|loaded| (loaded.folder.clone(), loaded.reserved))
+        self.with_loaded(|loaded| (loaded.folder.clone(), loaded.reserved))
     }
 
     /// Calls `read` with the loaded model, if it is loaded.
-    pub(super) fn peek<T>(&self, read: impl FnOnce(&Loaded) -> T) -> Option<T> {
+    pub(super) fn with_loaded<T>(&self, read: impl FnOnce(&Loaded) -> T) -> Option<T> {
         self.slot().as_deref().map(read)
     }
 

@@ -9,7 +9,7 @@ use super::store::StoredResponse;
 use crate::error::ApiError;
 use crate::protocol::responses::writer::Writer;
 use crate::state::AppState;
-use crate::stream::{Feed, StreamItem};
+use crate::stream::{AnswerEvents, StreamItem};
 
 /// The policy for a response without a reader.
 #[derive(Debug, Clone, Copy)]
@@ -24,13 +24,13 @@ pub(super) enum AbandonPolicy {
 pub(super) fn produce(
     state: &AppState,
     stored: Arc<StoredResponse>,
-    feed: Feed<Writer>,
+    events: AnswerEvents<Writer>,
     policy: AbandonPolicy,
 ) -> Reader {
     let log = EventLog::new();
     let reader = log.reader(0);
     stored.set_events(Arc::clone(&log));
-    tokio::spawn(run(state.clone(), stored, log, feed, policy));
+    tokio::spawn(run(state.clone(), stored, log, events, policy));
     reader
 }
 
@@ -38,7 +38,7 @@ async fn run(
     state: AppState,
     stored: Arc<StoredResponse>,
     log: Arc<EventLog>,
-    mut feed: Feed<Writer>,
+    mut events: AnswerEvents<Writer>,
     policy: AbandonPolicy,
 ) {
     let abandoned = async {
@@ -59,15 +59,15 @@ async fn run(
             biased;
             () = &mut cancelled, if !is_cancelled => {
                 is_cancelled = true;
-                feed.fail(ApiError::cancelled());
+                events.fail(ApiError::cancelled());
                 continue;
             }
-            sent = feed.next() => sent,
+            sent = events.next() => sent,
         };
-        if feed.has_ended() && !is_stored {
+        if events.has_ended() && !is_stored {
             // Stored before the last event is sent, so that a client that has read it finds the complete response.
             is_stored = true;
-            state.responses.end(&stored, feed.writer().to_json());
+            state.responses.end(&stored, events.writer().to_json());
         }
         match sent {
             Some(StreamItem::Event(event)) => log.add(event),
@@ -75,5 +75,5 @@ async fn run(
             None => break,
         }
     }
-    log.end(feed.error().cloned());
+    log.end(events.error().cloned());
 }

@@ -23,7 +23,7 @@ use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::{EchoedRequest, Writer};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
-use crate::stream::Feed;
+use crate::stream::AnswerEvents;
 
 /// A response to compute.
 pub(crate) struct ResponseRun {
@@ -166,8 +166,8 @@ impl ResponseRun {
             None => StoredResponse::new(self.id, self.client, self.items, self.input_len),
         };
         state.responses.begin(&stored, writer.to_json());
-        let feed = Feed::new(choices, writer, state.config.limits.keep_alive.duration());
-        let reader = produce(state, Arc::clone(&stored), feed, policy);
+        let events = AnswerEvents::new(choices, writer, state.config.limits.keep_alive.duration());
+        let reader = produce(state, Arc::clone(&stored), events, policy);
         Ok(RunningResponse { meta, stored, reader })
     }
 

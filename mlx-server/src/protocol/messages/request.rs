@@ -59,7 +59,7 @@ field_group! {
 
 field_group! {
     /// Hints without effect on the answer. They are accepted, not used, and listed in `x-ignored-fields`.
-    pub(crate) struct MessagesHints {
+    pub(crate) struct IgnoredMessagesFields {
         /// Not used: nothing is stored.
         #[schema(value_type = Object)]
         pub(crate) metadata: Value,
@@ -107,7 +107,7 @@ impl MessagesRequest {
         if max_tokens == 0 {
             return Err(ApiError::field("max_tokens", "is 0; it must be at least 1"));
         }
-        let read = ReadPrompt::read(fields, Some(max_tokens))?;
+        let read = ParsedPrompt::read(fields, Some(max_tokens))?;
         let sampling = SamplingOptions {
             temperature: given.temperature,
             top_p: given.top_p,
@@ -144,19 +144,19 @@ impl MessagesRequest {
 impl MessagesCountRequest {
     /// Parses a request. Its fields are a subset of those of a request for a message.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let ReadPrompt { model, conversation, .. } = ReadPrompt::read(fields, None)?;
+        let ParsedPrompt { model, conversation, .. } = ParsedPrompt::read(fields, None)?;
         Ok(Self { model, conversation })
     }
 }
 
 /// The fields that both requests share.
-struct ReadPrompt {
+struct ParsedPrompt {
     model: Option<String>,
     conversation: Conversation,
     options: thinking::ThinkingOptions,
 }
 
-impl ReadPrompt {
+impl ParsedPrompt {
     fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
         if fields.value("thread").is_some() {
             return Err(threads_unsupported());
@@ -168,7 +168,7 @@ impl ReadPrompt {
         if fields.peek("context_management").is_some_and(keeps_everything) {
             fields.value("context_management");
         }
-        fields.read_unused(MessagesHints::read)?;
+        fields.read_unused(IgnoredMessagesFields::read)?;
         let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
         fields.add_unused(tools.ignored);
         fields.add_unused(std::mem::take(&mut options.ignored));
@@ -215,7 +215,7 @@ impl ToSchema for MessagesCountRequest {
 }
 
 fn shared() -> [RefOr<Schema>; 3] {
-    [ToolFields::schema(), ThinkingFields::schema(), MessagesHints::schema()]
+    [ToolFields::schema(), ThinkingFields::schema(), IgnoredMessagesFields::schema()]
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
 
 field_group! {
     /// Hints without effect on the answer. They are accepted, not used, and listed in `x-ignored-fields`.
-    pub(crate) struct HintFields {
+    pub(crate) struct IgnoredFields {
         /// Not used: nothing is stored.
         #[schema(example = true)]
         pub(crate) store: bool,
@@ -104,7 +104,7 @@ impl ChatCompletionRequest {
         let chat = ChatFields::read(fields)?;
         fields.take_unused("store", &[json!(false)]);
         fields.take_unused("service_tier", &[json!("auto"), json!("default")]);
-        fields.read_unused(HintFields::read)?;
+        fields.read_unused(IgnoredFields::read)?;
         let conversation = Conversation {
             tools: tools::read(fields)?,
             thinking: ThinkingRequest::required_effort(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
@@ -146,7 +146,7 @@ fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
         OutputFields::schema(),
         ChatFields::schema(),
         ToolFields::schema(),
-        HintFields::schema(),
+        IgnoredFields::schema(),
         ConstraintFields::schema(),
         SamplingFields::schema(),
     ];

@@ -75,7 +75,7 @@ impl Writer {
     /// Returns the chunk for a delta. `None` if the delta has nothing that the client asked for.
     fn chunk(&mut self, delta: Delta) -> Option<String> {
         self.record(&delta);
-        let has_text = !delta.is_silent() || delta.end.is_some();
+        let has_text = !delta.has_no_output() || delta.end.is_some();
         let has_tokens =
             !delta.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
         if !(has_text || has_tokens || !delta.prompt.is_empty()) {
