@@ -97,7 +97,7 @@ fn invalid_rope_and_expert_settings_are_refused_by_name() {
     };
     assert_refused(vec![
         ("stablelm-f32", "partial_rotary_factor", json!(1.5), "partial_rotary_factor is 1.5"),
-        ("stablelm-f32", "partial_rotary_factor", json!(0.4), "partial_rotary_factor makes 3 of 8"),
+        ("stablelm-f32", "partial_rotary_factor", json!(0.4), "partial_rotary_factor rotates 3 of 8"),
         ("minicpm-f32", "sparse_config", json!({}), "sparse_config is set"),
         ("minicpm-f32", "dim_model_base", json!(0), "dim_model_base is 0"),
         ("qwen3_moe-f32", "num_experts_per_tok", json!(7), "num_experts_per_tok is 7; there are 6 experts"),
@@ -105,7 +105,7 @@ fn invalid_rope_and_expert_settings_are_refused_by_name() {
             "gemma4_text-f32",
             "num_kv_shared_layers",
             json!(4),
-            "leaves layer 2 of 6 without a layer of its kind",
+            "leaves layer 2 of 6 without a layer of its type",
         ),
         (
             "gemma4_text-f32",

@@ -294,7 +294,8 @@ fn send_mutated(server: &Server, seed: u64, count: usize) -> usize {
         let answer = server.post("/v1/chat/render", &chat_of(&mutated(&mut dice, &seeds)));
         assert!([200, 400].contains(&answer.status), "{seed}, {round}: {} {}", answer.status, answer.body);
         let message = answer.body["error"]["message"].as_str();
-        let is_reason = |message: &str| message.contains("holds an image, number 1 of all");
+        let is_reason =
+            |message: &str| message.contains("holds an invalid image, number 1 in the conversation");
         assert!(message.is_none_or(is_reason), "{seed}, {round}: {message:?}");
         answer.status == 400
     };

@@ -14,7 +14,7 @@ fn invalid_settings_of_hybrid_models_are_refused_by_name() {
         (granite, "mamba_n_groups", json!(3), "mamba_n_groups is 3; it must divide mamba_n_heads"),
         (granite, "mamba_d_conv", json!(1), "mamba_d_conv is 1"),
         (granite, "mamba_n_heads", json!(5), "mamba_n_heads is 5; times mamba_d_head (8) it must be 64"),
-        (granite, "hidden_act", json!("xielu"), "hidden_act \"xielu\" is not supported; Mamba-2 takes"),
+        (granite, "hidden_act", json!("xielu"), "hidden_act \"xielu\" is not supported; supported are silu"),
         (granite, "layer_types", json!(["mamba", "attention", "mlp"]), "layer_types has \"mlp\" at 2"),
         (granite, "time_step_limit", json!([1.0, 0.5]), "it must be a list of a lower and an upper limit"),
         (nemotron, "hybrid_override_pattern", json!("EM*-MMX"), "hybrid_override_pattern has \"X\" at 6"),

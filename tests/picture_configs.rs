@@ -119,7 +119,7 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
             "gemma4_unified-f32",
             "pooling_kernel_size",
             json!(2),
-            "pooling_kernel_size is 2, where config.json",
+            "pooling_kernel_size is 2, but config.json has 3",
         ),
     ] {
         let [own, nested] = [changed(name, SETTINGS, path, value.clone()), nested(name, path, value)];
@@ -176,7 +176,7 @@ fn nested_settings_win_over_those_of_older_tools() {
     }
     // The tower reads its own section.
     for (key, value, words) in [
-        ("image_std", json!([0.5, 0, 0.5]), "processor_config.json: image_processor.image_std holds 0"),
+        ("image_std", json!([0.5, 0, 0.5]), "processor_config.json: image_processor.image_std contains 0"),
         ("image_mean", json!([0.5]), "processor_config.json: image_processor.image_mean has 1 numbers"),
     ] {
         let copy = nested("qwen3_vl-f32", key, value);
@@ -224,6 +224,9 @@ fn a_size_rule_that_asks_for_too_many_pixels_is_refused_by_name() {
         let processor = ModelFolder::open(copy.path()).expect("it can be read").images.expect("it sees");
         let image = Image::new(width, height, vec![0; (3 * width * height) as usize]).expect("a picture");
         let error = processor.resized(&image).expect_err(name).to_string();
-        assert!(error.contains(&format!("more than 40000000: preprocessor_config.json: {rule}")), "{error}");
+        assert!(
+            error.contains(&format!("above the limit of 40000000: preprocessor_config.json: {rule}")),
+            "{error}"
+        );
     }
 }
