@@ -86,12 +86,15 @@ fn add_adapters(
     let fail = |error| StartError::new("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
-        let (name, location) = given.split_once('=').unwrap_or(("", given));
-        if name.is_empty() || entries.iter().any(|entry| entry.name == name) || adapted.contains(&name) {
+        let (adapter_name, location) = given.split_once('=').unwrap_or(("", given));
+        if adapter_name.is_empty()
+            || entries.iter().any(|entry| entry.name == adapter_name)
+            || adapted.contains(&adapter_name)
+        {
             let reason = format!("{given} gives no new name; the form is NAME=FOLDER");
             return Err(StartError::new("--adapter", reason));
         }
-        adapted.push(name);
+        adapted.push(adapter_name);
         folders.push(mlx_hub::resolve_adapter(Path::new(location)).map_err(|error| fail(error.into()))?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
