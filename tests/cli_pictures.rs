@@ -68,7 +68,11 @@ fn generate_sees_pictures_and_can_be_replayed() {
     assert!(out(&mlx(&["replay", "--image", &other, "--image", &image], &record)).contains("identical"));
     for more in [&[][..], &["--image", &other]] {
         let refused = mlx(&[&["replay"], more].concat(), &record);
-        assert!(error(&refused).contains("--image is needed: record 1 has 1"), "{}", error(&refused));
+        assert!(
+            error(&refused).contains("--image is needed: record 1 uses images (1)"),
+            "{}",
+            error(&refused)
+        );
     }
     let tokens = |images: &[&str]| {
         let flags: Vec<&str> = images.iter().flat_map(|image| ["--image", *image]).collect();

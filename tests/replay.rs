@@ -114,8 +114,8 @@ fn a_record_names_no_files_and_no_machines() {
         other.to_string()
     };
     for (flags, refusal) in [
-        (vec!["--hostfile".to_owned(), path(&hosts)], "--hostfile is needed: record 1 has one"),
-        (vec!["--adapter".to_owned(), path(&adapter)], "--adapter is needed: record 1 has one"),
+        (vec!["--hostfile".to_owned(), path(&hosts)], "--hostfile is needed: record 1 uses it"),
+        (vec!["--adapter".to_owned(), path(&adapter)], "--adapter is needed: record 1 uses it"),
         (vec!["--json-schema".to_owned(), format!("@{}", path(&schema))], "a record may not name a file"),
         (vec![format!("--grammar=@{}", path(&schema))], "a record may not name a file"),
     ] {
@@ -152,7 +152,7 @@ fn what_is_no_record_is_refused_by_its_number() {
     for (input, said) in [
         ("", "has no records"),
         ("{\"text\": \"hi\"}", "record 1 was not written by `mlx generate --json`"),
-        ("not json", "record 1 is none"),
+        ("not json", "record 1 was not written by `mlx generate --json`"),
     ] {
         let output = mlx(&["replay"], input);
         assert_eq!(output.status.code(), Some(2), "{input}");

@@ -141,7 +141,7 @@ fn what_cannot_be_enforced_is_refused_by_field_and_keyword() {
         (&["--json-schema", "{"], "JSON"),
         (&["--json-schema", "@missing"], "missing"),
         (&["--regex", "a", "--grammar", "start: \"a\""], "cannot be used with"),
-        (&["--regex", "a", "--stop", "b"], "--stop contradicts"),
+        (&["--regex", "a", "--stop", "b"], "--stop conflicts with"),
     ] {
         let output = generate(flags);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -201,7 +201,7 @@ impl ReplayArgs {
         recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
             let count = recorded.images.len();
             let reason =
-                format!("is needed: record {number} uses {count}, and none of the given files matches");
+                format!("is needed: record {number} uses images ({count}), and not all of them were given");
             Failure::usage("--image", reason)
         })
     }
