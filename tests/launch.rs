@@ -90,7 +90,7 @@ fn what_cannot_be_launched_says_why() {
     let url = format!("http://{}", server.address());
     for (arguments, words) in [
         (vec!["claude", "--url", &url], "--api-key"),
-        (vec!["claude", "--url", &url, "--api-key", "secret", "-m", "other"], "there are: tiny"),
+        (vec!["claude", "--url", &url, "--api-key", "secret", "-m", "other"], "available: tiny"),
         (vec!["aider", "--url", &url, "--api-key", "secret", "--exec"], "pip install aider-chat"),
         (vec!["claude", "--url", "http://127.0.0.1:9"], "mlx serve"),
     ] {

@@ -203,7 +203,7 @@ mod tests {
         ];
         let error = fit(&messages, 100, tokens).expect_err("the last turn alone is too long");
         let message = error.to_string();
-        assert!(message.contains("126 tokens") && message.contains("100 fit"), "{message}");
+        assert!(message.contains("126 tokens") && message.contains("at most 100"), "{message}");
         assert!(matches!(error, Error::ContextLength { tokens: 126, limit: 100, .. }), "{error:?}");
         // Counting ends soon after the limit.
         let rough = |messages: &[Message], most: usize| Ok(Counted::AtLeast(count(messages).min(most + 1)));
