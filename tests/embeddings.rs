@@ -204,7 +204,7 @@ fn what_cannot_be_applied_is_refused_by_name() {
         ),
         (
             json!({"1_Pooling/config.json": {"pooling_mode": ["cls", "mean"]}}),
-            &["1_Pooling", "pooling_mode", "several"],
+            &["1_Pooling", "pooling_mode", "only one"],
         ),
         (
             json!({"1_Pooling/config.json": {"pooling_mode": "median"}}),
