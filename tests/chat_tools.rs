@@ -166,7 +166,7 @@ fn what_cannot_work_is_refused_at_the_start() {
     let (no_place, unknown) = (model_folder("llama-f32"), ["--allow-tool", "tides"]);
     for (folder, arguments, words) in [
         (no_place.as_path(), &[][..], &["--tools", "unknown format"][..]),
-        (model.path(), &unknown, &["--allow-tool", "tides", "there are tide"]),
+        (model.path(), &unknown, &["--allow-tool", "tides", "its tools are tide"]),
     ] {
         let output = piped(command(folder, work.path(), arguments), "Tide?\n");
         let notes = texts(&output).1;
