@@ -8,7 +8,7 @@ use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
 
-const BACKEND: Backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
+const BACKEND: Backend = Backend { pipelined: true, lookahead: true, ..Backend::CPU };
 
 /// Random requests per model.
 const REQUESTS: usize = 6;

@@ -39,7 +39,7 @@ fn a_client_finds_its_own_prefixes_only() {
     assert_eq!(ask(3, &other), (0, None), "a client's text must not be shared");
     assert_eq!(engine.last_miss(), None);
     assert_eq!(ask(1, &text), (99, None));
-    assert_eq!(ask(1, &other), (90, Some(Miss { at: 90, kept: 104 })));
+    assert_eq!(ask(1, &other), (90, Some(Miss { at: 90, cached: 104 })));
     let shared = Engine::start(&model_folder(MODEL), &EngineOptions::default(), |_, _| {}).expect("it loads");
     assert_eq!([1, 2].map(|client| cached(&run(&shared, &text, &of(client, 5)))), [0, 99], "by default");
 }

@@ -61,7 +61,7 @@ fn compare(name: &str, backend: Backend, count: usize, nth: Option<usize>) {
 fn seeded_requests_get_the_tokens_that_they_get_alone() {
     let _turn = device();
     for name in KINDS {
-        compare(name, Backend { keeps_floats: false, ..Backend::GPU }, cases(14), None);
+        compare(name, Backend { keep_float_type: false, ..Backend::GPU }, cases(14), None);
     }
 }
 

@@ -136,7 +136,7 @@ fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
             let backend = Backend {
                 pipelined,
                 batched_decode,
-                keeps_floats: false,
+                keep_float_type: false,
                 broadcast_stacks: pipelined,
                 ..Backend::GPU
             };

@@ -124,7 +124,7 @@ fn a_27b_hybrid_keeps_checkpoints_within_a_quarter_of_what_is_left_of_32_gigabyt
         dtype: Some(FloatPolicy::Bf16),
         ..EngineOptions::default()
     };
-    let Inspection { spec, room, .. } = inspect(folder.path(), &options).expect("it can be read");
+    let Inspection { spec, memory_fit: room, .. } = inspect(folder.path(), &options).expect("it can be read");
     let footprint = spec.footprint;
     // 48 layers: for each of 48 heads a 128 by 128 memory in f32, and three rows of 10240 in bf16.
     assert_eq!(footprint.fixed, 48 * (48 * 128 * 128 * 4 + 3 * 10_240 * 2));

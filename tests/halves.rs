@@ -62,7 +62,7 @@ pub(crate) fn in_bf16(name: &str) -> tempfile::TempDir {
 /// MLX would convert whole matrices to f32 for each product, in memory that is not accounted for.
 #[test]
 fn halves_beside_f32_are_refused_where_nothing_multiplies_with_them() {
-    let backend = Some(Backend { keeps_halves: false, ..Backend::CPU });
+    let backend = Some(Backend { keep_f16_matrices: false, ..Backend::CPU });
     let options = EngineOptions { dtype: Some(FloatPolicy::Mixed), backend, ..EngineOptions::default() };
     let refused = options.weights().expect_err("they are refused").to_string();
     assert!(refused.starts_with("dtype: cannot be mixed"), "{refused}");
@@ -86,7 +86,7 @@ fn mixtures_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
         let bytes = [&single, &mixed].map(|it| it.spec().weight_bytes);
         assert!(bytes[1] < bytes[0] * 6 / 10, "{name}: {bytes:?}");
         let promised =
-            policies.map(|policy| model::survey(folder.path(), policy).expect("headers").0.weight_bytes);
+            policies.map(|policy| model::inspect(folder.path(), policy).expect("headers").0.weight_bytes);
         assert_eq!(promised, bytes, "{name}: what the headers promise");
         for (way, cuts) in all_ways(expected.tokens.len()) {
             let [single, mixed] =

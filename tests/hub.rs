@@ -100,7 +100,7 @@ impl Setup {
             assert_eq!(fs::read(path).expect("a file"), behavior.files[name], "{name}");
         }
         let needed = behavior.files.keys().filter(|file| {
-            mlx_hub::changes_answers(file) || file.ends_with(".safetensors") && !file.contains('/')
+            mlx_hub::affects_output(file) || file.ends_with(".safetensors") && !file.contains('/')
         });
         assert_eq!(files.len(), needed.count(), "the cache must have no other files");
         let blobs = fs::read_dir(self.repo().join("blobs")).expect("a folder");

@@ -128,7 +128,7 @@ fn heads_are_counted_and_refused_by_name() {
     let folder = model_folder("qwen3_5-mtp-f32");
     let room = |speculate| {
         let options = EngineOptions { speculate, memory_budget: Some(64 << 20), ..EngineOptions::single() };
-        inspect(&folder, &options).expect("it is sound").room.shared
+        inspect(&folder, &options).expect("it is sound").memory_fit.shared
     };
     assert!(room(Speculate::Mtp) < room(Speculate::Off));
     let refused = |name: &str, options: &EngineOptions| {

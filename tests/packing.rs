@@ -162,7 +162,7 @@ fn every_mode_multiplies_by_the_matrices_of_a_stack() {
         let made = [5, 6, 7].map(|seed| make_up_with(scheme, OUTPUTS, seed));
         let parts = made.each_ref().map(|it| load(scheme, &it.tensors, OUTPUTS));
         let rows = QuantizedMatrix::stack(&parts.each_ref()).expect("their schemes are equal");
-        let stack = rows.in_stack(parts.len()).expect("their shapes are equal");
+        let stack = rows.reshape_to_stack(parts.len()).expect("their shapes are equal");
         let input = random(&mut dice, 12);
         let expected: Vec<Vec<(f64, f64)>> = values(&input)
             .chunks(INPUTS)

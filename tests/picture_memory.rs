@@ -51,7 +51,7 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
             (load(model).footprint().weight_bytes, tokens)
         );
         let resting = start(model, &options).stats();
-        assert_eq!(found.room.shared, resting.budget_bytes - resting.reserved_bytes, "{model}");
+        assert_eq!(found.memory_fit.shared, resting.budget_bytes - resting.reserved_bytes, "{model}");
     }
     let blind = inspect(&model_folder("kimi_k25-f32"), &EngineOptions::default()).expect("it can be read");
     assert!(blind.vision.expect("it has a tower").is_err_and(|why| why.contains("kimi_k25")));

@@ -35,10 +35,10 @@ fn what_is_alike_is_taken_over_and_at_least_one_token_is_computed() {
     assert_eq!(outcomes.each_ref().map(cached), [0, 76, 51, 47]);
     // The cache has the prompt and all but the last token of the answer.
     let misses = outcomes.map(|outcome| outcome.finished.usage.miss);
-    assert_eq!(misses, [None, None, Some(Miss { at: 51, kept: 81 }), Some(Miss { at: 47, kept: 81 })]);
+    assert_eq!(misses, [None, None, Some(Miss { at: 51, cached: 81 }), Some(Miss { at: 47, cached: 81 })]);
     let miss = engine.last_miss().expect("two prompts left the known text");
-    assert_eq!((miss.position, miss.token, miss.kept_token), (47, 91, text(1, 77)[47]));
-    assert_eq!(miss.kept_text, engine.folder().tokenizer.decode(&[miss.kept_token], false));
+    assert_eq!((miss.position, miss.token, miss.cached_token), (47, 91, text(1, 77)[47]));
+    assert_eq!(miss.cached_text, engine.folder().tokenizer.decode(&[miss.cached_token], false));
     let stats = engine.stats();
     assert_eq!((stats.prefix_hits, stats.prompt_tokens), (3, 77 + 1 + 26 + 30));
 }
@@ -51,7 +51,7 @@ fn a_short_text_that_is_left_is_no_miss() {
     run(&engine, &prompt, &greedy(5));
     let other = run(&engine, &[&prompt[..20], &[90]].concat(), &greedy(5));
     assert_eq!((cached(&other), other.finished.usage.miss), (20, None));
-    assert_eq!(engine.last_miss().map(|miss| (miss.position, miss.kept_length)), Some((20, 44)));
+    assert_eq!(engine.last_miss().map(|miss| (miss.position, miss.cached_length)), Some((20, 44)));
 }
 
 /// The answer is cached too, so the next turn of a chat computes only the new tokens.

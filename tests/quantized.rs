@@ -82,7 +82,7 @@ fn inspect_reports_what_loading_takes() {
     for name in MODELS.into_iter().chain(QUANTIZED) {
         for policy in [KEPT, UNPACKED, MIXED, AS_IN_FILES] {
             let loaded = load(name, policy);
-            let (spec, kinds) = model::survey(&model_folder(name), policy).expect("it can be read");
+            let (spec, kinds) = model::inspect(&model_folder(name), policy).expect("it can be read");
             // Only loading computes a hash of the weights.
             let mut spec = spec;
             spec.fingerprint = loaded.spec().fingerprint;
@@ -139,7 +139,7 @@ fn matrices_that_were_packed_one_by_one_are_as_the_headers_say() {
         let mut logits = Vec::new();
         for policy in [UNPACKED, KEPT, MIXED] {
             let loaded = model::load(folder.path(), policy, &mut |_, _| {}).expect("it loads");
-            let (mut promised, _) = model::survey(folder.path(), policy).expect("it can be read");
+            let (mut promised, _) = model::inspect(folder.path(), policy).expect("it can be read");
             promised.fingerprint = loaded.spec().fingerprint;
             assert_eq!(&promised, loaded.spec(), "{name}, {part}");
             let values = logits_in_passes(loaded.as_ref(), &tokens, &[7, 8, 31, 32, 33, 40]);
@@ -176,26 +176,26 @@ fn inspect_counts_what_fits() {
     let _turn = device();
     let folder = model_folder("llama-q4-f16");
     let unlimited = inspect(&folder, &keeping()).expect("it can be read");
-    assert_eq!(unlimited.room.longest, unlimited.spec.context_length);
-    assert!(unlimited.room.full_contexts > 1 && unlimited.room.refusal.is_none());
+    assert_eq!(unlimited.memory_fit.longest, unlimited.spec.context_length);
+    assert!(unlimited.memory_fit.full_contexts > 1 && unlimited.memory_fit.refusal.is_none());
     let forms: Vec<&str> = unlimited.kinds.keys().map(String::as_str).collect();
     assert_eq!(forms, ["affine 4 bits, groups of 64", "f16"]);
     // The logits of a step exist twice at the same time.
     let many = EngineOptions { max_running: 256, ..keeping() };
-    let many = inspect(&folder, &many).expect("it can be read").room;
+    let many = inspect(&folder, &many).expect("it can be read").memory_fit;
     let more = 2 * (256 - 32) * unlimited.spec.footprint.logits_per_row;
-    assert_eq!(unlimited.room.shared - many.shared, more);
+    assert_eq!(unlimited.memory_fit.shared - many.shared, more);
     // An engine with this budget admits exactly the reported tokens, and not one more.
-    let fixed = unlimited.room.budget - unlimited.room.budget / 16 - unlimited.room.shared;
+    let fixed = unlimited.memory_fit.budget - unlimited.memory_fit.budget / 16 - unlimited.memory_fit.shared;
     let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };
-    let tight = inspect(&folder, &options).expect("it can be read").room;
+    let tight = inspect(&folder, &options).expect("it can be read").memory_fit;
     assert!((2..255).contains(&tight.longest) && tight.full_contexts == 0, "{tight:?}");
     let engine = Engine::start(&folder, &options, |_, _| {}).expect("it loads");
     let prompt = |tokens| engine.request(vec![5; tokens], &greedy(0));
     prompt(tight.longest).expect("it fits");
     prompt(tight.longest + 1).expect_err("it does not fit");
     let nothing = EngineOptions { memory_budget: Some(1000), ..keeping() };
-    let nothing = inspect(&folder, &nothing).expect("it can be read").room;
+    let nothing = inspect(&folder, &nothing).expect("it can be read").memory_fit;
     assert!(nothing.longest == 0 && nothing.refusal.expect("a reason").contains("memory_budget"));
 }
 

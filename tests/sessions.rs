@@ -113,7 +113,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
         (vec!["Go".into(), "Well.".into()], 0)
     );
     // A complete answer.
-    assert!(session.go_on(true).is_err());
+    assert!(session.continue_after_calls(true).is_err());
     text(session.retry().expect("it starts"));
     let calls = session.open_calls();
     assert_eq!((calls.len(), calls[0].name.as_str(), calls[0].arguments.as_str()), (1, "add", "{}"));
@@ -121,7 +121,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
     assert!(error.contains("messages") && error.contains("without a result"), "{error}");
     session.add_result(&calls[0], "3").expect("it waits");
     assert!(session.add_result(&calls[0], "4").is_err());
-    let again = session.go_on(false).expect("it starts");
+    let again = session.continue_after_calls(false).expect("it starts");
     assert!(text(again).contains("</tool_call>"), "without tools a call is text");
     assert_eq!(session.open_calls(), []);
     // A token limit cuts the call in the middle.

@@ -22,7 +22,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let kind: String = argument(arguments, 3, "SAMPLING")?;
     let pipeline: Pipeline = argument(arguments, 4, "PIPELINE")?;
     let tokens: usize = argument(arguments, 5, "TOKENS")?;
-    let backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
+    let backend = Backend { pipelined: true, lookahead: true, ..Backend::CPU };
     let options = EngineOptions { backend: Some(backend), pipeline, max_running: rows, ..engine_options() };
     let engine = engine_with(&model, &options)?;
     let request = RequestOptions { sampling: sampling(&kind)?, ..greedy(tokens) };

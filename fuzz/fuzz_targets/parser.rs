@@ -95,7 +95,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     if let Some(format) = format {
         parser = parser.with_calls(format, TOOLS.clone(), prompt);
     }
-    parser = if flags & 1 > 0 { parser.with_marked_calls() } else { parser };
+    parser = if flags & 1 > 0 { parser.requiring_section_markers() } else { parser };
     parser = if flags & 2 > 0 { parser.with_single_call() } else { parser };
     parser = if flags & 4 > 0 { parser.continuing() } else { parser };
     let is_cut = flags & 8 > 0;

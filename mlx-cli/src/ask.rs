@@ -71,7 +71,7 @@ pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> R
 /// Returns a note for an answer of the guide that is probably wrong. It lists the two nearest questions that the guide knows.
 pub(crate) fn doubt_note(question: &str, tokens: &[TokenOutput]) -> Option<String> {
     let logprobs = tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob);
-    if !guide::doubts(logprobs) {
+    if !guide::is_uncertain(logprobs) {
         return None;
     }
     let near = guide::nearest(question, 2);

@@ -134,9 +134,9 @@ impl Findings {
             Ok(ModelFindings { exactness, widths: step_widths(&folder, &options)?, warnings })
         };
         Ok(Self {
-            machine: Machine::look()?,
+            machine: Machine::detect()?,
             rates: ProductRates::measure()?,
-            widths: machine::exact_widths()?,
+            widths: machine::exact_batch_sizes()?,
             model: args.name().map(model),
             hub: Cache::from_env().ok().map(|cache| cache.root().to_path_buf()),
             computes: machine::computes()?,
@@ -167,7 +167,7 @@ impl Findings {
             slow.push("this program is a debug build; cargo build --release builds a faster one".to_owned());
         }
         if machine.device == "cpu" {
-            slow.push(if machine.device_is_asked_for {
+            slow.push(if machine.is_device_selected {
                 "everything runs on the CPU: --device or MLX_DEVICE selects it".to_owned()
             } else {
                 "MLX finds no usable GPU: everything runs on the CPU".to_owned()

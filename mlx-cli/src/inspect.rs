@@ -64,7 +64,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
             "type": adapter.config.kind.as_str(),
@@ -164,7 +164,7 @@ fn vision_text(vision: &Result<VisionSummary, String>) -> String {
 }
 
 fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
@@ -208,7 +208,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
 
 /// Returns the memory budget as a bar with its legend. A model that does not fit has none.
 fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
-    let room = &found.room;
+    let room = &found.memory_fit;
     if room.refusal.is_some() {
         return Vec::new();
     }

@@ -124,7 +124,7 @@ fn ask() -> Result<ChosenModel, Failure> {
     if !local.is_empty() {
         return choose_from(&local);
     }
-    let starters = starter_models::fitting(&Machine::look()?);
+    let starters = starter_models::fitting(&Machine::detect()?);
     if starters.is_empty() {
         return guide_choice();
     }
@@ -141,7 +141,7 @@ fn ask() -> Result<ChosenModel, Failure> {
 fn runnable() -> Result<Vec<(String, PathBuf)>> {
     let policy = WeightPolicy::for_device(false)?;
     let complete = Cache::from_env()?.list()?.into_iter().filter(|model| model.missing.is_empty());
-    let mut found: Vec<_> = complete.filter(|found| model::survey(&found.folder, policy).is_ok()).collect();
+    let mut found: Vec<_> = complete.filter(|found| model::inspect(&found.folder, policy).is_ok()).collect();
     // Latest first.
     found.sort_by_key(|model| std::cmp::Reverse(model.modified));
     Ok(found.into_iter().map(|model| (model.name, model.folder)).collect())

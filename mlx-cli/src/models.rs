@@ -66,7 +66,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
 impl Row {
     fn new(model: CachedModel, policy: WeightPolicy) -> Self {
         let problem = if model.missing.is_empty() {
-            model::survey(&model.folder, policy).err().map(|error| {
+            model::inspect(&model.folder, policy).err().map(|error| {
                 // The table shows the folder already.
                 error.to_string().replace(&format!("{}/", model.folder.display()), "")
             })

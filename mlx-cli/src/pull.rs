@@ -91,7 +91,7 @@ impl Download {
 
     /// Returns the number of bytes to download.
     pub(crate) fn remaining_bytes(&self) -> u64 {
-        self.plan.bytes_to_come(&self.cache.repo(&self.name))
+        self.plan.missing_bytes(&self.cache.repo(&self.name))
     }
 
     /// Downloads the missing files and returns the model's folder.
@@ -163,7 +163,7 @@ fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
             continue;
         };
         let bar = progress.file(&file.path);
-        if !file.is_intact(&path, &mut |bytes| bar.checked(bytes))? {
+        if !file.is_intact(&path, &mut |bytes| bar.verified(bytes))? {
             let message =
                 format!("{} is damaged; `mlx pull {name}` without --offline downloads it again", file.path);
             return Err(Error::hub(name, message));

@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 use crate::weights::checkpoint::{Checkpoint, Entry};
 pub use config::{AdapterConfig, AdapterKind};
 pub(crate) use fuse::Change;
-use names::{Part, canonical};
+use names::{FactorRole, canonical};
 
 /// An open adapter, with the tensors that have not been taken yet.
 pub(crate) struct Adapter {
     config: AdapterConfig,
     checkpoint: Checkpoint,
     /// The tensors of low-rank changes, by the canonical name of the module. Empty if the adapter replaces tensors.
-    modules: BTreeMap<String, BTreeMap<Part, String>>,
+    modules: BTreeMap<String, BTreeMap<FactorRole, String>>,
     /// The number of parameters in the file.
     parameters: u64,
     /// The common type of the tensors, or `mixed`.
@@ -162,18 +162,18 @@ impl Adapter {
             return Err(Error::file(self.checkpoint.main_file(), message));
         }
         let reason = format!("rank {rank} in {} and {target}", config::FILE);
-        let mut factor = |part: Part, shape: Vec<usize>| -> Result<Factor> {
+        let mut factor = |part: FactorRole, shape: Vec<usize>| -> Result<Factor> {
             let name = &parts[&part];
             // PEFT does not support stacks.
             let transposed = self.config.is_transposed && shape.len() == 2;
             let shape = if transposed { shape.into_iter().rev().collect() } else { shape };
             Ok(Factor { entry: self.checkpoint.take(name, &shape, &reason)?, transposed })
         };
-        let magnitude = parts.contains_key(&Part::Magnitude);
+        let magnitude = parts.contains_key(&FactorRole::Magnitude);
         Ok(Some(Factors {
-            first: factor(Part::First, first)?,
-            second: factor(Part::Second, second)?,
-            magnitude: magnitude.then(|| factor(Part::Magnitude, vec![outputs])).transpose()?,
+            first: factor(FactorRole::First, first)?,
+            second: factor(FactorRole::Second, second)?,
+            magnitude: magnitude.then(|| factor(FactorRole::Magnitude, vec![outputs])).transpose()?,
         }))
     }
 
@@ -243,8 +243,8 @@ impl std::fmt::Display for Target {
 fn modules(
     config: &AdapterConfig,
     checkpoint: &Checkpoint,
-) -> Result<BTreeMap<String, BTreeMap<Part, String>>> {
-    let mut modules: BTreeMap<String, BTreeMap<Part, String>> = BTreeMap::new();
+) -> Result<BTreeMap<String, BTreeMap<FactorRole, String>>> {
+    let mut modules: BTreeMap<String, BTreeMap<FactorRole, String>> = BTreeMap::new();
     let fail = |name: &str, message: &str| {
         Err(Error::file(checkpoint.main_file(), format!("tensor {name} {message}")))
     };
@@ -258,11 +258,11 @@ fn modules(
     }
     for parts in modules.values() {
         let name = parts.values().next().map_or("", String::as_str);
-        if !parts.contains_key(&Part::First) || !parts.contains_key(&Part::Second) {
+        if !parts.contains_key(&FactorRole::First) || !parts.contains_key(&FactorRole::Second) {
             return fail(name, "exists without the other factor of its low-rank change");
         }
         let is_dora = config.kind == AdapterKind::Dora;
-        if parts.contains_key(&Part::Magnitude) != is_dora {
+        if parts.contains_key(&FactorRole::Magnitude) != is_dora {
             let message = format!(
                 "belongs to a module {} magnitudes, but the type in {} is {}",
                 if is_dora { "without" } else { "with" },

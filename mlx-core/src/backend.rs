@@ -40,9 +40,9 @@ pub struct Backend {
     /// Keeps packed weights packed.
     pub keeps_packed: bool,
     /// Computes in the checkpoint's type. MLX has no fast half-precision CPU kernels, so models compute in f32 there.
-    pub keeps_floats: bool,
+    pub keep_float_type: bool,
     /// Keeps half-precision matrices if a model computes in f32. The f32 products read them directly.
-    pub keeps_halves: bool,
+    pub keep_f16_matrices: bool,
     /// Supports half-precision experts. MLX's CPU backend multiplies experts only in f32.
     pub half_experts: bool,
     /// Starts the next decode step before the tokens of the last one are emitted. On a CPU, the host's work takes a core from the
@@ -50,7 +50,7 @@ pub struct Backend {
     pub pipelined: bool,
     /// Issues the first layers of the next decode step before the tokens of the last step are drawn, with tokens that the device guesses.
     /// This keeps the device busy.
-    pub runs_ahead: bool,
+    pub lookahead: bool,
     /// Computes attention of all rows of a decode step at once, over pools of their keys and values. The number of operations then does not
     /// depend on the number of rows. Exact steps do not use it.
     pub batched_decode: bool,
@@ -67,11 +67,11 @@ impl Backend {
         broadcast_stacks: true,
         fused_gated_delta: false,
         keeps_packed: true,
-        keeps_floats: false,
-        keeps_halves: HAS_KERNELS,
+        keep_float_type: false,
+        keep_f16_matrices: HAS_KERNELS,
         half_experts: false,
         pipelined: false,
-        runs_ahead: false,
+        lookahead: false,
         batched_decode: false,
     };
 
@@ -85,11 +85,11 @@ impl Backend {
         broadcast_stacks: true,
         fused_gated_delta: true,
         keeps_packed: true,
-        keeps_floats: true,
-        keeps_halves: false,
+        keep_float_type: true,
+        keep_f16_matrices: false,
         half_experts: true,
         pipelined: true,
-        runs_ahead: true,
+        lookahead: true,
         batched_decode: true,
     };
 
@@ -140,7 +140,7 @@ impl_variant_names!(DeviceKind, |_| "it must be cpu or gpu".to_owned());
 pub const DEVICE: &str = "MLX_DEVICE";
 
 /// The selected device of this process, and true if a flag or the variable selected it.
-static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
+static SELECTED: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
 
 /// Selects the device of this process. Call it before any computation: arrays and streams belong to the device that was the default
 /// when they were created.
@@ -148,7 +148,7 @@ static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
 /// # Errors
 /// Fails if there is no such device, or if this process has already computed on the other one.
 pub fn use_device(kind: DeviceKind) -> Result<()> {
-    let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut chosen = SELECTED.lock().unwrap_or_else(PoisonError::into_inner);
     match *chosen {
         Some((before, _)) if before != kind => Err(Error::option(
             "device",
@@ -163,13 +163,13 @@ pub fn use_device(kind: DeviceKind) -> Result<()> {
 }
 
 /// Returns true if a flag or the variable selected the device. By default the device is the GPU, if one exists.
-pub fn device_is_asked_for() -> Result<bool> {
+pub fn is_device_selected() -> Result<bool> {
     Ok(chosen()?.1)
 }
 
 /// Returns the device of this process. The first call selects it, unless [`use_device`] did.
 fn chosen() -> Result<(DeviceKind, bool)> {
-    let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut chosen = SELECTED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = *chosen {
         return Ok(known);
     }

@@ -35,7 +35,7 @@ use crate::quantization::{QuantScheme, QuantizationConfig, QuantizedMatrix};
 use crate::weights::{Checkpoint, Entry, FloatPolicy, WeightPolicy};
 use multipliers::Multipliers;
 use output::Output;
-use plan::{PlannedChange, Unit};
+use plan::{OutputTensor, PlannedChange};
 use shards::{Shard, ShardFile};
 
 /// The number of values converted at once.
@@ -83,9 +83,9 @@ pub fn convert(
         left_out: unused.into_iter().map(str::to_owned).collect(),
         embedding,
         shards: 0,
-        parameters: units.iter().map(Unit::numbers).sum(),
-        bytes_before: units.iter().map(Unit::bytes_before).sum(),
-        bytes_after: units.iter().map(Unit::bytes).sum(),
+        parameters: units.iter().map(OutputTensor::numbers).sum(),
+        bytes_before: units.iter().map(OutputTensor::bytes_before).sum(),
+        bytes_after: units.iter().map(OutputTensor::bytes).sum(),
     };
     let total = units.iter().flat_map(|unit| &unit.sources).map(|entry| entry.length as u64).sum();
     let shards = shards::split(units, options.shard_bytes);
@@ -109,7 +109,7 @@ struct Planned {
     checkpoint: Checkpoint,
     /// The adapter that changes its tensors, if there is one.
     adapter: Option<Adapter>,
-    units: Vec<Unit>,
+    units: Vec<OutputTensor>,
     /// See [`Report::embedding`].
     embedding: Option<QuantScheme>,
     /// The parts that are dropped.
@@ -163,9 +163,9 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
 }
 
 /// Lists the decoder's matrices that remain floats although others are quantized.
-fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
+fn skipped(units: &[OutputTensor], options: &ConvertOptions) -> Vec<String> {
     let floats =
-        units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none() && !unit.of_tower);
+        units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none() && !unit.is_tower);
     floats.filter_map(plan::module).map(str::to_owned).collect()
 }
 
@@ -192,7 +192,7 @@ impl Conversion<'_, '_> {
     }
 
     /// Reads, converts and writes a unit, a few rows at a time.
-    fn write_unit(&mut self, file: &mut ShardFile, unit: &Unit) -> Result<ControlFlow<()>> {
+    fn write_unit(&mut self, file: &mut ShardFile, unit: &OutputTensor) -> Result<ControlFlow<()>> {
         let tensors = unit.tensors();
         if let Some(change) = &unit.change {
             for (tensor, bytes) in tensors.iter().zip(self.changed(unit, change)?) {
@@ -226,14 +226,14 @@ impl Conversion<'_, '_> {
 
 impl Conversion<'_, '_> {
     /// Returns the bytes of each tensor of a unit that an adapter changes. The change needs the whole matrix.
-    fn changed(&mut self, unit: &Unit, planned: &PlannedChange) -> Result<Vec<Vec<u8>>> {
+    fn changed(&mut self, unit: &OutputTensor, planned: &PlannedChange) -> Result<Vec<Vec<u8>>> {
         let sources = unit.sources.iter().map(|entry| self.checkpoint.read_part(entry, 0..entry.length));
         let sources = sources.collect::<Result<Vec<_>>>()?;
         let shape: Vec<i32> = unit.shape.iter().map(|&size| size as i32).collect();
         let parts = unit.sources.iter().zip(sources);
         let weight = match planned.packed {
             None => {
-                let floats = Unit { scheme: None, dtype: planned.from, change: None, ..unit.clone() };
+                let floats = OutputTensor { scheme: None, dtype: planned.from, change: None, ..unit.clone() };
                 let rows =
                     parts.map(|(entry, bytes)| Ok(convert_rows(bytes, entry.dtype, &floats, 0)?.concat()));
                 let bytes = rows.collect::<Result<Vec<_>>>()?.concat();
@@ -270,7 +270,7 @@ impl Conversion<'_, '_> {
 }
 
 /// Converts rows of a unit, starting with row `first`, from type `from` to the bytes of each of its tensors.
-fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit, first: usize) -> Result<Vec<Vec<u8>>> {
+fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &OutputTensor, first: usize) -> Result<Vec<Vec<u8>>> {
     let moves = unit.columns.is_some() || unit.colors_last;
     let stays = !unit.adds_one && !moves && unit.multipliers.is_none();
     if unit.scheme.is_none() && from == unit.dtype && stays {

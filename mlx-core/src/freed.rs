@@ -1,16 +1,16 @@
 //! The share of a memory budget that MLX may use for freed arrays.
 
 /// The divisor of an engine's budget: MLX may cache this fraction of it as freed arrays for reuse.
-const FREED: u64 = 16;
+const CACHE_SHARE: u64 = 16;
 
 /// Returns the bytes of freed arrays that MLX may cache, for this budget of an engine.
-pub(crate) fn freed(budget: u64) -> u64 {
-    budget / FREED
+pub(crate) fn cache_limit(budget: u64) -> u64 {
+    budget / CACHE_SHARE
 }
 
 /// Returns the smallest budget that leaves `bytes` in addition to freed arrays.
 pub(crate) fn budget_for(bytes: u64) -> u64 {
-    bytes.saturating_mul(FREED) / (FREED - 1) + FREED
+    bytes.saturating_mul(CACHE_SHARE) / (CACHE_SHARE - 1) + CACHE_SHARE
 }
 
 #[cfg(test)]
@@ -21,7 +21,10 @@ mod tests {
     fn a_budget_leaves_what_it_is_made_for() {
         for bytes in (0..5000).chain([1 << 30, (1 << 40) + 7]) {
             let budget = budget_for(bytes);
-            assert!((bytes..bytes + 2 * FREED).contains(&(budget - freed(budget))), "{bytes}: {budget}");
+            assert!(
+                (bytes..bytes + 2 * CACHE_SHARE).contains(&(budget - cache_limit(budget))),
+                "{bytes}: {budget}"
+            );
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct Inspection {
     /// The device that it would run on.
     pub device: &'static str,
     /// The capacity of the memory that the weights leave.
-    pub room: MemoryFit,
+    pub memory_fit: MemoryFit,
 }
 
 /// The width and height in pixels of the example picture for counting tokens.
@@ -55,7 +55,7 @@ pub struct VisionSummary {
 
 /// A model divided among several machines like this one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Division {
+pub struct Partition {
     /// The part of each machine, and the cost of a token.
     pub plan: Plan,
     /// The capacity of the memory that the weights leave.
@@ -63,29 +63,31 @@ pub struct Division {
 }
 
 /// Divides the model in `folder` among `ranks` machines with engines of these options.
-pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Parallel) -> Result<Division> {
+pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Parallel) -> Result<Partition> {
     options.expect_divisible()?;
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
     let plan = distributed::plan(folder, options.weights()?, (ranks, parallel), budget)?;
     let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.vision, options)?;
-    Ok(Division { plan, room })
+    Ok(Partition { plan, room })
 }
 
 /// Returns the memory budget that an engine with these options needs for the model in `folder` and one long chat.
 pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
-    let (spec, ..) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
+    let (spec, ..) = model::inspect_adapted(folder, &options.adapters, options.weights()?)?;
     let draft = survey_draft(folder, options)?;
-    let tower = model::survey_vision(folder, options.weights()?).and_then(Result::ok);
+    let tower = model::inspect_vision(folder, options.weights()?).and_then(Result::ok);
     MemoryFit::needed(&options.bounded(spec), draft.as_ref(), tower, options)
 }
 
 /// Returns the spec of the draft model or draft head for the model in `folder`, if there is one.
 fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
     match &options.draft_model {
-        Some(name) => model::survey(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec)),
+        Some(name) => {
+            model::inspect(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec))
+        }
         None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
-            model::survey_mtp(folder, options.weights()?)
+            model::inspect_mtp(folder, options.weights()?)
         }
         None => Ok(None),
     }
@@ -94,10 +96,10 @@ fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSp
 /// Inspects `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
-    let (spec, kinds, adapters) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
+    let (spec, kinds, adapters) = model::inspect_adapted(folder, &options.adapters, options.weights()?)?;
     let spec = options.bounded(spec);
     let draft = survey_draft(folder, options)?;
-    let tower = model::survey_vision(folder, options.weights()?).transpose();
+    let tower = model::inspect_vision(folder, options.weights()?).transpose();
     let room = MemoryFit::of(&spec, draft.as_ref(), tower.as_ref().ok().copied().flatten(), options)?;
     let vision = match tower {
         Ok(None) => None,
@@ -110,7 +112,7 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
         warnings = found;
     }
     let (sampling, device) = (SamplingOptions::of_checkpoint(folder), backend::device_name()?);
-    Ok(Inspection { spec, kinds, adapters, vision, warnings, sampling, device, room })
+    Ok(Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room })
 }
 
 impl VisionSummary {

@@ -21,7 +21,7 @@ pub struct Machine {
     /// `cpu` or `gpu`.
     pub device: &'static str,
     /// True if `--device` or MLX_DEVICE names the device.
-    pub device_is_asked_for: bool,
+    pub is_device_selected: bool,
     /// The architecture of a GPU, such as `applegpu_g13s`, if it reports one.
     pub architecture: Option<String>,
     /// The version of MLX.
@@ -84,10 +84,10 @@ impl Machine {
     }
 
     /// Inspects this machine.
-    pub fn look() -> Result<Self> {
+    pub fn detect() -> Result<Self> {
         Ok(Self {
             device: backend::device_name()?,
-            device_is_asked_for: backend::device_is_asked_for()?,
+            is_device_selected: backend::is_device_selected()?,
             architecture: mlx_sys::device_text(c"architecture")?,
             mlx_version: mlx_version()?,
             blas: Blas::find(),
@@ -147,8 +147,8 @@ impl ProductRates {
         let matrix = numbers.reshape(&[WIDTH, WIDTH])?;
         let rows = array::slice_axis(&matrix, 0, 0, ROWS)?.contiguous()?;
         let packing = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 64 };
-        let packed = QuantizedMatrix::quantize(&matrix, packing)?.computed()?;
-        let dtype = if Backend::detect()?.keeps_floats { Dtype::Float16 } else { Dtype::Float32 };
+        let packed = QuantizedMatrix::quantize(&matrix, packing)?.evaluated()?;
+        let dtype = if Backend::detect()?.keep_float_type { Dtype::Float16 } else { Dtype::Float32 };
         let half_rows = rows.as_dtype(dtype)?;
         // The layout of a model's matrices.
         let [single, half] = [matrix.swap_axes(0, 1)?, matrix.as_dtype(Dtype::Float16)?.swap_axes(0, 1)?];
@@ -189,7 +189,7 @@ pub fn computes() -> Result<bool> {
 }
 
 /// Returns the batch sizes among 1, 2, 4 ... 32 at which a row of a small matrix product has the same bits as at batch size 8.
-pub fn exact_widths() -> Result<Vec<i32>> {
+pub fn exact_batch_sizes() -> Result<Vec<i32>> {
     let matrix = arange::<_, f32>(None, WIDTH * WIDTH, None)?.sin()?.reshape(&[WIDTH, WIDTH])?;
     let row = |width| -> Result<Vec<u32>> {
         let product = matmul(array::slice_axis(&matrix, 0, 0, width)?, &matrix)?;

@@ -95,7 +95,7 @@ impl PressureWatch {
 
     /// Polls the source if it is time, and returns the pressure if the engine must free memory: if it has risen, or is critical. A lasting
     /// warning is returned only once, so that memory cached after it remains useful.
-    pub(crate) fn rise(&mut self, now: Instant) -> Option<MemoryPressure> {
+    pub(crate) fn poll_if_due(&mut self, now: Instant) -> Option<MemoryPressure> {
         if !self.is_on || now < self.next {
             return None;
         }
@@ -133,7 +133,7 @@ mod tests {
     fn the_source_is_asked_once_an_interval() {
         let (asked, mut watch, start) = watch(&[4]);
         let answers = [0, 400, 999, 1000, 1500, 2600]
-            .map(|millis| watch.rise(start + Duration::from_millis(millis)).is_some());
+            .map(|millis| watch.poll_if_due(start + Duration::from_millis(millis)).is_some());
         assert_eq!(answers, [true, false, false, true, false, true]);
         assert_eq!(asked.load(Ordering::Relaxed), 4, "once at the start");
     }
@@ -142,7 +142,7 @@ mod tests {
     fn a_warning_that_lasts_is_answered_once() {
         let (_, mut watch, start) = watch(&[1, 2, 2, 2, 1, 2, 4, 4, 2]);
         let answers: Vec<bool> =
-            (0..8).map(|second| watch.rise(start + INTERVAL * second).is_some()).collect();
+            (0..8).map(|second| watch.poll_if_due(start + INTERVAL * second).is_some()).collect();
         assert_eq!(answers, [true, false, false, false, true, true, true, false]);
     }
 
@@ -150,6 +150,6 @@ mod tests {
     fn a_silent_source_is_not_asked_again() {
         let start = Instant::now();
         let mut watch = PressureWatch::new(PressureSource::new(|| None), start);
-        assert!(!watch.is_on && watch.rise(start + INTERVAL).is_none());
+        assert!(!watch.is_on && watch.poll_if_due(start + INTERVAL).is_none());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use gated_delta::{DeltaRows, gated_delta_update};
 use results::{catch_errors, new_array};
 
 /// The status of mlx-c if a device has no such value.
-const NOT_THERE: i32 = 2;
+const NO_SUCH_VALUE: i32 = 2;
 
 /// The variable that lets a GPU use TF32 in f32 products. MLX reads it once, at the first product.
 pub(crate) const TF32: &str = "MLX_ENABLE_TF32";
@@ -120,14 +120,14 @@ fn device_says(key: &CStr, read: impl FnOnce(mlx_device_info) -> i32) -> Result<
     }
     match (known, status) {
         (0, 0) => Ok(true),
-        (0, NOT_THERE) => Ok(false),
+        (0, NO_SUCH_VALUE) => Ok(false),
         _ => Err(Error::Mlx(format!("the device does not report its {}", key.to_string_lossy()))),
     }
 }
 
 /// A packed matrix as an argument of MLX's functions.
 #[derive(Clone, Copy)]
-pub(crate) struct Operand<'a> {
+pub(crate) struct PackedMatrix<'a> {
     /// `[..., output, words]` of u32.
     pub(crate) weight: &'a Array,
     /// `[..., output, groups]`
@@ -143,7 +143,7 @@ pub(crate) struct Operand<'a> {
 }
 
 /// Multiplies `[..., input]` by the transpose of a packed matrix. Returns `[..., output]`.
-pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> {
+pub(crate) fn quantized_matmul(input: &Array, packed: PackedMatrix) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let call = |result| {
         // SAFETY: every handle belongs to a value that outlives the call, or is empty. `result` is a handle of our own, and `mode` ends with a
@@ -156,18 +156,18 @@ pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> 
                 packed.scales.as_ptr(),
                 packed.biases.map_or(mlx_array_new(), Array::as_ptr),
                 true,
-                given(packed.group),
-                given(packed.bits),
+                optional(packed.group),
+                optional(packed.bits),
                 packed.mode.as_ptr(),
                 stream.as_ptr(),
             )
         }
     };
-    new_array(call, || about("quantized_matmul", packed))
+    new_array(call, || failure("quantized_matmul", packed))
 }
 
 /// Dequantizes a packed matrix to `[..., output, input]`.
-pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
+pub(crate) fn dequantize(packed: PackedMatrix, dtype: Dtype) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let dtype = mlx_optional_dtype { value: dtype.into(), has_value: true };
     let call = |result| {
@@ -179,8 +179,8 @@ pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
                 packed.weight.as_ptr(),
                 packed.scales.as_ptr(),
                 packed.biases.map_or(mlx_array_new(), Array::as_ptr),
-                given(packed.group),
-                given(packed.bits),
+                optional(packed.group),
+                optional(packed.bits),
                 packed.mode.as_ptr(),
                 mlx_array_new(),
                 dtype,
@@ -188,7 +188,7 @@ pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
             )
         }
     };
-    new_array(call, || about("dequantize", packed))
+    new_array(call, || failure("dequantize", packed))
 }
 
 /// Quantizes a matrix of floats, `[..., output, input]`. Returns the words, the scales and, in affine mode, the biases.
@@ -204,7 +204,15 @@ pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CSt
     // SAFETY: every handle belongs to a value that outlives the call, or is empty. `mode` ends with a zero.
     let status = unsafe {
         let (matrix, none) = (matrix.as_ptr(), mlx_array_new());
-        mlx_quantize(&raw mut parts, matrix, given(group), given(bits), mode.as_ptr(), none, stream.as_ptr())
+        mlx_quantize(
+            &raw mut parts,
+            matrix,
+            optional(group),
+            optional(bits),
+            mode.as_ptr(),
+            none,
+            stream.as_ptr(),
+        )
     };
     // SAFETY: the list is alive, also when its elements are taken below.
     let count = if status == 0 { unsafe { mlx_vector_array_size(parts) } } else { 0 };
@@ -317,7 +325,7 @@ pub(crate) fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(failed()) }
 }
 
-fn given(value: i32) -> mlx_optional_int {
+fn optional(value: i32) -> mlx_optional_int {
     mlx_optional_int { value, has_value: true }
 }
 
@@ -325,7 +333,7 @@ fn given(value: i32) -> mlx_optional_int {
 /// shapes of `chosen` and of the rows must agree, except for axes of 1. Set `sorted` if `chosen` ascends.
 pub(crate) fn gather_quantized_matmul(
     input: &Array,
-    packed: Operand,
+    packed: PackedMatrix,
     chosen: &Array,
     sorted: bool,
 ) -> Result<Array> {
@@ -343,19 +351,19 @@ pub(crate) fn gather_quantized_matmul(
                 mlx_array_new(),
                 chosen.as_ptr(),
                 true,
-                given(packed.group),
-                given(packed.bits),
+                optional(packed.group),
+                optional(packed.bits),
                 packed.mode.as_ptr(),
                 sorted,
                 stream.as_ptr(),
             )
         }
     };
-    new_array(call, || about("gather_qmm", packed))
+    new_array(call, || failure("gather_qmm", packed))
 }
 
-fn about(name: &str, packed: Operand) -> String {
-    let Operand { weight, scales, group, bits, mode, .. } = packed;
+fn failure(name: &str, packed: PackedMatrix) -> String {
+    let PackedMatrix { weight, scales, group, bits, mode, .. } = packed;
     let (weight, scales) = (weight.shape(), scales.shape());
     format!(
         "{name} failed in mode {mode:?} with {bits} bits, groups of {group}, weights {weight:?} and scales {scales:?}"

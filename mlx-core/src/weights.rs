@@ -27,12 +27,12 @@ use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizationConfig};
 pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
-pub(crate) use cut::Places;
+pub(crate) use cut::AxisSelection;
 pub use floats::{FloatPolicy, WeightPolicy};
 pub(crate) use shard::{AllReduce, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
-pub(crate) use tensor::Taken;
+pub(crate) use tensor::LoadedMatrix;
 
 /// A callback with the bytes read so far and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -124,23 +124,23 @@ impl<'a> Weights<'a> {
     }
 
     /// Stores tensors with this name suffix in f32, regardless of [`Weights::dtype`].
-    pub fn keep_wide(&mut self, end: &'static str) {
+    pub fn keep_f32(&mut self, end: &'static str) {
         self.wide.push(end);
     }
 
     /// Returns the name in the files of the decoder's tensor `name`.
-    pub(crate) fn in_files(&self, name: &str) -> String {
+    pub(crate) fn file_name_of(&self, name: &str) -> String {
         self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
     }
 
     /// Returns true if the tensor `name` exists and has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
-        self.checkpoint.has(&self.in_files(name))
+        self.checkpoint.has(&self.file_name_of(name))
     }
 
     /// Returns true if the index lists the tensor `name`, even if no shard contains it.
     pub(crate) fn is_named(&self, name: &str) -> bool {
-        self.checkpoint.is_named(&self.in_files(name))
+        self.checkpoint.is_named(&self.file_name_of(name))
     }
 
     /// Returns true if the name of a remaining tensor in the files contains `part`.
@@ -160,18 +160,18 @@ impl<'a> Weights<'a> {
 
     /// Returns the shape in the files of the tensor `name`, if it has not been taken yet.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
+        self.checkpoint.entries().get(&self.file_name_of(name)).map(|entry| entry.shape.as_slice())
     }
 
     /// Returns true if two tensors are equal; false if one of them was taken.
     pub fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
-        let (one, other) = (self.in_files(one), self.in_files(other));
+        let (one, other) = (self.file_name_of(one), self.file_name_of(other));
         self.checkpoint.are_equal(&one, &other)
     }
 
     /// Drops a tensor that this decoder does not use, if present.
     pub fn skip(&mut self, name: &str) {
-        let name = self.in_files(name);
+        let name = self.file_name_of(name);
         self.checkpoint.skip(|other| other == name);
     }
 

@@ -130,7 +130,7 @@ impl Models {
     }
 
     /// Returns true if workers on other machines hold parts of the model.
-    pub(crate) fn is_divided(&self) -> bool {
+    pub(crate) fn is_distributed(&self) -> bool {
         self.options.workers.is_some()
     }
 
@@ -138,7 +138,7 @@ impl Models {
     /// state of its workers.
     pub(crate) fn is_ready(&self) -> bool {
         let is_ready = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.is_ready());
-        let may_be_unloaded = !self.is_divided();
+        let may_be_unloaded = !self.is_distributed();
         self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
@@ -175,7 +175,7 @@ impl Models {
 
     /// Returns the memory budget of a model's engine. With several machines, each machine has a separate budget.
     fn engine_budget(&self, reservation: &Reservation) -> Option<u64> {
-        if self.is_divided() { self.options.memory_budget } else { Some(reservation.reserved()) }
+        if self.is_distributed() { self.options.memory_budget } else { Some(reservation.reserved()) }
     }
 
     /// Loads a model unless another request has just loaded it. Loads of different models run concurrently.

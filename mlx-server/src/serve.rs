@@ -62,7 +62,7 @@ fn bind_error(address: SocketAddr, error: &std::io::Error) -> StartError {
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {
-    if state.models.is_divided() {
+    if state.models.is_distributed() {
         return keep_loaded(&state).await;
     }
     if !state.config.models.preload {

@@ -17,7 +17,7 @@ use super::{MODEL, expected, message, prompts, submit};
 /// for.
 fn backends() -> [Backend; 3] {
     let ways = [(false, false), (true, false), (true, true)];
-    ways.map(|(pipelined, runs_ahead)| Backend { pipelined, runs_ahead, ..Backend::CPU })
+    ways.map(|(pipelined, runs_ahead)| Backend { pipelined, lookahead: runs_ahead, ..Backend::CPU })
 }
 
 /// Queues failing work on this thread's stream.
@@ -69,7 +69,7 @@ fn a_step_that_fails_on_the_device_is_repeated() {
 #[test]
 fn whichever_half_of_a_step_fails_it_is_repeated() {
     let _turn = cpu();
-    let backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
+    let backend = Backend { pipelined: true, lookahead: true, ..Backend::CPU };
     let expected = expected(30);
     for between in 2..9 {
         let passes = AtomicUsize::new(0);

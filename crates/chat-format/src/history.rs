@@ -14,7 +14,7 @@ const UNREADABLE: &str = "unparsed_arguments";
 
 /// A call without its result, or a result without its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallMistake {
+pub struct ToolCallError {
     /// The index of the message.
     pub message: usize,
     /// The invalid field.
@@ -25,7 +25,7 @@ pub struct CallMistake {
 
 /// Returns an error for a call without its result or a result without its call. Results follow the message with their
 /// calls, before the next assistant message.
-pub fn check_calls(messages: &[Message]) -> Result<(), CallMistake> {
+pub fn check_calls(messages: &[Message]) -> Result<(), ToolCallError> {
     let mut open: Vec<(usize, &str)> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         match message.role {
@@ -38,7 +38,7 @@ pub fn check_calls(messages: &[Message]) -> Result<(), CallMistake> {
                 let Some(id) = message.tool_call_id.as_deref() else { continue };
                 let Some(place) = open.iter().position(|(_, other)| *other == id) else {
                     let why = format!("is {id:?}, but no earlier call without a result has this id");
-                    return Err(CallMistake { message: index, field: "tool_call_id", why });
+                    return Err(ToolCallError { message: index, field: "tool_call_id", why });
                 };
                 open.remove(place);
             }
@@ -48,11 +48,11 @@ pub fn check_calls(messages: &[Message]) -> Result<(), CallMistake> {
     expect_none(&open)
 }
 
-fn expect_none(open: &[(usize, &str)]) -> Result<(), CallMistake> {
+fn expect_none(open: &[(usize, &str)]) -> Result<(), ToolCallError> {
     let Some((message, id)) = open.first() else { return Ok(()) };
     let why =
         format!("holds the call {id:?} without a result; add a message of role tool with this tool_call_id");
-    Err(CallMistake { message: *message, field: "tool_calls", why })
+    Err(ToolCallError { message: *message, field: "tool_calls", why })
 }
 
 /// Returns the conversation in the form that a model's template expects.

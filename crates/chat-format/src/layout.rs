@@ -11,19 +11,19 @@ pub(super) struct Layout(u8);
 
 impl Layout {
     /// Merges leading instructions into one message.
-    pub(super) const ONE_HEAD: Self = Self(1);
+    pub(super) const MERGE_SYSTEM: Self = Self(1);
     /// Converts later instructions to marked text of a user message, or of the tool result that they follow.
     pub(super) const REMINDERS: Self = Self(2);
     /// Makes user and assistant messages alternate by merging consecutive messages of one role.
     pub(super) const ALTERNATING: Self = Self(4);
     /// Converts leading instructions, also merged into one, to a paragraph of the first user message.
-    pub(super) const NO_HEAD: Self = Self(8 | 1);
+    pub(super) const SYSTEM_IN_USER: Self = Self(8 | 1);
 
     /// Returns all layouts in the order in which they are tried. Later ones change more. The first one that a template
     /// accepts has no unnecessary changes, since the same layout with further changes comes later. So a conversation
     /// keeps its layout as it grows, except for changes that new messages need.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        (0..16).map(Self).filter(|layout| layout.0 & 8 == 0 || layout.has(Self::NO_HEAD))
+        (0..16).map(Self).filter(|layout| layout.0 & 8 == 0 || layout.has(Self::SYSTEM_IN_USER))
     }
 
     /// Returns the union of two sets.
@@ -39,9 +39,9 @@ impl Layout {
     /// Returns the conversation in this layout; `None` if one of the changes has no effect.
     pub(super) fn of(self, messages: &[Message]) -> Option<Vec<Message>> {
         let mut messages = messages.to_vec();
-        if self.has(Self::NO_HEAD) {
+        if self.has(Self::SYSTEM_IN_USER) {
             messages = no_head(&messages)?;
-        } else if self.has(Self::ONE_HEAD) {
+        } else if self.has(Self::MERGE_SYSTEM) {
             messages = one_head(&messages)?;
         }
         if self.has(Self::REMINDERS) {
@@ -190,11 +190,11 @@ mod tests {
     fn each_step_changes_what_it_is_for() {
         let reminder = |text: &str| format!("<system-reminder>\n{text}\n</system-reminder>");
         for (layout, given, expected) in [
-            (Layout::ONE_HEAD, "dsus", Some(vec!["d 0\n\n1".into(), "u 2".into(), "s 3".into()])),
-            (Layout::ONE_HEAD, "sus", None),
-            (Layout::NO_HEAD, "ssua", Some(vec!["u 0\n\n1\n\n2".into(), "a 3".into()])),
-            (Layout::NO_HEAD, "sau", Some(vec!["u 0".into(), "a 1".into(), "u 2".into()])),
-            (Layout::NO_HEAD, "us", None),
+            (Layout::MERGE_SYSTEM, "dsus", Some(vec!["d 0\n\n1".into(), "u 2".into(), "s 3".into()])),
+            (Layout::MERGE_SYSTEM, "sus", None),
+            (Layout::SYSTEM_IN_USER, "ssua", Some(vec!["u 0\n\n1\n\n2".into(), "a 3".into()])),
+            (Layout::SYSTEM_IN_USER, "sau", Some(vec!["u 0".into(), "a 1".into(), "u 2".into()])),
+            (Layout::SYSTEM_IN_USER, "us", None),
             (
                 Layout::REMINDERS,
                 "suds",
@@ -251,7 +251,9 @@ mod tests {
         let all: Vec<Layout> = Layout::all().collect();
         assert_eq!(all[0], Layout::default());
         assert!(
-            all.iter().skip_while(|layout| !layout.has(Layout::NO_HEAD)).all(|it| it.has(Layout::NO_HEAD))
+            all.iter()
+                .skip_while(|layout| !layout.has(Layout::SYSTEM_IN_USER))
+                .all(|it| it.has(Layout::SYSTEM_IN_USER))
         );
         for (index, layout) in all.iter().enumerate() {
             assert!(

@@ -47,7 +47,7 @@ pub use chat_template::RenderLimits;
 pub use constraint::{ConstraintSpec, Grammar, Marker, MarkerPiece, Preamble, Scope, Thoughts};
 pub use error::{Error, Result};
 pub use format::{CallFormat, Effort, OutputFormat, Thinking};
-pub use history::{CallMistake, check_calls};
+pub use history::{ToolCallError, check_calls};
 pub use image::{Image, Pixels};
 pub use message::{Message, Part, Role, ToolCall};
 pub use parser::{ChatEvent, OutputParser};

@@ -94,7 +94,7 @@ impl OutputParser {
 
     /// Only parses calls after their section marker, if the format has one, since other calls were not constrained.
     #[must_use]
-    pub fn with_marked_calls(mut self) -> Self {
+    pub fn requiring_section_markers(mut self) -> Self {
         if let Machine::Answer(parser) = &mut self.machine {
             parser.expect_sections();
         }

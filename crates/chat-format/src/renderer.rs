@@ -73,7 +73,7 @@ impl Renderer<'_> {
         let (head, rest) = split_head(messages);
         let mut needed = Layout::default();
         if head.len() > 1 && !self.shows_in_order(input, &HEAD)? {
-            needed = needed.with(Layout::ONE_HEAD);
+            needed = needed.with(Layout::MERGE_SYSTEM);
         }
         if rest.iter().any(|message| message.role.is_instruction()) && !self.shows_in_order(input, &LATER)? {
             needed = needed.with(Layout::REMINDERS);

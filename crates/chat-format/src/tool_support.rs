@@ -76,7 +76,7 @@ impl ToolSupport {
     ) -> OutputParser {
         let is_strict = tools.list().iter().any(|tool| tool.is_strict);
         let parser = parser.with_calls(&self.calls, tools, prompt);
-        let parser = if is_strict { parser.with_marked_calls() } else { parser };
+        let parser = if is_strict { parser.requiring_section_markers() } else { parser };
         if is_single || !self.is_parallel { parser.with_single_call() } else { parser }
     }
 }

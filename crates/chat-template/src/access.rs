@@ -30,7 +30,7 @@ pub(super) fn attribute(value: &Value, name: &Arc<str>, path: &Arc<str>, meter: 
             let name = value.undefined_name().unwrap_or_default();
             return Err(invalid(format!("`{name}` is undefined")));
         }
-        _ if method_names::exist(value, name) => {
+        _ if method_names::has_method(value, name) => {
             return Value::object(Bound { of: value.clone(), name: Arc::clone(name) });
         }
         Value::Map(map) => {
@@ -81,7 +81,7 @@ pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> 
         (Some(found), _) => Ok(found),
         (None, Some(name)) if name.len() < 100 => {
             let name: Arc<str> = name.into();
-            if matches!(value, Value::Map(_)) && !method_names::exist(value, &name) {
+            if matches!(value, Value::Map(_)) && !method_names::has_method(value, &name) {
                 return Ok(Value::Undefined(Some(name)));
             }
             attribute(value, &name, &name, meter)
@@ -107,23 +107,23 @@ pub(super) fn slice(value: &Value, bounds: &[Value; 3], meter: &Meter) -> Outcom
         Value::Text(text) => {
             let letters = value.as_text().unwrap_or_default();
             if letters.is_ascii() {
-                meter.expect_room(letters.len())?;
-                let places = places(letters.len(), start, stop, stride);
+                meter.check_memory(letters.len())?;
+                let places = slice_indices(letters.len(), start, stop, stride);
                 let taken: String = places
                     .filter_map(|at| letters.as_bytes().get(at))
                     .map(|byte| char::from(*byte))
                     .collect();
                 return Value::marked(meter, taken, text.safe);
             }
-            meter.expect_room(letters.len() * (1 + size_of::<char>()))?;
+            meter.check_memory(letters.len() * (1 + size_of::<char>()))?;
             let letters: Vec<char> = letters.chars().collect();
             let taken: String =
-                places(letters.len(), start, stop, stride).filter_map(|at| letters.get(at)).collect();
+                slice_indices(letters.len(), start, stop, stride).filter_map(|at| letters.get(at)).collect();
             Value::marked(meter, taken, text.safe)
         }
         Value::List(list) if list.is_sequence() => {
-            meter.expect_room(size_of_val(list.items()))?;
-            let places = places(list.items().len(), start, stop, stride);
+            meter.check_memory(size_of_val(list.items()))?;
+            let places = slice_indices(list.items().len(), start, stop, stride);
             let taken = places.filter_map(|at| list.items().get(at)).cloned().collect();
             let kind = if list.kind == ListKind::Tuple { ListKind::Tuple } else { ListKind::List };
             Value::list_of(meter, taken, kind)
@@ -136,7 +136,12 @@ pub(super) fn slice(value: &Value, bounds: &[Value; 3], meter: &Meter) -> Outcom
 }
 
 /// Returns the indices of a slice of a sequence.
-fn places(length: usize, start: Option<i64>, stop: Option<i64>, stride: i64) -> impl Iterator<Item = usize> {
+fn slice_indices(
+    length: usize,
+    start: Option<i64>,
+    stop: Option<i64>,
+    stride: i64,
+) -> impl Iterator<Item = usize> {
     let length = length as i64;
     // The bounds of the iteration: one past the last item forwards, one before the first backwards.
     let (lowest, highest) = if stride > 0 { (0, length) } else { (-1, length - 1) };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jiff::civil::DateTime;
 
 use super::fault::{Fault, Outcome, at, invalid};
-use super::meter::{Buffer, Held, Meter, STEP};
+use super::meter::{Buffer, Meter, Reservation, STEP};
 use super::python;
 use super::scope::{Loop, MacroValue, Namespace, Scope};
 use super::syntax::ast::{Expression, For, Statement, StatementKind as Is, Target};
@@ -43,8 +43,8 @@ pub(super) struct Interpreter {
     /// The text of the block that filters are applied to.
     body: Option<Value>,
     /// Scopes and namespaces may contain themselves. They are stored here with their memory, and emptied at the end.
-    scopes: Vec<(Rc<Scope>, Option<Held>)>,
-    namespaces: Vec<(Rc<Namespace>, Held)>,
+    scopes: Vec<(Rc<Scope>, Option<Reservation>)>,
+    namespaces: Vec<(Rc<Namespace>, Reservation)>,
 }
 
 impl Drop for Interpreter {
@@ -122,7 +122,7 @@ impl Interpreter {
         if Rc::strong_count(&scope) == 1 {
             return Ok(());
         }
-        let held = self.meter.hold(SCOPE_BYTES + scope.len() * VARIABLE_BYTES);
+        let held = self.meter.reserve(SCOPE_BYTES + scope.len() * VARIABLE_BYTES);
         let (held, outcome) = held.map_or_else(|fault| (None, Err(fault)), |held| (Some(held), Ok(())));
         self.scopes.push((scope, held));
         outcome

@@ -54,7 +54,7 @@ impl Writer<'_> {
 
     fn object(&mut self, map: &Map) -> Outcome<()> {
         let meter = self.output.meter().clone();
-        meter.expect_room(map.entries().len() * 2 * size_of::<&Value>())?;
+        meter.check_memory(map.entries().len() * 2 * size_of::<&Value>())?;
         let mut entries: Vec<(&Key, &Value)> = map.entries().iter().collect();
         if self.style.sort_keys {
             if entries.iter().any(|(key, _)| key.value().as_text().is_none()) {

@@ -101,26 +101,26 @@ impl Meter {
     }
 
     /// Reserves memory until the result is dropped.
-    pub(super) fn hold(&self, bytes: usize) -> Outcome<Held> {
-        let mut held = Held { meter: self.clone(), bytes: 0 };
+    pub(super) fn reserve(&self, bytes: usize) -> Outcome<Reservation> {
+        let mut held = Reservation { meter: self.clone(), bytes: 0 };
         held.grow(bytes)?;
         Ok(held)
     }
 
     /// Fails if this many bytes cannot be reserved.
-    pub(super) fn expect_room(&self, bytes: usize) -> Outcome<()> {
-        self.hold(bytes).map(drop)
+    pub(super) fn check_memory(&self, bytes: usize) -> Outcome<()> {
+        self.reserve(bytes).map(drop)
     }
 }
 
 /// Reserved memory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Reservation {
     meter: Meter,
     bytes: usize,
 }
 
-impl Held {
+impl Reservation {
     pub(super) fn grow(&mut self, bytes: usize) -> Outcome<()> {
         self.meter.spend(bytes)?;
         let counts = &self.meter.0;
@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let held = &self.meter.0.held;
         held.set(held.get() - self.bytes);
@@ -145,12 +145,12 @@ impl Drop for Held {
 /// A text that grows within the limits.
 pub(super) struct Buffer {
     text: String,
-    held: Held,
+    held: Reservation,
 }
 
 impl Buffer {
     pub(super) fn new(meter: &Meter) -> Self {
-        Self { text: String::new(), held: Held { meter: meter.clone(), bytes: 0 } }
+        Self { text: String::new(), held: Reservation { meter: meter.clone(), bytes: 0 } }
     }
 
     pub(super) fn push(&mut self, text: &str) -> Outcome<()> {
@@ -167,7 +167,7 @@ impl Buffer {
         &self.held.meter
     }
 
-    pub(super) fn into_parts(mut self) -> (String, Held) {
+    pub(super) fn into_parts(mut self) -> (String, Reservation) {
         self.text.shrink_to_fit();
         (self.text, self.held)
     }

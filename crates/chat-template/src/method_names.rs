@@ -69,7 +69,7 @@ pub(super) const MUTATING: [&str; 13] = [
 ];
 
 /// Returns true if the type of a value has this method.
-pub(super) fn exist(value: &Value, name: &str) -> bool {
+pub(super) fn has_method(value: &Value, name: &str) -> bool {
     match value {
         Value::Text(_) => OF_TEXT.contains(&name),
         Value::Map(_) => {

@@ -62,7 +62,7 @@ fn mapping(value: &Value, map: &Map, name: &str, arguments: Arguments, meter: &M
     if name == "copy" {
         return Ok(value.clone());
     }
-    meter.expect_room(map.entries().len() * size_of::<Value>())?;
+    meter.check_memory(map.entries().len() * size_of::<Value>())?;
     let keys = map.entries().keys().map(|key| key.value().clone());
     match name {
         "keys" => Value::list_of(meter, keys.collect(), ListKind::View("dict_keys")),

@@ -48,7 +48,7 @@ fn add_texts_or_lists(left: &Value, right: &Value, meter: &Meter) -> Outcome<Opt
         (Value::List(one), Value::List(other))
             if one.kind == other.kind && matches!(one.kind, ListKind::List | ListKind::Tuple) =>
         {
-            meter.expect_room((one.items().len() + other.items().len()) * size_of::<Value>())?;
+            meter.check_memory((one.items().len() + other.items().len()) * size_of::<Value>())?;
             Value::list_of(meter, [one.items(), other.items()].concat(), one.kind)?
         }
         _ => return Ok(None),
@@ -66,11 +66,11 @@ fn repeat(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Value>> 
     Ok(Some(match value {
         Value::Text(_) => {
             let text = value.as_text().unwrap_or_default();
-            meter.expect_room(text.len().saturating_mul(times))?;
+            meter.check_memory(text.len().saturating_mul(times))?;
             Value::marked(meter, text.repeat(times), value.is_safe())?
         }
         Value::List(list) if matches!(list.kind, ListKind::List | ListKind::Tuple) => {
-            meter.expect_room(size_of_val(list.items()).saturating_mul(times))?;
+            meter.check_memory(size_of_val(list.items()).saturating_mul(times))?;
             let times = if list.items().is_empty() { 0 } else { times };
             let items = std::iter::repeat_n(list.items(), times).flatten().cloned().collect();
             Value::list_of(meter, items, list.kind)?

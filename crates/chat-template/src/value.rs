@@ -12,7 +12,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::fault::{Fault, Outcome, invalid};
-use super::meter::{Buffer, Held, Meter, STEP};
+use super::meter::{Buffer, Meter, Reservation, STEP};
 pub(super) use key::Key;
 use key::Name;
 
@@ -44,7 +44,7 @@ pub(super) struct Text {
     content: String,
     /// True if marked by `safe` or `escape`, like `Markup`: text that is added is escaped.
     pub(super) safe: bool,
-    _held: Held,
+    _held: Reservation,
 }
 
 /// A list or another Python sequence.
@@ -52,7 +52,7 @@ pub(super) struct List {
     items: Vec<Value>,
     pub(super) kind: ListKind,
     depth: u16,
-    _held: Held,
+    _held: Reservation,
 }
 
 /// The Python type of a list.
@@ -74,7 +74,7 @@ pub(super) enum ListKind {
 pub(super) struct Map {
     entries: Entries,
     depth: u16,
-    _held: Held,
+    _held: Reservation,
 }
 
 pub(super) type Entries = IndexMap<Key, Value>;
@@ -114,13 +114,13 @@ impl Value {
     /// Returns a text, marked as `safe` or not.
     pub(super) fn marked(meter: &Meter, text: impl Into<String>, safe: bool) -> Outcome<Self> {
         let text = text.into();
-        let held = meter.hold(OVERHEAD + text.capacity())?;
+        let held = meter.reserve(OVERHEAD + text.capacity())?;
         Ok(Self::Text(Rc::new(Text { content: text, safe, _held: held })))
     }
 
     /// Returns an integer of any length from its digits, and counts its bytes.
     pub(super) fn long(meter: &Meter, digits: String) -> Outcome<Self> {
-        let held = meter.hold(OVERHEAD + digits.capacity())?;
+        let held = meter.reserve(OVERHEAD + digits.capacity())?;
         Ok(Self::Long(Rc::new(Text { content: digits, safe: false, _held: held })))
     }
 
@@ -145,7 +145,7 @@ impl Value {
 
     pub(super) fn list_of(meter: &Meter, items: Vec<Self>, kind: ListKind) -> Outcome<Self> {
         let depth = above(items.iter())?;
-        let held = meter.hold(OVERHEAD + items.capacity() * size_of::<Self>())?;
+        let held = meter.reserve(OVERHEAD + items.capacity() * size_of::<Self>())?;
         Ok(Self::List(Rc::new(List { items, kind, depth, _held: held })))
     }
 
@@ -153,7 +153,7 @@ impl Value {
         let depth = above(entries.values())?;
         // Keys and values, hashes, and the hash table.
         let entry = size_of::<Key>() + size_of::<Self>() + 3 * size_of::<usize>();
-        let held = meter.hold(OVERHEAD + entries.capacity() * entry)?;
+        let held = meter.reserve(OVERHEAD + entries.capacity() * entry)?;
         Ok(Self::Map(Rc::new(Map { entries, depth, _held: held })))
     }
 
@@ -256,11 +256,11 @@ impl Value {
             }
             Self::Undefined(_) => Vec::new(),
             Self::Map(map) => {
-                meter.expect_room(map.entries.len() * size_of::<Self>())?;
+                meter.check_memory(map.entries.len() * size_of::<Self>())?;
                 map.entries.keys().map(|key| key.value().clone()).collect()
             }
             Self::Text(text) => {
-                meter.expect_room(text.content.len() * (size_of::<Self>() + OVERHEAD))?;
+                meter.check_memory(text.content.len() * (size_of::<Self>() + OVERHEAD))?;
                 text.content
                     .chars()
                     .map(|letter| Self::marked(meter, letter, text.safe))

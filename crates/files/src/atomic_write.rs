@@ -80,7 +80,7 @@ fn write(
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(&target)?;
-    keep_names(folder_of(&target));
+    sync_folder(folder_of(&target));
     Ok(())
 }
 
@@ -102,7 +102,7 @@ fn folder_of(file: &Path) -> &Path {
 
 /// Syncs the directory entries of a folder to disk. Some systems cannot sync a folder; there, a crash may lose a new name but no
 /// contents.
-pub fn keep_names(folder: &Path) {
+pub fn sync_folder(folder: &Path) {
     File::open(folder).and_then(|folder| folder.sync_all()).ok();
 }
 

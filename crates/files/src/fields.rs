@@ -122,13 +122,13 @@ impl<E: From<Error>> Fields<E> {
     }
 
     /// Returns the file name and the full key, including its sections.
-    pub fn place(&self, key: &str) -> String {
+    pub fn location(&self, key: &str) -> String {
         let name = self.path.file_name().unwrap_or_default();
         format!("{}: {}{key}", name.display(), self.prefix)
     }
 
     /// Returns true if `key` is present, even if it is `null`.
-    pub fn names(&self, key: &str) -> bool {
+    pub fn contains_key(&self, key: &str) -> bool {
         self.map.contains_key(key)
     }
 
@@ -261,7 +261,7 @@ impl<E: From<Error>> Fields<E> {
     }
 
     /// Returns the list of strings under `key`; empty if absent.
-    pub fn texts(&self, key: &str) -> Result<Vec<String>, E> {
+    pub fn strings(&self, key: &str) -> Result<Vec<String>, E> {
         let texts = match self.get(key) {
             None => return Ok(Vec::new()),
             Some(Value::Array(list)) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),

@@ -19,7 +19,7 @@ mod warnings;
 pub mod weight_files;
 
 pub use atomic_write::{
-    TEMPORARY, create_private_folder, create_privately, keep_names, warn_of_readers, write_atomically,
+    TEMPORARY, create_private_folder, create_privately, sync_folder, warn_of_readers, write_atomically,
     write_privately,
 };
 pub use error::{Error, Result};

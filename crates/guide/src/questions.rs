@@ -159,13 +159,15 @@ mod tests {
         let report = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation.json");
         let report = std::fs::read_to_string(report).expect("the evaluation");
         for name in ["threshold", "fitted"] {
-            let expected = format!("\"{name}\": {}", crate::SURE);
+            let expected = format!("\"{name}\": {}", crate::CONFIDENCE_THRESHOLD);
             assert!(
                 report.contains(&expected),
                 "{name}: fit it again with crates/guide/train.py --evaluate-only"
             );
         }
-        assert!(crate::doubts([-0.01, -0.4].into_iter()) && !crate::doubts([-0.01, -0.1].into_iter()));
+        assert!(
+            crate::is_uncertain([-0.01, -0.4].into_iter()) && !crate::is_uncertain([-0.01, -0.1].into_iter())
+        );
     }
 
     #[test]

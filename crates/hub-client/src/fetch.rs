@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mlx_files::{keep_names, size};
+use mlx_files::{size, sync_folder};
 use mlx_hub::Repo;
 use mlx_hub::{Error, Result};
 use ureq::http::{Response, StatusCode};
@@ -67,7 +67,7 @@ impl<'a> Fetch<'a> {
         let _lock = self.repo.lock(&file.etag, wait)?;
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
-            if file.is_intact(&blob, &mut |bytes| bar.checked(bytes))? {
+            if file.is_intact(&blob, &mut |bytes| bar.verified(bytes))? {
                 return self.repo.link(self.commit, &file.path, &file.etag);
             }
             bar.note("the cached file is damaged; downloading it again");
@@ -150,7 +150,7 @@ impl<'a> Fetch<'a> {
                     return Err(FetchError::transient(format!("the connection was lost ({error})")));
                 }
             }
-            bar.arrived(partial.length);
+            bar.received(partial.length);
         }
         if partial.length < file.size {
             Err(FetchError::transient("the connection was lost"))
@@ -187,7 +187,7 @@ impl<'a> Partial<'a> {
         let mut opened = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-            let length = checksum.read(&mut file, &mut |bytes| bar.checked(bytes))?;
+            let length = checksum.read(&mut file, &mut |bytes| bar.verified(bytes))?;
             Ok((file, length))
         };
         let (file, length) = opened().map_err(|error| Error::io(&path, error))?;
@@ -195,7 +195,7 @@ impl<'a> Partial<'a> {
         if length > target.size {
             partial.restart()?;
         }
-        bar.counted(partial.length);
+        bar.resumed(partial.length);
         Ok(partial)
     }
 
@@ -221,7 +221,7 @@ impl<'a> Partial<'a> {
             return Ok(false);
         }
         file.sync_all().and_then(|()| fs::rename(&path, blob)).map_err(|error| Error::io(blob, error))?;
-        blob.parent().map(keep_names);
+        blob.parent().map(sync_folder);
         Ok(true)
     }
 

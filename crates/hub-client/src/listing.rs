@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use mlx_files::weight_files;
-use mlx_hub::changes_answers;
+use mlx_hub::affects_output;
 use mlx_hub::{Error, Result};
 use serde::Deserialize;
 
@@ -60,7 +60,7 @@ impl Listing {
             return Err(client.error(format!("the Hub sent an invalid commit: {:?}", answer.sha)));
         }
         // Other files are not downloaded, so their names need no validation.
-        let needed = |path: &str| changes_answers(path) || is_weights(path);
+        let needed = |path: &str| affects_output(path) || is_weights(path);
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })

@@ -5,7 +5,7 @@ use std::fs;
 
 use mlx_files::weight_files;
 use mlx_hub::{Error, Result};
-use mlx_hub::{Repo, changes_answers};
+use mlx_hub::{Repo, affects_output};
 
 use super::client::Client;
 use super::listing::{HubFile, Listing};
@@ -33,7 +33,7 @@ impl Plan {
             return Err(client.error("has no config.json, which is needed to load the model"));
         }
         let Listing { commit, mut files } = listing;
-        files.retain(|file| changes_answers(&file.path));
+        files.retain(|file| affects_output(&file.path));
         Ok(Self { commit, described: files, weights })
     }
 
@@ -48,7 +48,7 @@ impl Plan {
     }
 
     /// Returns the number of bytes that are not in the cache yet.
-    pub fn bytes_to_come(&self, repo: &Repo) -> u64 {
+    pub fn missing_bytes(&self, repo: &Repo) -> u64 {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
         self.files().map(|file| file.size.saturating_sub(there(file))).sum()

@@ -9,13 +9,13 @@ pub trait Progress: Sync {
 /// The progress of one file.
 pub trait FileProgress {
     /// Reports that this many bytes of an earlier download were read from disk and checked.
-    fn checked(&self, bytes: u64);
+    fn verified(&self, bytes: u64);
 
     /// Reports that this many bytes are on disk, including those of earlier downloads.
-    fn arrived(&self, bytes: u64);
+    fn received(&self, bytes: u64);
 
-    /// Like `arrived`, but without new bytes, so that they do not count towards the speed.
-    fn counted(&self, bytes: u64);
+    /// Like `received`, but without new bytes, so that they do not count towards the speed.
+    fn resumed(&self, bytes: u64);
 
     /// Reports an event for the user.
     fn note(&self, line: &str);

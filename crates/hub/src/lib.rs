@@ -23,7 +23,7 @@ pub use cache::{Cache, home};
 pub use env_path::{expanded, path_in};
 pub use error::{Error, Result};
 pub use list::{CachedModel, files};
-pub use model_files::{changes_answers, missing};
+pub use model_files::{affects_output, missing};
 pub use name::ModelName;
 pub use repo::Repo;
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
 
 /// Files in the top folder of a model that affect answers, besides `tokenizer*.json` and `sentence_*_config.json`.
-const AT_THE_TOP: [&str; 13] = [
+const TOP_LEVEL_FILES: [&str; 13] = [
     "config.json",
     "generation_config.json",
     "hf_quant_config.json",
@@ -31,9 +31,9 @@ const AT_THE_TOP: [&str; 13] = [
 
 /// Returns true for a file that affects answers, except the model's own weights. `file` is its path in the model's
 /// folder, with `/`. Downloads fetch exactly these files and the weights.
-pub fn changes_answers(file: &str) -> bool {
+pub fn affects_output(file: &str) -> bool {
     match file.split_once('/') {
-        None => AT_THE_TOP.contains(&file) || is_named_config(file),
+        None => TOP_LEVEL_FILES.contains(&file) || is_named_config(file),
         Some(("additional_chat_templates", name)) => is_plain(name) && ends_in(name, "jinja"),
         Some((folder, name)) => {
             is_module(folder) && (is_plain(name) && ends_in(name, "json") || name == WEIGHTS)
@@ -101,7 +101,7 @@ mod tests {
             "2_Dense/model.safetensors",
             "3_Normalize/config.json",
         ] {
-            assert!(changes_answers(file), "{file}");
+            assert!(affects_output(file), "{file}");
         }
         for file in [
             "README.md",
@@ -125,7 +125,7 @@ mod tests {
             "model.gguf",
             "consolidated.safetensors",
         ] {
-            assert!(!changes_answers(file), "{file}");
+            assert!(!affects_output(file), "{file}");
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     };
     let engine = args.model.start(&options)?;
     let cases = args.cases(engine.spec().context_length)?;
-    let about = report::about(&Machine::look()?, &engine);
+    let about = report::about(&Machine::detect()?, &engine);
     if !args.json {
         terminal::show(&report::heading(&about, args.repeat))?;
     }

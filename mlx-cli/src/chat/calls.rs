@@ -46,7 +46,7 @@ impl Chat {
                     "limit of {round} rounds of tool calls reached; the model answers without tools"
                 ));
             }
-            self.read_answer(|session: &mut ChatSession| session.go_on(may_call))?;
+            self.read_answer(|session: &mut ChatSession| session.continue_after_calls(may_call))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mlx_core::distributed::{Parallel, Share};
 use mlx_core::engine::{EngineOptions, MemoryFit};
-use mlx_core::inspect::{Division, divide};
+use mlx_core::inspect::{Partition, divide};
 use mlx_files::size;
 use mlx_options::describe;
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ use crate::exit_code::Failure;
 
 /// Both ways to split a model, or the reasons why it cannot be split.
 pub(super) struct Divisions {
-    pipeline: Result<Division, String>,
-    tensor: Result<Division, String>,
+    pipeline: Result<Partition, String>,
+    tensor: Result<Partition, String>,
 }
 
 impl Divisions {
@@ -32,7 +32,7 @@ impl Divisions {
 
 /// Returns the object in the field `distributed` of `--json`.
 pub(super) fn to_json(divisions: &Divisions) -> Value {
-    let way = |found: &Result<Division, String>| match found {
+    let way = |found: &Result<Partition, String>| match found {
         Ok(division) => division_to_json(division),
         Err(refusal) => json!({ "refusal": refusal }),
     };
@@ -41,8 +41,8 @@ pub(super) fn to_json(divisions: &Divisions) -> Value {
     object
 }
 
-fn division_to_json(division: &Division) -> Value {
-    let Division { plan, room } = division;
+fn division_to_json(division: &Partition) -> Value {
+    let Partition { plan, room } = division;
     let share = |(rank, share): (usize, &Share)| {
         json!({
             "rank": rank,
@@ -82,8 +82,8 @@ pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn plan_lines(name: &'static str, division: &Division, compute_cost: &str) -> Vec<(&'static str, String)> {
-    let Division { plan, room } = division;
+fn plan_lines(name: &'static str, division: &Partition, compute_cost: &str) -> Vec<(&'static str, String)> {
+    let Partition { plan, room } = division;
     let shares = plan.shares.iter().enumerate();
     let mut lines: Vec<(&'static str, String)> =
         shares.map(|(rank, share)| ("", share_text(rank, plan.parallel, share))).collect();

@@ -91,19 +91,19 @@ impl File<'_> {
 }
 
 impl FileProgress for File<'_> {
-    fn checked(&self, bytes: u64) {
+    fn verified(&self, bytes: u64) {
         self.all.state().activity = "  checking";
         self.count(bytes);
     }
 
-    fn arrived(&self, bytes: u64) {
+    fn received(&self, bytes: u64) {
         let before = self.count(bytes);
         let mut state = self.all.state();
         state.activity = "";
         state.rate.add(Instant::now(), bytes.saturating_sub(before));
     }
 
-    fn counted(&self, bytes: u64) {
+    fn resumed(&self, bytes: u64) {
         self.count(bytes);
     }
 
@@ -230,9 +230,9 @@ mod tests {
     fn a_file_that_begins_again_takes_its_bytes_back() {
         let progress = Progress::new(100);
         let file = progress.file("a");
-        file.checked(60);
-        file.arrived(80);
-        file.arrived(10);
+        file.verified(60);
+        file.received(80);
+        file.received(10);
         assert_eq!(progress.bar.position(), 10);
         file.done(50);
         assert_eq!(progress.bar.position(), 50);

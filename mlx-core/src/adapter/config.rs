@@ -126,7 +126,7 @@ impl AdapterConfig {
         let layers = fields.get("num_layers");
         let count = layers.and_then(serde_json::Value::as_i64);
         let count = count.ok_or_else(|| fields.error("num_layers", "is missing or not a whole number"))?;
-        let keys = lora.has("keys").then(|| lora.texts("keys")).transpose()?;
+        let keys = lora.has("keys").then(|| lora.strings("keys")).transpose()?;
         Ok(Self {
             kind,
             rank: lora.size("rank")?,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// The role of a tensor in the update of its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum FactorRole {
     /// The factor that is applied to the input.
     First,
     /// The factor that produces the output.
@@ -14,21 +14,21 @@ pub(super) enum Part {
 }
 
 /// The suffixes of mlx-lm after the module name.
-const MLX_LM: [(&str, Part); 3] =
-    [(".lora_a", Part::First), (".lora_b", Part::Second), (".m", Part::Magnitude)];
+const MLX_LM: [(&str, FactorRole); 3] =
+    [(".lora_a", FactorRole::First), (".lora_b", FactorRole::Second), (".m", FactorRole::Magnitude)];
 
 /// The suffixes of PEFT after the module name.
-const PEFT: [(&str, Part); 6] = [
-    (".lora_A.weight", Part::First),
-    (".lora_B.weight", Part::Second),
-    (".lora_embedding_A", Part::First),
-    (".lora_embedding_B", Part::Second),
-    (".lora_magnitude_vector", Part::Magnitude),
-    (".lora_magnitude_vector.weight", Part::Magnitude),
+const PEFT: [(&str, FactorRole); 6] = [
+    (".lora_A.weight", FactorRole::First),
+    (".lora_B.weight", FactorRole::Second),
+    (".lora_embedding_A", FactorRole::First),
+    (".lora_embedding_B", FactorRole::Second),
+    (".lora_magnitude_vector", FactorRole::Magnitude),
+    (".lora_magnitude_vector.weight", FactorRole::Magnitude),
 ];
 
 /// Returns the canonical name of a tensor's module, and the tensor's role in its update.
-pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, Part)> {
+pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, FactorRole)> {
     let (name, ends) = if is_peft {
         (name.strip_prefix("base_model.model.")?, PEFT.as_slice())
     } else {

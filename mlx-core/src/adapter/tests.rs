@@ -1,7 +1,7 @@
 //! Tests of tensor names and of the checks of adapter configs.
 
 use super::config::{AdapterConfig, AdapterKind};
-use super::names::{Part, canonical, in_layer, parse};
+use super::names::{FactorRole, canonical, in_layer, parse};
 
 fn read(text: &str) -> Result<AdapterConfig, String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -12,10 +12,13 @@ fn read(text: &str) -> Result<AdapterConfig, String> {
 #[test]
 fn names_of_both_tools_mean_the_same_modules() {
     let module = "model.layers.1.self_attn.q_proj".to_owned();
-    assert_eq!(parse(&format!("{module}.lora_a"), false), Some((module.clone(), Part::First)));
-    assert_eq!(parse(&format!("language_model.{module}.m"), false), Some((module.clone(), Part::Magnitude)));
+    assert_eq!(parse(&format!("{module}.lora_a"), false), Some((module.clone(), FactorRole::First)));
+    assert_eq!(
+        parse(&format!("language_model.{module}.m"), false),
+        Some((module.clone(), FactorRole::Magnitude))
+    );
     let peft = format!("base_model.model.{module}.lora_B.weight");
-    assert_eq!(parse(&peft, true), Some((module.clone(), Part::Second)));
+    assert_eq!(parse(&peft, true), Some((module.clone(), FactorRole::Second)));
     assert_eq!(parse(&peft, false), None);
     assert_eq!(parse("model.norm.weight", false), None);
     assert_eq!(canonical("model.language_model.layers.0.mlp"), "model.layers.0.mlp");

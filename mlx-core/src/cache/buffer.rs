@@ -52,14 +52,14 @@ impl Buffer {
     }
 
     /// Returns the keys and values of these positions in one array, `[1, 2 H, length, D]`.
-    pub(super) fn part(&self, places: Range<usize>) -> Result<Array> {
+    pub(super) fn slice(&self, places: Range<usize>) -> Result<Array> {
         slice_axis(&self.array, 2, places.start as i32, places.end as i32)
     }
 
     /// Copies the positions `kept` to the start of a new buffer with a capacity of at least `capacity`.
-    pub(super) fn moved(&self, kept: Range<usize>, capacity: usize) -> Result<Self> {
+    pub(super) fn copy_range(&self, kept: Range<usize>, capacity: usize) -> Result<Self> {
         let spare = capacity.saturating_sub(kept.len()) as i32;
-        let kept = self.part(kept)?;
+        let kept = self.slice(kept)?;
         if spare == 0 {
             return Ok(Self::from_array(kept.contiguous()?));
         }

@@ -12,7 +12,7 @@ const NEWEST: usize = 2;
 const SPACING: usize = 4096;
 
 /// The maximum number of checkpoints of a sequence.
-const MOST: usize = 32;
+const MAX_CHECKPOINTS: usize = 32;
 
 /// A length that a state can roll back to.
 pub(super) struct Checkpoint {
@@ -48,7 +48,7 @@ impl Checkpoints {
                 self.remove(place);
             }
         }
-        if self.all.len() > MOST {
+        if self.all.len() > MAX_CHECKPOINTS {
             self.evict_one();
         }
     }
@@ -76,14 +76,14 @@ impl Checkpoints {
     }
 
     /// Removes the checkpoints after `length`.
-    pub(super) fn cut(&mut self, length: usize) {
+    pub(super) fn truncate(&mut self, length: usize) {
         while self.all.last().is_some_and(|last| last.length > length) {
             self.remove(self.all.len() - 1);
         }
     }
 
     /// Returns the last checkpoint at or before `length`.
-    pub(super) fn last_until(&self, length: usize) -> Option<&Checkpoint> {
+    pub(super) fn last_at_or_before(&self, length: usize) -> Option<&Checkpoint> {
         self.all.iter().rfind(|checkpoint| checkpoint.length <= length)
     }
 
@@ -147,9 +147,9 @@ mod tests {
         for place in 0..500 {
             all.push(place * 5000, Vec::new(), true);
         }
-        assert_eq!(lengths(&all).len(), MOST);
-        assert_eq!(all.last_until(499 * 5000 + 1).map(|it| it.length), Some(499 * 5000));
-        all.cut(0);
+        assert_eq!(lengths(&all).len(), MAX_CHECKPOINTS);
+        assert_eq!(all.last_at_or_before(499 * 5000 + 1).map(|it| it.length), Some(499 * 5000));
+        all.truncate(0);
         assert_eq!(lengths(&all), [0; 0]);
     }
 }

@@ -19,16 +19,16 @@ use std::time::Duration;
 use mlx_files::{create_private_folder, warn_of_readers};
 
 pub(crate) use block::Block;
-pub(crate) use file::{BLOCK, Layer, Place};
+pub(crate) use file::{BLOCK, BlockPosition, Layer};
 pub(crate) use snapshot::Snapshot;
 pub(crate) use survey::{Missing, Part};
 
 #[cfg(test)]
 pub(crate) use file::hashed_blocks;
-use file::{Damage, Key};
+use file::{Invalid, Key};
 use storage::LocalDisk;
 pub(crate) use storage::Storage;
-use survey::Survey;
+use survey::MissingSearch;
 use writer::{Content, Writer};
 
 use crate::error::{Error, Result};
@@ -147,12 +147,12 @@ impl DiskCache {
         let count = positions.div_ceil(BLOCK);
         for (index, (key, run)) in saved.keys.iter().zip(runs).take(count).enumerate() {
             let path = self.path(saved.root, *key);
-            let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
+            let place = BlockPosition { parent, start: index * BLOCK, tokens: run.to_vec() };
             // Another process may have removed it since.
             let Ok(bytes) = self.storage.read(&path) else { return (blocks, 0) };
             match Block::read(&bytes, &place) {
                 Ok(block) => blocks.push(block),
-                Err(Damage(why)) => {
+                Err(Invalid(why)) => {
                     tracing::warn!(path = %path.display(), why, "removed a saved block that is damaged or not for this text");
                     folder::remove(&path).ok();
                     return (blocks, 1);
@@ -182,12 +182,15 @@ impl DiskCache {
         let blocks = positions / BLOCK;
         let key = *saved.keys.get(blocks.wrapping_sub(1)).ok_or(0usize)?;
         let parent = blocks.checked_sub(2).map_or(saved.root, |before| saved.keys[before]);
-        let place =
-            Place { parent, start: positions - BLOCK, tokens: tokens[positions - BLOCK..positions].to_vec() };
+        let place = BlockPosition {
+            parent,
+            start: positions - BLOCK,
+            tokens: tokens[positions - BLOCK..positions].to_vec(),
+        };
         let path = self.state_path(saved.root, key);
         // Another process may have removed it since.
         let bytes = self.storage.read(&path).map_err(|_| 0usize)?;
-        let read = Snapshot::read(&bytes, &place).map_err(|Damage(why)| {
+        let read = Snapshot::read(&bytes, &place).map_err(|Invalid(why)| {
             tracing::warn!(path = %path.display(), why, "removed a saved checkpoint that is damaged or not for this text");
             folder::remove(&path).ok();
             1usize
@@ -199,7 +202,7 @@ impl DiskCache {
     /// Starts a search for blocks of `tokens`, and checkpoints at the lengths `states`, that are not saved. The writer sends the result.
     pub(crate) fn survey(&self, tier: Tier, tokens: Arc<[u32]>, states: Vec<usize>) -> Receiver<Missing> {
         let folder = self.folder.clone();
-        self.writer.survey(Survey { folder, root: self.root(tier), tokens, states })
+        self.writer.survey(MissingSearch { folder, root: self.root(tier), tokens, states })
     }
 
     /// Queues the layers of a missing block. Never blocks; call it only if [`has_room`](Self::has_room) returns true.
@@ -251,11 +254,11 @@ pub struct SavedPrefix {
 
 /// Lists the texts saved in `folder`, for all models. Skips unreadable files and texts that need them.
 pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
-    let mut blocks: BTreeMap<(String, String), (Place, u64)> = BTreeMap::new();
+    let mut blocks: BTreeMap<(String, String), (BlockPosition, u64)> = BTreeMap::new();
     for file in folder::list(folder)? {
         let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let model = file.path.parent().map(name).unwrap_or_default();
-        let Ok(Ok(place)) = folder::header(&file.path).map(|header| Place::claimed(&header)) else {
+        let Ok(Ok(place)) = folder::header(&file.path).map(|header| BlockPosition::claimed(&header)) else {
             continue;
         };
         // A name is the hash of the name before it and its tokens, so there are no cycles.

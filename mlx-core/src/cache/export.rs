@@ -19,13 +19,14 @@ impl SequenceState {
             return Ok(None);
         }
         let layer = |cache: &LayerState| cache.part(range.clone())?.map(|part| layer(&part)).transpose();
-        self.layers.iter().filter(|layer| layer.keeps_all()).map(layer).collect()
+        self.layers.iter().filter(|layer| layer.keeps_every_position()).map(layer).collect()
     }
 
     /// Fills the layers of an empty state that keep every position with consecutive blocks. Evaluates each layer before the next, so
     /// that at most one layer is in memory twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
-        let mut caches: Vec<_> = self.layers.iter_mut().filter(|layer| layer.keeps_all()).collect();
+        let mut caches: Vec<_> =
+            self.layers.iter_mut().filter(|layer| layer.keeps_every_position()).collect();
         if blocks.iter().any(|block| block.layers.len() != caches.len()) {
             return Err(Error::Cache("saved blocks have a different number of layers than the model".into()));
         }
@@ -50,7 +51,8 @@ impl SequenceState {
 
     /// Fills the other layers with a checkpoint taken at `length`.
     pub(crate) fn import_checkpoint(&mut self, snapshot: &Snapshot, length: usize) -> Result<()> {
-        let mut others: Vec<_> = self.layers.iter_mut().filter(|layer| !layer.keeps_all()).collect();
+        let mut others: Vec<_> =
+            self.layers.iter_mut().filter(|layer| !layer.keeps_every_position()).collect();
         if others.len() != snapshot.layers.len() {
             return Err(Error::Cache(
                 "a saved checkpoint has a different number of layers than the model".into(),

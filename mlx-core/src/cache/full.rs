@@ -29,7 +29,7 @@ impl Storage {
     /// Returns the positions of `range`, `[1, 2 H, T, D]`. The pool must not be written while they are in use.
     fn part(&self, range: Range<usize>) -> Result<Array> {
         match self {
-            Self::Own(buffer) => buffer.part(range),
+            Self::Own(buffer) => buffer.slice(range),
             Self::Slot(slot) => joined(&slot.positions(range)?),
         }
     }
@@ -42,7 +42,7 @@ impl FullCache {
             Some(Storage::Own(buffer)) => Some(buffer),
             Some(Storage::Slot(slot)) => {
                 let own = Buffer::from_array(joined(&slot.positions(0..self.length)?)?);
-                Some(own.moved(0..self.length, capacity(self.length))?)
+                Some(own.copy_range(0..self.length, capacity(self.length))?)
             }
             None => None,
         })
@@ -55,7 +55,7 @@ impl FullCache {
 
     /// Appends `[1, H, T, D]`. Returns all positions in one array, `[1, H, length, D]`.
     pub(super) fn append_whole(&mut self, added: &Array) -> Result<Array> {
-        self.extend(added, |buffer, end| buffer.part(0..end))
+        self.extend(added, |buffer, end| buffer.slice(0..end))
     }
 
     /// Appends positions. Returns the result of `view` for the buffer and the new length.
@@ -63,7 +63,7 @@ impl FullCache {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         let mut buffer = match self.take_buffer()? {
             Some(buffer) if end <= buffer.capacity() => buffer,
-            Some(buffer) => buffer.moved(0..start, capacity(end))?,
+            Some(buffer) => buffer.copy_range(0..start, capacity(end))?,
             None => Buffer::new(added, capacity(end))?,
         };
         buffer.write(start, added)?;
@@ -113,7 +113,7 @@ impl FullCache {
         let storage = match &self.storage {
             Some(storage) if length > 0 => {
                 let own = Buffer::from_array(storage.part(0..length)?);
-                Some(Storage::Own(own.moved(0..length, capacity(length))?))
+                Some(Storage::Own(own.copy_range(0..length, capacity(length))?))
             }
             _ => None,
         };
@@ -135,7 +135,7 @@ impl FullCache {
     ) -> Result<()> {
         let Some(buffer) = self.take_buffer()? else { return Ok(()) };
         let (keys, values) = buffer.view(kept + dropped..self.length)?;
-        let mut shifted = buffer.moved(0..kept, capacity(self.length))?;
+        let mut shifted = buffer.copy_range(0..kept, capacity(self.length))?;
         shifted.write(kept, &concatenate(&[rotate(&keys)?, values], 1)?)?;
         // Evaluated at once, so that no two layers are in memory twice.
         shifted.array().eval()?;

@@ -130,16 +130,16 @@ impl LayerState {
     }
 
     /// Returns true if it keeps every position.
-    pub(super) fn keeps_all(&self) -> bool {
+    pub(super) fn keeps_every_position(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Quantized(_) | Self::Latent(_))
     }
 
     /// The shortest length that it can be truncated to without a checkpoint.
-    pub(super) fn shortest_cut(&self) -> usize {
+    pub(super) fn min_truncate_length(&self) -> usize {
         match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => 0,
-            Self::Sliding(cache) => cache.shortest_cut(),
-            Self::Recurrent(state) => state.shortest_cut(),
+            Self::Sliding(cache) => cache.min_truncate_length(),
+            Self::Recurrent(state) => state.min_truncate_length(),
         }
     }
 
@@ -159,7 +159,7 @@ impl LayerState {
         Ok(match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => LayerCheckpoint::Length,
             Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.fork(cache.len())?),
-            Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.alone()?),
+            Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.detached()?),
         })
     }
 
@@ -188,7 +188,7 @@ impl LayerState {
             Self::Sliding(cache) => Ok(Self::Sliding(cache.fork(length)?.into())),
             Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
             Self::Latent(cache) => cache.fork(length).map(Self::Latent),
-            Self::Recurrent(state) => state.alone().map(Self::Recurrent),
+            Self::Recurrent(state) => state.detached().map(Self::Recurrent),
         }
     }
 

@@ -94,7 +94,7 @@ pub(crate) struct SearchResult {
     /// The length of the longest common prefix with any entry.
     pub(crate) common: usize,
     /// The point where the prompt diverges from the tree before its end: the tree's token there, and the length of an entry with it.
-    pub(crate) differs: Option<(u32, usize)>,
+    pub(crate) divergence: Option<(u32, usize)>,
     /// The number of nodes and tokens visited.
     pub(crate) visited: usize,
 }
@@ -161,7 +161,7 @@ impl<T> PrefixTree<T> {
     pub(crate) fn find(&mut self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> SearchResult {
         let (place, visited) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
-        let mut found = SearchResult { matched: None, common: place.depth, differs, visited };
+        let mut found = SearchResult { matched: None, common: place.depth, divergence: differs, visited };
         if let Some((stored, length)) = self.usable(&place, allowed) {
             found.matched = self.touch(stored, length);
         }

@@ -35,7 +35,7 @@ impl Storage {
     fn positions(&self, range: Range<usize>) -> Result<[Array; 3]> {
         match self {
             Self::Own(buffers) => {
-                let [numbers, scales, biases] = buffers.each_ref().map(|buffer| buffer.part(range.clone()));
+                let [numbers, scales, biases] = buffers.each_ref().map(|buffer| buffer.slice(range.clone()));
                 Ok([numbers?, scales?, biases?])
             }
             Self::Slot(slot) => Seen::parts(slot.positions(range)?),
@@ -45,7 +45,7 @@ impl Storage {
     /// Copies positions to the start of new buffers with this capacity.
     fn moved(&self, kept: Range<usize>, room: usize) -> Result<[Buffer; 3]> {
         let [numbers, scales, biases] = self.positions(kept.clone())?;
-        let move_part = |part: Array| Buffer::from_array(part).moved(0..kept.len(), room);
+        let move_part = |part: Array| Buffer::from_array(part).copy_range(0..kept.len(), room);
         Ok([move_part(numbers)?, move_part(scales)?, move_part(biases)?])
     }
 }

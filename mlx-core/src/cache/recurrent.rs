@@ -53,14 +53,14 @@ impl RecurrentArrays {
 
 /// A row of shared arrays. The lock exists because MLX arrays cannot be shared between threads.
 #[derive(Clone)]
-struct Place {
+struct ArrayRow {
     all: Arc<Mutex<RecurrentArrays>>,
     index: usize,
     /// The number of rows.
     count: usize,
 }
 
-impl Place {
+impl ArrayRow {
     /// Returns a place for each row of `arrays`.
     fn of_all(arrays: RecurrentArrays) -> impl Iterator<Item = Self> {
         let (count, all) = (arrays.sequences(), Arc::new(Mutex::new(arrays)));
@@ -73,10 +73,10 @@ impl Place {
 }
 
 /// The state of a recurrent layer. Updates replace its arrays and never modify them, so a clone is a checkpoint.
-/// [`alone`](Self::alone) makes a clone that shares no memory with other sequences.
+/// [`detached`](Self::detached) makes a clone that shares no memory with other sequences.
 #[derive(Clone, Default)]
 pub struct RecurrentState {
-    place: Option<Place>,
+    place: Option<ArrayRow>,
     /// The bytes of its row. Updates do not change this number.
     bytes: usize,
     length: usize,
@@ -90,8 +90,8 @@ impl RecurrentState {
         let mut arrays = arrays.iter().map(|array| array.expand_dims(0));
         let (conv_state, ssm_state) = (arrays.next().transpose()?, arrays.next().transpose()?);
         let bytes = measure(conv_state.iter().chain(&ssm_state));
-        let place =
-            conv_state.and_then(|conv_state| Place::of_all(RecurrentArrays { conv_state, ssm_state }).next());
+        let place = conv_state
+            .and_then(|conv_state| ArrayRow::of_all(RecurrentArrays { conv_state, ssm_state }).next());
         Ok(Self { place, bytes, length, snapshots: None })
     }
 
@@ -102,7 +102,7 @@ impl RecurrentState {
 
     /// Returns arrays with a row for each state, in this order. `empty` creates the row of a state that has none yet. Copies nothing if the
     /// states are all rows of one array, in order.
-    pub(crate) fn side_by_side(
+    pub(crate) fn gathered(
         states: &[&Self],
         empty: impl Fn() -> Result<RecurrentArrays>,
     ) -> Result<RecurrentArrays> {
@@ -120,19 +120,19 @@ impl RecurrentState {
 
     /// Advances each state by one position, with its row of `all`.
     pub(crate) fn replace_all(states: &mut [&mut Self], all: RecurrentArrays) {
-        for (state, place) in states.iter_mut().zip(Place::of_all(all)) {
-            state.put(place, 1);
+        for (state, place) in states.iter_mut().zip(ArrayRow::of_all(all)) {
+            state.advance(place, 1);
         }
     }
 
     /// Advances the state by `count` positions, with arrays of one row.
     pub(crate) fn replace(&mut self, arrays: RecurrentArrays, count: usize) {
-        if let Some(place) = Place::of_all(arrays).next() {
-            self.put(place, count);
+        if let Some(place) = ArrayRow::of_all(arrays).next() {
+            self.advance(place, count);
         }
     }
 
-    fn put(&mut self, place: Place, count: usize) {
+    fn advance(&mut self, place: ArrayRow, count: usize) {
         if let Some(mut snapshots) = self.snapshots.take() {
             snapshots.push(self.clone());
             self.snapshots = Some(snapshots);
@@ -150,7 +150,7 @@ impl RecurrentState {
     }
 
     /// The shortest length that it can be truncated to.
-    pub(super) fn shortest_cut(&self) -> usize {
+    pub(super) fn min_truncate_length(&self) -> usize {
         self.snapshots
             .as_ref()
             .and_then(|snapshots| snapshots.first())
@@ -176,12 +176,12 @@ impl RecurrentState {
     }
 
     /// Returns a copy that shares no arrays with other sequences.
-    pub(super) fn alone(&self) -> Result<Self> {
+    pub(super) fn detached(&self) -> Result<Self> {
         if !self.is_pooled() {
             return Ok(Self { snapshots: None, ..self.clone() });
         }
         let own = self.own_arrays()?.map(|arrays| arrays.map(|array| Ok(array.contiguous()?)));
-        let place = own.transpose()?.and_then(|own| Place::of_all(own).next());
+        let place = own.transpose()?.and_then(|own| ArrayRow::of_all(own).next());
         Ok(Self { place, snapshots: None, ..self.clone() })
     }
 

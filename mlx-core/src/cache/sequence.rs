@@ -143,25 +143,25 @@ impl SequenceState {
 
     /// The shortest length that it can be truncated to without a checkpoint; 0 if it has all positions. A sliding-window layer drops old
     /// positions, and a recurrent layer cannot be truncated. After a context shift, no state can.
-    pub fn shortest_cut(&self) -> usize {
+    pub fn min_truncate_length(&self) -> usize {
         if self.dropped > 0 {
             return usize::MAX;
         }
-        let here = self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0);
-        self.store_info().shortest_cut.max(here)
+        let here = self.layers.iter().map(LayerState::min_truncate_length).max().unwrap_or(0);
+        self.store_info().min_truncate_length.max(here)
     }
 
     /// Returns the longest length up to `length` that it can go back to: `length` itself, a checkpoint, or 0 for a new state.
     pub fn nearest(&self, length: usize) -> usize {
-        if length >= self.shortest_cut() {
+        if length >= self.min_truncate_length() {
             return length.min(self.offset());
         }
-        self.checkpoints.last_until(length).map_or(0, |checkpoint| checkpoint.length)
+        self.checkpoints.last_at_or_before(length).map_or(0, |checkpoint| checkpoint.length)
     }
 
     /// Returns true if it can go back further than a pass or two only with checkpoints.
     pub fn needs_checkpoints(&self) -> bool {
-        self.layers.iter().any(|layer| !layer.keeps_all()) || self.store_info().needs_checkpoints
+        self.layers.iter().any(|layer| !layer.keeps_every_position()) || self.store_info().needs_checkpoints
     }
 
     /// Makes recurrent layers snapshot their state at each row, so that it can be truncated to any of them. If `on` is false, drops the snapshots.
@@ -200,7 +200,11 @@ impl SequenceState {
         if length == self.offset() {
             return self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>().map(Some);
         }
-        Ok(self.checkpoints.last_until(length).filter(|it| it.length == length).map(|it| it.layers.clone()))
+        Ok(self
+            .checkpoints
+            .last_at_or_before(length)
+            .filter(|it| it.length == length)
+            .map(|it| it.layers.clone()))
     }
 
     /// The lengths of its checkpoints, ascending.
@@ -248,29 +252,29 @@ impl SequenceState {
     }
 
     fn roll_back_here(&mut self, length: usize) -> Rollback {
-        if length >= self.shortest_cut() {
+        if length >= self.min_truncate_length() {
             for layer in &mut self.layers {
                 layer.truncate(length);
             }
-            self.checkpoints.cut(length);
+            self.checkpoints.truncate(length);
             return Rollback::Done;
         }
-        let Some(checkpoint) = self.checkpoints.last_until(length) else { return Rollback::StartOver };
+        let Some(checkpoint) = self.checkpoints.last_at_or_before(length) else { return Rollback::StartOver };
         let found = checkpoint.length;
         for (layer, checkpoint) in self.layers.iter_mut().zip(&checkpoint.layers) {
             layer.restore(checkpoint.clone(), found);
         }
-        self.checkpoints.cut(found);
+        self.checkpoints.truncate(found);
         if found == length { Rollback::Done } else { Rollback::Earlier(found) }
     }
 
     /// Copies the first `length` positions, with the checkpoints up to there, into a separate state with the same bits. Returns `None` if
     /// this state cannot [go back](Self::nearest) to `length`. If `length` exceeds its own length, copies the whole state.
     pub fn fork(&self, length: usize) -> Result<Option<Self>> {
-        let layers: Vec<LayerState> = if length >= self.shortest_cut() {
+        let layers: Vec<LayerState> = if length >= self.min_truncate_length() {
             self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?
         } else {
-            let checkpoint = self.checkpoints.last_until(length).filter(|it| it.length == length);
+            let checkpoint = self.checkpoints.last_at_or_before(length).filter(|it| it.length == length);
             let Some(checkpoint) = checkpoint else { return Ok(None) };
             let pairs = self.layers.iter().zip(&checkpoint.layers);
             pairs.map(|(layer, it)| layer.fork_at(it, length)).collect::<Result<_>>()?

@@ -69,7 +69,7 @@ impl SlidingCache {
         if length > first {
             let buffer = Buffer::from_array(concatenate(&slot.positions(first..length)?, 1)?);
             let capacity = sliding_capacity(own.window, length - first + 1, 1);
-            own.buffer = Some(buffer.moved(0..length - first, capacity)?);
+            own.buffer = Some(buffer.copy_range(0..length - first, capacity)?);
             own.first = first;
         }
         Ok(own)
@@ -81,8 +81,8 @@ impl SlidingCache {
     }
 
     /// The shortest length at which the next row still has all positions that it attends to.
-    pub(super) fn shortest_cut(&self) -> usize {
-        self.own.shortest_cut()
+    pub(super) fn min_truncate_length(&self) -> usize {
+        self.own.min_truncate_length()
     }
 
     /// Removes the positions from `length` on. The caller must check that the state can be truncated there.
@@ -193,7 +193,7 @@ impl SlidingBuffer {
             Some(buffer) => {
                 let kept = oldest - self.first..start - self.first;
                 self.first = oldest;
-                buffer.moved(kept, capacity)?
+                buffer.copy_range(kept, capacity)?
             }
             None => Buffer::new(added, capacity)?,
         };
@@ -218,7 +218,7 @@ impl SlidingBuffer {
             return Err(Error::Cache("a saved sliding window has too few positions".into()));
         }
         self.buffer =
-            newest.map(|newest| Buffer::from_array(newest).moved(0..kept, kept + SPARE)).transpose()?;
+            newest.map(|newest| Buffer::from_array(newest).copy_range(0..kept, kept + SPARE)).transpose()?;
         (self.first, self.length) = (length - kept, length);
         Ok(())
     }
@@ -227,11 +227,11 @@ impl SlidingBuffer {
     pub(super) fn newest(&self) -> Result<Option<Array>> {
         let places = 0..self.length - self.first;
         let filled = self.buffer.as_ref().filter(|_| !places.is_empty());
-        filled.map(|buffer| buffer.part(places.clone())).transpose()
+        filled.map(|buffer| buffer.slice(places.clone())).transpose()
     }
 
     /// The shortest length at which the next row still has all positions that it attends to.
-    pub(super) fn shortest_cut(&self) -> usize {
+    pub(super) fn min_truncate_length(&self) -> usize {
         let all = if self.first == 0 { 0 } else { self.first + self.window - 1 };
         all.min(self.length)
     }
@@ -244,7 +244,7 @@ impl SlidingBuffer {
             Some(buffer) if length > first => {
                 let kept = first - self.first..length - self.first;
                 let capacity = sliding_capacity(self.window, kept.len() + 1, 1);
-                Some(buffer.moved(kept, capacity)?)
+                Some(buffer.copy_range(kept, capacity)?)
             }
             _ => None,
         };

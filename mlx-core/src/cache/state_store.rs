@@ -10,7 +10,7 @@ pub(crate) struct StoreInfo {
     /// The number of positions of every layer.
     pub(crate) positions: usize,
     /// The shortest length that the layers can be truncated to without a checkpoint.
-    pub(crate) shortest_cut: usize,
+    pub(crate) min_truncate_length: usize,
     /// Bytes of device memory, without checkpoints.
     pub(crate) bytes: usize,
     /// Bytes of checkpoints.

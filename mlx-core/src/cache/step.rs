@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::mlx_sys::scatter;
 
 /// The maximum number of rows per sequence. The ring of a sliding window has 64 positions more than the window.
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 
 /// The rows of a decode step.
 pub(crate) struct StepRows<'a> {
@@ -50,9 +50,9 @@ pub(crate) struct Bucket {
     /// Pairs of a row and its place.
     pub(crate) places: Vec<(usize, usize)>,
     /// The number of places per slot.
-    pub(crate) most: usize,
+    pub(crate) rows_per_slot: usize,
     /// The last position that each place attends to; 0 for places without a row.
-    pub(crate) last: Vec<i32>,
+    pub(crate) last_positions: Vec<i32>,
     /// Keys and values, `[slots, H, columns, D]` each. Some columns are unused, so that shapes stay the same for many steps.
     pub(crate) seen: Seen,
 }
@@ -102,7 +102,7 @@ fn members<'a>(
         if rows_of.is_empty() {
             continue;
         }
-        let state = state.as_pooled().filter(|_| rows_of.len() <= MOST_ROWS)?;
+        let state = state.as_pooled().filter(|_| rows_of.len() <= MAX_ROWS)?;
         let length = state.kept().end + if is_before { rows_of.len() } else { 0 };
         let capacity = state.columns(length);
         let promised = state.columns(rows.promised.get(index).copied().unwrap_or(0)).max(capacity);
@@ -156,8 +156,8 @@ fn bucket(members: &[Member], list: &[usize]) -> Result<Bucket> {
     let mut bucket = Bucket {
         row_of_place: vec![first.rows[0]; places],
         places: Vec::new(),
-        most,
-        last: vec![0; places],
+        rows_per_slot: most,
+        last_positions: vec![0; places],
         seen: first.state.seen(parts.collect::<Result<_>>()?)?,
     };
     for (Member { state, rows, .. }, slot) in pooled() {
@@ -165,7 +165,7 @@ fn bucket(members: &[Member], list: &[usize]) -> Result<Bucket> {
             let place = slot.index * most + offset;
             bucket.row_of_place[place] = row;
             bucket.places.push((row, place));
-            bucket.last[place] = (state.kept().end - rows.len() + offset) as i32;
+            bucket.last_positions[place] = (state.kept().end - rows.len() + offset) as i32;
         }
     }
     Ok(bucket)

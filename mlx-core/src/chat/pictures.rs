@@ -28,7 +28,7 @@ pub(super) struct Pictures<'a> {
 }
 
 /// A prompt with the placeholder tokens of its pictures.
-pub(super) enum Placed {
+pub(super) enum ExpandedPrompt {
     /// The tokens, with one per picture row, and the pictures.
     Whole(Vec<u32>, Vec<Pixels>),
     /// A lower bound of the rows of the pictures, if they exceed the context.
@@ -76,27 +76,27 @@ impl<'a> Pictures<'a> {
 
     /// Resizes a picture. The inner error is a fault of the picture; the outer one comes from `pause`, if the client has disconnected.
     fn resize(&self, image: &Image, pause: Pause) -> Result<Result<Pixels, mlx_image::Error>> {
-        let _one = turn(pause)?;
+        let _one = lock_decoder(pause)?;
         Ok(self.processor.resized(image))
     }
 
     /// Returns the tokens of a prompt for some of the messages, with one token per row of their pictures.
-    pub(super) fn placed(&self, tokens: Vec<u32>, messages: &[Message]) -> Result<Placed> {
+    pub(super) fn placed(&self, tokens: Vec<u32>, messages: &[Message]) -> Result<ExpandedPrompt> {
         let images = messages.iter().flat_map(Message::images);
         let images: Option<Vec<Pixels>> =
             images.map(|image| self.resized.get(image.hash()).cloned()).collect();
         match images {
             Some(images) => {
                 let tokens = self.processor.expanded(tokens, &images)?;
-                Ok(Placed::Whole(tokens, images))
+                Ok(ExpandedPrompt::Whole(tokens, images))
             }
-            None => Ok(Placed::AtLeast(self.rows)),
+            None => Ok(ExpandedPrompt::AtLeast(self.rows)),
         }
     }
 }
 
 /// Waits until no picture is decoded. Stops waiting if the client has disconnected.
-fn turn(pause: Pause) -> Result<MutexGuard<'static, ()>> {
+fn lock_decoder(pause: Pause) -> Result<MutexGuard<'static, ()>> {
     loop {
         match DECODING.try_lock() {
             Ok(turn) => return Ok(turn),
@@ -115,10 +115,11 @@ mod tests {
 
     #[test]
     fn a_client_that_leaves_does_not_wait_for_the_pictures_of_others() {
-        let other = turn(chat_format::text::NO_PAUSE).expect("a turn");
-        let error = turn(&|| Err(chat_format::Error::Cancelled)).map(drop).expect_err("the client has left");
+        let other = lock_decoder(chat_format::text::NO_PAUSE).expect("a turn");
+        let error =
+            lock_decoder(&|| Err(chat_format::Error::Cancelled)).map(drop).expect_err("the client has left");
         assert!(matches!(error, Error::Cancelled));
         drop(other);
-        drop(turn(chat_format::text::NO_PAUSE).expect("a turn"));
+        drop(lock_decoder(chat_format::text::NO_PAUSE).expect("a turn"));
     }
 }

@@ -8,8 +8,8 @@ use chat_format::renderer::Renderer;
 use chat_format::text::{EncodeLimit, Encoded, Pause, Tokenizer};
 use chat_format::{ChatTemplate, Message, Pixels, RenderLimits, TemplateInput};
 
-use super::pictures::{Pictures, Placed};
-use super::turns::{COUNTED, Counted, Rendered, fit, turns};
+use super::pictures::{ExpandedPrompt, Pictures};
+use super::turns::{COUNTED, PromptOrLowerBound, Rendered, fit_to_limit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
@@ -88,7 +88,7 @@ pub fn chat_prompt_within(
     }
     let of = |messages: &[Message]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
     let limit = context - reserved_for_answer(context, max_tokens);
-    let fitted = fit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
+    let fitted = fit_to_limit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
     let Rendered { text, tokens, images } = fitted.prompt;
     let n_keep = match policy {
         ContextPolicy::Slide => {
@@ -144,24 +144,26 @@ impl<'a> Prompts<'a> {
         })
     }
 
-    fn placed(&self, text: String, tokens: Vec<u32>, input: &TemplateInput) -> Result<Counted> {
+    fn placed(&self, text: String, tokens: Vec<u32>, input: &TemplateInput) -> Result<PromptOrLowerBound> {
         let placed = match &self.pictures {
             Some(pictures) => pictures.placed(tokens, &input.messages)?,
-            None => Placed::Whole(tokens, Vec::new()),
+            None => ExpandedPrompt::Whole(tokens, Vec::new()),
         };
         Ok(match placed {
-            Placed::Whole(tokens, images) => Counted::Tokens(Rendered { text, tokens, images }),
-            Placed::AtLeast(fewest) => Counted::AtLeast(fewest),
+            ExpandedPrompt::Whole(tokens, images) => {
+                PromptOrLowerBound::Tokens(Rendered { text, tokens, images })
+            }
+            ExpandedPrompt::AtLeast(fewest) => PromptOrLowerBound::AtLeast(fewest),
         })
     }
 
     /// Like [`whole`](Self::whole), but stops tokenizing after this many tokens.
-    fn within(&self, input: &TemplateInput, tokens: usize) -> Result<Counted> {
+    fn within(&self, input: &TemplateInput, tokens: usize) -> Result<PromptOrLowerBound> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { tokens, pause: self.renderer.pause };
         Ok(match self.tokenizer.encode_chat_within(&text, &limit)? {
             Encoded::Whole(tokens) => self.placed(text, tokens, input)?,
-            Encoded::AtLeast(fewest) => Counted::AtLeast(fewest),
+            Encoded::AtLeast(fewest) => PromptOrLowerBound::AtLeast(fewest),
         })
     }
 }

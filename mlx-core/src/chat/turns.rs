@@ -43,14 +43,14 @@ pub(super) struct Fitted {
 
 /// The prompt of a conversation, or a lower bound of its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(super) enum PromptOrLowerBound {
     /// The prompt.
     Tokens(Rendered),
     /// A lower bound of the tokens, if there are too many to tokenize them all.
     AtLeast(usize),
 }
 
-impl Counted {
+impl PromptOrLowerBound {
     /// The number of tokens counted.
     pub(super) fn tokens(&self) -> usize {
         match self {
@@ -68,7 +68,7 @@ impl Counted {
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for PromptOrLowerBound {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tokens(prompt) => write!(out, "{} tokens", prompt.tokens.len()),
@@ -90,10 +90,10 @@ pub(super) fn turns(messages: &[Message]) -> (usize, Vec<Range<usize>>) {
 
 /// Drops as many of the oldest turns as necessary for a prompt of at most `limit` tokens. `tokens` returns the prompt of a conversation, and
 /// counts at most the given number of tokens. Fewer messages must not give more tokens.
-pub(super) fn fit(
+pub(super) fn fit_to_limit(
     messages: &[Message],
     limit: usize,
-    tokens: impl Fn(&[Message], usize) -> Result<Counted>,
+    tokens: impl Fn(&[Message], usize) -> Result<PromptOrLowerBound>,
 ) -> Result<Fitted> {
     let (head, turns) = turns(messages);
     if let Ok(prompt) = tokens(messages, limit)?.within(limit) {
@@ -157,8 +157,8 @@ mod tests {
 
     /// Counts a token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
-    fn tokens(messages: &[Message], _: usize) -> Result<Counted> {
-        Ok(Counted::Tokens(Rendered {
+    fn tokens(messages: &[Message], _: usize) -> Result<PromptOrLowerBound> {
+        Ok(PromptOrLowerBound::Tokens(Rendered {
             text: String::new(),
             tokens: vec![0; count(messages)],
             images: Vec::new(),
@@ -201,13 +201,15 @@ mod tests {
             message(Role::Assistant, 10),
             message(Role::User, 90),
         ];
-        let error = fit(&messages, 100, tokens).expect_err("the last turn alone is too long");
+        let error = fit_to_limit(&messages, 100, tokens).expect_err("the last turn alone is too long");
         let message = error.to_string();
         assert!(message.contains("126 tokens") && message.contains("at most 100"), "{message}");
         assert!(matches!(error, Error::ContextLength { tokens: 126, limit: 100, .. }), "{error:?}");
         // Counting ends soon after the limit.
-        let rough = |messages: &[Message], most: usize| Ok(Counted::AtLeast(count(messages).min(most + 1)));
-        let error = fit(&messages, 20, rough).expect_err("the same");
+        let rough = |messages: &[Message], most: usize| {
+            Ok(PromptOrLowerBound::AtLeast(count(messages).min(most + 1)))
+        };
+        let error = fit_to_limit(&messages, 20, rough).expect_err("the same");
         assert!(matches!(error, Error::ContextLength { tokens: 81, limit: 20, .. }), "{error:?}");
     }
 
@@ -222,7 +224,7 @@ mod tests {
             let (mut before, mut moves) = (Vec::new(), 0);
             for (question, answer) in lengths {
                 messages.push(message(Role::User, question));
-                let fitted = fit(&messages, limit, tokens).expect("a turn always fits");
+                let fitted = fit_to_limit(&messages, limit, tokens).expect("a turn always fits");
                 prop_assert!(fitted.prompt.tokens.len() <= limit);
                 let all = count(&messages);
                 prop_assert_eq!(fitted.dropped.is_empty(), all <= limit);
@@ -236,10 +238,10 @@ mod tests {
             }
             messages.push(message(Role::User, 1));
             let rough = |messages: &[Message], most: usize| match count(messages) {
-                many if many > most => Ok(Counted::AtLeast(most + 1)),
+                many if many > most => Ok(PromptOrLowerBound::AtLeast(most + 1)),
                 _ => tokens(messages, most),
             };
-            let fit = |tokens: &dyn Fn(&[Message], usize) -> Result<Counted>| fit(&messages, limit, tokens);
+            let fit = |tokens: &dyn Fn(&[Message], usize) -> Result<PromptOrLowerBound>| fit_to_limit(&messages, limit, tokens);
             prop_assert_eq!(fit(&rough).expect("it fits"), fit(&tokens).expect("it fits"));
             // A cut drops a whole stride of text, so few of the prompts begin at a new message.
             prop_assert!(moves <= 1 + size(&messages) / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::Dtype;
 
 use super::ConvertOptions;
-use super::plan::{PlannedChange, Unit};
+use super::plan::{OutputTensor, PlannedChange};
 use crate::adapter::{Adapter, Factor, Target};
 use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizationConfig};
@@ -13,12 +13,12 @@ use crate::weights::Entry;
 
 /// Finds the unit that each module of `adapter` belongs to. Quantized matrices become one unit with their scales and biases.
 pub(super) fn assign(
-    units: &mut Vec<Unit>,
+    units: &mut Vec<OutputTensor>,
     adapter: &mut Adapter,
     quantization: &QuantizationConfig,
     options: &ConvertOptions,
 ) -> Result<()> {
-    let mut by_name: BTreeMap<String, Unit> =
+    let mut by_name: BTreeMap<String, OutputTensor> =
         std::mem::take(units).into_iter().map(|unit| (unit.name.clone(), unit)).collect();
     let modules = by_name.keys().filter_map(|name| name.strip_suffix(".weight").map(str::to_owned));
     for module in modules.collect::<Vec<_>>() {
@@ -47,11 +47,11 @@ pub(super) fn assign(
 
 /// Returns a quantized matrix as one unit, the type of its floats, and its scheme in the files.
 fn packed(
-    weight: Unit,
+    weight: OutputTensor,
     module: &str,
     scheme: QuantScheme,
-    [scales, biases]: [Option<Unit>; 2],
-) -> (Unit, Dtype, Option<QuantScheme>) {
+    [scales, biases]: [Option<OutputTensor>; 2],
+) -> (OutputTensor, Dtype, Option<QuantScheme>) {
     let mut shape = weight.shape.clone();
     if let Some(width) = shape.last_mut() {
         *width = scheme.inputs(*width);
@@ -62,7 +62,7 @@ fn packed(
     let sources: Vec<Entry> =
         [Some(weight), scales, biases].into_iter().flatten().flat_map(|unit| unit.sources).collect();
     let name = module.to_owned();
-    let unit = Unit {
+    let unit = OutputTensor {
         name,
         sources,
         shape,
@@ -71,7 +71,7 @@ fn packed(
         multipliers: None,
         columns: None,
         colors_last: false,
-        of_tower: false,
+        is_tower: false,
         scheme: Some(scheme),
         change: None,
     };
@@ -79,11 +79,11 @@ fn packed(
 }
 
 fn with_change(
-    (unit, from, packed): (Unit, Dtype, Option<QuantScheme>),
+    (unit, from, packed): (OutputTensor, Dtype, Option<QuantScheme>),
     module: &str,
     adapter: &mut Adapter,
     options: &ConvertOptions,
-) -> Result<Unit> {
+) -> Result<OutputTensor> {
     let own = module.rsplit('.').next().unwrap_or(module);
     let target = match unit.shape[..] {
         [rows, width] if own.contains("embed") => Target::Embedding { rows, width },
@@ -96,5 +96,5 @@ fn with_change(
     // As in mlx-lm, a wider type of the magnitudes becomes the type of the product.
     let made = if magnitude.is_none_or(|dtype| dtype == from) { from } else { Dtype::F32 };
     let dtype = options.dtype.unwrap_or(made);
-    Ok(Unit { dtype, change: Some(PlannedChange { target, factors, packed, from }), ..unit })
+    Ok(OutputTensor { dtype, change: Some(PlannedChange { target, factors, packed, from }), ..unit })
 }

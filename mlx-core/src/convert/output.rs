@@ -89,7 +89,7 @@ impl Output {
         let paths = files(source).map_err(|error| Error::io(source, error))?;
         let paths: Vec<PathBuf> = paths
             .into_iter()
-            .filter(|path| mlx_hub::changes_answers(&format!("{name}/{}", text(path))))
+            .filter(|path| mlx_hub::affects_output(&format!("{name}/{}", text(path))))
             .collect();
         if paths.is_empty() {
             return Ok(());

@@ -19,7 +19,7 @@ use crate::weights::{Checkpoint, Entry};
 
 /// One tensor, or one quantized matrix with its scales and biases.
 #[derive(Debug, Clone)]
-pub(super) struct Unit {
+pub(super) struct OutputTensor {
     /// The name of the tensor, or of the quantized module.
     pub(super) name: String,
     /// The source tensors, in order.
@@ -37,7 +37,7 @@ pub(super) struct Unit {
     /// True if each source is `[outputs, colors, ...]` and the colors become the last axis.
     pub(super) colors_last: bool,
     /// True if it belongs to the vision tower, which mlx-vlm does not quantize.
-    pub(super) of_tower: bool,
+    pub(super) is_tower: bool,
     /// The quantization scheme.
     pub(super) scheme: Option<QuantScheme>,
     /// The adapter's change.
@@ -69,7 +69,7 @@ impl Tensor {
     }
 }
 
-impl Unit {
+impl OutputTensor {
     /// The tensors to write: the tensor itself, or words, scales and biases.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let Some(scheme) = self.scheme else {
@@ -119,7 +119,7 @@ pub(super) fn plan(
     checkpoint: &Checkpoint,
     (family, config): (&str, &DecoderConfig),
     options: &ConvertOptions,
-) -> Result<Vec<Unit>> {
+) -> Result<Vec<OutputTensor>> {
     let adaptation = Adaptation::new(family, config);
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
@@ -136,7 +136,7 @@ pub(super) fn plan(
             continue;
         }
         let multipliers = if are_multiplied { None } else { Multipliers::of(config, name) };
-        units.push(Unit { multipliers, ..adapted(name, entry, adaptation, options) });
+        units.push(OutputTensor { multipliers, ..adapted(name, entry, adaptation, options) });
     }
     for (name, experts) in stacks {
         let first = experts.values().next().map(|entry| (entry.dtype, entry.shape.clone()));
@@ -162,7 +162,7 @@ pub(super) fn module_name(module: &str, (family, config): (&str, &DecoderConfig)
 /// Sorts the units and assigns their schemes. `tables` are the modules of the embedding and the head. Returns the scheme of these two, if
 /// it differs from that of the other matrices.
 pub(super) fn quantize(
-    units: &mut [Unit],
+    units: &mut [OutputTensor],
     checkpoint: &Checkpoint,
     (family, tables): (&str, &[String; 2]),
     options: &ConvertOptions,
@@ -170,12 +170,12 @@ pub(super) fn quantize(
     units.sort_by(|one, other| one.name.cmp(&other.name));
     let mut of_tables = None;
     if let Some(default) = options.scheme {
-        let parameters = units.iter().filter(|unit| !unit.of_tower).map(Unit::numbers).sum();
+        let parameters = units.iter().filter(|unit| !unit.is_tower).map(OutputTensor::numbers).sum();
         let embedding = options.embedding_bits.scheme(parameters, default);
         let family_rules = Rule::of_family(family);
         let quantizer = Quantizer { default, rules: &options.rules, family_rules, tables, embedding };
         quantizer.assign(units)?;
-        let is_table = |unit: &Unit| tables.contains(&unit.name) && unit.scheme == Some(embedding);
+        let is_table = |unit: &OutputTensor| tables.contains(&unit.name) && unit.scheme == Some(embedding);
         of_tables = Some(embedding).filter(|it| *it != default && units.iter().any(is_table));
         if units.iter().all(|unit| unit.scheme.is_none()) {
             let message = format!(
@@ -188,10 +188,15 @@ pub(super) fn quantize(
 }
 
 /// Plans a tensor that is only cast.
-pub(super) fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
+pub(super) fn plain(
+    name: String,
+    sources: Vec<Entry>,
+    shape: Vec<usize>,
+    options: &ConvertOptions,
+) -> OutputTensor {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
-    Unit {
+    OutputTensor {
         name,
         sources,
         shape,
@@ -200,24 +205,24 @@ pub(super) fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, option
         multipliers: None,
         columns: None,
         colors_last: false,
-        of_tower: false,
+        is_tower: false,
         scheme: None,
         change: None,
     }
 }
 
 /// Plans a stack of matrices.
-fn stacked(stack: Stack, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
+fn stacked(stack: Stack, adaptation: Adaptation, options: &ConvertOptions) -> OutputTensor {
     let Stack { name, sources, shape, columns } = stack;
-    Unit { columns, ..plain(adaptation.name(&name), sources, shape, options) }
+    OutputTensor { columns, ..plain(adaptation.name(&name), sources, shape, options) }
 }
 
 /// Plans a tensor in mlx-lm's form.
-fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
+fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertOptions) -> OutputTensor {
     let shape = Adaptation::shape(name, &entry.shape);
     let unit = plain(adaptation.name(name), vec![entry.clone()], shape, options);
     let dtype = if adaptation.keeps_type(name) { entry.dtype } else { unit.dtype };
-    Unit { adds_one: adaptation.adds_one(name, &entry.shape), dtype, ..unit }
+    OutputTensor { adds_one: adaptation.adds_one(name, &entry.shape), dtype, ..unit }
 }
 
 /// Assigns the scheme of each matrix.
@@ -232,7 +237,7 @@ struct Quantizer<'a> {
 }
 
 impl Quantizer<'_> {
-    fn assign(&self, units: &mut [Unit]) -> Result<()> {
+    fn assign(&self, units: &mut [OutputTensor]) -> Result<()> {
         for unit in units.iter_mut() {
             let Some(module) = module(unit).map(str::to_owned) else { continue };
             unit.scheme = self.scheme(&module, unit)?;
@@ -240,9 +245,9 @@ impl Quantizer<'_> {
                 unit.name = module;
             }
         }
-        let applies = |rule: &Rule, unit: &Unit| {
+        let applies = |rule: &Rule, unit: &OutputTensor| {
             let matches = rule.matches(&unit.name) || module(unit).is_some_and(|module| rule.matches(module));
-            matches && (!unit.of_tower || rule.is_for_towers())
+            matches && (!unit.is_tower || rule.is_for_towers())
         };
         match self.rules.iter().find(|rule| !units.iter().any(|unit| applies(rule, unit))) {
             None => Ok(()),
@@ -259,9 +264,9 @@ impl Quantizer<'_> {
     }
 
     /// Returns the scheme of the unit of this module, if it is to be quantized.
-    fn scheme(&self, module: &str, unit: &Unit) -> Result<Option<QuantScheme>> {
+    fn scheme(&self, module: &str, unit: &OutputTensor) -> Result<Option<QuantScheme>> {
         let inputs = unit.inputs();
-        let mut rules = self.rules.iter().filter(|rule| !unit.of_tower || rule.is_for_towers());
+        let mut rules = self.rules.iter().filter(|rule| !unit.is_tower || rule.is_for_towers());
         if let Some(rule) = rules.find(|rule| rule.matches(module)) {
             let scheme = rule.scheme(self.default);
             return match scheme.filter(|scheme| scheme.words(inputs).is_none()) {
@@ -275,7 +280,7 @@ impl Quantizer<'_> {
                 }
             };
         }
-        if unit.of_tower {
+        if unit.is_tower {
             return Ok(None);
         }
         let family_rule = self.family_rules.iter().find(|rule| rule.matches(module));
@@ -294,7 +299,7 @@ impl Quantizer<'_> {
 }
 
 /// Returns the module of a unit, if it is a matrix or a stack of matrices that mlx-lm would quantize.
-pub(super) fn module(unit: &Unit) -> Option<&str> {
+pub(super) fn module(unit: &OutputTensor) -> Option<&str> {
     if unit.scheme.is_some() {
         return Some(&unit.name);
     }

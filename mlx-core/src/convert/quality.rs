@@ -51,7 +51,7 @@ impl Quality {
             ..EngineOptions::single()
         };
         let about = inspect(source, &options)?;
-        if let Some(refusal) = about.room.refusal {
+        if let Some(refusal) = about.memory_fit.refusal {
             return Err(Error::option(
                 "quality",
                 format!("the original does not fit into memory: {refusal}"),

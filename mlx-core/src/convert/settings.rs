@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
 
-use super::plan::Unit;
+use super::plan::OutputTensor;
 use crate::quantization::QuantScheme;
 
 /// Returns `config` for these units with sorted keys, in mlx-lm's format, or in mlx-vlm's if the model keeps its tower. `unused` are the
 /// parts that are left out.
 pub(super) fn changed(
     mut config: Map<String, Value>,
-    units: &[Unit],
+    units: &[OutputTensor],
     default: Option<QuantScheme>,
     dtype: Option<Dtype>,
     unused: &BTreeSet<&str>,
 ) -> Value {
     config.remove("_name_or_path");
-    if !units.iter().any(|unit| unit.of_tower) {
+    if !units.iter().any(|unit| unit.is_tower) {
         config.remove("vision_config");
     }
     // Without the section, readers would assume a tower of the default size.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
 
-use super::plan::{Tensor, Unit};
+use super::plan::{OutputTensor, Tensor};
 use crate::error::{Error, Result};
 
 /// The name of the index file.
@@ -18,12 +18,12 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) struct Shard {
     /// The file name.
     pub(super) name: String,
-    pub(super) units: Vec<Unit>,
+    pub(super) units: Vec<OutputTensor>,
 }
 
 /// Splits `units` into files of at most `limit` bytes of tensors. A larger unit gets a file to itself.
-pub(super) fn split(units: Vec<Unit>, limit: u64) -> Vec<Shard> {
-    let mut groups: Vec<Vec<Unit>> = Vec::new();
+pub(super) fn split(units: Vec<OutputTensor>, limit: u64) -> Vec<Shard> {
+    let mut groups: Vec<Vec<OutputTensor>> = Vec::new();
     let mut size = 0;
     for unit in units {
         let bytes = unit.bytes();
@@ -68,7 +68,7 @@ impl ShardFile {
     /// Creates the file of `shard` in `folder` at its final size.
     pub(super) fn create(folder: &Path, shard: &Shard) -> Result<Self> {
         let path = folder.join(&shard.name);
-        let mut tensors: Vec<Tensor> = shard.units.iter().flat_map(Unit::tensors).collect();
+        let mut tensors: Vec<Tensor> = shard.units.iter().flat_map(OutputTensor::tensors).collect();
         // Wide types first, so that every tensor is aligned to its width.
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.bitsize()));
         let (header, offsets, length) = header(&tensors);

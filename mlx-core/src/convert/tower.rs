@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::ConvertOptions;
-use super::plan::{Unit, plain};
+use super::plan::{OutputTensor, plain};
 use crate::array::float_dtype;
 use crate::weights::Entry;
 
 /// Plans the tensors of a tower.
-pub(super) fn plan(tensors: BTreeMap<String, Entry>, options: &ConvertOptions) -> Vec<Unit> {
+pub(super) fn plan(tensors: BTreeMap<String, Entry>, options: &ConvertOptions) -> Vec<OutputTensor> {
     tensors.into_iter().map(|(name, entry)| planned(name, entry, options)).collect()
 }
 
-fn planned(name: String, entry: Entry, options: &ConvertOptions) -> Unit {
+fn planned(name: String, entry: Entry, options: &ConvertOptions) -> OutputTensor {
     let shape = entry.shape.clone();
     let colors_last = is_published_kernel(&entry);
     let shape = if colors_last { [&shape[..1], &shape[2..], &shape[1..2]].concat() } else { shape };
-    Unit { of_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
+    OutputTensor { is_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
 }
 
 /// Returns true if a tensor is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in loading, and

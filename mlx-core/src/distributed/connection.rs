@@ -21,7 +21,7 @@ const HEARTBEATS: u32 = 5;
 const READ: usize = 256 << 10;
 
 /// The largest capacity of the read buffer between messages.
-const KEPT: usize = 4 * READ;
+const MAX_IDLE_CAPACITY: usize = 4 * READ;
 
 /// A result. Its error is a predicate about the peer, such as "closed the connection".
 pub(super) type Outcome<T> = Result<T, String>;
@@ -93,7 +93,7 @@ impl Connection {
     }
 
     /// Like [`send`](Self::send), but tolerates a busy receiver. It fails only if the peer also sends nothing for the timeout.
-    pub(super) fn send_late(&mut self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
+    pub(super) fn send_to_busy_peer(&mut self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
         let (frame, writer) = (frame::encode(message, payload)?, Arc::clone(&self.writer));
         write_while(&writer, &frame, || {
             self.read(Duration::ZERO)?;
@@ -108,7 +108,7 @@ impl Connection {
             match frame::decode(&self.buffer, self.limit)? {
                 Decoded::Message(message, payload, length) => {
                     self.buffer.drain(..length);
-                    if self.buffer.capacity() > KEPT {
+                    if self.buffer.capacity() > MAX_IDLE_CAPACITY {
                         self.buffer.shrink_to(READ);
                     }
                     return Ok(Some((message, payload)));
@@ -160,7 +160,7 @@ impl Connection {
                 self.heard = Instant::now();
                 Ok(true)
             }
-            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) if is_transient(&error) => Ok(false),
             Err(error) => Err(format!("could not be read from: {error}")),
         }
     }
@@ -194,12 +194,12 @@ impl Writer {
                 Ok(0) => return Err("closed the connection".into()),
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_passing(&error) && begun.elapsed() < self.whole => {
+                Err(error) if is_transient(&error) && begun.elapsed() < self.whole => {
                     if !is_there()? {
                         return Err(format!("accepted no data for {:.1} s", self.stalled.as_secs_f64()));
                     }
                 }
-                Err(error) if is_passing(&error) => {}
+                Err(error) if is_transient(&error) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -208,7 +208,7 @@ impl Writer {
 }
 
 /// True if a read or write only timed out or was interrupted.
-fn is_passing(error: &std::io::Error) -> bool {
+fn is_transient(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
@@ -281,13 +281,13 @@ mod tests {
         let (message, payload) = connection.expect::<String>(10 * MOMENT).expect("it has the key");
         assert_eq!((message.as_str(), payload.len()), ("words", 4 << 20));
         // The buffer gives up the memory of a long message.
-        assert!(connection.buffer.capacity() <= KEPT, "{} bytes", connection.buffer.capacity());
+        assert!(connection.buffer.capacity() <= MAX_IDLE_CAPACITY, "{} bytes", connection.buffer.capacity());
     }
 
     #[test]
     fn a_message_may_be_taken_late_by_one_that_says_it_is_there() {
         let whole = vec![7; 32 << 20];
-        let send = |connection: &mut Connection| connection.send_late(&"words", &whole);
+        let send = |connection: &mut Connection| connection.send_to_busy_peer(&"words", &whole);
         let (mut connection, mut there) = pair(MOMENT);
         connection.trust(MOMENT).expect("a thread");
         let length = whole.len();

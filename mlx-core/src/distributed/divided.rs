@@ -36,8 +36,8 @@ pub(super) struct Divided {
 impl Divided {
     /// Reads the headers of the files in `folder`.
     pub(super) fn open(folder: &Path, policy: WeightPolicy) -> Result<Self> {
-        let (spec, config, bytes) = part::survey_layers(folder, policy)?;
-        let vision = model::survey_vision(folder, policy).and_then(Result::ok);
+        let (spec, config, bytes) = part::inspect_layers(folder, policy)?;
+        let vision = model::inspect_vision(folder, policy).and_then(Result::ok);
         Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, vision })
     }
 
@@ -82,11 +82,11 @@ impl Divided {
         let has_ends = layers.start == 0;
         let ends = if has_ends { self.bytes.ends } else { 0 };
         Share {
-            part: ModelPart { layers: layers.clone(), has_ends },
+            part: ModelPart { layers: layers.clone(), has_embedding_and_head: has_ends },
             weight_bytes: ends + self.bytes.layers[layers.clone()].iter().sum::<u64>(),
             footprint: self
                 .footprint(&self.config.of_layers(layers), self.bytes.float)
-                .sent_on(self.spec.hidden_size),
+                .with_transfer(self.spec.hidden_size),
         }
     }
 
@@ -96,13 +96,13 @@ impl Divided {
 
     /// Returns the share of `rank` out of `ranks` machines in tensor mode.
     pub(super) fn shard(&self, rank: usize, ranks: usize) -> Result<Share> {
-        let (config, bytes) = part::survey_shard(&self.folder, self.policy, rank, ranks)?;
+        let (config, bytes) = part::inspect_shard(&self.folder, self.policy, rank, ranks)?;
         let has_ends = rank == 0;
         let ends = if has_ends { bytes.ends } else { 0 };
         Ok(Share {
-            part: ModelPart { layers: 0..config.layers.len(), has_ends },
+            part: ModelPart { layers: 0..config.layers.len(), has_embedding_and_head: has_ends },
             weight_bytes: ends + bytes.layers.iter().sum::<u64>(),
-            footprint: self.footprint(&config, bytes.float).adding_up(config.hidden_size, ranks),
+            footprint: self.footprint(&config, bytes.float).with_all_reduce(config.hidden_size, ranks),
         })
     }
 
@@ -157,5 +157,5 @@ pub(super) struct Share {
 
 /// Returns the largest footprint of all machines.
 pub(super) fn widest(shares: &[Share]) -> Option<Footprint> {
-    shares.iter().map(|share| share.footprint).reduce(Footprint::or)
+    shares.iter().map(|share| share.footprint).reduce(Footprint::max)
 }

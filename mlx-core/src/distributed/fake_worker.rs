@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::key::Key;
-use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
+use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
 use super::parallel::Parallel;
 use super::worker_client::WorkerClient;
 use crate::weights::FloatPolicy;
@@ -71,7 +71,7 @@ impl FakeWorker {
 }
 
 /// Waits for the request to load a share.
-pub(super) fn asked_to_load(connection: &mut Connection) -> Part {
+pub(super) fn asked_to_load(connection: &mut Connection) -> LoadRequest {
     match connection.expect(SOON).expect("rank 0 asks").0 {
         Request::Load(part) => part,
         other => panic!("{other:?}"),
@@ -79,8 +79,8 @@ pub(super) fn asked_to_load(connection: &mut Connection) -> Part {
 }
 
 /// Returns a share for tests.
-pub(super) fn part() -> Part {
-    Part {
+pub(super) fn part() -> LoadRequest {
+    LoadRequest {
         identity: "0".into(),
         rank: 1,
         ranks: 2,

@@ -16,7 +16,7 @@ use super::workers::TIMEOUT_RANGE;
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of simultaneous handshakes.
-const MOST: usize = 16;
+const MAX_HANDSHAKES: usize = 16;
 
 /// The pause between two attempts to accept a connection.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -62,7 +62,7 @@ impl Handshake {
     }
 
     /// Admits the next rank 0 after the current one has left.
-    pub(super) fn let_next_in(&self) {
+    pub(super) fn admit_next(&self) {
         self.is_busy.store(false, Ordering::Release);
     }
 
@@ -80,7 +80,7 @@ impl Handshake {
             found.send(caller).ok();
         };
         // With too many handshakes, or without a thread, the connection closes here. The peer may try again.
-        let is_too_many = self.greeted.fetch_add(1, Ordering::Relaxed) >= MOST;
+        let is_too_many = self.greeted.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES;
         if is_too_many || std::thread::Builder::new().name("handshake".into()).spawn(greet).is_err() {
             self.greeted.fetch_sub(1, Ordering::Relaxed);
         }
@@ -98,7 +98,7 @@ impl Handshake {
         }
         let welcome = Reply::Welcome { proof, budget: self.budget };
         let outcome = connection.send(&welcome, &[]).and_then(|()| connection.trust(heartbeat_timeout));
-        outcome.inspect_err(|_| self.let_next_in())?;
+        outcome.inspect_err(|_| self.admit_next())?;
         Ok(Some(connection))
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let join = || greeted(&handshake, PROTOCOL, VERSION).0;
         assert!(matches!(join(), Reply::Welcome { .. }));
         assert!(matches!(join(), Reply::Refused { busy: true, .. }));
-        handshake.let_next_in();
+        handshake.admit_next();
         assert!(matches!(join(), Reply::Welcome { .. }));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::divided::{Divided, widest};
 use super::loading::{Loading, failed};
-use super::message::Part;
+use super::message::LoadRequest;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
@@ -42,7 +42,7 @@ pub(crate) fn load(
     }
     let shares = plan::shares(&divided, workers.parallel, &budgets)?;
     let identity = format!("{:032x}", divided.identity()?);
-    let parts = shares[1..].iter().enumerate().map(|(place, share)| Part {
+    let parts = shares[1..].iter().enumerate().map(|(place, share)| LoadRequest {
         identity: identity.clone(),
         rank: place + 1,
         ranks: shares.len(),
@@ -51,7 +51,7 @@ pub(crate) fn load(
         floats: policy.floats,
         keep_packed: policy.keep_packed,
     });
-    let parts: Vec<Part> = parts.collect();
+    let parts: Vec<LoadRequest> = parts.collect();
     let mut loading = Loading::begin(&mut clients, &parts)?;
     let sums = Arc::new(PoolAllReduce::default());
     let shard =
@@ -59,7 +59,7 @@ pub(crate) fn load(
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
     let watch = &mut |read, total| {
         progress(read, total);
-        loading.look_sometimes()
+        loading.poll_if_due()
     };
     let local = divided.load(&shares[0].part, shard, watch)?;
     let ready = loading.wait()?;
@@ -79,7 +79,7 @@ fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
     loop {
         match client.greet() {
             Ok(budget) => return Ok(budget),
-            Err(Refusal { is_passing: true, message }) if Instant::now() < until => {
+            Err(Refusal { is_transient: true, message }) if Instant::now() < until => {
                 if !std::mem::replace(&mut was_reported, true) {
                     let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
                     tracing::warn!("{} {message}; retrying for up to {seconds:.0} s", client.name());

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use mlx_files::size;
 
-use super::message::{Loaded, Part};
+use super::message::{LoadRequest, Loaded};
 use super::worker_client::{Refusal, WorkerClient};
 use crate::error::{Error, Result};
 
 /// The interval at which each worker is checked while this machine loads its own share.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time to wait for each worker once this machine has loaded.
-const WAIT: Duration = Duration::from_millis(250);
+const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The interval of log lines about unfinished workers.
 const REPORT: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const REPORT: Duration = Duration::from_secs(10);
 /// Workers that are loading these shares.
 pub(super) struct Loading<'a> {
     clients: &'a mut [WorkerClient],
-    parts: &'a [Part],
+    parts: &'a [LoadRequest],
     /// The reports of the workers that are ready.
     loaded: Vec<Option<Loaded>>,
     looked: Instant,
@@ -28,20 +28,20 @@ pub(super) struct Loading<'a> {
 
 impl<'a> Loading<'a> {
     /// Makes connected workers load their shares.
-    pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &'a [Part]) -> Result<Self> {
+    pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &'a [LoadRequest]) -> Result<Self> {
         for (client, part) in clients.iter_mut().zip(parts) {
             client.load(part).map_err(|message| failed(client, &message))?;
         }
         let loaded = vec![None; clients.len()];
         let mut loading = Self { clients, parts, loaded, looked: Instant::now() };
         // A refusal arrives immediately.
-        loading.look(WAIT)?;
+        loading.look(POLL_TIMEOUT)?;
         Ok(loading)
     }
 
     /// Checks each worker if the last check was at least [`LOOK`] ago.
-    pub(super) fn look_sometimes(&mut self) -> Result<()> {
-        if self.looked.elapsed() < LOOK {
+    pub(super) fn poll_if_due(&mut self) -> Result<()> {
+        if self.looked.elapsed() < POLL_INTERVAL {
             return Ok(());
         }
         self.look(Duration::ZERO)
@@ -51,7 +51,7 @@ impl<'a> Loading<'a> {
     pub(super) fn wait(mut self) -> Result<Vec<Loaded>> {
         let mut reported = Instant::now();
         while self.loaded.iter().any(Option::is_none) {
-            self.look(WAIT)?;
+            self.look(POLL_TIMEOUT)?;
             if reported.elapsed() >= REPORT {
                 self.report();
                 reported = Instant::now();
@@ -64,7 +64,7 @@ impl<'a> Loading<'a> {
     fn look(&mut self, wait: Duration) -> Result<()> {
         for ((client, part), loaded) in self.clients.iter_mut().zip(self.parts).zip(&mut self.loaded) {
             let outcome = match loaded {
-                Some(_) => client.look_idle().map_err(Refusal::from),
+                Some(_) => client.check_idle().map_err(Refusal::from),
                 None => client.wait(part, Instant::now() + wait).map(|found| *loaded = found),
             };
             outcome.map_err(|refusal| failed(client, &refusal.message))?;
@@ -100,7 +100,7 @@ mod tests {
         let (client, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
             asked_to_load(&mut connection);
             // Gives rank 0 time to start its own loading.
-            thread::sleep(2 * WAIT);
+            thread::sleep(2 * POLL_TIMEOUT);
             work(connection);
         });
         let (mut clients, parts) = ([client], [part()]);
@@ -109,7 +109,7 @@ mod tests {
         let mut loading = Loading::begin(&mut clients, &parts).expect("it is asked");
         loop {
             assert!(begun.elapsed() < SOON, "it goes on");
-            if let Err(error) = loading.look_sometimes() {
+            if let Err(error) = loading.poll_if_due() {
                 return (error.to_string(), begun.elapsed());
             }
             thread::sleep(Duration::from_millis(20));
@@ -124,13 +124,13 @@ mod tests {
             thread::sleep(HEARTBEAT_TIMEOUT / 2);
         });
         assert!(error.contains("rank 1 (") && error.contains("cannot load its share: why"), "{error}");
-        assert!(time < 3 * LOOK, "after {time:?}");
+        assert!(time < 3 * POLL_INTERVAL, "after {time:?}");
         let (error, time) = end(drop);
         assert!(error.contains("rank 1 (") && error.contains("closed the connection"), "{error}");
-        assert!(time < 3 * LOOK, "after {time:?}");
+        assert!(time < 3 * POLL_INTERVAL, "after {time:?}");
         let (error, time) = end(|_connection| thread::sleep(SOON));
         assert!(error.contains("rank 1 (") && error.contains("was silent for 0.5 s"), "{error}");
-        assert!(time < 4 * LOOK, "after {time:?}");
+        assert!(time < 4 * POLL_INTERVAL, "after {time:?}");
         // A ready worker that disconnects is an error, too.
         let (error, _) = end(|connection| {
             connection.send(&ready(), &[]).expect("rank 0 reads");
@@ -146,7 +146,7 @@ mod tests {
             connection.trust(HEARTBEAT_TIMEOUT).expect("a thread");
             for read in 1..=3 {
                 connection.send(&Reply::Loading { read, total: 3 }, &[]).expect("rank 0 reads");
-                thread::sleep(WAIT);
+                thread::sleep(POLL_TIMEOUT);
             }
             connection.send(&ready(), &[]).expect("rank 0 reads");
             thread::sleep(SOON);
@@ -156,8 +156,8 @@ mod tests {
         let mut loading = Loading::begin(&mut clients, &parts).expect("it is asked");
         assert_eq!(loading.clients[0].read().map(|it| it[1]), Some(3));
         let begun = Instant::now();
-        while begun.elapsed() < 2 * LOOK {
-            loading.look_sometimes().expect("it is there");
+        while begun.elapsed() < 2 * POLL_INTERVAL {
+            loading.poll_if_due().expect("it is there");
             thread::sleep(Duration::from_millis(20));
         }
         assert!(loading.loaded[0].is_some());

@@ -34,7 +34,7 @@ pub(crate) enum Request {
         heartbeat_timeout: u64,
     },
     /// Loads the worker's share of the model.
-    Load(Part),
+    Load(LoadRequest),
     /// Runs layers of a pass. The payload is the hidden states.
     Advance(Advance),
     /// Continues in the middle of a layer. The payload is the sum of all [`Reply::Partial`].
@@ -44,7 +44,7 @@ pub(crate) enum Request {
         /// The number of the state.
         id: u64,
         /// The change.
-        change: StateChange,
+        change: StateCommand,
         /// States to release.
         released: Vec<u64>,
     },
@@ -57,7 +57,7 @@ pub(crate) enum Request {
 
 /// A worker's share of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct LoadRequest {
     /// The number that folders with the same model share, in hexadecimal.
     pub(crate) identity: String,
     /// The worker's rank, from 1, and the number of ranks.
@@ -128,7 +128,7 @@ pub(crate) struct RemoteStateInfo {
 /// A change of a state between passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum StateChange {
+pub(crate) enum StateCommand {
     /// Creates an empty state.
     New {
         /// The variant of its positions.

@@ -42,7 +42,7 @@ impl PipelineModel {
         spec.footprint = footprint;
         // A step begun early here would wait on the workers for the previous one.
         spec.first_half = 0;
-        spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
+        spec.remote_capacity = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} {ranges:?} {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
@@ -126,11 +126,11 @@ impl Model for PipelineModel {
         self.local.logits(hidden)
     }
 
-    fn is_divided(&self) -> bool {
+    fn is_distributed(&self) -> bool {
         true
     }
 
-    fn outage(&self) -> Option<String> {
+    fn lost_worker(&self) -> Option<String> {
         self.pool.outage()
     }
 

@@ -8,7 +8,7 @@ use super::hosts::MAX_MACHINES;
 use super::parallel::Parallel;
 use super::split::split;
 use crate::error::{Error, Result};
-use crate::freed::freed;
+use crate::freed::cache_limit;
 use crate::model::{ModelSpec, VisionFootprint};
 use crate::weights::WeightPolicy;
 
@@ -92,8 +92,8 @@ pub(crate) fn plan(
     };
     let shares: Vec<Share> = shares.into_iter().map(share).collect();
     spec.weight_bytes = shares[0].weight_bytes;
-    let room = |share: &Share| (budget - freed(budget)).saturating_sub(share.weight_bytes);
-    spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
+    let room = |share: &Share| (budget - cache_limit(budget)).saturating_sub(share.weight_bytes);
+    spec.remote_capacity = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
     // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then back and forth for each sum, and back at the end.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::message::{RemoteStateInfo, StateChange};
+use super::message::{RemoteStateInfo, StateCommand};
 use super::worker_pool::WorkerPool;
 use crate::cache::{SequenceState, StateStore, StoreInfo, Variant};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ impl RemoteState {
     /// Returns the number of the state on the workers, and creates it there first if needed.
     pub(super) fn id(&mut self) -> Result<u64> {
         if self.infos.is_empty() {
-            let new = StateChange::New { variant: self.variant, kv_bits: self.kv_bits };
+            let new = StateCommand::New { variant: self.variant, kv_bits: self.kv_bits };
             self.infos = self.pool.change(self.id, new)?;
         }
         Ok(self.id)
@@ -56,7 +56,7 @@ impl RemoteState {
     }
 
     /// Changes the state on the workers, if they have created it.
-    fn change(&mut self, change: StateChange) -> Result<()> {
+    fn change(&mut self, change: StateCommand) -> Result<()> {
         if !self.infos.is_empty() {
             self.infos = self.pool.change(self.id, change)?;
         }
@@ -64,7 +64,7 @@ impl RemoteState {
     }
 
     /// Like [`change`](Self::change), but logs the error. The next pass will report it.
-    fn change_or_log(&mut self, change: StateChange) {
+    fn change_or_log(&mut self, change: StateCommand) {
         if let Err(error) = self.change(change) {
             tracing::debug!(%error, ?change, "cannot change a state on other machines");
         }
@@ -80,7 +80,7 @@ impl StateStore for RemoteState {
     fn info(&self) -> StoreInfo {
         StoreInfo {
             positions: self.infos.last().map_or(0, |info| info.len),
-            shortest_cut: self.largest(|info| info.shortest_cut),
+            min_truncate_length: self.largest(|info| info.shortest_cut),
             bytes: self.largest(|info| info.bytes),
             checkpoint_bytes: self.largest(|info| info.checkpoint_bytes),
             is_pooled: self.infos.iter().any(|info| info.is_pooled),
@@ -94,30 +94,30 @@ impl StateStore for RemoteState {
     }
 
     fn shift(&mut self, kept: usize, dropped: usize) -> Result<()> {
-        self.change(StateChange::Shift { kept, dropped })
+        self.change(StateCommand::Shift { kept, dropped })
     }
 
     fn checkpoint(&mut self, marked: bool) -> Result<()> {
-        self.change(StateChange::Checkpoint { marked })
+        self.change(StateCommand::Checkpoint { marked })
     }
 
     fn rollback(&mut self, length: usize) {
-        self.change_or_log(StateChange::Rollback(length));
+        self.change_or_log(StateCommand::Rollback(length));
     }
 
     fn evict_checkpoint(&mut self) {
-        self.change_or_log(StateChange::EvictCheckpoint);
+        self.change_or_log(StateCommand::EvictCheckpoint);
     }
 
     fn drop_checkpoints(&mut self) {
         if self.kinds.need_checkpoints {
-            self.change_or_log(StateChange::DropCheckpoints);
+            self.change_or_log(StateCommand::DropCheckpoints);
         }
     }
 
     fn record_snapshots(&mut self, on: bool) {
         if self.kinds.are_recurrent {
-            self.change_or_log(StateChange::RecordSnapshots(on));
+            self.change_or_log(StateCommand::RecordSnapshots(on));
         }
     }
 
@@ -126,7 +126,7 @@ impl StateStore for RemoteState {
         let infos = if self.infos.is_empty() {
             Vec::new()
         } else {
-            self.pool.change(id, StateChange::Fork { from: self.id, length })?
+            self.pool.change(id, StateCommand::Fork { from: self.id, length })?
         };
         Ok(Box::new(Self { pool: Arc::clone(&self.pool), id, infos, ..*self }))
     }

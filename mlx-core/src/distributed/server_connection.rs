@@ -49,7 +49,7 @@ impl ServerConnection {
 impl AllReduce for ServerConnection {
     fn sum(&self, _dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
         let sum = self.with(|connection| {
-            connection.send_late(&Reply::Partial, &part)?;
+            connection.send_to_busy_peer(&Reply::Partial, &part)?;
             match connection.expect(REPLY_TIMEOUT)? {
                 (Request::Sum, sum) if sum.len() == part.len() => Ok(sum),
                 _ => Err("sent an unexpected request instead of the sum".into()),

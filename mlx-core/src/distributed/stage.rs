@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::message::{Advance, RemoteStateInfo, Reply, Request, StateChange, dtype_label, float_bytes};
+use super::message::{Advance, RemoteStateInfo, Reply, Request, StateCommand, dtype_label, float_bytes};
 use crate::array;
 use crate::cache::{Rollback, SequenceState};
 use crate::error::{Error, Result};
@@ -119,9 +119,9 @@ impl Stage {
         Ok(())
     }
 
-    fn change(&mut self, id: u64, change: StateChange) -> Result<RemoteStateInfo> {
+    fn change(&mut self, id: u64, change: StateCommand) -> Result<RemoteStateInfo> {
         match change {
-            StateChange::New { variant, kv_bits } => {
+            StateCommand::New { variant, kv_bits } => {
                 let state = self.decoder.new_state(variant);
                 self.states.insert(
                     id,
@@ -131,23 +131,23 @@ impl Stage {
                     },
                 );
             }
-            StateChange::Fork { from, length } => {
+            StateCommand::Fork { from, length } => {
                 let fork = self.state(from)?.fork(length)?;
                 let fork =
                     fork.ok_or_else(|| unexpected("a length that a state cannot be rolled back to"))?;
                 fork.eval()?;
                 self.states.insert(id, fork);
             }
-            StateChange::Rollback(length) => {
+            StateCommand::Rollback(length) => {
                 if self.state(id)?.rollback(length) != Rollback::Done {
                     return Err(unexpected("a length that a state cannot be rolled back to"));
                 }
             }
-            StateChange::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
-            StateChange::EvictCheckpoint => drop(self.state(id)?.evict_checkpoint()),
-            StateChange::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
-            StateChange::RecordSnapshots(on) => self.state(id)?.record_snapshots(on),
-            StateChange::Shift { kept, dropped } => {
+            StateCommand::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
+            StateCommand::EvictCheckpoint => drop(self.state(id)?.evict_checkpoint()),
+            StateCommand::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
+            StateCommand::RecordSnapshots(on) => self.state(id)?.record_snapshots(on),
+            StateCommand::Shift { kept, dropped } => {
                 let state = self.states.get_mut(&id).ok_or_else(|| unexpected("an unknown state"))?;
                 self.decoder.shift(state, kept, dropped)?;
             }
@@ -164,7 +164,7 @@ impl Stage {
 fn info(state: &SequenceState) -> RemoteStateInfo {
     RemoteStateInfo {
         len: state.offset(),
-        shortest_cut: state.shortest_cut(),
+        shortest_cut: state.min_truncate_length(),
         bytes: state.bytes(),
         checkpoint_bytes: state.checkpoint_bytes(),
         is_pooled: state.is_pooled(),

@@ -52,7 +52,7 @@ impl TensorModel {
         spec.footprint = footprint;
         // A step begun early here would wait on the workers for the previous one.
         spec.first_half = 0;
-        spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
+        spec.remote_capacity = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} tensor {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
@@ -111,7 +111,7 @@ impl Model for TensorModel {
         }
         while pass.layer() < end {
             // Only rank 0 adds features of pictures.
-            let next = if pass.is_before_features() { pass.layer() + 1 } else { end };
+            let next = if pass.next_layer_adds_features() { pass.layer() + 1 } else { end };
             self.advance_all(pass, next, states)?;
         }
         Ok(())
@@ -129,11 +129,11 @@ impl Model for TensorModel {
         self.local.logits(hidden)
     }
 
-    fn is_divided(&self) -> bool {
+    fn is_distributed(&self) -> bool {
         true
     }
 
-    fn outage(&self) -> Option<String> {
+    fn lost_worker(&self) -> Option<String> {
         self.pool.outage()
     }
 

@@ -14,7 +14,7 @@ use super::connection::Outcome;
 use super::divided::{Divided, Share};
 use super::handshake::{Handshake, HandshakeOutcome};
 use super::key::Key;
-use super::message::{Loaded, Part, Reply, Request};
+use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
 use super::server_connection::ServerConnection;
 use super::stage::Stage;
@@ -22,13 +22,13 @@ use crate::array;
 use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
-use crate::freed::freed;
+use crate::freed::cache_limit;
 use crate::model::Model;
 use crate::weights::{AllReduce, Shard, WeightPolicy};
 use crate::wired::Wired;
 
 /// The interval at which a waiting worker checks whether it should end.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval of loading progress reports.
 const REPORT: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ pub struct Worker {
     budget: u64,
     backend: Backend,
     /// The loaded share, the report of it, and its layers.
-    loaded: Option<(Part, Loaded, Stage)>,
+    loaded: Option<(LoadRequest, Loaded, Stage)>,
     server: Arc<ServerConnection>,
     _wired: Wired,
 }
@@ -101,8 +101,8 @@ impl Worker {
         let detected = Backend::detect()?;
         let backend = backend.unwrap_or(detected);
         let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
-        array::limit_freed_memory(freed(budget))?;
-        let wired = Wired::hold(budget - freed(budget));
+        array::limit_freed_memory(cache_limit(budget))?;
+        let wired = Wired::hold(budget - cache_limit(budget));
         Ok(Self {
             folder: folder.to_path_buf(),
             handshake: Arc::new(Handshake::new(key, budget)),
@@ -129,7 +129,7 @@ impl Worker {
         let accept = move || handshake.serve(&listener, &found, &is_over);
         std::thread::Builder::new().name("accept".into()).spawn(accept).map_err(cannot)?;
         while !end.load(Ordering::Relaxed) {
-            match outcomes.recv_timeout(TURN) {
+            match outcomes.recv_timeout(POLL_INTERVAL) {
                 Ok(HandshakeOutcome::RankZero(connection, from)) => {
                     tell(WorkerEvent::Joined { from: from.clone() });
                     self.server.connect(connection);
@@ -139,7 +139,7 @@ impl Worker {
                         stage.clear();
                     }
                     tell(WorkerEvent::Left { reason });
-                    self.handshake.let_next_in();
+                    self.handshake.admit_next();
                 }
                 Ok(HandshakeOutcome::Refused(reason)) => tell(WorkerEvent::Refused { reason }),
                 Err(_) => {}
@@ -164,7 +164,7 @@ impl Worker {
             while let Ok(HandshakeOutcome::Refused(reason)) = outcomes.try_recv() {
                 tell(WorkerEvent::Refused { reason });
             }
-            let outcome = match self.server.receive(Instant::now() + TURN) {
+            let outcome = match self.server.receive(Instant::now() + POLL_INTERVAL) {
                 Ok(None) => continue,
                 Ok(Some((Request::Load(part), _))) => self.load(&part, tell),
                 Ok(Some((request, payload))) => self.answer(&request, &payload),
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// Loads a share, unless it is already loaded.
-    fn load(&mut self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
+    fn load(&mut self, part: &LoadRequest, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.0 != *part) {
             let found = self.survey(part).and_then(|(divided, own)| {
                 // Both shares would not fit in memory. A share that is refused leaves the current one loaded.
@@ -195,14 +195,14 @@ impl Worker {
         }
         let Some((_, loaded, _)) = &self.loaded else { return Err("has loaded no share".into()) };
         let layers = [part.layers.start, part.layers.end];
-        let Part { rank, ranks, parallel, .. } = *part;
+        let LoadRequest { rank, ranks, parallel, .. } = *part;
         tell(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
         self.server.send(&Reply::Ready(loaded.clone()), &[])
     }
 
     /// Computes a share if it is of the model in this folder and fits in memory.
-    fn survey(&self, part: &Part) -> Result<(Divided, Share)> {
-        let Part { floats, keep_packed, .. } = *part;
+    fn survey(&self, part: &LoadRequest) -> Result<(Divided, Share)> {
+        let LoadRequest { floats, keep_packed, .. } = *part;
         let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
         let divided = Divided::open(&self.folder, policy)?;
         if format!("{:032x}", divided.identity()?) != part.identity {
@@ -220,12 +220,12 @@ impl Worker {
 
     /// The bytes for weights, states and passes.
     fn room(&self) -> u64 {
-        self.budget - freed(self.budget)
+        self.budget - cache_limit(self.budget)
     }
 
     fn read(
         &self,
-        part: &Part,
+        part: &LoadRequest,
         divided: &Divided,
         own: &Share,
         tell: &mut impl FnMut(WorkerEvent),
@@ -268,8 +268,8 @@ impl Worker {
 }
 
 /// Computes the share of a worker.
-fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
-    let Part { rank, ranks, parallel, layers, .. } = part;
+fn share_of(divided: &Divided, part: &LoadRequest) -> Result<Share> {
+    let LoadRequest { rank, ranks, parallel, layers, .. } = part;
     let all = 0..divided.spec().num_layers;
     let is_right = match parallel {
         Parallel::Pipeline => layers.start > 0 && layers.start < layers.end && layers.end <= all.end,
@@ -282,7 +282,7 @@ fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
     }
 }
 
-fn in_words(part: &Part) -> String {
+fn in_words(part: &LoadRequest) -> String {
     match part.parallel {
         Parallel::Pipeline => format!("layers {} to {}", part.layers.start, part.layers.end - 1),
         Parallel::Tensor => format!("its shards of {} layers", part.layers.len()),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::key::{Key, are_equal, nonce};
-use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
+use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
 
 /// The timeout of a connection attempt and of each step of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,18 +18,18 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Refusal {
     pub(super) message: String,
     /// True if a later attempt may succeed.
-    pub(super) is_passing: bool,
+    pub(super) is_transient: bool,
 }
 
 impl From<String> for Refusal {
     fn from(message: String) -> Self {
-        Self { message, is_passing: true }
+        Self { message, is_transient: true }
     }
 }
 
 impl Refusal {
     fn lasting(message: String) -> Self {
-        Self { message, is_passing: false }
+        Self { message, is_transient: false }
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) struct WorkerClient {
     key: Key,
     heartbeat_timeout: Duration,
     /// The worker's share, and its report when it was first ready. `None` before that.
-    part: Option<(Part, Loaded)>,
+    part: Option<(LoadRequest, Loaded)>,
     state: State,
 }
 
@@ -121,7 +121,7 @@ impl WorkerClient {
     }
 
     /// Makes a connected worker load its share; [`wait`](Self::wait) waits for it.
-    pub(super) fn load(&mut self, part: &Part) -> Outcome<()> {
+    pub(super) fn load(&mut self, part: &LoadRequest) -> Outcome<()> {
         match &self.state {
             State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
             State::Away | State::Ready(_) => Err("is not connected".into()),
@@ -129,7 +129,7 @@ impl WorkerClient {
     }
 
     /// Waits until the worker is ready, at most until the deadline.
-    fn look(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
+    fn poll_ready(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
         let State::Loading { connection, heard, read } = &mut self.state else {
             return Err("is away".to_owned().into());
         };
@@ -151,8 +151,8 @@ impl WorkerClient {
     }
 
     /// Waits until the worker has loaded its share for the first time, at most until the deadline.
-    pub(super) fn wait(&mut self, part: &Part, until: Instant) -> Result<Option<Loaded>, Refusal> {
-        let found = self.look(until)?;
+    pub(super) fn wait(&mut self, part: &LoadRequest, until: Instant) -> Result<Option<Loaded>, Refusal> {
+        let found = self.poll_ready(until)?;
         if let Some(loaded) = &found {
             self.part = Some((part.clone(), loaded.clone()));
             self.become_ready();
@@ -169,7 +169,7 @@ impl WorkerClient {
     }
 
     /// Checks that an idle worker is still connected.
-    pub(super) fn look_idle(&mut self) -> Outcome<()> {
+    pub(super) fn check_idle(&mut self) -> Outcome<()> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         connection.look()
     }
@@ -181,13 +181,13 @@ impl WorkerClient {
     }
 
     /// Reconnects to a worker and makes it load its share; false if it is still loading.
-    fn come_back(&mut self) -> Outcome<bool> {
+    fn reconnect(&mut self) -> Outcome<bool> {
         let Some((part, before)) = self.part.clone() else { return Err("was never ready".into()) };
         if let State::Away = self.state {
             self.greet().map_err(|refusal| refusal.message)?;
             self.load(&part)?;
         }
-        let found = self.look(Instant::now() + LOOK).map_err(|refusal| refusal.message)?;
+        let found = self.poll_ready(Instant::now() + LOOK).map_err(|refusal| refusal.message)?;
         let Some(loaded) = found else { return Ok(false) };
         if loaded.fingerprint != before.fingerprint {
             return Err("has other weights than before; restart this server".into());
@@ -229,7 +229,7 @@ impl WorkerClient {
     }
 
     /// Drops the connection.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn disconnect(&mut self) {
         self.state = State::Away;
     }
 
@@ -238,7 +238,7 @@ impl WorkerClient {
         if let State::Ready(_) = self.state {
             return Ok(true);
         }
-        self.come_back().inspect_err(|_| self.leave())
+        self.reconnect().inspect_err(|_| self.disconnect())
     }
 
     /// Checks that the worker replies.
@@ -246,7 +246,7 @@ impl WorkerClient {
         match self.call(&Request::Ping { released: Vec::new() }, &[]) {
             Ok((Reply::Pong, _)) => Ok(()),
             outcome => {
-                self.leave();
+                self.disconnect();
                 Err(outcome.err().unwrap_or_else(|| "sent an unexpected reply".into()))
             }
         }
@@ -255,7 +255,7 @@ impl WorkerClient {
 
 fn refusal(reply: Reply) -> Refusal {
     match reply {
-        Reply::Refused { message, busy } => Refusal { message, is_passing: busy },
+        Reply::Refused { message, busy } => Refusal { message, is_transient: busy },
         Reply::Failed { message } => Refusal::lasting(message),
         _ => Refusal::lasting("sent an unexpected reply".into()),
     }
@@ -275,7 +275,7 @@ mod tests {
             let mut client = worker.client(1);
             let hello = thread::spawn(move || worker.hello(protocol, version));
             let refusal = client.greet().expect_err("it is another version");
-            assert!(!refusal.is_passing);
+            assert!(!refusal.is_transient);
             let message = refusal.message;
             assert!(message.contains(&format!("runs version {version} (protocol {protocol})")), "{message}");
             assert!(message.contains("install the same version"), "{message}");

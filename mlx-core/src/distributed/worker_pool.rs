@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use safetensors::Dtype;
 
 use super::connection::Outcome;
-use super::message::{RemoteStateInfo, Reply, Request, StateChange};
+use super::message::{RemoteStateInfo, Reply, Request, StateCommand};
 use super::sum::sum;
 use super::worker_client::WorkerClient;
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ impl WorkerPool {
 
     /// Marks all workers as lost: none of them holds a state any more.
     pub(super) fn mark_lost(&self, message: String) -> Error {
-        lock(&self.clients).iter_mut().for_each(WorkerClient::leave);
+        lock(&self.clients).iter_mut().for_each(WorkerClient::disconnect);
         lock(&self.released).iter_mut().for_each(Vec::clear);
         let mut presence = lock(&self.presence);
         if let Presence::All = *presence {
@@ -170,7 +170,7 @@ impl WorkerPool {
 
     /// Changes a state on all workers. Returns their reports, in the order of their layers. After an error the workers hold no states, and
     /// every later pass fails.
-    pub(super) fn change(&self, id: u64, change: StateChange) -> Result<Vec<RemoteStateInfo>> {
+    pub(super) fn change(&self, id: u64, change: StateCommand) -> Result<Vec<RemoteStateInfo>> {
         let count = lock(&self.clients).len();
         let of_worker = |place| {
             let released = self.take_released(place);
@@ -241,7 +241,7 @@ mod tests {
             client.greet().expect("it is there");
             client.load(&part()).expect("it reads");
             client.wait(&part(), Instant::now() + SOON).expect("it is there").expect("it is ready");
-            client.leave();
+            client.disconnect();
         }
         let first = join_all(&mut clients).expect_err("none is ready");
         assert!(

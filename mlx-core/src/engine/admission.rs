@@ -46,7 +46,7 @@ impl Admission {
     }
 
     /// Takes the sequences that wait for `id` to start or end.
-    pub(super) fn take_after(&mut self, id: u64) -> Option<Unstarted> {
+    pub(super) fn take_waiting_for(&mut self, id: u64) -> Option<Unstarted> {
         self.queue.remove(id)
     }
 
@@ -60,7 +60,7 @@ impl Admission {
     }
 
     /// Puts a sequence into the scheduler's queue. The other sequences of its request wait for it to start or end.
-    pub(super) fn line_up(
+    pub(super) fn enqueue(
         &mut self,
         sequence: Sequence,
         ticket: Ticket,
@@ -87,7 +87,7 @@ impl Admission {
 
     /// Extends reservations, and drops the states of sequences that go back to the queue.
     pub(super) fn apply(&self, changes: &Changes, sequences: &mut Sequences) {
-        for &id in &changes.grow {
+        for &id in &changes.extend {
             self.capacity.extend(&mut sequences.get_mut(id).reservation);
         }
         for &id in &changes.preempt {

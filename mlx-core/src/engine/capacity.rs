@@ -10,7 +10,7 @@ use crate::engine::request::GenerationRequest;
 use crate::engine::schedule::Need;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
-use crate::freed::{budget_for, freed};
+use crate::freed::{budget_for, cache_limit};
 use crate::model::{AttentionWork, Footprint, ModelSpec, VisionFootprint};
 
 /// The number of tokens by which the reservation of a request without a token limit grows.
@@ -60,7 +60,7 @@ impl Capacity {
         given: u64,
     ) -> Result<Self> {
         let Passes { chunks, rows, running, .. } = passes;
-        let (footprint, budget) = (spec.footprint, given - freed(given));
+        let (footprint, budget) = (spec.footprint, given - cache_limit(given));
         // The passes of a step run one after the other, but their logits exist at the same time. The next step is computed while the logits
         // of the previous one are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
@@ -69,7 +69,7 @@ impl Capacity {
         let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows()) + beside;
         let draft = draft.map(|draft| (draft.footprint, passes.chunks_of(draft)));
         let capacity = Self { spec: spec.clone(), passes, draft, vision: None, budget, fixed };
-        let least = capacity.sequence(1).alone();
+        let least = capacity.sequence(1).total();
         if fixed + least > budget {
             let needed = budget_for(fixed + least);
             let message = format!(
@@ -88,8 +88,8 @@ impl Capacity {
     pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, given: u64) -> Option<Self> {
         let fixed = self.fixed + vision.weight_bytes;
         // A budget that another machine limits is not reduced by weights that only this machine holds.
-        let budget = (self.budget + vision.weight_bytes).min(given - freed(given));
-        let fits = fixed + self.sequence(1).alone() <= budget;
+        let budget = (self.budget + vision.weight_bytes).min(given - cache_limit(given));
+        let fits = fixed + self.sequence(1).total() <= budget;
         fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
     }
 
@@ -159,11 +159,11 @@ impl Capacity {
     /// Refuses a request that could not run even if it were the only one. A request without a token limit is limited to what fits.
     pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
         let prompt = request.prompt.len();
-        let whole = self.need_of(&request, prompt + request.limits.max_tokens).alone();
+        let whole = self.need_of(&request, prompt + request.limits.max_tokens).total();
         if whole <= self.shared() {
             return Ok(request);
         }
-        let least = self.need_of(&request, prompt + request.limits.max_tokens.min(1)).alone();
+        let least = self.need_of(&request, prompt + request.limits.max_tokens.min(1)).total();
         let too_much = |field, bytes: u64, advice: &str| {
             let message = format!(
                 "needs {} of memory for {prompt} tokens of prompt and what follows, and {} are there for requests; {advice}, or \
@@ -179,7 +179,7 @@ impl Capacity {
         if !request.open_ended {
             return too_much("max_tokens", whole, "lower it");
         }
-        let fits = |tokens: usize| self.need_of(&request, prompt + tokens).alone() <= self.shared();
+        let fits = |tokens: usize| self.need_of(&request, prompt + tokens).total() <= self.shared();
         request.limits.max_tokens = last_that_fits(request.limits.max_tokens, fits);
         Ok(request)
     }

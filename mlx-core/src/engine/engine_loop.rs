@@ -41,7 +41,7 @@ pub(super) enum Message {
     /// Run the sequences of a checked request.
     Submit(Vec<Submission>),
     /// Returns the exactness of exact results through an adapter. The first such message for an adapter checks the widths of decode steps.
-    ExactLevel(usize, Sender<Result<Exactness>>),
+    CheckExactness(usize, Sender<Result<Exactness>>),
 }
 
 /// The models, caches and memory limits that an engine starts with.
@@ -107,7 +107,7 @@ impl EngineLoop {
     /// Runs one step. At its beginning and end nothing is pending on the device except the first layers of the next step.
     fn step(&mut self) {
         self.awake.hold();
-        self.relieve();
+        self.free_memory();
         self.end_cancelled();
         self.prefixes.receive(&mut self.sequences, self.runner.device(), None);
         share(&mut self.sequences, self.runner.device());
@@ -135,7 +135,7 @@ impl EngineLoop {
             self.admission.apply(&changes, &mut self.sequences);
             let free = self.free_for_prefixes();
             self.prefixes.start(&changes.admit, free, &mut self.sequences, self.runner.device());
-            let followed = changes.admit.iter().fold(false, |any, id| self.line_up_after(*id) | any);
+            let followed = changes.admit.iter().fold(false, |any, id| self.enqueue_after(*id) | any);
             if !followed {
                 return;
             }

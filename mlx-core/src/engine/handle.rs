@@ -248,7 +248,7 @@ impl Engine {
         }
         let (reply, level) = channel();
         let stopped = |_| Error::EngineStopped("its thread has ended".into());
-        self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(stopped)?;
+        self.messages()?.send(Message::CheckExactness(self.adapter, reply)).map_err(stopped)?;
         let lost = |_| Error::Internal("the check of exact decode steps did not finish".into());
         let level = level.recv().map_err(lost)??;
         Ok(*known.get_or_init(|| level))
@@ -298,7 +298,7 @@ impl Engine {
             Speculate::Mtp => Some("is mtp, but the model has no head for drafts; use auto"),
             _ => None,
         };
-        let is_there = self.shared.drafter.is_some_and(|it| it.is_meant(request.limits.speculate));
+        let is_there = self.shared.drafter.is_some_and(|it| it.is_selected_by(request.limits.speculate));
         if let Some(message) = missing.filter(|_| !is_there) {
             return Err(Error::request("speculate", message));
         }

@@ -47,7 +47,7 @@ impl MemoryFit {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
         let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
-        Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).alone()))
+        Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).total()))
     }
 
     /// Estimates the memory of an engine with these options, a draft model and a vision tower. If they do not fit, it omits the tower, and
@@ -81,11 +81,11 @@ impl MemoryFit {
         let capacity = vision.and_then(|vision| capacity.with_vision(vision, budget)).unwrap_or(capacity);
         let shared = capacity.shared();
         let longest =
-            last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens).alone() <= shared);
+            last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens).total() <= shared);
         let Need { own, pass } = capacity.sequence(spec.context_length);
         let full_contexts = shared.saturating_sub(pass) / own.max(1);
         let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
-        let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens).alone())).collect();
+        let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens).total())).collect();
         Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
     }
 }

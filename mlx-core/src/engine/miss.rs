@@ -10,11 +10,11 @@ pub struct PrefixMiss {
     /// The text of that token.
     pub text: String,
     /// The cached text's token at this position.
-    pub kept_token: u32,
+    pub cached_token: u32,
     /// The text of that token.
-    pub kept_text: String,
+    pub cached_text: String,
     /// The length of the cached text. If several cached texts have this token, the length of one of them.
-    pub kept_length: usize,
+    pub cached_length: usize,
 }
 
 /// A [`PrefixMiss`] without its tokens.
@@ -23,5 +23,5 @@ pub struct Miss {
     /// The first position that differs, which equals the number of common tokens.
     pub at: usize,
     /// The length of the cached text.
-    pub kept: usize,
+    pub cached: usize,
 }

@@ -105,13 +105,14 @@ impl EngineOptions {
     /// Returns the storage policy for weights on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
         let backend = self.backend()?;
-        if self.dtype == Some(FloatPolicy::Mixed) && !backend.keeps_halves {
+        if self.dtype == Some(FloatPolicy::Mixed) && !backend.keep_f16_matrices {
             let message = "cannot be mixed: no kernel of this build multiplies f32 by f16 or bf16; use f32, f16, bf16 or checkpoint";
             return Err(Error::option("dtype", message));
         }
         let policy = WeightPolicy::new(backend, self.keep_quantized).with_floats(self.dtype);
         // A CPU computes in f32 anyway. A user who asks for f32 explicitly wants it in memory too.
-        let unpacks = self.dtype == Some(FloatPolicy::F32) && !backend.keeps_floats && !self.keep_quantized;
+        let unpacks =
+            self.dtype == Some(FloatPolicy::F32) && !backend.keep_float_type && !self.keep_quantized;
         Ok(WeightPolicy { keep_packed: policy.keep_packed && !unpacks, ..policy })
     }
 
@@ -127,7 +128,7 @@ impl EngineOptions {
         // Called even if its result is not used, since it selects the device.
         let detected = Backend::detect()?;
         let backend = self.backend.unwrap_or(detected);
-        Ok(Backend { runs_ahead: backend.runs_ahead && self.pipeline == Pipeline::Auto, ..backend })
+        Ok(Backend { lookahead: backend.lookahead && self.pipeline == Pipeline::Auto, ..backend })
     }
 }
 

@@ -4,7 +4,7 @@
 #[derive(Debug, Default)]
 pub(super) struct PanicGuard {
     /// The sequence being processed, if there is only one.
-    pub(super) alone: Option<u64>,
+    pub(super) single: Option<u64>,
     /// Otherwise, the sequences of the current plan.
     pub(super) pass: Vec<u64>,
     /// The number of consecutive iterations of the loop that panicked.
@@ -24,10 +24,10 @@ impl PanicGuard {
     }
 
     /// Runs `work`, which processes one sequence.
-    pub(super) fn alone<T>(&mut self, id: u64, work: impl FnOnce() -> T) -> T {
-        self.alone = Some(id);
+    pub(super) fn single<T>(&mut self, id: u64, work: impl FnOnce() -> T) -> T {
+        self.single = Some(id);
         let result = work();
-        self.alone = None;
+        self.single = None;
         result
     }
 }

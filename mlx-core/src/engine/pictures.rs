@@ -20,7 +20,7 @@ pub(in crate::engine) struct Pictures {
     /// The end of each picture's rows among the rows of all pictures.
     ends: Vec<usize>,
     /// The position of every row in the prompt, in ascending order.
-    places: Vec<usize>,
+    positions: Vec<usize>,
     /// Rows and columns of each picture, for models with positions in height and width; empty for other models.
     grids: Vec<(usize, usize)>,
     /// The positions of pictures with bidirectional attention between their rows.
@@ -35,7 +35,7 @@ pub(in crate::engine) struct PictureRows<'a> {
     /// The range of its rows.
     pub(in crate::engine) rows: Range<usize>,
     /// Their positions in the prompt.
-    pub(in crate::engine) places: &'a [usize],
+    pub(in crate::engine) positions: &'a [usize],
 }
 
 impl Pictures {
@@ -76,14 +76,15 @@ impl Pictures {
         }
         let grids = images.iter().filter(|_| processor.has_grid_positions());
         let grids = grids.map(|image| processor.grid(image)).collect::<Result<_>>()?;
-        let pictures = Self { images: images.to_vec(), ends, places, grids, undivided: Undivided::default() };
-        if processor.two_way() { pictures.undivided_ones() } else { Ok(pictures) }
+        let pictures =
+            Self { images: images.to_vec(), ends, positions: places, grids, undivided: Undivided::default() };
+        if processor.is_bidirectional() { pictures.into_undivided() } else { Ok(pictures) }
     }
 
     /// Makes the pictures undivided. The rows of each must be consecutive, with another token between pictures.
-    fn undivided_ones(self) -> Result<Self> {
+    fn into_undivided(self) -> Result<Self> {
         let mut parts: Vec<Range<usize>> = Vec::with_capacity(self.images.len());
-        for PictureRows { picture, places, .. } in self.within(&(0..usize::MAX)) {
+        for PictureRows { picture, positions: places, .. } in self.within(&(0..usize::MAX)) {
             let part = places[0]..places[places.len() - 1] + 1;
             let behind = parts.last().is_none_or(|before| before.end < part.start);
             if part.len() != places.len() || !behind {
@@ -112,8 +113,8 @@ impl Pictures {
     }
 
     /// Returns the position of the first row.
-    pub(in crate::engine) fn first_place(&self) -> Option<usize> {
-        self.places.first().copied()
+    pub(in crate::engine) fn first_position(&self) -> Option<usize> {
+        self.positions.first().copied()
     }
 
     /// Returns the bytes of all pixels.
@@ -123,7 +124,7 @@ impl Pictures {
 
     /// Returns the rows within a range of the prompt, grouped by picture.
     pub(in crate::engine) fn within(&self, part: &Range<usize>) -> Vec<PictureRows<'_>> {
-        let before = |position: usize| self.places.partition_point(|place| *place < position);
+        let before = |position: usize| self.positions.partition_point(|place| *place < position);
         let (first, last) = (before(part.start), before(part.end));
         let mut start = 0;
         let rows = self.ends.iter().enumerate().filter_map(|(picture, &end)| {
@@ -133,7 +134,7 @@ impl Pictures {
             (!all.is_empty()).then(|| PictureRows {
                 picture,
                 rows: rows(),
-                places: &self.places[all.clone()],
+                positions: &self.positions[all.clone()],
             })
         });
         rows.collect()
@@ -142,7 +143,7 @@ impl Pictures {
     /// Returns the offset between rope positions and token positions at `place`, caused by the pictures before it. A picture advances the
     /// rope position by the longer side of its grid, not by its number of rows.
     pub(in crate::engine) fn shift_at(&self, place: usize) -> i32 {
-        let before = self.ends.iter().zip(&self.grids).filter(|(end, _)| self.places[**end - 1] < place);
+        let before = self.ends.iter().zip(&self.grids).filter(|(end, _)| self.positions[**end - 1] < place);
         before.map(|(_, &(rows, columns))| rows.max(columns) as i32 - (rows * columns) as i32).sum()
     }
 
@@ -154,8 +155,8 @@ impl Pictures {
         }
         let mut positions: Vec<[i32; 3]> =
             part.clone().map(|place| [place as i32 + self.shift_at(place); 3]).collect();
-        for PictureRows { picture, rows, places } in of_pictures {
-            let first = self.places[picture.checked_sub(1).map_or(0, |before| self.ends[before])];
+        for PictureRows { picture, rows, positions: places } in of_pictures {
+            let first = self.positions[picture.checked_sub(1).map_or(0, |before| self.ends[before])];
             let (begin, columns) = (first as i32 + self.shift_at(first), self.grids[picture].1);
             for (row, place) in rows.zip(places) {
                 let (down, across) = ((row / columns) as i32, (row % columns) as i32);
@@ -168,7 +169,7 @@ impl Pictures {
     /// Returns the prompt with the number of each picture at all positions of its rows.
     pub(in crate::engine) fn keys(&self, prompt: &[u32], numbers: &[u32]) -> Vec<u32> {
         let mut keys = prompt.to_vec();
-        for PictureRows { picture, places, .. } in self.within(&(0..prompt.len())) {
+        for PictureRows { picture, positions: places, .. } in self.within(&(0..prompt.len())) {
             for &place in places {
                 keys[place] = numbers[picture];
             }
@@ -189,18 +190,18 @@ mod tests {
             Some(*end)
         });
         let places = (0..prompt.len()).filter(|place| prompt[*place] == 9).collect();
-        Pictures { images, ends: ends.collect(), places, ..Pictures::default() }
+        Pictures { images, ends: ends.collect(), positions: places, ..Pictures::default() }
     }
 
     #[test]
     fn every_row_stands_in_one_part_whatever_the_parts() {
         let prompt = [1, 9, 9, 2, 9, 9, 3, 3, 9, 4];
         let pictures = pictures(&prompt, &[4, 1]);
-        assert_eq!(pictures.first_place(), Some(1));
+        assert_eq!(pictures.first_position(), Some(1));
         for cut in 0..=prompt.len() {
             let parts = [0..cut, cut..prompt.len()].map(|part| {
                 let rows = pictures.within(&part);
-                assert!(rows.iter().all(|it| it.places.iter().all(|place| part.contains(place))));
+                assert!(rows.iter().all(|it| it.positions.iter().all(|place| part.contains(place))));
                 let each = |it: PictureRows| it.rows.map(|row| (it.picture, row)).collect::<Vec<_>>();
                 rows.into_iter().flat_map(each).collect::<Vec<_>>()
             });

@@ -119,7 +119,7 @@ pub(super) struct Source {
     /// The number of positions to copy.
     pub(super) length: usize,
     /// The length of the common prefix, rounded down to a chunk boundary.
-    pub(super) parting: usize,
+    pub(super) common_length: usize,
 }
 
 /// The receiver of a sequence's events.
@@ -248,7 +248,7 @@ impl Sequence {
             prompt: self.history.prompt_length(),
             length: self.history.len(),
             state,
-            cuts: self.checkpoints.cuts(state.seen),
+            forced_boundaries: self.checkpoints.cuts(state.seen),
             undivided: self.pictures.undivided().clone(),
             growth,
             exact: self.limits.exact,

@@ -17,7 +17,7 @@ use super::panic_guard::PanicGuard;
 use super::run::device::Device;
 use super::schedule::DecodeRows;
 use super::schedule::plan::Next;
-use super::schedule::speculation::{MOST_DRAFT, SpeculationPolicy};
+use super::schedule::speculation::{MAX_DRAFT, SpeculationPolicy};
 use super::sequence::{Sequence, Sequences};
 use super::stats::Gauges;
 use crate::folder::ModelFolder;
@@ -87,7 +87,7 @@ impl Speculation {
         let limits = self.limits(sequences, device, unclaimed);
         for &(id, limit) in &limits {
             let Sequence { drafts: Some(drafts), history, .. } = sequences.get_mut(id) else { continue };
-            guard.alone(id, || drafts.propose(history, limit, &self.drafters));
+            guard.single(id, || drafts.propose(history, limit, &self.drafters));
         }
         self.draft_by_model(&limits, sequences, step);
         for &(id, limit) in &limits {
@@ -95,7 +95,7 @@ impl Speculation {
                 continue;
             };
             let constraint = sampler.constraint_mut();
-            guard.alone(id, || {
+            guard.single(id, || {
                 drafts.finish(history, constraint, limit, device.vocabulary(), &self.drafters);
             });
         }
@@ -148,7 +148,7 @@ impl Speculation {
             let Sequence { drafts: Some(drafts), history, .. } = sequences.get(id) else { return false };
             let is_free =
                 drafts.draft.tokens.is_empty() || policy.prefers(id, model_kind(), drafts.draft.kind);
-            drafts.model.is_some() && is_free && limit > 0 && model.headroom(history.len()) > MOST_DRAFT
+            drafts.model.is_some() && is_free && limit > 0 && model.headroom(history.len()) > MAX_DRAFT
         };
         let ids: Vec<u64> = limits.iter().filter(|it| prefers_model(it)).map(|it| it.0).collect();
         let worth =
@@ -190,7 +190,7 @@ fn longest_draft(sequence: &Sequence, device: &Device) -> usize {
     let left = sequence.limits.max_tokens.saturating_sub(sequence.history.generated().len());
     let reserved = sequence.reservation.tokens.saturating_sub(length);
     let context = device.context().saturating_sub(offset);
-    let longest = MOST_DRAFT.min(left.min(reserved).min(context).saturating_sub(1));
+    let longest = MAX_DRAFT.min(left.min(reserved).min(context).saturating_sub(1));
     let same = device.variant(length) == device.variant(length + longest + 1);
     if same { longest } else { 0 }
 }

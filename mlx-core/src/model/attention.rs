@@ -75,7 +75,7 @@ impl Attention {
         let qkv = projections::load(weights, name, hidden, config, borrows)?;
         Ok(Self {
             qkv,
-            output: Linear::load_summed(weights, output, width, config.biases.output)?,
+            output: Linear::load_row_parallel(weights, output, width, config.biases.output)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::weights::Weights;
 
 /// The feed-forward block of a layer, which computes each row independently.
-enum Inner {
+enum FeedForwardKind {
     /// A layer that has only a mixer.
     None,
     Dense(FeedForward),
@@ -32,7 +32,7 @@ pub(crate) struct Block {
     mixer: Option<Mixer>,
     post_attention_norm: Option<Norm>,
     pre_feedforward_norm: Option<Norm>,
-    feed_forward: Inner,
+    feed_forward: FeedForwardKind,
     post_feedforward_norm: Option<Norm>,
     parallel_residual: bool,
     residual_multiplier: Option<f32>,
@@ -72,7 +72,7 @@ impl Block {
             mixer: Mixer::load(weights, name, &mixer)?,
             post_attention_norm: norm(weights, before(block.post_attention_norm, attends))?,
             pre_feedforward_norm: norm(weights, before(block.pre_feedforward_norm, layer.feeds_forward))?,
-            feed_forward: Inner::load(weights, name, config, layer)?,
+            feed_forward: FeedForwardKind::load(weights, name, config, layer)?,
             post_feedforward_norm: norm(weights, before(block.post_feedforward_norm, layer.feeds_forward))?,
             parallel_residual: block.parallel_residual,
             residual_multiplier: block.residual_multiplier,
@@ -108,7 +108,7 @@ impl Block {
 
     /// Adds the output of the feed-forward block to `middle`. The block reads `middle`, or `normed`, the input of the mixer.
     fn fed(&self, normed: &Array, middle: &Array, batch: &Batch) -> Result<Array> {
-        if matches!(self.feed_forward, Inner::None) {
+        if matches!(self.feed_forward, FeedForwardKind::None) {
             return Ok(middle.clone());
         }
         let fed = if self.parallel_residual {
@@ -132,7 +132,7 @@ impl Block {
     }
 }
 
-impl Inner {
+impl FeedForwardKind {
     /// Loads the tensors of the feed-forward block of layer `name`.
     fn load(weights: &mut Weights, name: &str, config: &DecoderConfig, layer: &LayerConfig) -> Result<Self> {
         if !layer.feeds_forward {

@@ -3,7 +3,7 @@
 use super::attention::AttentionConfig;
 use super::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use super::head::{HeadConfig, LogitScale};
-use super::mamba2::WIDE;
+use super::mamba2::F32_SUFFIXES;
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use super::norm::{NormConfig, NormKind};
@@ -118,7 +118,7 @@ impl DecoderConfig {
     fn prepare_gated_delta(&mut self, weights: &mut Weights) {
         let is_delta = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::GatedDelta(_));
         let Some(layer) = self.layers.iter().position(is_delta) else { return };
-        weights.keep_wide(".A_log");
+        weights.keep_f32(".A_log");
         let conv = weights.shape(&format!("model.layers.{layer}.linear_attn.conv1d.weight"));
         let converted = conv.is_some_and(|shape| shape.last() == Some(&1));
         self.norm.kind = if converted { NormKind::Rms } else { NormKind::RmsPlusOne };
@@ -134,8 +134,8 @@ impl DecoderConfig {
         let has = |kind: fn(&LayerConfig) -> bool| self.layers.iter().any(kind);
         let is_mamba = has(|layer| layer.mixer.mamba2().is_some());
         if is_mamba || has(|layer| matches!(layer.mixer, MixerKind::KimiDelta(_))) {
-            for end in WIDE {
-                weights.keep_wide(end);
+            for end in F32_SUFFIXES {
+                weights.keep_f32(end);
             }
             // MTP heads of these families are not loaded.
             weights.skip_all(|name| name.starts_with("mtp.") || name.starts_with("model.mtp"));

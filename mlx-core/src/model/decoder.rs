@@ -9,7 +9,7 @@ use mlx_rs::{Array, Dtype};
 use super::batch::{Batch, Input};
 use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
-use super::ends::Ends;
+use super::ends::EmbeddingAndHead;
 use super::layer_range::{ModelPart, keep_part};
 use super::mtp::{self, MTP_HISTORY, MtpNames};
 use super::pass::Pass;
@@ -26,7 +26,7 @@ pub(crate) struct Decoder {
     config: DecoderConfig,
     dtype: Dtype,
     /// `None` if another machine has the embedding and the head.
-    ends: Option<Ends>,
+    ends: Option<EmbeddingAndHead>,
     ropes: Ropes,
     blocks: Vec<Block>,
     /// The indices of each layer's states in the states of a sequence. For a layer that borrows states, the indices of the borrowed ones.
@@ -61,7 +61,7 @@ impl Decoder {
         config.prepare(&mut weights)?;
         config.expect_divisible(family)?;
         if let Some((rank, ranks)) = weights.shard().map(|shard| (shard.rank, shard.ranks)) {
-            let shared = config.of_rank(family, ranks)?;
+            let shared = config.for_rank(family, ranks)?;
             config.cut(&mut weights, rank, ranks)?;
             config = shared;
         }
@@ -84,9 +84,9 @@ impl Decoder {
     fn take(family: &str, config: DecoderConfig, mut weights: Weights, parts: &Parts) -> Result<Self> {
         let dtype = weights.dtype();
         let ends = match parts {
-            Parts::Some(part, _) if !part.has_ends => None,
-            Parts::Head(names) => Some(Ends::load(&mut weights, &config, Some(names))?),
-            _ => Some(Ends::load(&mut weights, &config, None)?),
+            Parts::Some(part, _) if !part.has_embedding_and_head => None,
+            Parts::Head(names) => Some(EmbeddingAndHead::load(&mut weights, &config, Some(names))?),
+            _ => Some(EmbeddingAndHead::load(&mut weights, &config, None)?),
         };
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
@@ -117,7 +117,7 @@ impl Decoder {
     }
 
     /// Returns the embedding and the head.
-    fn ends(&self) -> Result<&Ends> {
+    fn ends(&self) -> Result<&EmbeddingAndHead> {
         self.ends.as_ref().ok_or_else(|| {
             Error::Internal("a pass began or ended on a rank without the embedding and the head".into())
         })

@@ -36,7 +36,7 @@ impl Embedding {
     pub(super) fn head(&self, bias: Option<Array>) -> Result<Linear> {
         let head = Linear::new(self.matrix.clone(), bias);
         match &self.low_rank {
-            Some(change) => head.changed(change.of_head()?, self.dtype),
+            Some(change) => head.with_adapter(change.of_head()?, self.dtype),
             None => Ok(head),
         }
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::weights::Weights;
 
 /// The embedding, the last norm and the head.
-pub(super) struct Ends {
+pub(super) struct EmbeddingAndHead {
     embedding: Embedding,
     embedding_scale: Option<f32>,
     per_layer_inputs: Option<PerLayerInputs>,
@@ -31,7 +31,7 @@ pub(super) struct Ends {
     dtype: Dtype,
 }
 
-impl Ends {
+impl EmbeddingAndHead {
     /// Loads the embedding, the last norm and the head.
     pub(super) fn load(
         weights: &mut Weights,

@@ -69,7 +69,7 @@ impl FeedForward {
             input: Linear::load(weights, &parts, hidden, bias)?,
             gated: input != FeedForwardInput::Plain,
             activation: Activated::load(weights, name, activation)?,
-            down: Linear::load_summed(
+            down: Linear::load_row_parallel(
                 weights,
                 Part { name: &down, outputs: hidden },
                 intermediate_size,

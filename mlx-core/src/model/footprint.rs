@@ -114,7 +114,7 @@ impl Footprint {
     }
 
     /// Returns a footprint for two parts of a model on separate machines: the larger of each figure.
-    pub(crate) fn or(self, other: Self) -> Self {
+    pub(crate) fn max(self, other: Self) -> Self {
         let full = |it: &Self| it.per_token - it.sliding_per_token;
         let sliding_per_token = self.sliding_per_token.max(other.sliding_per_token);
         Self {
@@ -140,14 +140,14 @@ impl Footprint {
 
     /// Adds the memory to send hidden states of width `hidden` to another machine and back: the sent message, the receive buffer, which grows
     /// to twice the size of its data, and the message made of it.
-    pub(crate) fn sent_on(self, hidden: usize) -> Self {
+    pub(crate) fn with_transfer(self, hidden: usize) -> Self {
         let crossing = 4 * hidden as u64 * self.size;
         Self { bytes_per_row: self.bytes_per_row + crossing, ..self }
     }
 
     /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, and
     /// their sum in f32 and in the model's type.
-    pub(crate) fn adding_up(self, hidden: usize, ranks: usize) -> Self {
+    pub(crate) fn with_all_reduce(self, hidden: usize, ranks: usize) -> Self {
         let per_number = (ranks + 2) as u64 * self.size + 4;
         Self { bytes_per_row: self.bytes_per_row + hidden as u64 * per_number, ..self }
     }

@@ -67,7 +67,7 @@ impl GatedDelta {
             norm: norm.as_dtype(Dtype::Float32)?,
             eps,
             is_fused: fused_delta::is_usable(weights.backend(), &config),
-            output: Linear::load_summed(weights, output, config.value_width(), false)?,
+            output: Linear::load_row_parallel(weights, output, config.value_width(), false)?,
         })
     }
 
@@ -87,7 +87,7 @@ impl GatedDelta {
         let correction = sigmoid(single(convolved + width)?)?;
         let step = add(single(convolved + width + heads)?, &self.dt_bias)?;
         let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
-        let mixed = recurrence::through(self, &[qkv, log_decay, correction], batch, states)?;
+        let mixed = recurrence::run(self, &[qkv, log_decay, correction], batch, states)?;
         let normed = rms_norm(mixed, Some(&self.norm), self.eps)?;
         let gate = gate.as_dtype(Dtype::Float32)?;
         let gated = multiply(normed.reshape(gate.shape())?, multiply(&gate, sigmoid(&gate)?)?)?;
@@ -105,7 +105,7 @@ impl Recurrence for GatedDelta {
     }
 
     /// Maps `[n, conv width]`, and log decays and corrections, `[n, Hv]`, to `[n, Hv, Dv]` of f32.
-    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+    fn step(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let config = &self.config;
         let count = qkv.dim(0);
@@ -133,7 +133,7 @@ impl Recurrence for GatedDelta {
             Some(memory) if self.is_fused && memory.dim(0) == count => fused_delta::step(&rows, memory)?,
             _ => None,
         };
-        let (mixed, memory) = fused.map_or_else(|| rows.through(before.ssm_state.as_ref()), Ok)?;
+        let (mixed, memory) = fused.map_or_else(|| rows.scan(before.ssm_state.as_ref()), Ok)?;
         Ok((
             mixed.reshape(&[count, keys * group, value_size])?,
             RecurrentArrays { conv_state: window, ssm_state: Some(memory) },

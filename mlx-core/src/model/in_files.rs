@@ -34,10 +34,10 @@ impl InFiles {
         let (mut tower, mut unused) = (BTreeMap::new(), BTreeSet::new());
         if config.tensors.nested {
             tower = vision::take_tensors(&fields, &mut weights)?;
-            unused.extend(weights.entries().keys().filter_map(|name| tensors::part_beside(name)));
+            unused.extend(weights.entries().keys().filter_map(|name| tensors::non_text_part(name)));
         }
         config.prepare(&mut weights)?;
-        let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.in_files(module));
+        let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.file_name_of(module));
         Ok(Self { family, config, tables, checkpoint: weights.into_checkpoint(), tower, unused })
     }
 }

@@ -132,7 +132,7 @@ impl KimiDelta {
         let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
         let gate = by_head(self.gate.forward(&part(narrow + size, narrow + 2 * size)?)?)?;
         let qkv = part(0, 3 * width)?;
-        let mixed = recurrence::through(self, &[qkv, log_decay, correction], batch, states)?;
+        let mixed = recurrence::run(self, &[qkv, log_decay, correction], batch, states)?;
         let normed = rms_norm(mixed, Some(&self.norm), self.eps)?;
         let gated = multiply(normed, sigmoid(gate)?)?.reshape(&[-1, width])?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
@@ -147,7 +147,7 @@ impl Recurrence for KimiDelta {
     }
 
     /// Maps `[n, 3 H D]`, log decays, `[n, H, D]`, and corrections, `[n, H]`, to `[n, H, D]` of f32.
-    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+    fn step(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let [qkv, log_decay, correction] = [0, 1, 2].map(|place| &inputs[place]);
         let (heads, size, count) = (self.config.num_heads as i32, self.config.head_dim as i32, qkv.dim(0));
         let (sums, window) = self.conv.forward(qkv, &before.conv_state)?;
@@ -169,7 +169,7 @@ impl Recurrence for KimiDelta {
             log_decay: log_decay.reshape(&[count, heads, 1, size])?,
             correction: correction.reshape(&[count, heads, 1])?,
         };
-        let (mixed, memory) = rows.through(before.ssm_state.as_ref())?;
+        let (mixed, memory) = rows.scan(before.ssm_state.as_ref())?;
         Ok((
             mixed.reshape(&[count, heads, size])?,
             RecurrentArrays { conv_state: window, ssm_state: Some(memory) },

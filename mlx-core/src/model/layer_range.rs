@@ -12,7 +12,7 @@ pub(crate) struct ModelPart {
     /// Its layers, in full or as a shard of each.
     pub(crate) layers: Range<usize>,
     /// True if it has the embedding, the last norm and the head.
-    pub(crate) has_ends: bool,
+    pub(crate) has_embedding_and_head: bool,
 }
 
 impl DecoderConfig {
@@ -73,7 +73,7 @@ impl LayerBytes {
 /// Returns a function from the name of a tensor in the files to its layer. It returns `None` for the embedding, the last norm and the
 /// head.
 fn layers_by_name(weights: &Weights, layers: usize) -> impl Fn(&str) -> Option<usize> + use<> {
-    let prefix = weights.in_files("model.layers.");
+    let prefix = weights.file_name_of("model.layers.");
     move |name| {
         let index = name.strip_prefix(&prefix)?.split('.').next()?;
         index.parse().ok().filter(|index| *index < layers)
@@ -85,7 +85,7 @@ pub(super) fn keep_part(weights: &mut Weights, part: &ModelPart, layers: usize) 
     let layer_of = layers_by_name(weights, layers);
     weights.skip_all(|name| match layer_of(name) {
         Some(layer) => !part.layers.contains(&layer),
-        None => !part.has_ends,
+        None => !part.has_embedding_and_head,
     });
     weights.recount();
 }

@@ -7,7 +7,7 @@ use super::low_rank::LowRank;
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
-use crate::weights::{Shard, Taken, Weights};
+use crate::weights::{LoadedMatrix, Shard, Weights};
 
 /// Weights `[output, input]` on the device.
 #[derive(Clone)]
@@ -24,14 +24,14 @@ impl Matrix {
         Self::load_as_one(weights, &[(name, outputs)], inputs)
     }
 
-    /// Loads modules that are [alike](Weights::are_alike) as one matrix. Each has its number of outputs.
+    /// Loads modules that are [alike](Weights::have_same_format) as one matrix. Each has its number of outputs.
     fn load_as_one(weights: &mut Weights, modules: &[(&str, usize)], inputs: usize) -> Result<Self> {
         let shapes: Vec<_> = modules.iter().map(|(_, outputs)| [*outputs, inputs]).collect();
         let named: Vec<_> =
             modules.iter().zip(&shapes).map(|((name, _), shape)| (*name, shape.as_slice())).collect();
         let weight = match weights.take_modules(&named)? {
-            Taken::Packed(packed) => return Ok(Self::QuantizedMatrix(packed)),
-            Taken::Dense(weight) => weight,
+            LoadedMatrix::Packed(packed) => return Ok(Self::QuantizedMatrix(packed)),
+            LoadedMatrix::Dense(weight) => weight,
         };
         let matrix = weight.swap_axes(0, 1)?;
         // An evaluated view is multiplied without a copy.
@@ -71,7 +71,7 @@ impl Matrix {
                 matrix.eval()?;
                 Self::Dense(matrix)
             }
-            Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.select_rows(order)?.computed()?),
+            Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.select_rows(order)?.evaluated()?),
         })
     }
 
@@ -124,7 +124,7 @@ pub(crate) struct Part<'a> {
 }
 
 /// The name of a part, its number of outputs, and the order of the outputs if it differs from the files.
-type InOrder<'a> = (&'a str, usize, Option<Array>);
+type PartOrder<'a> = (&'a str, usize, Option<Array>);
 
 impl Linear {
     /// Loads `parts` and stacks them along the output axis. With `bias`, each part has one.
@@ -134,7 +134,12 @@ impl Linear {
     }
 
     /// Loads one projection. If the layer is split across machines, each has some of the inputs, and the products are summed.
-    pub(crate) fn load_summed(weights: &mut Weights, part: Part, inputs: usize, bias: bool) -> Result<Self> {
+    pub(crate) fn load_row_parallel(
+        weights: &mut Weights,
+        part: Part,
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Self> {
         let shard = weights.shard().cloned().map(Box::new);
         Ok(Self { shard, ..Self::load(weights, &[part], inputs, bias)? })
     }
@@ -148,19 +153,19 @@ impl Linear {
     ) -> Result<Self> {
         let in_order = |order: Vec<i32>| Array::from_slice(&order, &[order.len() as i32]);
         let parts = parts.into_iter().map(|(part, order)| (part.name, part.outputs, order.map(in_order)));
-        let parts: Vec<InOrder> = parts.collect();
+        let parts: Vec<PartOrder> = parts.collect();
         let names: Vec<&str> = parts.iter().map(|(name, ..)| *name).collect();
         let linear = weights.shared(&names, |weights| Self::take(weights, &parts, inputs, bias))?;
         match LowRank::take(weights, &parts, inputs)? {
-            Some(low_rank) => linear.changed(low_rank, weights.dtype()),
+            Some(low_rank) => linear.with_adapter(low_rank, weights.dtype()),
             None => Ok(linear),
         }
     }
 
-    fn take(weights: &mut Weights, parts: &[InOrder], inputs: usize, bias: bool) -> Result<Self> {
+    fn take(weights: &mut Weights, parts: &[PartOrder], inputs: usize, bias: bool) -> Result<Self> {
         let (mut matrices, mut biases) = (Vec::new(), Vec::new());
-        let is_alike = |one: &InOrder, other: &InOrder| {
-            one.2.is_none() && other.2.is_none() && weights.are_alike(one.0, other.0)
+        let is_alike = |one: &PartOrder, other: &PartOrder| {
+            one.2.is_none() && other.2.is_none() && weights.have_same_format(one.0, other.0)
         };
         let alike: Vec<_> = parts.chunk_by(is_alike).collect();
         for parts in alike {
@@ -190,12 +195,12 @@ impl Linear {
     }
 
     /// Adds a change to weights of type `dtype`.
-    pub(super) fn changed(self, change: LowRank, dtype: Dtype) -> Result<Self> {
+    pub(super) fn with_adapter(self, change: LowRank, dtype: Dtype) -> Result<Self> {
         if !change.has_magnitudes() {
             return Ok(Self { low_rank: Some(Box::new(change)), ..self });
         }
         let floats = self.matrices.iter().map(|matrix| matrix.floats(dtype)).collect::<Result<Vec<_>>>()?;
-        let low_rank = change.measured(&concatenate(&floats, 0)?)?;
+        let low_rank = change.with_dora_ratio(&concatenate(&floats, 0)?)?;
         Ok(Self { low_rank: Some(Box::new(low_rank)), ..self })
     }
 
@@ -203,9 +208,9 @@ impl Linear {
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         match &self.low_rank {
             None => self.with_bias(input),
-            Some(change) if !change.has_ratio() => change.added(input, self.with_bias(input)?),
+            Some(change) if !change.has_dora_ratio() => change.apply(input, self.with_bias(input)?),
             Some(change) => {
-                let output = change.added(input, self.product(input)?)?;
+                let output = change.apply(input, self.product(input)?)?;
                 self.bias.as_ref().map_or(Ok(output.clone()), |bias| Ok(add(&output, bias)?))
             }
         }

@@ -26,7 +26,7 @@ pub(crate) struct LowRank {
 }
 
 /// The number of outputs of a part, and its factors.
-type Piece = (usize, Option<Factors>);
+type PartFactors = (usize, Option<Factors>);
 
 impl LowRank {
     /// Loads the change of the projections `parts`, if there is one. Their outputs are stacked. Each part has a name, a number of outputs,
@@ -86,7 +86,7 @@ impl LowRank {
     }
 
     /// Combines the pieces: the first factors side by side, the second ones as a block diagonal. `axis` is the axis of outputs.
-    fn of(weights: &mut Weights, pieces: Vec<Piece>, axis: i32) -> Result<Option<Self>> {
+    fn of(weights: &mut Weights, pieces: Vec<PartFactors>, axis: i32) -> Result<Option<Self>> {
         let all: usize = pieces.iter().map(|(outputs, _)| outputs).sum();
         let (mut firsts, mut seconds, mut magnitudes) = (Vec::new(), Vec::new(), Vec::new());
         let (mut scale, mut before) = (1.0, 0);
@@ -107,18 +107,18 @@ impl LowRank {
         Ok(Some(Self { first, second, scale, magnitudes, ratio: None }))
     }
 
-    /// Returns true if outputs have magnitudes, which [`LowRank::measured`] needs.
+    /// Returns true if outputs have magnitudes, which [`LowRank::with_dora_ratio`] needs.
     pub(super) fn has_magnitudes(&self) -> bool {
         self.magnitudes.iter().any(|(_, magnitudes)| magnitudes.is_some())
     }
 
     /// Returns true if outputs are multiplied, before a bias is added.
-    pub(super) fn has_ratio(&self) -> bool {
+    pub(super) fn has_dora_ratio(&self) -> bool {
         self.ratio.is_some()
     }
 
     /// Computes the ratio of magnitudes to the norms of the rows of `weight`, `[output, input]`, after the change.
-    pub(super) fn measured(self, weight: &Array) -> Result<Self> {
+    pub(super) fn with_dora_ratio(self, weight: &Array) -> Result<Self> {
         let second = self.second.swap_axes(0, 1)?;
         let scaled = multiply(&second, scalar_like(self.scale, &second)?)?;
         let changed = add(weight, matmul(scaled, self.first.swap_axes(0, 1)?)?)?;
@@ -137,7 +137,7 @@ impl LowRank {
 
     /// Adds the change to `output`, the module's output for `input`, `[.., input]`. If there are magnitudes, `output` must not include the
     /// bias.
-    pub(super) fn added(&self, input: &Array, output: Array) -> Result<Array> {
+    pub(super) fn apply(&self, input: &Array, output: Array) -> Result<Array> {
         let change = matmul(matmul(input, &self.first)?, &self.second)?;
         let output = add(output, self.scaled(&change, input.dtype())?)?;
         match &self.ratio {

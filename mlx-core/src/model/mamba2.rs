@@ -21,7 +21,7 @@ pub use config::{GatedNorm, Mamba2Config};
 use scan::Rows;
 
 /// The name suffixes of tensors that are f32 regardless of the type of the others.
-pub(super) const WIDE: [&str; 3] = [".A_log", ".dt_bias", ".D"];
+pub(super) const F32_SUFFIXES: [&str; 3] = [".A_log", ".dt_bias", ".D"];
 
 /// A Mamba-2 layer with its weights.
 pub(super) struct Mamba2 {
@@ -100,7 +100,7 @@ impl Mamba2 {
         let part = |start, end| slice_axis(&projected, 1, start, end);
         let (gate, rows) = (part(0, inner)?, part(inner, inner + convolved)?);
         let step = self.time_step(&part(inner + convolved, projected.dim(1))?)?;
-        let mixed = recurrence::through(self, &[rows, step], batch, states)?;
+        let mixed = recurrence::run(self, &[rows, step], batch, states)?;
         let gated = self.gated(&mixed, &gate)?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
     }
@@ -143,7 +143,7 @@ impl Recurrence for Mamba2 {
     }
 
     /// Maps `[n, conv width]`, and time steps, `[n, H]`, to `[n, H P]` of f32.
-    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+    fn step(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let (rows, step) = (&inputs[0], &inputs[1]);
         let config = &self.config;
         let (count, groups) = (rows.dim(0), config.n_groups as i32);
@@ -164,7 +164,7 @@ impl Recurrence for Mamba2 {
             read: shared(inner + width)?,
             log_decay: by_group(multiply(step, &self.rate)?)?,
         };
-        let (output, memory) = rows.through(before.ssm_state.as_ref())?;
+        let (output, memory) = rows.scan(before.ssm_state.as_ref())?;
         let output = add(output.reshape(&[count, heads, size])?, multiply(input, &self.skip)?)?;
         Ok((
             output.reshape(&[count, inner])?,

@@ -128,12 +128,12 @@ pub trait Model: Send {
     fn logits(&self, hidden: &Array) -> Result<Array>;
 
     /// Returns true if other machines hold some of its layers.
-    fn is_divided(&self) -> bool {
+    fn is_distributed(&self) -> bool {
         false
     }
 
     /// Returns the message about a lost worker, if the last exchange with the workers failed.
-    fn outage(&self) -> Option<String> {
+    fn lost_worker(&self) -> Option<String> {
         None
     }
 
@@ -178,7 +178,7 @@ pub struct ModelSpec {
     /// The number of layers in the first half of a decode step; 0 if a step is not split.
     pub(crate) first_half: usize,
     /// The smallest memory that a worker has free after its weights, in bytes, and the rank of that worker. `None` without workers.
-    pub(crate) room_elsewhere: Option<(u64, usize)>,
+    pub(crate) remote_capacity: Option<(u64, usize)>,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
 }
@@ -220,7 +220,7 @@ impl ModelSpec {
                 .rposition(LayerConfig::extends)
                 .unwrap_or(0)
                 .min(config.layers.len() / 2),
-            room_elsewhere: None,
+            remote_capacity: None,
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
@@ -267,7 +267,7 @@ pub fn load_adapted(
 ) -> Result<Loaded> {
     if adapters.is_empty() && !with_mtp {
         let models = vec![load(folder, policy, progress)?];
-        return Ok(Loaded { models, mtp: None, vision: vision::load_if_there(folder, policy) });
+        return Ok(Loaded { models, mtp: None, vision: vision::load_if_present(folder, policy) });
     }
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
@@ -295,7 +295,7 @@ pub fn load_adapted(
         Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
     };
     let mtp = if with_mtp { mtp().transpose() } else { None };
-    Ok(Loaded { models, mtp, vision: vision::load_if_there(folder, policy) })
+    Ok(Loaded { models, mtp, vision: vision::load_if_present(folder, policy) })
 }
 
 /// Rejects float types that experts do not support, before any weight is read.
@@ -308,12 +308,12 @@ fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
 
 /// Reads only the file headers. Returns what [`load_adapted`] would load: the model with the memory of its adapters, its weights by kind,
 /// and the adapters.
-pub fn survey_adapted(
+pub fn inspect_adapted(
     folder: &Path,
     adapters: &[PathBuf],
     policy: WeightPolicy,
 ) -> Result<(ModelSpec, Kinds, Vec<AdapterSummary>)> {
-    let (mut spec, kinds) = survey(folder, policy)?;
+    let (mut spec, kinds) = inspect(folder, policy)?;
     let summaries = adapters.iter().map(|adapter| adapter::summary(adapter, spec.num_layers));
     let summaries = summaries.collect::<Result<Vec<AdapterSummary>>>()?;
     if !summaries.is_empty() {
@@ -324,7 +324,7 @@ pub fn survey_adapted(
 }
 
 /// Reads only the file headers. Returns what [`load`] would load: the model, and its weights by kind.
-pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
+pub fn inspect(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
     let progress = &mut |_, _| {};
     let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
@@ -341,17 +341,17 @@ pub fn check_config(folder: &Path) -> Result<()> {
 
 /// Loads the tower of [`Loaded::vision`].
 pub(crate) fn load_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
-    vision::load_if_there(folder, policy)
+    vision::load_if_present(folder, policy)
 }
 
 /// Reads only the file headers. Returns the memory of the tower of [`Loaded::vision`], or the reason that it cannot be loaded. `None` if
 /// the model has none.
-pub fn survey_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
+pub fn inspect_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
     vision::survey(folder, policy)
 }
 
 /// Reads only the file headers. Returns the properties of the head of [`Loaded::mtp`]; `None` if the model has none.
-pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
+pub fn inspect_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};

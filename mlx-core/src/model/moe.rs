@@ -33,7 +33,7 @@ pub(crate) struct Experts {
     router: Router,
     gate_up: ExpertLinear,
     down: ExpertLinear,
-    activation: Between,
+    activation: ExpertActivationFn,
     num_experts_per_tok: i32,
     /// The projections to the width of the experts and back.
     latent: Option<[Linear; 2]>,
@@ -42,7 +42,7 @@ pub(crate) struct Experts {
     shard: Option<Shard>,
 }
 
-enum Between {
+enum ExpertActivationFn {
     Gated(Activated),
     Plain(Activated),
     Clamped { alpha: f32, limit: f32 },
@@ -72,12 +72,12 @@ impl Experts {
             down,
             activation: match config.activation {
                 ExpertActivation::Gated(activation) => {
-                    Between::Gated(Activated::load(weights, name, activation)?)
+                    ExpertActivationFn::Gated(Activated::load(weights, name, activation)?)
                 }
                 ExpertActivation::Plain(activation) => {
-                    Between::Plain(Activated::load(weights, name, activation)?)
+                    ExpertActivationFn::Plain(Activated::load(weights, name, activation)?)
                 }
-                ExpertActivation::Clamped { alpha, limit } => Between::Clamped { alpha, limit },
+                ExpertActivation::Clamped { alpha, limit } => ExpertActivationFn::Clamped { alpha, limit },
             },
             num_experts_per_tok: config.num_experts_per_tok as i32,
             shared: shared.transpose()?,
@@ -96,9 +96,9 @@ impl Experts {
         let narrow = self.latent.as_ref().map(|[into, _]| into.forward(input)).transpose()?;
         let rows = narrow.as_ref().unwrap_or(input);
         let outer = if may_sort && chosen.size() >= WORTH_SORTING {
-            self.by_expert(rows, &chosen)?
+            self.run_sorted(rows, &chosen)?
         } else {
-            self.through(&expand_dims_axes(rows, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
+            self.run_experts(&expand_dims_axes(rows, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
         };
         // The weighted sum is one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
@@ -116,27 +116,27 @@ impl Experts {
     }
 
     /// Runs `[.., 1, hidden]` through the experts `chosen`. Returns the same shape.
-    fn through(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
+    fn run_experts(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         let wide = self.gate_up.forward(rows, chosen, sorted)?;
         self.down.forward(&self.activation.forward(&wide)?, chosen, sorted)
     }
 
     /// Runs `[T, hidden]` through the experts `[T, chosen]`, expert by expert, so that the weights of each are read once instead of once per
     /// row. Returns `[T, chosen, hidden]`.
-    fn by_expert(&self, input: &Array, chosen: &Array) -> Result<Array> {
+    fn run_sorted(&self, input: &Array, chosen: &Array) -> Result<Array> {
         let (rows, width) = (input.dim(0), input.dim(1));
         let chosen = chosen.reshape(&[-1])?;
         let order = argsort_axis(&chosen, 0)?;
         let of_rows = floor_divide(&order, Array::from_int(self.num_experts_per_tok))?;
         // A new axis of expand_dims has a stride of 1, which MLX 0.32.2 for NVIDIA GPUs takes for the distance of the rows.
         let sorted_rows = input.take_axis(of_rows, 0)?.reshape(&[-1, 1, width])?;
-        let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
+        let outer = self.run_experts(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
         let back = argsort_axis(&order, 0)?;
         Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.num_experts_per_tok, width])?)
     }
 }
 
-impl Between {
+impl ExpertActivationFn {
     /// Maps the output of the first projections to the input of the last one, which has half the width if there are gates.
     fn forward(&self, wide: &Array) -> Result<Array> {
         match self {

@@ -15,7 +15,7 @@ use crate::weights::Weights;
 pub(crate) const MTP_HISTORY: usize = 128;
 
 /// Pairs of the decoder's prefix of the head and its prefix in the files of Qwen's checkpoints, the longest first.
-const PLACES: [(&str, &str); 4] = [
+const LAYOUTS: [(&str, &str); 4] = [
     ("mtp.", "model.language_model.mtp."),
     ("mtp.", "language_model.mtp."),
     ("mtp.", "model.mtp."),
@@ -47,7 +47,7 @@ impl MtpNames {
                 block,
             });
         }
-        let place = PLACES.into_iter().find(|(_, place)| weights.has_under(&format!("{place}fc.weight")))?;
+        let place = LAYOUTS.into_iter().find(|(_, place)| weights.has_under(&format!("{place}fc.weight")))?;
         weights.rename(&[place]);
         let name = |part: &str| format!("mtp.{part}");
         Some(Self {
@@ -62,7 +62,7 @@ impl MtpNames {
     /// Returns true if the head needs a tensor of this name.
     pub(super) fn owns(&self, weights: &Weights, name: &str) -> bool {
         let parts = [&self.norm, &self.embedding_norm, &self.hidden_norm, &self.projection];
-        let is_of = |part: &str| name.starts_with(&weights.in_files(&format!("{part}.")));
+        let is_of = |part: &str| name.starts_with(&weights.file_name_of(&format!("{part}.")));
         // Copies of the model's own embedding and head.
         let others = ["embed_tokens", "shared_head.head"].map(|part| format!("{}.{part}", self.block));
         parts.into_iter().any(|part| is_of(part))

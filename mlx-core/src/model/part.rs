@@ -12,7 +12,7 @@ use crate::weights::{Shard, WeightPolicy, Weights};
 
 /// Reads the file headers of a model that will be split across machines. Returns the properties of the whole model, its config, and the
 /// bytes of its layers and of its ends.
-pub(crate) fn survey_layers(
+pub(crate) fn inspect_layers(
     folder: &Path,
     policy: WeightPolicy,
 ) -> Result<(ModelSpec, DecoderConfig, LayerBytes)> {
@@ -49,7 +49,7 @@ pub(crate) fn load_part(
 }
 
 /// Reads the file headers. Returns the config and the bytes of the shard that `rank` of `ranks` machines has of every layer.
-pub(crate) fn survey_shard(
+pub(crate) fn inspect_shard(
     folder: &Path,
     policy: WeightPolicy,
     rank: usize,
@@ -59,7 +59,7 @@ pub(crate) fn survey_shard(
     let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
     config.expect_divisible(&family)?;
-    let shared = config.of_rank(&family, ranks)?;
+    let shared = config.for_rank(&family, ranks)?;
     config.cut(&mut weights, rank, ranks)?;
     let bytes = LayerBytes::of(&weights, config.layers.len());
     Ok((shared, bytes))

@@ -45,7 +45,7 @@ impl Pass {
     }
 
     /// Returns true if features of pictures are added to the output of the next layer.
-    pub(crate) fn is_before_features(&self) -> bool {
+    pub(crate) fn next_layer_adds_features(&self) -> bool {
         self.layer < self.deep.len()
     }
 

@@ -11,23 +11,23 @@ use crate::error::Result;
 
 /// A layer with a state of constant size.
 pub(super) trait Recurrence {
-    /// Returns the state of one sequence before its first row, for [`extend`](Self::extend) with these inputs.
+    /// Returns the state of one sequence before its first row, for [`step`](Self::step) with these inputs.
     fn empty(&self, inputs: &[Array]) -> Result<RecurrentArrays>;
 
     /// Returns the output of the rows `inputs`, `[n, ..]` each, and the state after them. If `before` has one sequence, all rows belong to
     /// it. Otherwise it has `n` sequences, and row `i` belongs to sequence `i`.
-    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)>;
+    fn step(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)>;
 }
 
 /// Returns the output of a layer for the rows of a pass. Padding becomes 0.
-pub(super) fn through(
+pub(super) fn run(
     layer: &impl Recurrence,
     inputs: &[Array],
     batch: &Batch,
     states: &mut [&mut LayerState],
 ) -> Result<Array> {
     let mut mixed = if batch.is_decode() && !batch.is_per_span() {
-        side_by_side(layer, inputs, batch, states)?
+        run_batched(layer, inputs, batch, states)?
     } else {
         span_by_span(layer, inputs, batch, states)?
     };
@@ -52,7 +52,7 @@ fn span_by_span(
             inputs.iter().map(|input| slice_axis(input, 0, start, end)).collect::<Result<_>>()?;
         let state = states[span.state].as_recurrent()?;
         let before = state.own_arrays()?.map_or_else(|| layer.empty(&rows), Ok)?;
-        let (row, after) = layer.extend(&rows, &before)?;
+        let (row, after) = layer.step(&rows, &before)?;
         state.replace(after, span.len);
         mixed.push(row);
         start = end;
@@ -60,7 +60,7 @@ fn span_by_span(
     joined(&mixed)
 }
 
-fn side_by_side(
+fn run_batched(
     layer: &impl Recurrence,
     inputs: &[Array],
     batch: &Batch,
@@ -78,8 +78,8 @@ fn side_by_side(
             }
         }
         let before: Vec<&RecurrentState> = of_wave.iter().map(|state| &**state).collect();
-        let before = RecurrentState::side_by_side(&before, || layer.empty(&rows))?;
-        let (row, after) = layer.extend(&rows, &before)?;
+        let before = RecurrentState::gathered(&before, || layer.empty(&rows))?;
+        let (row, after) = layer.step(&rows, &before)?;
         RecurrentState::replace_all(&mut of_wave, after);
         mixed.push(row);
     }

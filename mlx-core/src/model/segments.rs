@@ -8,7 +8,7 @@ use crate::error::Result;
 /// Returns the product of the decays between any two rows of a block. The input, `[.., rows, D]`, has the logarithm of each row's decay.
 /// In the result, `[.., rows, rows, D]`, element `[i, j]` is the share of row `j` that remains at row `i`; it is 0 if `j` is later. Each is
 /// the exponential of a sum over the rows between: a difference of two longer sums would lose the digits of slow decays after fast ones.
-pub(super) fn kept(log_decay: &Array) -> Result<Array> {
+pub(super) fn segment_decay(log_decay: &Array) -> Result<Array> {
     let rows = log_decay.dim(-2);
     let own = log_decay.expand_dims(-2)?;
     let axis = own.ndim() as i32 - 3;
@@ -32,7 +32,7 @@ mod tests {
     fn slow_decays_keep_their_digits_behind_fast_ones() {
         let _turn = crate::device_lock::device();
         let decays = [-3000.0_f32, -0.001, -0.002];
-        let kept = kept(&Array::from_slice(&decays, &[3, 1])).expect("it is computed");
+        let kept = segment_decay(&Array::from_slice(&decays, &[3, 1])).expect("it is computed");
         kept.eval().expect("it is computed");
         let rows = host::<f32>(&kept).expect("floats").to_vec();
         let exact =

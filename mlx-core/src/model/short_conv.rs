@@ -59,7 +59,7 @@ impl ShortConv {
     ) -> Result<Array> {
         let parts = split_equal(self.input.forward(input)?, 3, -1)?;
         let gated = multiply(&parts[0], &parts[2])?;
-        let mixed = recurrence::through(self, &[gated], batch, states)?;
+        let mixed = recurrence::run(self, &[gated], batch, states)?;
         self.output.forward(&multiply(&parts[1], mixed)?)
     }
 }
@@ -69,7 +69,7 @@ impl Recurrence for ShortConv {
         Ok(RecurrentArrays { conv_state: self.conv.nothing(&inputs[0])?, ssm_state: None })
     }
 
-    fn extend(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
+    fn step(&self, inputs: &[Array], before: &RecurrentArrays) -> Result<(Array, RecurrentArrays)> {
         let (rows, window) = self.conv.forward(&inputs[0], &before.conv_state)?;
         Ok((rows.as_dtype(inputs[0].dtype())?, RecurrentArrays { conv_state: window, ssm_state: None }))
     }

@@ -10,7 +10,7 @@ use super::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
 use crate::error::{Error, Result};
-use crate::weights::{Places, Weights};
+use crate::weights::{AxisSelection, Weights};
 use rank::Rank;
 
 /// Axes of a matrix `[..., output, input]`, counted from the end; the last one is 1.
@@ -19,10 +19,10 @@ const INPUTS: usize = 1;
 
 impl DecoderConfig {
     /// Returns the decoder of one of `ranks` machines.
-    pub(crate) fn of_rank(&self, family: &str, ranks: usize) -> Result<Self> {
+    pub(crate) fn for_rank(&self, family: &str, ranks: usize) -> Result<Self> {
         let mut config = self.clone();
-        let refusal = self.kept_whole().map(str::to_owned).or_else(|| {
-            let (name, number) = config.share_out(ranks)?;
+        let refusal = self.unsupported_reason().map(str::to_owned).or_else(|| {
+            let (name, number) = config.shard_sizes(ranks)?;
             Some(format!("{name} is {number}, which does not divide evenly"))
         });
         match refusal {
@@ -36,7 +36,7 @@ impl DecoderConfig {
     }
 
     /// Returns the reason that the model cannot be sharded on any number of machines, if there is one.
-    fn kept_whole(&self) -> Option<&'static str> {
+    fn unsupported_reason(&self) -> Option<&'static str> {
         let is_known = |layer: &LayerConfig| {
             matches!(layer.mixer, MixerKind::Attention | MixerKind::GatedDelta(_) | MixerKind::None)
         };
@@ -52,7 +52,7 @@ impl DecoderConfig {
     }
 
     /// Changes this to the config of one of `ranks` machines. Returns the first number that does not divide evenly, and its name.
-    fn share_out(&mut self, ranks: usize) -> Option<(&'static str, usize)> {
+    fn shard_sizes(&mut self, ranks: usize) -> Option<(&'static str, usize)> {
         let mut uneven = None;
         let mut note = |name: &'static str, number: &mut usize, share: Option<usize>| match share {
             Some(share) => *number = share,
@@ -62,17 +62,21 @@ impl DecoderConfig {
         for attention in own.chain([&mut self.attention]) {
             let (keys, queries) = (attention.num_kv_heads, attention.num_heads);
             note("num_key_value_heads", &mut attention.num_kv_heads, rank::key_heads(keys, ranks));
-            note("num_attention_heads", &mut attention.num_heads, rank::even(queries, ranks));
+            note("num_attention_heads", &mut attention.num_heads, rank::divide_evenly(queries, ranks));
         }
         for layer in &mut self.layers {
             if let MixerKind::GatedDelta(delta) = &mut layer.mixer {
                 let (keys, values) = (delta.num_key_heads, delta.num_value_heads);
                 note("linear_num_key_heads", &mut delta.num_key_heads, rank::key_heads(keys, ranks));
-                note("linear_num_value_heads", &mut delta.num_value_heads, rank::even(values, ranks));
+                note(
+                    "linear_num_value_heads",
+                    &mut delta.num_value_heads,
+                    rank::divide_evenly(values, ranks),
+                );
             }
         }
         let mut share = |name: &'static str, number: &mut usize| {
-            let own = rank::even(*number, ranks);
+            let own = rank::divide_evenly(*number, ranks);
             note(name, number, own);
         };
         let widths = self.layers.iter_mut().filter_map(|layer| layer.intermediate_size.as_mut());
@@ -112,7 +116,7 @@ impl DecoderConfig {
 
     /// Cuts the tensors of all layers to the shard of `rank` of `ranks` machines. `self` is the config of the whole model.
     pub(super) fn cut(&self, weights: &mut Weights, rank: usize, ranks: usize) -> Result<()> {
-        let mut cutter = Cutter { weights, rank: Rank { rank, ranks } };
+        let mut cutter = Sharder { weights, rank: Rank { rank, ranks } };
         for (index, layer) in self.layers.iter().enumerate() {
             let name = format!("model.layers.{index}");
             if let Some(attention) = self.attention_of(layer) {
@@ -138,14 +142,14 @@ impl DecoderConfig {
     }
 }
 
-struct Cutter<'a, 'w> {
+struct Sharder<'a, 'w> {
     weights: &'a mut Weights<'w>,
     rank: Rank,
 }
 
-impl Cutter<'_, '_> {
+impl Sharder<'_, '_> {
     /// Cuts a projection to some of its outputs.
-    fn outputs(&mut self, name: &str, places: &Places) -> Result<()> {
+    fn outputs(&mut self, name: &str, places: &AxisSelection) -> Result<()> {
         for part in ["weight", "scales", "biases"] {
             self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
         }
@@ -155,7 +159,7 @@ impl Cutter<'_, '_> {
     /// Cuts a projection to some of its inputs. Its bias is added to the sum. Scales come first: if they do not divide evenly, their
     /// error is clearer than that of the packed words.
     fn inputs(&mut self, name: &str) -> Result<()> {
-        let places = self.rank.share(1);
+        let places = self.rank.equal_shards(1);
         for part in ["scales", "biases", "weight"] {
             self.weights.cut(&format!("{name}.{part}"), INPUTS, &places)?;
         }
@@ -196,7 +200,8 @@ impl Cutter<'_, '_> {
             QkNormScope::HeadOwnWeights => self.weights.cut(&format!("{name}.weight"), 2, &places),
             QkNormScope::Width => self.weights.cut(&format!("{name}.weight"), 1, &places),
             QkNormScope::HeadOwnTensors => {
-                let (own, prefix) = (self.rank.own(count), self.weights.in_files(&format!("{name}.norms.")));
+                let (own, prefix) =
+                    (self.rank.head_range(count), self.weights.file_name_of(&format!("{name}.norms.")));
                 let of_head = |tensor: &str| tensor.strip_prefix(&prefix)?.split('.').next()?.parse().ok();
                 self.weights.skip_all(|tensor| of_head(tensor).is_some_and(|head| !own.contains(&head)));
                 let norm = |head: usize| format!("{name}.norms.{head}.weight");
@@ -240,13 +245,15 @@ impl Cutter<'_, '_> {
 
     fn feed_forward(&mut self, name: &str, input: FeedForwardInput) -> Result<()> {
         match input {
-            FeedForwardInput::Gated => self.outputs(&format!("{name}.gate_proj"), &self.rank.share(1))?,
+            FeedForwardInput::Gated => {
+                self.outputs(&format!("{name}.gate_proj"), &self.rank.equal_shards(1))?
+            }
             FeedForwardInput::GatedInOne => {
-                self.outputs(&format!("{name}.gate_up_proj"), &self.rank.share(2))?;
+                self.outputs(&format!("{name}.gate_up_proj"), &self.rank.equal_shards(2))?;
             }
             FeedForwardInput::Plain => {}
         }
-        self.outputs(&format!("{name}.up_proj"), &self.rank.share(1))?;
+        self.outputs(&format!("{name}.up_proj"), &self.rank.equal_shards(1))?;
         self.inputs(&format!("{name}.down_proj"))
     }
 
@@ -256,8 +263,8 @@ impl Cutter<'_, '_> {
         }
         // mlx-lm's layout: all experts in one stack.
         for place in ["switch_mlp", "experts.switch_glu", "experts"] {
-            self.outputs(&format!("{name}.{place}.gate_proj"), &self.rank.share(1))?;
-            self.outputs(&format!("{name}.{place}.up_proj"), &self.rank.share(1))?;
+            self.outputs(&format!("{name}.{place}.gate_proj"), &self.rank.equal_shards(1))?;
+            self.outputs(&format!("{name}.{place}.up_proj"), &self.rank.equal_shards(1))?;
             self.last_of_experts(&format!("{name}.{place}.down_proj"), ".bias")?;
         }
         let (inner, width) =
@@ -265,8 +272,8 @@ impl Cutter<'_, '_> {
         match config.tensors {
             ExpertTensors::Each([gate, up, down]) => {
                 for expert in 0..config.num_experts {
-                    self.outputs(&format!("{name}.experts.{expert}.{gate}"), &self.rank.share(1))?;
-                    self.outputs(&format!("{name}.experts.{expert}.{up}"), &self.rank.share(1))?;
+                    self.outputs(&format!("{name}.experts.{expert}.{gate}"), &self.rank.equal_shards(1))?;
+                    self.outputs(&format!("{name}.experts.{expert}.{up}"), &self.rank.equal_shards(1))?;
                     self.inputs(&format!("{name}.experts.{expert}.{down}"))?;
                 }
                 self.in_one(&format!("{name}.experts.gate_up_proj"), &format!("{name}.experts.down_proj"))
@@ -283,8 +290,8 @@ impl Cutter<'_, '_> {
                 if has(&first, [2 * inner, width]) && has(&last, [width, inner]) {
                     return self.in_one(&first, &last);
                 }
-                self.weights.cut(&first, 1, &self.rank.share(2))?;
-                self.weights.cut(&last, 2, &self.rank.share(1))
+                self.weights.cut(&first, 1, &self.rank.equal_shards(2))?;
+                self.weights.cut(&last, 2, &self.rank.equal_shards(1))
             }
             ExpertTensors::Interleaved => self.interleaved(&format!("{name}.experts")),
             ExpertTensors::Plain => Ok(()),
@@ -293,18 +300,18 @@ impl Cutter<'_, '_> {
 
     /// Cuts stacks `[experts, output, input]`, gate above up.
     fn in_one(&mut self, first: &str, last: &str) -> Result<()> {
-        self.weights.cut(first, OUTPUTS, &self.rank.share(2))?;
-        self.weights.cut(last, INPUTS, &self.rank.share(1))
+        self.weights.cut(first, OUTPUTS, &self.rank.equal_shards(2))?;
+        self.weights.cut(last, INPUTS, &self.rank.equal_shards(1))
     }
 
     /// Cuts the published layout of gpt-oss, with alternating gate and up outputs.
     fn interleaved(&mut self, name: &str) -> Result<()> {
         let (first, last) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
         for (end, axis) in [("", 1), ("_bias", 1), ("_blocks", 3), ("_scales", 2)] {
-            self.weights.cut(&format!("{first}{end}"), axis, &self.rank.share(1))?;
+            self.weights.cut(&format!("{first}{end}"), axis, &self.rank.equal_shards(1))?;
         }
         for (end, axis) in [("", 2), ("_scales", 1), ("_blocks", 2)] {
-            self.weights.cut(&format!("{last}{end}"), axis, &self.rank.share(1))?;
+            self.weights.cut(&format!("{last}{end}"), axis, &self.rank.equal_shards(1))?;
         }
         self.last_of_experts(&last, "_bias")
     }

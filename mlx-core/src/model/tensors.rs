@@ -12,9 +12,9 @@ pub struct TensorNames {
 }
 
 /// The location of the decoder in a larger model: the name of a tensor that identifies it, and the renaming of llama's names.
-type Place = (&'static str, &'static [(&'static str, &'static str)]);
+type TensorLayout = (&'static str, &'static [(&'static str, &'static str)]);
 
-const PLACES: [Place; 2] = [
+const LAYOUTS: [TensorLayout; 2] = [
     ("model.language_model.embed_tokens.weight", &[("model.", "model.language_model.")]),
     (
         "language_model.model.embed_tokens.weight",
@@ -45,7 +45,7 @@ const OTHERS: [&str; 18] = [
 ];
 
 /// Returns the vision or audio part that a tensor belongs to, if any.
-pub(super) fn part_beside(name: &str) -> Option<&'static str> {
+pub(super) fn non_text_part(name: &str) -> Option<&'static str> {
     let prefix = OTHERS.iter().find(|prefix| name.starts_with(**prefix))?;
     Some(prefix.trim_start_matches("model.").trim_end_matches('.'))
 }
@@ -58,7 +58,7 @@ impl TensorNames {
     pub(super) fn prepare(self, weights: &mut Weights) {
         if self.nested {
             weights.skip_under(&OTHERS);
-            if let Some((_, names)) = PLACES.iter().find(|(tells, _)| weights.has(tells)) {
+            if let Some((_, names)) = LAYOUTS.iter().find(|(tells, _)| weights.has(tells)) {
                 weights.rename(names);
             }
         }

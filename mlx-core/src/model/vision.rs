@@ -38,7 +38,7 @@ use crate::quantization::QuantizationConfig;
 use crate::weights::{Entry, Progress, WeightPolicy, Weights};
 
 /// Loads the tower of the model in `folder`, or returns why it cannot be loaded; `None` if the model has none.
-pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
+pub(super) fn load_if_present(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
     is_there(folder).then(|| Vision::load(folder, policy, &mut |_, _| {}))
 }
 

@@ -60,7 +60,7 @@ impl SizeLimit {
     /// Reads the limit under `key`, if present.
     pub(super) fn read(settings: &Fields, key: &str) -> Result<Option<Self>> {
         let value = settings.optional_size(key)?;
-        Ok(value.map(|value| Self { value: value as u64, source: settings.place(key) }))
+        Ok(value.map(|value| Self { value: value as u64, source: settings.location(key) }))
     }
 
     /// Reads the limit from the section `size` of the settings; the default is `usual`.

@@ -57,7 +57,7 @@ impl Gemma4 {
         }
         let text = config.section("text_config")?;
         // The reader of the text config rejects other values and has the same default.
-        let is_given = text.as_ref().is_some_and(|text| text.names("use_bidirectional_attention"));
+        let is_given = text.as_ref().is_some_and(|text| text.contains_key("use_bidirectional_attention"));
         let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
         let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
             [] if tokenizer.token(usual).is_some() => Ok(usual),
@@ -80,7 +80,7 @@ impl Gemma4 {
 
     /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
-        grid::of(image, self.patch_size * self.pooling_kernel_size)
+        grid::grid_of(image, self.patch_size * self.pooling_kernel_size)
     }
 
     pub(super) fn tokens(&self, image: &Pixels, image_token: u32) -> Result<Vec<u32>> {

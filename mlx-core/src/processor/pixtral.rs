@@ -52,7 +52,7 @@ impl Pixtral {
 
     /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
-        grid::of(image, self.merged_patch)
+        grid::grid_of(image, self.merged_patch)
     }
 
     pub(super) fn tokens(&self, image: &Pixels, image_token: u32) -> Result<Vec<u32>> {

@@ -44,6 +44,6 @@ impl Qwen {
 
     /// Returns the rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
-        grid::of(image, self.merged_patch)
+        grid::grid_of(image, self.merged_patch)
     }
 }

@@ -9,7 +9,7 @@ use mlx_rs::{Array, Dtype};
 
 use crate::array;
 use crate::error::{Error, Result};
-use crate::mlx_sys::{self, Operand};
+use crate::mlx_sys::{self, PackedMatrix};
 use crate::quantization::dequantize::Dequantizer;
 use crate::quantization::{Mode, QuantScheme};
 
@@ -88,7 +88,7 @@ impl QuantizedMatrix {
     }
 
     /// Evaluates the arrays.
-    pub fn computed(self) -> Result<Self> {
+    pub fn evaluated(self) -> Result<Self> {
         eval(self.arrays())?;
         Ok(self)
     }
@@ -106,10 +106,10 @@ impl QuantizedMatrix {
     }
 
     /// Splits the rows evenly into a stack of `matrices` matrices, `[matrices, output, input]`.
-    pub fn in_stack(&self, matrices: usize) -> Result<Self> {
+    pub fn reshape_to_stack(&self, matrices: usize) -> Result<Self> {
         let cut = |array: &Array| array.reshape(&[matrices as i32, -1, array.dim(-1)]);
         let biases = self.biases.as_ref().map(cut).transpose()?;
-        Self::new(self.scheme, cut(&self.weight)?, cut(&self.scales)?, biases).computed()
+        Self::new(self.scheme, cut(&self.weight)?, cut(&self.scales)?, biases).evaluated()
     }
 
     /// Returns the dequantized matrix `[..., output, input]` in `dtype`.
@@ -152,8 +152,8 @@ impl QuantizedMatrix {
         [&self.weight, &self.scales].into_iter().chain(&self.biases)
     }
 
-    fn operand(&self) -> Operand<'_> {
-        Operand {
+    fn operand(&self) -> PackedMatrix<'_> {
+        PackedMatrix {
             weight: &self.weight,
             scales: &self.scales,
             biases: self.biases.as_ref(),

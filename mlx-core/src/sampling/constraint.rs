@@ -12,7 +12,7 @@ pub trait Constraint: Send {
     fn prepare(&mut self, _history: &TokenHistory) {}
 
     /// The duration of the latest preparation.
-    fn cost(&self) -> Duration {
+    fn last_prepare_time(&self) -> Duration {
         Duration::ZERO
     }
 

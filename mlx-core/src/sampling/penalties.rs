@@ -62,7 +62,7 @@ impl Counts {
             if let Some(place) = row.get_mut(entry.token as usize) {
                 *place = match entry.generated {
                     0 => logit,
-                    count => logit - less(penalties, count),
+                    count => logit - penalty_of(penalties, count),
                 };
             }
         }
@@ -73,7 +73,7 @@ impl Counts {
         for entry in &self.entries {
             let edit = edits.of(entry.token);
             edit.repetition = penalties.repetition;
-            edit.less = if entry.generated > 0 { less(penalties, entry.generated) } else { 0.0 };
+            edit.less = if entry.generated > 0 { penalty_of(penalties, entry.generated) } else { 0.0 };
         }
     }
 
@@ -109,7 +109,7 @@ fn added(before: &Range<usize>, after: &Range<usize>, unchanged: usize) -> [Rang
 }
 
 /// Returns the penalty of a token that was generated `count` times.
-fn less(penalties: &Penalties, count: u32) -> f32 {
+fn penalty_of(penalties: &Penalties, count: u32) -> f32 {
     penalties.frequency * count as f32 + penalties.presence
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use super::scratch::Scratch;
 
 /// The cost, in logits read, above which another thread is worthwhile. A draw of this cost takes about as long as starting ten threads.
-const WORTH_A_THREAD: usize = 1 << 20;
+const LOGITS_PER_THREAD: usize = 1 << 20;
 
 /// Returns the outcome of each request, in order. `cost` is their total cost, in logits that are read once. If a draw panics, this
 /// thread panics after all draws.
@@ -18,7 +18,7 @@ pub(super) fn draw_all<Request: Send, Outcome: Send>(
     scratch: &mut Scratch,
     draw: impl Fn(&mut Request, &mut Scratch) -> Outcome + Sync,
 ) -> Vec<Outcome> {
-    let helpers = (cost / WORTH_A_THREAD).min(requests.len().saturating_sub(1)).min(processors() - 1);
+    let helpers = (cost / LOGITS_PER_THREAD).min(requests.len().saturating_sub(1)).min(processors() - 1);
     if helpers == 0 {
         return requests.iter_mut().map(|request| draw(request, scratch)).collect();
     }
@@ -64,7 +64,7 @@ mod tests {
     /// Returns the outcomes of `draw` for forty rows, at a cost that justifies threads.
     fn draws(draw: impl Fn(usize) -> usize + Sync) -> Vec<usize> {
         let mut rows: Vec<usize> = (0..40).collect();
-        draw_all(&mut rows, 100 * WORTH_A_THREAD, &mut Scratch::default(), |row, _| draw(*row))
+        draw_all(&mut rows, 100 * LOGITS_PER_THREAD, &mut Scratch::default(), |row, _| draw(*row))
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
 fn named(fields: &Fields) -> Result<Vec<Pooling>> {
     let names = match fields.optional_text("pooling_mode") {
         Ok(name) => name.map(str::to_owned).into_iter().collect(),
-        Err(_) => fields.texts("pooling_mode")?,
+        Err(_) => fields.strings("pooling_mode")?,
     };
     let mode = |name: String| {
         let known = NAMES.iter().find(|(own, ..)| *own == name);

@@ -55,7 +55,7 @@ impl Transformer {
 }
 
 fn limit_of(fields: &Fields, key: &str) -> Result<Option<(usize, String)>> {
-    Ok(fields.optional_size(key)?.map(|tokens| (tokens, fields.place(key))))
+    Ok(fields.optional_size(key)?.map(|tokens| (tokens, fields.location(key))))
 }
 
 /// Rejects settings that would change a vector and are not supported.

@@ -65,7 +65,7 @@ impl<'a> Weights<'a> {
 
     /// Returns true if the adapter replaced tensors of these modules.
     fn replaces(&self, names: &[&str]) -> bool {
-        let modules: Vec<String> = names.iter().map(|name| self.in_files(&format!("{name}."))).collect();
+        let modules: Vec<String> = names.iter().map(|name| self.file_name_of(&format!("{name}."))).collect();
         self.replaced.iter().any(|tensor| modules.iter().any(|module| tensor.starts_with(module.as_str())))
     }
 
@@ -75,7 +75,7 @@ impl<'a> Weights<'a> {
             return Ok(None);
         }
         let in_files = names.iter().map(|name| {
-            let name = self.in_files(&format!("{name}.weight"));
+            let name = self.file_name_of(&format!("{name}.weight"));
             name.strip_suffix(".weight").unwrap_or(&name).to_owned()
         });
         let names: Vec<String> = in_files.chain(names.iter().map(|name| (*name).to_owned())).collect();

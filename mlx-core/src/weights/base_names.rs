@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::checkpoint::Entry;
 
 /// Tensors that only such files contain, and the prefix that their names lack.
-const TELLS: [(&str, &str); 6] = [
+const HEADLESS_MARKERS: [(&str, &str); 6] = [
     ("embed_tokens.weight", "model."),
     ("tok_embeddings.weight", "model."),
     ("word_embeddings.weight", "model."),
@@ -25,7 +25,7 @@ const TEXT: &str = "language_model.";
 pub(super) fn missing_prefix(
     entries: &BTreeMap<String, Entry>,
 ) -> Option<(&'static str, impl Fn(&str) -> bool + use<>)> {
-    let (tells, prefix) = TELLS.into_iter().find(|(tells, _)| entries.contains_key(*tells))?;
+    let (tells, prefix) = HEADLESS_MARKERS.into_iter().find(|(tells, _)| entries.contains_key(*tells))?;
     let is_nested = tells.starts_with(TEXT);
     let is_complete = move |name: &str| {
         name.starts_with(prefix) || COMPLETE.contains(&name.split('.').next().unwrap_or_default())

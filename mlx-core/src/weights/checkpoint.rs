@@ -12,7 +12,7 @@ use mlx_rs::Array;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::cut::Cut;
+use super::cut::Slice;
 use super::source::{self, BlockHash, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     /// Length in bytes.
     pub(crate) length: usize,
     /// The selection of a larger tensor's bytes, if they are not contiguous in the file.
-    cut: Option<Cut>,
+    cut: Option<Slice>,
 }
 
 impl Entry {
@@ -43,7 +43,7 @@ impl Entry {
     }
 
     /// Returns a slice of the tensor with this shape.
-    pub(super) fn cut(&self, shape: Vec<usize>, cut: Cut) -> Self {
+    pub(super) fn cut(&self, shape: Vec<usize>, cut: Slice) -> Self {
         let elements: usize = self.shape.iter().product();
         let length = self.length / elements * shape.iter().product::<usize>();
         Self { shape, length, cut: Some(cut), ..self.clone() }
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::array::to_bytes;
     use crate::device_lock::device;
-    use crate::weights::cut::Places;
+    use crate::weights::cut::AxisSelection;
 
     #[test]
     fn stacks_are_joined_matrix_by_matrix() {
@@ -347,8 +347,8 @@ mod tests {
         assert_eq!(joined(&[gate.clone(), up.clone()]), (vec![2, 6, 3], whole));
         // The second half of the rows, for one of two machines.
         let half = |entry: &Entry| {
-            let places = Places { of: 2, ranges: vec![1..2; 1] };
-            let (shape, cut) = Cut::at(&entry.shape, entry.length, 2, &places).expect("its rows are even");
+            let places = AxisSelection { of: 2, ranges: vec![1..2; 1] };
+            let (shape, cut) = Slice::at(&entry.shape, entry.length, 2, &places).expect("its rows are even");
             entry.cut(shape, cut)
         };
         let cut = [rows(6, 2), rows(103, 1), rows(18, 2), rows(109, 1)].into_iter().flatten().collect();

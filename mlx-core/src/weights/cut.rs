@@ -10,7 +10,7 @@ const AT_ONCE: usize = 1 << 20;
 
 /// Positions along an axis: ascending ranges in units of 1/`of` of its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct AxisSelection {
     /// The number of units; divides the length of the axis.
     pub(crate) of: usize,
     pub(crate) ranges: Vec<Range<usize>>,
@@ -18,21 +18,21 @@ pub(crate) struct Places {
 
 /// The selected bytes in each of the equal runs that a tensor consists of.
 #[derive(Debug, Clone)]
-pub(super) struct Cut {
+pub(super) struct Slice {
     /// Bytes of a run.
     run: usize,
     /// Ascending byte ranges within each run.
     pieces: Vec<Range<usize>>,
 }
 
-impl Cut {
+impl Slice {
     /// Selects positions of an axis of a tensor with this shape and byte length. Axes count from 1 for the last one. Returns the shape of
     /// the slice and its bytes; `None` if `of` does not divide the axis.
     pub(super) fn at(
         shape: &[usize],
         bytes: usize,
         axis: usize,
-        places: &Places,
+        places: &AxisSelection,
     ) -> Option<(Vec<usize>, Self)> {
         let axis = shape.len().checked_sub(axis)?;
         let length = shape[axis];
@@ -108,7 +108,7 @@ mod tests {
     ) -> Option<(Vec<u16>, Vec<usize>, usize)> {
         let file: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let ranges = places.iter().map(|[start, end]| *start..*end).collect();
-        let (shape, cut) = Cut::at(shape, file.len(), axis, &Places { of, ranges })?;
+        let (shape, cut) = Slice::at(shape, file.len(), axis, &AxisSelection { of, ranges })?;
         let mut bytes = vec![0; 2 * shape.iter().product::<usize>()];
         let mut count = 0;
         let read = |start: usize, target: &mut [u8]| -> Result<(), ()> {

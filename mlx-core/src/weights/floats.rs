@@ -31,8 +31,8 @@ impl FloatPolicy {
     /// The checkpoint's type if the backend computes in it. Otherwise f32, or mixed if the backend multiplies with halves.
     pub fn of(backend: Backend) -> Self {
         match backend {
-            Backend { keeps_floats: true, .. } => Self::Checkpoint,
-            Backend { keeps_halves: true, .. } => Self::Mixed,
+            Backend { keep_float_type: true, .. } => Self::Checkpoint,
+            Backend { keep_f16_matrices: true, .. } => Self::Mixed,
             _ => Self::F32,
         }
     }

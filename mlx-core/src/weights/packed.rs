@@ -2,31 +2,31 @@
 
 use safetensors::Dtype;
 
-use super::tensor::{Named, Taken, Wanted};
+use super::tensor::{LoadedMatrix, NamedShape, TensorRequest};
 use super::{FloatPolicy, Weights};
 use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizedMatrix};
 
 impl Weights<'_> {
     /// Takes the matrix or stack `{module}.weight`, `[..., output, input]`, packed if the policy says so. Several modules that are
-    /// [alike](Self::are_alike) become one matrix: their rows are concatenated in order.
-    pub(crate) fn take_modules(&mut self, modules: &[Named]) -> Result<Taken> {
+    /// [alike](Self::have_same_format) become one matrix: their rows are concatenated in order.
+    pub(crate) fn take_modules(&mut self, modules: &[NamedShape]) -> Result<LoadedMatrix> {
         if let Some(packed) = self.take_quantized(modules)? {
-            return Ok(Taken::Packed(packed));
+            return Ok(LoadedMatrix::Packed(packed));
         }
         let names: Vec<_> = modules.iter().map(|(module, _)| format!("{module}.weight")).collect();
         let tensors: Vec<_> = names.iter().map(String::as_str).zip(modules.iter().map(|it| it.1)).collect();
-        self.take_matrix(&tensors).map(Taken::Dense)
+        self.take_matrix(&tensors).map(LoadedMatrix::Dense)
     }
 
     /// Like `take_modules`, but `None` unless the modules are quantized in the files and the policy keeps them packed.
-    pub fn take_quantized(&mut self, modules: &[Named]) -> Result<Option<QuantizedMatrix>> {
-        let names = modules.iter().map(|(module, _)| self.in_files(&format!("{module}.weight")));
+    pub fn take_quantized(&mut self, modules: &[NamedShape]) -> Result<Option<QuantizedMatrix>> {
+        let names = modules.iter().map(|(module, _)| self.file_name_of(&format!("{module}.weight")));
         let names: Vec<String> = names.collect();
         let scheme = names.first().and_then(|name| Some(self.scheme(name)?.1));
         let Some(scheme) = scheme.filter(|_| self.policy.keep_packed) else { return Ok(None) };
         let in_files = names.iter().map(|name| name.strip_suffix(".weight").unwrap_or(name));
-        let in_files: Vec<Named> = in_files.zip(modules.iter().map(|(_, shape)| *shape)).collect();
+        let in_files: Vec<NamedShape> = in_files.zip(modules.iter().map(|(_, shape)| *shape)).collect();
         let packed = self.take_packed(&in_files, scheme)?;
         self.count(modules, packed.bytes());
         Ok(Some(packed))
@@ -38,12 +38,12 @@ impl Weights<'_> {
         let scheme = QuantScheme::MXFP4;
         let [experts, outputs, inputs] = shape;
         let groups = inputs / scheme.group_size;
-        let name = self.in_files(name);
+        let name = self.file_name_of(name);
         let reason = format!("a stack of matrices {shape:?} in {scheme}");
         let bytes = [experts, outputs, groups, scheme.group_size / 2];
         let mut take = |part: &str, shape: &[usize]| {
             let (name, shape, reason) = (format!("{name}_{part}"), shape.to_vec(), reason.clone());
-            self.take_words(vec![Wanted { name, shape, reason }], Dtype::U8)
+            self.take_words(vec![TensorRequest { name, shape, reason }], Dtype::U8)
         };
         let words = take("blocks", &bytes)?;
         let scales = take("scales", &[experts, outputs, groups])?;
@@ -66,8 +66,12 @@ impl Weights<'_> {
     }
 
     /// Takes the words, scales and biases of modules by their names in the files. Each is a matrix or a stack of matrices.
-    pub(super) fn take_packed(&mut self, modules: &[Named], scheme: QuantScheme) -> Result<QuantizedMatrix> {
-        let mut parts: [Vec<Wanted>; 3] = Default::default();
+    pub(super) fn take_packed(
+        &mut self,
+        modules: &[NamedShape],
+        scheme: QuantScheme,
+    ) -> Result<QuantizedMatrix> {
+        let mut parts: [Vec<TensorRequest>; 3] = Default::default();
         for (module, shape) in modules {
             let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
             let Some(words) = scheme.words(*inputs) else {
@@ -79,7 +83,7 @@ impl Weights<'_> {
             let groups = inputs / scheme.group_size;
             let widths = [("weight", words), ("scales", groups), ("biases", groups)];
             for (part, (end, width)) in parts.iter_mut().zip(widths) {
-                part.push(Wanted {
+                part.push(TensorRequest {
                     name: format!("{module}.{end}"),
                     shape: [rows, &[width]].concat(),
                     reason: format!("a matrix {shape:?} in {scheme}"),

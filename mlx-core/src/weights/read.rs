@@ -5,14 +5,14 @@ use safetensors::Dtype as FileDtype;
 
 use super::Weights;
 use super::checkpoint::Entry;
-use super::tensor::{Named, Wanted};
+use super::tensor::{NamedShape, TensorRequest};
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantScheme;
 
 /// The storage format of a module's matrix.
 #[derive(PartialEq)]
-struct Form {
+struct StorageFormat {
     scheme: Option<QuantScheme>,
     /// The types of its weight, scales and biases in the files; `None` for a missing tensor.
     in_files: [Option<FileDtype>; 3],
@@ -22,19 +22,19 @@ struct Form {
 
 impl Weights<'_> {
     /// Returns true if the matrices of two modules can be taken as one.
-    pub(crate) fn are_alike(&self, one: &str, other: &str) -> bool {
+    pub(crate) fn have_same_format(&self, one: &str, other: &str) -> bool {
         let form = self.form(one);
         // Joining in f32 before the conversion to halves would take more memory than joining the halves.
         let narrows = form.in_files[0] == Some(FileDtype::F32) && self.dtype != Dtype::Float32;
         !narrows && form == self.form(other)
     }
 
-    fn form(&self, module: &str) -> Form {
-        let name = self.in_files(&format!("{module}.weight"));
-        let parts = ["weight", "scales", "biases"].map(|end| self.in_files(&format!("{module}.{end}")));
+    fn form(&self, module: &str) -> StorageFormat {
+        let name = self.file_name_of(&format!("{module}.weight"));
+        let parts = ["weight", "scales", "biases"].map(|end| self.file_name_of(&format!("{module}.{end}")));
         let entries = parts.map(|part| self.checkpoint.entries().get(&part));
         let stays_half = |entry: &Entry| self.policy.keeps_half(&name, entry.dtype, &entry.shape);
-        Form {
+        StorageFormat {
             scheme: self.scheme(&name).map(|(_, scheme)| scheme),
             in_files: entries.map(|entry| entry.map(|entry| entry.dtype)),
             stays_half: entries[0].is_some_and(stays_half),
@@ -50,12 +50,12 @@ impl Weights<'_> {
 
     /// Like [`take`](Self::take), for the matrix or stack of a product. Halves keep their type if the policy says so. Several tensors
     /// of modules with the same format become one: their rows are concatenated in order.
-    pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
+    pub fn take_matrix(&mut self, tensors: &[NamedShape]) -> Result<Array> {
         self.take_dense(tensors, true)
     }
 
-    fn take_dense(&mut self, tensors: &[Named], is_matrix: bool) -> Result<Array> {
-        let names = tensors.iter().map(|(name, shape)| (self.in_files(name), *shape));
+    fn take_dense(&mut self, tensors: &[NamedShape], is_matrix: bool) -> Result<Array> {
+        let names = tensors.iter().map(|(name, shape)| (self.file_name_of(name), *shape));
         let in_files: Vec<(String, &[usize])> = names.collect();
         let array = match in_files.first().and_then(|(name, _)| Some(self.scheme(name)?.1)) {
             Some(scheme) => self.take_unpacked(&in_files, scheme)?,
@@ -68,7 +68,7 @@ impl Weights<'_> {
     /// Takes quantized tensors, by their names in the files, as floats.
     fn take_unpacked(&mut self, tensors: &[(String, &[usize])], scheme: QuantScheme) -> Result<Array> {
         let module = |name| str::strip_suffix(name, ".weight").unwrap_or(name);
-        let modules: Vec<Named> = tensors.iter().map(|(name, shape)| (module(name), *shape)).collect();
+        let modules: Vec<NamedShape> = tensors.iter().map(|(name, shape)| (module(name), *shape)).collect();
         let before = self.read;
         let packed = self.take_packed(&modules, scheme)?;
         self.tally.unpacked_bytes += self.read - before;
@@ -81,7 +81,7 @@ impl Weights<'_> {
         let keeps =
             |(name, entry): (&String, &Entry)| self.policy.keeps_half(name, entry.dtype, &entry.shape);
         let as_in_files = is_matrix && first.is_some_and(keeps);
-        let wanted = |(name, shape): (String, &[usize])| Wanted {
+        let wanted = |(name, shape): (String, &[usize])| TensorRequest {
             name,
             shape: shape.to_vec(),
             reason: "config.json".to_owned(),
@@ -90,9 +90,9 @@ impl Weights<'_> {
     }
 
     /// Takes floats of one type as one array, in that type or the device's.
-    pub(super) fn take_floats(&mut self, wanted: Vec<Wanted>, as_in_files: bool) -> Result<Array> {
+    pub(super) fn take_floats(&mut self, wanted: Vec<TensorRequest>, as_in_files: bool) -> Result<Array> {
         // The shape of packed words is wrong too, so check the type first.
-        for Wanted { name, .. } in &wanted {
+        for TensorRequest { name, .. } in &wanted {
             if let Some(entry) = self.checkpoint.entries().get(name)
                 && entry.dtype == FileDtype::U32
             {
@@ -120,7 +120,7 @@ impl Weights<'_> {
     }
 
     /// Takes words or bytes as one array.
-    pub(super) fn take_words(&mut self, wanted: Vec<Wanted>, expected: FileDtype) -> Result<Array> {
+    pub(super) fn take_words(&mut self, wanted: Vec<TensorRequest>, expected: FileDtype) -> Result<Array> {
         let reason = wanted.first().map_or_else(String::new, |first| first.reason.clone());
         self.take_entries(wanted, |found| (found != expected).then(|| format!("{reason} needs {expected:?}")))
     }
@@ -128,11 +128,11 @@ impl Weights<'_> {
     /// Takes tensors as one array in the type of the files. `fault` describes an unsupported type.
     fn take_entries(
         &mut self,
-        wanted: Vec<Wanted>,
+        wanted: Vec<TensorRequest>,
         mut fault: impl FnMut(FileDtype) -> Option<String>,
     ) -> Result<Array> {
         let mut entries = Vec::with_capacity(wanted.len());
-        for Wanted { name, shape, reason } in wanted {
+        for TensorRequest { name, shape, reason } in wanted {
             let entry = self.checkpoint.take(&name, &shape, &reason)?;
             if let Some(fault) = fault(entry.dtype) {
                 let message = format!("tensor {name} has type {:?}; {fault}", entry.dtype);
@@ -147,7 +147,7 @@ impl Weights<'_> {
     }
 
     /// Counts taken tensors, which have `bytes` bytes on the device.
-    pub(super) fn count(&mut self, taken: &[Named], bytes: usize) {
+    pub(super) fn count(&mut self, taken: &[NamedShape], bytes: usize) {
         self.tally.parameters +=
             taken.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>();
         self.tally.device_bytes += bytes as u64;

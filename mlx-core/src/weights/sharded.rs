@@ -1,7 +1,7 @@
 //! Tensor parallelism: the weights of one of several machines, which has a slice of every layer.
 
 use super::Weights;
-use super::cut::{Cut, Places};
+use super::cut::{AxisSelection, Slice};
 use super::shard::Shard;
 use crate::error::{Error, Result};
 
@@ -18,12 +18,12 @@ impl Weights<'_> {
     }
 
     /// Reduces the tensor `name`, if present, to these positions of an axis. Axes count from 1 for the last one.
-    pub(crate) fn cut(&mut self, name: &str, axis: usize, places: &Places) -> Result<()> {
-        let name = self.in_files(name);
+    pub(crate) fn cut(&mut self, name: &str, axis: usize, places: &AxisSelection) -> Result<()> {
+        let name = self.file_name_of(name);
         let Some(entry) = self.checkpoint.entries().get(&name).filter(|entry| !entry.is_cut()) else {
             return Ok(());
         };
-        let Some((shape, cut)) = Cut::at(&entry.shape, entry.length, axis, places) else {
+        let Some((shape, cut)) = Slice::at(&entry.shape, entry.length, axis, places) else {
             let count = entry.shape.iter().rev().nth(axis - 1).copied().unwrap_or(0);
             let what = if name.ends_with("scales") { "groups of packed numbers" } else { "numbers" };
             let message = format!(
@@ -38,7 +38,7 @@ impl Weights<'_> {
 
     /// Renames the tensor `name`, if present, to `other`.
     pub(crate) fn rename_tensor(&mut self, name: &str, other: &str) {
-        let (name, other) = (self.in_files(name), self.in_files(other));
+        let (name, other) = (self.file_name_of(name), self.file_name_of(other));
         self.checkpoint.rename_tensor(&name, &other);
     }
 

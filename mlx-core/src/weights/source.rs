@@ -9,7 +9,7 @@ use std::thread;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cut::Cut;
+use super::cut::Slice;
 use crate::error::{Error, Result};
 
 /// Bytes that a thread reads at a time. Each block has its own hash.
@@ -47,7 +47,7 @@ pub(super) struct Source {
     /// Length in bytes.
     pub(super) length: usize,
     /// The selected bytes, if they are not contiguous.
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<Slice>,
 }
 
 impl Source {
@@ -130,7 +130,7 @@ pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::cut::Places;
+    use crate::weights::cut::AxisSelection;
 
     /// Creates a file with these bytes.
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Arc<TensorFile>) {
@@ -177,8 +177,8 @@ mod tests {
         // Two matrices of four rows of three bytes; rows 1 and 2 are selected.
         let bytes: Vec<u8> = (0..24).collect();
         let (_folder, file) = file(&bytes);
-        let places = Places { of: 4, ranges: vec![1..3; 1] };
-        let (shape, cut) = Cut::at(&[2, 4, 3], 24, 2, &places).expect("it has four rows");
+        let places = AxisSelection { of: 4, ranges: vec![1..3; 1] };
+        let (shape, cut) = Slice::at(&[2, 4, 3], 24, 2, &places).expect("it has four rows");
         assert_eq!(shape, [2, 2, 3]);
         let cut = Source { cut: Some(cut), ..source(&file, 0, 12) };
         let mut parts = cut.parts(2).expect("each has whole rows");
@@ -186,8 +186,8 @@ mod tests {
         let mut found = [0; 12];
         read(parts, &mut found).expect("it is there");
         assert_eq!(found, [15, 16, 17, 18, 19, 20, 3, 4, 5, 6, 7, 8]);
-        let (_, cut) =
-            Cut::at(&[2, 4, 3], 24, 3, &Places { of: 2, ranges: vec![1..2; 1] }).expect("two matrices");
+        let (_, cut) = Slice::at(&[2, 4, 3], 24, 3, &AxisSelection { of: 2, ranges: vec![1..2; 1] })
+            .expect("two matrices");
         let one = Source { cut: Some(cut), ..source(&file, 0, 12) };
         assert!(one.parts(2).is_none(), "its only run has one matrix");
     }

@@ -68,7 +68,7 @@ impl Tally {
             );
         } else if self.device_bytes > self.file_bytes
             && policy.floats == FloatPolicy::F32
-            && policy.backend.keeps_halves
+            && policy.backend.keep_f16_matrices
         {
             tracing::info!(
                 files,

@@ -141,7 +141,8 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let real = folder.canonicalize().ok();
     let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
     let folder_name = real.as_deref().and_then(mlx_hub::name_of).or_else(last);
-    let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
+    let spec =
+        options.weights().and_then(|policy| model::inspect(&folder, policy)).ok().map(|(spec, _)| spec);
     Ok(Entry {
         name: name.map(str::to_owned).or(folder_name).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),

@@ -292,7 +292,7 @@ fn is_used(loaded: &Arc<Loaded>) -> bool {
 
 /// Returns the size of the weights in `folder` with the adapters of `options`, in bytes. Fails if the adapters do not fit the model.
 pub(super) fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64> {
-    let survey = |policy| model::survey_adapted(folder, &options.adapters, policy);
+    let survey = |policy| model::inspect_adapted(folder, &options.adapters, policy);
     match options.weights().and_then(survey) {
         Ok((spec, ..)) => return Ok(spec.weight_bytes),
         Err(error) if !options.adapters.is_empty() => return Err(error),

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use mlx_core::Error;
 use mlx_core::engine::Client;
-use mlx_files::{create_private_folder, keep_names, warn_of_readers, write_privately};
+use mlx_files::{create_private_folder, sync_folder, warn_of_readers, write_privately};
 use mlx_json::Value;
 use mlx_options::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -169,7 +169,7 @@ impl Journal {
             return Ok(false);
         }
         remove_file(&self.folder.join(file))?;
-        keep_names(&self.folder);
+        sync_folder(&self.folder);
         if let Some(index) = index {
             state.finished.remove(index);
         }

@@ -36,7 +36,7 @@ pub(super) async fn answer<W: AnswerWriter>(
     let miss = deltas.iter().flatten().find_map(|delta| delta.end.as_ref()?.usage.miss);
     let body = Body::from(writer.into_json(deltas));
     let mut response = with_headers(body.into_response(), answer_headers, "application/json", false);
-    if let Some(Miss { at, kept }) = miss
+    if let Some(Miss { at, cached: kept }) = miss
         && let Ok(value) = HeaderValue::try_from(format!("{at}/{kept}"))
     {
         response.headers_mut().insert(request_log::PREFIX_MISS, value);

@@ -35,7 +35,7 @@ pub(super) fn names(file: &[u8]) -> Result<Names> {
 
 /// Replaces absolute paths of libraries, and an absolute soname, by their file names, which the loader searches in the file's paths. The
 /// names become shorter, so no other data moves.
-pub(super) fn forget_folders(file: &mut [u8]) -> Result<()> {
+pub(super) fn strip_library_paths(file: &mut [u8]) -> Result<()> {
     for (tag, place) in texts(file)? {
         let text = &file[place.clone()];
         if !matches!(tag, NEEDED | SONAME) || !text.starts_with(b"/") {
@@ -128,7 +128,7 @@ mod tests {
             .expect("it unwinds");
         let before = names(&file).expect("it is an ELF file");
         file[place.start..place.start + 4].copy_from_slice(b"/a/b");
-        forget_folders(&mut file).expect("it is an ELF file");
+        strip_library_paths(&mut file).expect("it is an ELF file");
         let renamed = |name: &String| {
             if name.starts_with("libgcc_s") { name.replacen("libg", "b", 1) } else { name.clone() }
         };

@@ -28,14 +28,14 @@ pub(super) const PARTS: [&str; 4] = ["libmlxc.so", "mlx/lib", "mlx_cpu.libs", "s
 pub(super) const FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-rpath,$ORIGIN/../lib"];
 
 /// Makes the release relocatable. Checks that all libraries are found in it or in the system.
-pub(super) fn make_movable(release: &Path) -> Result<()> {
+pub(super) fn make_relocatable(release: &Path) -> Result<()> {
     let files = files_of(release)?;
     let program = release.join("bin/mlx");
     let loaded: Vec<&PathBuf> = files.iter().filter(|file| is_library(file) || **file == program).collect();
     let shipped: Vec<String> = loaded.iter().map(|file| name_of(file)).collect();
     for file in &loaded {
         let mut bytes = fs::read(file)?;
-        elf::forget_folders(&mut bytes).with_context(|| file.display().to_string())?;
+        elf::strip_library_paths(&mut bytes).with_context(|| file.display().to_string())?;
         let names = elf::names(&bytes)?;
         for needed in &names.needed {
             ensure!(

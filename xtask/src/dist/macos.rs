@@ -26,7 +26,7 @@ const MAGIC: [u8; 4] = [0xcf, 0xfa, 0xed, 0xfe];
 const TOOLS: &str = "install the Command Line Tools with `xcode-select --install`";
 
 /// Removes the path of the set-up from the program and from our library, and checks the release.
-pub(super) fn make_movable(release: &Path) -> Result<()> {
+pub(super) fn make_relocatable(release: &Path) -> Result<()> {
     let (program, library) = (release.join("bin/mlx"), release.join("lib/libmlxc.dylib"));
     let old = Library::read(&library)?.name;
     let mut rename = Command::new("install_name_tool");

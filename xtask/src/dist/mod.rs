@@ -82,8 +82,8 @@ fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
     fs::write(release.join("install.sh"), include_str!("install.sh"))?;
     make_executable(&release.join("install.sh"))?;
     match native.system {
-        System::MacOs => macos::make_movable(&release)?,
-        _ => linux::make_movable(&release)?,
+        System::MacOs => macos::make_relocatable(&release)?,
+        _ => linux::make_relocatable(&release)?,
     }
     archive::pack(dist, &name, commit_time(root)?.parse()?)
 }

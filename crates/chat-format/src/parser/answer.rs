@@ -3,9 +3,9 @@
 
 use super::called::Context;
 use super::events::Events;
-use super::held_calls::{HeldCalls, Verdict};
+use super::held_calls::{DeferredCalls, Verdict};
 use super::input::{Flow, Input, Seen, pieces, text};
-use super::margin::Margin;
+use super::margin::PendingWhitespace;
 use super::marks::{Mark, Marks};
 use super::section::SectionReader;
 use crate::format::{AnswerFormat, CallFormat, SPECIAL};
@@ -20,8 +20,8 @@ pub(super) struct AnswerParser {
     stage: Stage,
     input: Input,
     /// Whitespace and markers that are only emitted if more text of the answer, or of the thoughts, follows.
-    answer: Margin,
-    thoughts: Margin,
+    answer: PendingWhitespace,
+    thoughts: PendingWhitespace,
     /// True if the text of the answer contains an opening tag.
     mentions_tags: bool,
     calls: Option<(CallFormat, Tools)>,
@@ -39,7 +39,7 @@ enum Stage {
     ThoughtStart,
     Thought,
     /// Calls in an open thought.
-    HeldCalls(Box<HeldCalls>),
+    HeldCalls(Box<DeferredCalls>),
     Answer,
     Section(SectionReader),
 }
@@ -51,8 +51,8 @@ impl AnswerParser {
         Self {
             stage: if is_open { Stage::ThoughtStart } else { Stage::Start },
             input: Input::default(),
-            answer: Margin::default(),
-            thoughts: Margin::default(),
+            answer: PendingWhitespace::default(),
+            thoughts: PendingWhitespace::default(),
             mentions_tags: false,
             calls: None,
             needs_section: false,
@@ -246,7 +246,7 @@ impl AnswerParser {
                 self.end_thought()
             }
             Some((mark @ (Mark::Section | Mark::Call), _)) => {
-                self.go(Stage::HeldCalls(Box::new(HeldCalls::new(mark == Mark::Section))))
+                self.go(Stage::HeldCalls(Box::new(DeferredCalls::new(mark == Mark::Section))))
             }
             Some((_, length)) => {
                 let marker = self.take(length);

@@ -160,7 +160,7 @@ fn a_call_that_is_only_thought_of_stays_a_thought() {
         }
         // A strict tool only accepts calls that a grammar constrained.
         let text = format!("Perhaps {call}");
-        let strict = family.parser(true).with_marked_calls();
+        let strict = family.parser(true).requiring_section_markers();
         assert_eq!(read(&strict, &text).calls, [], "{name}");
         // After the thought, the same call is valid.
         let text = format!("Perhaps {call} or not.{close}{call}");

@@ -9,7 +9,7 @@ use super::section::SectionReader;
 
 /// Possible calls in a thought.
 #[derive(Debug, Clone)]
-pub(super) struct HeldCalls {
+pub(super) struct DeferredCalls {
     /// The bytes of the calls, up to the end of the thought.
     input: Input,
     /// The number of bytes copied to `input`.
@@ -30,7 +30,7 @@ pub(super) enum Verdict {
     Thought,
 }
 
-impl HeldCalls {
+impl DeferredCalls {
     /// Returns a reader that starts at the marker of a section or of a call.
     pub(super) fn new(has_section: bool) -> Self {
         let section = Some(SectionReader::new(has_section));

@@ -3,11 +3,11 @@
 use crate::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
 /// The number of committed bytes after which they are removed from memory.
-const SPENT: usize = 4096;
+const COMPACT_AT: usize = 4096;
 /// The size of a chunk of text in bytes.
 const PIECE: usize = 1024;
 /// The number of read bytes that can be put back.
-const KEPT: usize = 1024;
+const MAX_PUT_BACK: usize = 1024;
 
 /// The text that a parser reads. Bytes that were read can become plain text until they are committed.
 #[derive(Debug, Clone, Default)]
@@ -47,8 +47,8 @@ pub(super) enum Flow {
 
 impl Input {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        let spent = self.committed.saturating_sub(KEPT);
-        if spent > SPENT && spent > self.bytes.len() / 2 {
+        let spent = self.committed.saturating_sub(MAX_PUT_BACK);
+        if spent > COMPACT_AT && spent > self.bytes.len() / 2 {
             self.bytes.drain(..spent);
             self.at -= spent;
             self.committed -= spent;

@@ -2,7 +2,7 @@
 
 /// Whitespace and markers that wait for more text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Margin {
+pub(super) struct PendingWhitespace {
     /// Whitespace after the text so far.
     space: String,
     /// The length of the whitespace before the latest marker, until text follows the marker.
@@ -13,7 +13,7 @@ pub(super) struct Margin {
     pub(super) has_text: bool,
 }
 
-impl Margin {
+impl PendingWhitespace {
     /// Adds whitespace before the first character of a text.
     pub(super) fn push_space(&mut self, space: &str) {
         if self.has_text || self.before_marker.is_none() {

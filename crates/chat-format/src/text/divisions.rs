@@ -19,9 +19,9 @@ const PART: usize = 512;
 pub(super) const LONGEST_PART: usize = 1 << 20;
 
 /// The number of bytes between two checks of an unfinished part.
-const LOOK: usize = 4 << 10;
+const CHECK_INTERVAL: usize = 4 << 10;
 /// The value for pairs of letters about which nothing is known.
-const ENDLESS: usize = usize::MAX;
+const UNKNOWN: usize = usize::MAX;
 
 /// A step of splitting a word.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) enum Division<'a> {
 
 /// The pairs of adjacent letters in a vocabulary.
 #[derive(Debug)]
-pub(super) struct Divisions {
+pub(super) struct SplitPoints {
     /// Letters that are tokens.
     letters: HashSet<char>,
     /// True if all other letters become byte tokens that are never joined.
@@ -48,7 +48,7 @@ pub(super) struct Divisions {
     longest: HashMap<(char, char), usize>,
 }
 
-impl Divisions {
+impl SplitPoints {
     /// Returns `None` if the model does more than join adjacent tokens.
     pub(super) fn new(model: &ModelWrapper) -> Option<Self> {
         let ModelWrapper::BPE(model) = model else { return None };
@@ -85,13 +85,13 @@ impl Divisions {
         let (mut start, mut last, mut seen) = (0, None, 0);
         let mut bound = Bound::default();
         for (place, letter) in word.char_indices() {
-            let longest = last.map_or(ENDLESS, |last| self.longest(last, letter));
+            let longest = last.map_or(UNKNOWN, |last| self.longest(last, letter));
             if longest == 1 && place - start >= PART {
                 each(Division::Part(&word[start..place]))?;
                 (start, bound) = (place, Bound::default());
             }
             bound.add(longest);
-            if place - seen >= LOOK {
+            if place - seen >= CHECK_INTERVAL {
                 seen = place;
                 each(Division::Unfinished { bytes: place - start, tokens: bound.tokens() })?;
             }
@@ -109,7 +109,7 @@ impl Divisions {
         match [first, second].map(|letter| self.letters.contains(&letter)) {
             [true, true] => self.longest.get(&(first, second)).copied().unwrap_or(1),
             _ if self.in_bytes => 1,
-            _ => ENDLESS,
+            _ => UNKNOWN,
         }
     }
 }
@@ -149,12 +149,12 @@ mod tests {
 
     use super::*;
 
-    fn divisions(tokens: &[&str], settings: &Value) -> Option<Divisions> {
+    fn divisions(tokens: &[&str], settings: &Value) -> Option<SplitPoints> {
         let vocabulary: serde_json::Map<_, _> =
             tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), id.into())).collect();
         let mut model = json!({"type": "BPE", "vocab": vocabulary, "merges": []});
         model.as_object_mut()?.extend(settings.as_object()?.clone());
-        Divisions::new(&serde_json::from_value(model).expect("a model"))
+        SplitPoints::new(&serde_json::from_value(model).expect("a model"))
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             bound.add(divisions.longest('a', 'a'));
         }
         assert_eq!(bound.tokens(), 999, "tokens of four letters");
-        assert_eq!(divisions.longest('a', 'b'), ENDLESS, "b may have no token");
+        assert_eq!(divisions.longest('a', 'b'), UNKNOWN, "b may have no token");
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             divisions.longest('🦀', '🦀')
         };
         assert_eq!(tokens(&[]), 1);
-        assert_eq!(tokens(&["<0x41>a"]), ENDLESS, "a token that joins a byte");
+        assert_eq!(tokens(&["<0x41>a"]), UNKNOWN, "a token that joins a byte");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
 use super::added::{AddedTokens, Part};
-use super::divisions::{Division, Divisions, LONGEST_PART};
+use super::divisions::{Division, LONGEST_PART, SplitPoints};
 use super::encoded::{EncodeLimit, Stop};
 use super::normalization::Normalization;
 use super::words::{Sink, Words};
@@ -27,7 +27,7 @@ pub(super) struct Pipeline {
     normalization: Normalization,
     words: Words,
     /// Created when a long word first needs it.
-    divisions: OnceLock<Option<Divisions>>,
+    divisions: OnceLock<Option<SplitPoints>>,
 }
 
 impl Pipeline {
@@ -79,7 +79,7 @@ impl Pipeline {
 /// The tokens so far.
 struct Tokens<'a> {
     model: &'a ModelWrapper,
-    divisions: &'a OnceLock<Option<Divisions>>,
+    divisions: &'a OnceLock<Option<SplitPoints>>,
     limit: &'a EncodeLimit<'a>,
     ids: Vec<u32>,
     /// Bytes of work since the last pause.
@@ -119,7 +119,7 @@ impl Sink for Tokens<'_> {
     fn word(&mut self, word: &str) -> Result<(), Stop> {
         let divisions = match word.len() {
             0..LONG_WORD => None,
-            _ => self.divisions.get_or_init(|| Divisions::new(self.model)).as_ref(),
+            _ => self.divisions.get_or_init(|| SplitPoints::new(self.model)).as_ref(),
         };
         let Some(divisions) = divisions else { return self.part(word) };
         divisions.parts(word, |division| match division {

@@ -20,8 +20,8 @@ impl TokenIndex {
         Self { ids, longest }
     }
 
-    /// See [`super::Tokenizer::beginnings`].
-    pub(super) fn beginnings<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
+    /// See [`super::Tokenizer::prefix_tokens`].
+    pub(super) fn prefix_tokens<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
         let lengths = 1..=text.len().min(self.longest);
         let of_length =
             |length: usize| self.ids.get(&text[..length]).into_iter().flatten().map(move |id| (*id, length));

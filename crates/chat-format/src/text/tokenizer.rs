@@ -117,7 +117,7 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, framed: bool, limit: &EncodeLimit) -> Result<Vec<u32>, Stop> {
-        let fewest = self.fewest_tokens(text);
+        let fewest = self.min_tokens(text);
         if fewest > limit.tokens {
             return Err(Stop::Limit(fewest));
         }
@@ -136,7 +136,7 @@ impl Tokenizer {
     }
 
     /// Returns a lower bound of the number of tokens of `text` without tokenizing it. 0 if unknown.
-    pub fn fewest_tokens(&self, text: &str) -> usize {
+    pub fn min_tokens(&self, text: &str) -> usize {
         self.shared.size.map_or(0, |size| size.fewest(text))
     }
 
@@ -183,8 +183,8 @@ impl Tokenizer {
     }
 
     /// Returns the ordinary tokens that `text` may begin with, and the length of each in bytes, shorter ones first.
-    pub fn beginnings<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
-        self.index().beginnings(text)
+    pub fn prefix_tokens<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
+        self.index().prefix_tokens(text)
     }
 
     fn index(&self) -> &TokenIndex {

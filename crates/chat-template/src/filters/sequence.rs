@@ -30,7 +30,7 @@ pub(super) fn apply(
         "list" => {
             let [] = arguments.bind([])?;
             let items = value.iterate(meter)?;
-            meter.expect_room(size_of_val(items.items()))?;
+            meter.check_memory(size_of_val(items.items()))?;
             Value::list(meter, items.items().to_vec())?
         }
         "join" => join(value, arguments, meter)?,
@@ -81,11 +81,11 @@ fn join(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
 
 fn reverse(value: &Value, meter: &Meter) -> Outcome<Value> {
     if let Some(text) = value.as_text() {
-        meter.expect_room(text.len())?;
+        meter.check_memory(text.len())?;
         return Value::marked(meter, text.chars().rev().collect::<String>(), value.is_safe());
     }
     let items = value.iterate(meter)?;
-    meter.expect_room(size_of_val(items.items()))?;
+    meter.check_memory(size_of_val(items.items()))?;
     Value::generator(meter, items.items().iter().rev().cloned().collect())
 }
 
@@ -99,7 +99,7 @@ fn batch(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
     for row in items.items().chunks(count) {
         let mut row = row.to_vec();
         if let Some(fill) = fill.as_ref().filter(|_| row.len() < count) {
-            meter.expect_room(count.saturating_mul(size_of::<Value>()))?;
+            meter.check_memory(count.saturating_mul(size_of::<Value>()))?;
             row.resize(count, fill.clone());
         }
         rows.push(Value::list(meter, row)?);

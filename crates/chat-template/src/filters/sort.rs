@@ -76,7 +76,7 @@ fn cased(keys: Vec<Value>, case_sensitive: Option<&Value>, meter: &Meter) -> Out
 
 /// Sorts by keys. The order is stable, also in reverse, as in Python.
 fn sorted(items: Vec<Keyed>, reverse: bool, meter: &Meter) -> Outcome<Value> {
-    let _held = meter.hold(items.len() * 8 * size_of::<Value>())?;
+    let _held = meter.reserve(items.len() * 8 * size_of::<Value>())?;
     let precedes = |one: &Keyed, other: &Keyed| {
         let order = compare(&one.0, &other.0, meter)?;
         Ok(if reverse { order == Ordering::Greater } else { order == Ordering::Less })
@@ -121,7 +121,7 @@ fn unique(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> 
     let [case_sensitive, attribute] = arguments.bind(["case_sensitive", "attribute"])?;
     let (mut seen, mut kept) = (HashSet::new(), Vec::new());
     let list = value.iterate(meter)?;
-    let _held = meter.hold(list.items().len() * 2 * size_of::<Value>())?;
+    let _held = meter.reserve(list.items().len() * 2 * size_of::<Value>())?;
     for item in list.items() {
         let key =
             attribute.as_ref().map_or_else(|| Ok(item.clone()), |path| attribute_of(item, path, meter))?;

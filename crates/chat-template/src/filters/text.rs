@@ -56,7 +56,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, meter: &Met
 fn title(value: &Value, meter: &Meter) -> Outcome<Value> {
     let subject = python::str(value, meter)?;
     let subject = text(&subject)?;
-    meter.expect_room(subject.len().saturating_mul(3))?;
+    meter.check_memory(subject.len().saturating_mul(3))?;
     let mut output = String::with_capacity(subject.len());
     let splits = |letter: char| is_space(letter) || "-({[<".contains(letter);
     let mut before = None;
@@ -81,12 +81,12 @@ fn indent(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> 
         text
     } else {
         let count = usize::try_from(integer(width.as_ref(), 4)?).unwrap_or(0);
-        meter.expect_room(count)?;
+        meter.check_memory(count)?;
         spaces = " ".repeat(count);
         &spaces
     };
     // Jinja adds a line break to preserve a trailing one.
-    meter.expect_room(subject.len())?;
+    meter.check_memory(subject.len())?;
     let whole = format!("{subject}\n");
     let mut output = Buffer::new(meter);
     for (index, line) in split::lines(&whole, false, meter)?.into_iter().enumerate() {

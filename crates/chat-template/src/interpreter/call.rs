@@ -38,7 +38,7 @@ impl Interpreter {
     ) -> Outcome<Value> {
         if let ExpressionKind::Attribute { of, name, path } = &head.kind {
             let of = self.evaluate(of, scope)?;
-            if method_names::exist(&of, name) {
+            if method_names::has_method(&of, name) {
                 let arguments = self.arguments(arguments, scope)?;
                 return methods::call(&of, name, arguments, &self.meter);
             }

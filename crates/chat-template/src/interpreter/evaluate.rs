@@ -139,7 +139,7 @@ impl Interpreter {
                 Argument::Named(name, _) => arguments.named.push((name.clone(), value)),
                 Argument::Spread(_) => {
                     let items = value.iterate(&self.meter)?;
-                    self.meter.expect_room(size_of_val(items.items()))?;
+                    self.meter.check_memory(size_of_val(items.items()))?;
                     arguments.positional.extend_from_slice(items.items());
                 }
                 Argument::SpreadNamed(_) => {
@@ -147,7 +147,7 @@ impl Interpreter {
                     for (key, value) in map.entries() {
                         let key =
                             key.value().as_text().ok_or_else(|| invalid("argument names must be strings"))?;
-                        self.meter.expect_room(key.len())?;
+                        self.meter.check_memory(key.len())?;
                         arguments.named.push((key.to_owned(), value.clone()));
                     }
                 }

@@ -40,7 +40,7 @@ impl Interpreter {
             "dict" => Value::map(meter, entries(arguments, meter)?),
             "namespace" => {
                 let entries = entries(arguments, meter)?;
-                let held = meter.hold(SCOPE_BYTES + entries.len() * VARIABLE_BYTES)?;
+                let held = meter.reserve(SCOPE_BYTES + entries.len() * VARIABLE_BYTES)?;
                 let namespace = Namespace::default();
                 for (key, value) in entries {
                     namespace.0.borrow_mut().insert(text(key.value())?.into(), value);
@@ -72,7 +72,7 @@ impl Interpreter {
                 let [format] = arguments.require(["format"])?;
                 let format = text(&format)?;
                 // One directive may expand to many characters.
-                meter.expect_room(format.len().saturating_mul(64))?;
+                meter.check_memory(format.len().saturating_mul(64))?;
                 let now = self.now.unwrap_or_else(|| jiff::Zoned::now().datetime());
                 Value::text(meter, clock::format(now, format))
             }
@@ -96,7 +96,7 @@ fn range(arguments: &Arguments, meter: &Meter) -> Outcome<Value> {
         return Err(Fault::limit(format!("has a range of more than {MAX_RANGE} numbers")));
     }
     let count = count.max(0);
-    meter.expect_room(count as usize * size_of::<Value>())?;
+    meter.check_memory(count as usize * size_of::<Value>())?;
     let items = (0..count).map(|index| Value::Int(first + index * by)).collect();
     Value::list_of(meter, items, ListKind::Range(start, stop, stride))
 }
@@ -111,7 +111,7 @@ fn entries(arguments: Arguments, meter: &Meter) -> Outcome<Entries> {
     }
     match start {
         Some(Value::Map(map)) => {
-            meter.expect_room(map.entries().len() * 3 * size_of::<Value>())?;
+            meter.check_memory(map.entries().len() * 3 * size_of::<Value>())?;
             entries.extend(map.entries().iter().map(|(key, value)| (key.clone(), value.clone())));
         }
         Some(pairs) => {

@@ -28,7 +28,7 @@ pub(super) fn split(of: &Value, from_right: bool, arguments: Arguments, meter: &
         Some("") => return Err(invalid("empty separator")),
         Some(separator) => {
             let hits = subject.matches(separator).take(limit).count();
-            meter.expect_room(hits.saturating_mul(2 * size_of::<&str>()))?;
+            meter.check_memory(hits.saturating_mul(2 * size_of::<&str>()))?;
             if from_right {
                 subject.rsplitn(limit, separator).collect()
             } else {
@@ -37,7 +37,7 @@ pub(super) fn split(of: &Value, from_right: bool, arguments: Arguments, meter: &
         }
         None => {
             // Words start at least two bytes apart.
-            meter.expect_room((subject.len() / 2).min(limit).saturating_mul(2 * size_of::<&str>()))?;
+            meter.check_memory((subject.len() / 2).min(limit).saturating_mul(2 * size_of::<&str>()))?;
             words(subject, limit, from_right)
         }
     };
@@ -87,7 +87,7 @@ pub(super) fn partition<'a>(text: &'a str, separator: &'a str, from_right: bool)
 /// `splitlines`, with or without line breaks.
 pub(in super::super) fn lines<'a>(text: &'a str, keep: bool, meter: &Meter) -> Outcome<Vec<&'a str>> {
     meter.spend(text.len())?;
-    meter.expect_room(text.matches(is_break).count().saturating_mul(2 * size_of::<&str>()))?;
+    meter.check_memory(text.matches(is_break).count().saturating_mul(2 * size_of::<&str>()))?;
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(is_break) {

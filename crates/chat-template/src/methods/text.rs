@@ -16,7 +16,7 @@ pub(super) fn call(of: &Value, name: &str, arguments: Arguments, meter: &Meter) 
     meter.spend(subject.len().saturating_mul(2))?;
     let made = |text: String| Value::marked(meter, text, safe);
     let cased = |change: fn(&str) -> String| {
-        meter.expect_room(subject.len().saturating_mul(3))?;
+        meter.check_memory(subject.len().saturating_mul(3))?;
         made(change(subject))
     };
     match name {
@@ -30,7 +30,7 @@ pub(super) fn call(of: &Value, name: &str, arguments: Arguments, meter: &Meter) 
             let [chars] = arguments.bind(["chars"])?;
             let chars = chars.as_ref().map(text).transpose()?;
             meter.spend(subject.len().saturating_mul(chars.map_or(0, str::len)))?;
-            meter.expect_room(subject.len())?;
+            meter.check_memory(subject.len())?;
             made(split::strip(subject, name, chars).to_owned())
         }
         "split" | "rsplit" => split::split(of, name == "rsplit", arguments, meter),
@@ -86,7 +86,7 @@ pub(in super::super) fn replaced(
     let (text, count) = (subject.as_text().unwrap_or_default(), count.unwrap_or(usize::MAX));
     meter.spend(text.len() + old.len())?;
     let hits = text.matches(old).take(count).count();
-    meter.expect_room(text.len().saturating_add(hits.saturating_mul(new.len())))?;
+    meter.check_memory(text.len().saturating_add(hits.saturating_mul(new.len())))?;
     Value::marked(meter, text.replacen(old, new, count), subject.is_safe())
 }
 
@@ -175,10 +175,10 @@ pub(in super::super) fn padded(
         return Err(invalid("the fill character must be exactly one character long"));
     }
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(subject.chars().count());
-    meter.expect_room(missing.saturating_mul(fill.len()).saturating_add(subject.len()))?;
+    meter.check_memory(missing.saturating_mul(fill.len()).saturating_add(subject.len()))?;
     let fill = python::str(&markup::entering(&Value::text(meter, fill)?, of.is_safe(), meter)?, meter)?;
     let fill = if name == "zfill" { "0" } else { text(&fill)? };
-    meter.expect_room(missing.saturating_mul(fill.len()))?;
+    meter.check_memory(missing.saturating_mul(fill.len()))?;
     let (left, right) = match name {
         "ljust" => (0, missing),
         "rjust" | "zfill" => (missing, 0),

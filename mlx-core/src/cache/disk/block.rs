@@ -1,6 +1,6 @@
 //! The file of a prefix block: keys and values of 64 tokens in the layers that keep every position.
 
-use super::file::{Damage, Layer, Place, read, write};
+use super::file::{BlockPosition, Invalid, Layer, read, write};
 
 const FORMAT: &str = "mlx prefix block 1";
 
@@ -8,28 +8,28 @@ const FORMAT: &str = "mlx prefix block 1";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Block {
     /// Its position in the text.
-    pub(crate) place: Place,
+    pub(crate) place: BlockPosition,
     /// The layers that keep every position, in order.
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Block {
     /// Returns the contents of the file.
-    pub(crate) fn write(&self) -> Result<Vec<u8>, Damage> {
+    pub(crate) fn write(&self) -> Result<Vec<u8>, Invalid> {
         let layers = self.layers.iter().enumerate().map(|(index, layer)| (layer_name(index), layer));
         write(FORMAT, &self.place, layers)
     }
 
     /// Parses the file of the block at `place`. Any other content is an error.
-    pub(crate) fn read(bytes: &[u8], place: &Place) -> Result<Self, Damage> {
+    pub(crate) fn read(bytes: &[u8], place: &BlockPosition) -> Result<Self, Invalid> {
         let mut tensors = read(bytes, FORMAT, place)?;
         let count = tensors.len();
         let layer = |index: usize| {
             let layer = tensors.remove(&layer_name(index));
-            let layer = layer.ok_or_else(|| Damage(format!("has no layer {index}")))?;
+            let layer = layer.ok_or_else(|| Invalid(format!("has no layer {index}")))?;
             // A checksum does not protect against forgery: check shapes before they reach the device.
             if !matches!(layer.shape[..], [1, _, positions, _] if positions == place.tokens.len()) {
-                return Err(Damage(format!("layer {index} does not match the number of tokens")));
+                return Err(Invalid(format!("layer {index} does not match the number of tokens")));
             }
             Ok(layer)
         };
@@ -56,7 +56,7 @@ mod tests {
             shape: vec![1, 2, 3, 4],
             bytes: (0..48).map(|place| place * 5 + salt).collect(),
         };
-        let place = Place { parent, start: 64, tokens: vec![4, 5, 4_000_000_000] };
+        let place = BlockPosition { parent, start: 64, tokens: vec![4, 5, 4_000_000_000] };
         Block { place, layers: (0..12).map(layer).collect() }
     }
 
@@ -65,11 +65,11 @@ mod tests {
         let (block, bytes) = (block(), block().write().expect("it has a form"));
         assert_eq!(Block::read(&bytes, &block.place), Ok(block.clone()));
         let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-        assert_eq!(Place::claimed(&bytes[8..8 + header]), Ok(block.place.clone()));
+        assert_eq!(BlockPosition::claimed(&bytes[8..8 + header]), Ok(block.place.clone()));
         for other in [
-            Place { parent: Key::root(8), ..block.place.clone() },
-            Place { start: 128, ..block.place.clone() },
-            Place { tokens: vec![4, 5, 6], ..block.place.clone() },
+            BlockPosition { parent: Key::root(8), ..block.place.clone() },
+            BlockPosition { start: 128, ..block.place.clone() },
+            BlockPosition { tokens: vec![4, 5, 6], ..block.place.clone() },
         ] {
             assert!(Block::read(&bytes, &other).is_err(), "{other:?}");
         }

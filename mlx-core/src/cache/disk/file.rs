@@ -93,7 +93,7 @@ impl View for &Layer {
 
 /// The position of a block in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     /// The key of the block before it, or of the model.
     pub(crate) parent: Key,
     /// The position of its first token.
@@ -104,9 +104,9 @@ pub(crate) struct Place {
 
 /// The reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Damage(pub(crate) String);
+pub(crate) struct Invalid(pub(crate) String);
 
-impl Place {
+impl BlockPosition {
     fn fields(&self, format: &str) -> Vec<(&'static str, String)> {
         let tokens: Vec<String> = self.tokens.iter().map(u32::to_string).collect();
         vec![
@@ -118,12 +118,12 @@ impl Place {
     }
 
     /// Reads the position from a file header without verifying it. For listings only.
-    pub(crate) fn claimed(header: &[u8]) -> Result<Self, Damage> {
+    pub(crate) fn claimed(header: &[u8]) -> Result<Self, Invalid> {
         let header: Metadata =
-            serde_json::from_slice(header).map_err(|error| Damage(format!("bad header: {error}")))?;
+            serde_json::from_slice(header).map_err(|error| Invalid(format!("bad header: {error}")))?;
         let fields = header.metadata().clone().unwrap_or_default();
-        let field = |name: &str| fields.get(name).ok_or_else(|| Damage(format!("has no {name}")));
-        let bad = |name: &str| Damage(format!("{name} is not readable"));
+        let field = |name: &str| fields.get(name).ok_or_else(|| Invalid(format!("has no {name}")));
+        let bad = |name: &str| Invalid(format!("{name} is not readable"));
         let parent = u128::from_str_radix(field("parent")?, 16).map_err(|_| bad("parent"))?;
         let tokens = field("tokens")?.split(' ').map(str::parse).collect::<Result<_, _>>();
         Ok(Self {
@@ -137,14 +137,14 @@ impl Place {
 /// Returns the contents of a file of this format with these tensors.
 pub(super) fn write<'a>(
     format: &str,
-    place: &Place,
+    place: &BlockPosition,
     tensors: impl Iterator<Item = (String, &'a Layer)>,
-) -> Result<Vec<u8>, Damage> {
+) -> Result<Vec<u8>, Invalid> {
     let mut fields: HashMap<String, String> =
         place.fields(format).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let blank = "0".repeat(32);
     fields.insert(CHECKSUM.to_owned(), blank.clone());
-    let mut bytes = serialize(tensors, Some(fields)).map_err(|error| Damage(error.to_string()))?;
+    let mut bytes = serialize(tensors, Some(fields)).map_err(|error| Invalid(error.to_string()))?;
     let at = find_checksum(&bytes, &blank)?;
     let checksum = checksum(&bytes, at);
     bytes[at..at + 32].copy_from_slice(checksum.as_bytes());
@@ -152,14 +152,18 @@ pub(super) fn write<'a>(
 }
 
 /// Reads the tensors of a file of this format for `place`, by name.
-pub(super) fn read(bytes: &[u8], format: &str, place: &Place) -> Result<BTreeMap<String, Layer>, Damage> {
+pub(super) fn read(
+    bytes: &[u8],
+    format: &str,
+    place: &BlockPosition,
+) -> Result<BTreeMap<String, Layer>, Invalid> {
     let fields = checked_fields(bytes)?;
     for (name, value) in place.fields(format) {
         if fields.get(name) != Some(&value) {
-            return Err(Damage(format!("{name} does not match the text")));
+            return Err(Invalid(format!("{name} does not match the text")));
         }
     }
-    let file = SafeTensors::deserialize(bytes).map_err(|error| Damage(error.to_string()))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|error| Invalid(error.to_string()))?;
     let tensors = file.tensors().into_iter();
     let layer = |view: &TensorView| Layer {
         dtype: view.dtype(),
@@ -170,20 +174,20 @@ pub(super) fn read(bytes: &[u8], format: &str, place: &Place) -> Result<BTreeMap
 }
 
 /// Returns the header fields of a file with a valid checksum.
-fn checked_fields(bytes: &[u8]) -> Result<HashMap<String, String>, Damage> {
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| Damage(error.to_string()))?;
+fn checked_fields(bytes: &[u8]) -> Result<HashMap<String, String>, Invalid> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| Invalid(error.to_string()))?;
     let fields = metadata.metadata().clone().unwrap_or_default();
-    let claimed = fields.get(CHECKSUM).ok_or_else(|| Damage("has no checksum".into()))?;
+    let claimed = fields.get(CHECKSUM).ok_or_else(|| Invalid("has no checksum".into()))?;
     let at = find_checksum(bytes, claimed)?;
     if *claimed != checksum(bytes, at) {
-        return Err(Damage("the checksum does not match; the file is damaged".into()));
+        return Err(Invalid("the checksum does not match; the file is damaged".into()));
     }
     Ok(fields)
 }
 
 /// Returns the offset of the checksum in the file.
-fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Damage> {
-    let lost = || Damage("the checksum cannot be found".into());
+fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Invalid> {
+    let lost = || Invalid("the checksum cannot be found".into());
     let wanted = format!("\"{CHECKSUM}\":\"{value}\"");
     let at = bytes.windows(wanted.len()).position(|window| window == wanted.as_bytes()).ok_or_else(lost)?;
     let start = at + wanted.len() - 1 - value.len();

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::file::{BLOCK, Key, Place};
+use super::file::{BLOCK, BlockPosition, Key};
 use super::folder;
 use super::storage::Storage;
 
 /// A request to find the missing files of a text.
-pub(super) struct Survey {
+pub(super) struct MissingSearch {
     pub(super) folder: PathBuf,
     /// The key of its tier.
     pub(super) root: Key,
@@ -45,9 +45,9 @@ pub(crate) struct Missing {
     parts: VecDeque<Part>,
 }
 
-impl Survey {
+impl MissingSearch {
     /// Looks for the files. Waits for the disk.
-    pub(super) fn carry_out(self, storage: &dyn Storage) -> Missing {
+    pub(super) fn run(self, storage: &dyn Storage) -> Missing {
         let Self { folder, root, tokens, states } = self;
         let keys = root.chain(&tokens);
         let block = |key: Key| folder::path_of(&folder, root, key);
@@ -80,9 +80,9 @@ impl Missing {
     }
 
     /// Returns the key and the position of the block that ends at `end`.
-    pub(super) fn place(&self, end: usize) -> (Key, Place) {
+    pub(super) fn place(&self, end: usize) -> (Key, BlockPosition) {
         let (block, start) = (end / BLOCK - 1, end - BLOCK);
         let parent = block.checked_sub(1).map_or(self.root, |before| self.keys[before]);
-        (self.keys[block], Place { parent, start, tokens: self.tokens[start..end].to_vec() })
+        (self.keys[block], BlockPosition { parent, start, tokens: self.tokens[start..end].to_vec() })
     }
 }

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::block::Block;
-use super::file::Damage;
+use super::file::Invalid;
 use super::quota::Quota;
 use super::snapshot::Snapshot;
 use super::storage::Storage;
-use super::survey::{Missing, Survey};
+use super::survey::{Missing, MissingSearch};
 use super::{DiskOptions, folder};
 use crate::error::Result;
 
@@ -28,7 +28,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    fn bytes(&self) -> Result<Vec<u8>, Damage> {
+    fn bytes(&self) -> Result<Vec<u8>, Invalid> {
         match self {
             Self::Block(block) => block.write(),
             Self::Snapshot(snapshot) => snapshot.write(),
@@ -41,7 +41,7 @@ enum Order {
     Clean,
     Write(PathBuf, Content),
     /// Finds the missing files of a text.
-    Survey(Survey, Sender<Missing>),
+    Survey(MissingSearch, Sender<Missing>),
     /// Marks these files as used. The first blocks, which all others need, become the most recent.
     Touch(Vec<PathBuf>),
 }
@@ -114,7 +114,7 @@ impl Writer {
     }
 
     /// Queues a search for the missing files of a text. The channel closes without a reply if the writer has ended.
-    pub(super) fn survey(&self, survey: Survey) -> Receiver<Missing> {
+    pub(super) fn survey(&self, survey: MissingSearch) -> Receiver<Missing> {
         let (reply, missing) = channel();
         self.order(Order::Survey(survey, reply));
         missing
@@ -189,7 +189,7 @@ impl Disk {
                 }
             }
             // The requester may have dropped the receiver.
-            Order::Survey(survey, reply) => drop(reply.send(survey.carry_out(&*self.storage))),
+            Order::Survey(survey, reply) => drop(reply.send(survey.run(&*self.storage))),
             Order::Touch(paths) => {
                 let now = SystemTime::now();
                 for (place, path) in paths.iter().enumerate() {
@@ -204,7 +204,7 @@ impl Disk {
         if self.storage.exists(path) {
             return Ok(());
         }
-        let bytes = content.bytes().map_err(|Damage(message)| crate::Error::file(path, message))?;
+        let bytes = content.bytes().map_err(|Invalid(message)| crate::Error::file(path, message))?;
         let size = bytes.len() as u64;
         if size > self.options.most_bytes || !self.quota.take(size, self.begin.elapsed()) {
             return Ok(());

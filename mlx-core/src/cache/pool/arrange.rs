@@ -23,7 +23,7 @@ pub(in crate::cache) struct Member<'a> {
 
 /// The sequences of a step that are in one pool.
 #[derive(Clone)]
-struct Present {
+struct UsedPool {
     pool: SharedPool,
     members: Vec<usize>,
     capacity: usize,
@@ -33,7 +33,7 @@ struct Present {
 /// rows to write, `[T, H, 1, D]` each.
 pub(in crate::cache) fn arrange(members: &mut [Member], like: &[Array]) -> Result<Vec<Vec<usize>>> {
     let present = present(members);
-    match joining(members, &present) {
+    match plan_joins(members, &present) {
         Some(joining) => {
             for (member, place) in joining {
                 join(members, &present[place], member)?;
@@ -60,13 +60,13 @@ pub(in crate::cache) fn by_pool(members: &[Member]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the pools that hold members.
-fn present(members: &[Member]) -> Vec<Present> {
-    let mut present: Vec<Present> = Vec::new();
+fn present(members: &[Member]) -> Vec<UsedPool> {
+    let mut present: Vec<UsedPool> = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let Some(slot) = member.state.slot() else { continue };
         match present.iter_mut().find(|it| Arc::ptr_eq(&it.pool, &slot.pool)) {
             Some(it) => it.members.push(index),
-            None => present.push(Present {
+            None => present.push(UsedPool {
                 pool: Arc::clone(&slot.pool),
                 members: vec![index],
                 capacity: slot.capacity,
@@ -77,7 +77,7 @@ fn present(members: &[Member]) -> Vec<Present> {
 }
 
 /// Returns true if a pool has capacity for its members and for `more`, and their promised positions cover all its slots.
-fn fits(members: &[Member], it: &Present, more: &[usize]) -> bool {
+fn fits(members: &[Member], it: &UsedPool, more: &[usize]) -> bool {
     let pool = it.pool.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = pool.taken.iter().filter(|taken| **taken).count();
     // Sequences outside the step keep their slots.
@@ -88,7 +88,7 @@ fn fits(members: &[Member], it: &Present, more: &[usize]) -> bool {
 }
 
 /// Chooses a pool, as an index into `present`, for each member without a slot. Returns `None` if the members must be grouped again.
-fn joining(members: &[Member], present: &[Present]) -> Option<Vec<(usize, usize)>> {
+fn plan_joins(members: &[Member], present: &[UsedPool]) -> Option<Vec<(usize, usize)>> {
     if present.is_empty() || !present.iter().all(|it| fits(members, it, &[])) {
         return None;
     }
@@ -108,7 +108,7 @@ fn joining(members: &[Member], present: &[Present]) -> Option<Vec<(usize, usize)
 }
 
 /// Moves a member without a slot into this pool. Copies only the positions of this member, unless the pool needs more slots.
-fn join(members: &mut [Member], it: &Present, index: usize) -> Result<()> {
+fn join(members: &mut [Member], it: &UsedPool, index: usize) -> Result<()> {
     let mut pool = it.pool.lock().unwrap_or_else(PoisonError::into_inner);
     // After the others, so that slots and rows have the same order.
     let behind = pool.taken.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
@@ -131,7 +131,7 @@ fn join(members: &mut [Member], it: &Present, index: usize) -> Result<()> {
 }
 
 /// Adds free slots for one more member. Returns the index of the first.
-fn add_slots(pool: &mut Pool, members: &[Member], it: &Present, index: usize) -> Result<usize> {
+fn add_slots(pool: &mut Pool, members: &[Member], it: &UsedPool, index: usize) -> Result<usize> {
     let first = pool.taken.len();
     let needs = it.members.iter().chain([&index]).map(|&member| members[member].need);
     let idle = first - it.members.len();
@@ -145,9 +145,9 @@ fn add_slots(pool: &mut Pool, members: &[Member], it: &Present, index: usize) ->
 
 /// Moves members into a new pool.
 fn build(members: &mut [Member], group: &Group, like: &[Array]) -> Result<()> {
-    let parts = match together(members, group) {
+    let parts = match move_pool(members, group) {
         Some(parts) => parts?,
-        None => one_by_one(members, group, like)?,
+        None => gather_states(members, group, like)?,
     };
     let parts: Vec<Array> = parts.iter().map(|part| padded(part, 0, group.slots)).collect::<Result<_>>()?;
     let column_bytes = column_bytes(&parts);
@@ -161,7 +161,7 @@ fn build(members: &mut [Member], group: &Group, like: &[Array]) -> Result<()> {
 }
 
 /// Returns the arrays of a new pool if all members are in one pool, in the order of their slots, and no position changes its column.
-fn together(members: &[Member], group: &Group) -> Option<Result<Vec<Array>>> {
+fn move_pool(members: &[Member], group: &Group) -> Option<Result<Vec<Array>>> {
     let slots: Option<Vec<&Slot>> =
         group.members.iter().map(|&member| members[member].state.slot()).collect();
     let slots = slots?;
@@ -188,7 +188,7 @@ fn together(members: &[Member], group: &Group) -> Option<Result<Vec<Array>>> {
 }
 
 /// Returns the arrays of a new pool for members that may be anywhere. Copies each separately.
-fn one_by_one(members: &[Member], group: &Group, like: &[Array]) -> Result<Vec<Array>> {
+fn gather_states(members: &[Member], group: &Group, like: &[Array]) -> Result<Vec<Array>> {
     let mut columns: Vec<Vec<Array>> = vec![Vec::new(); like.len()];
     for &member in &group.members {
         let (range, parts) = (members[member].state.kept(), members[member].state.parts()?);

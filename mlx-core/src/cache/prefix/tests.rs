@@ -135,7 +135,7 @@ proptest! {
                     let next = |(tokens, _): &(Vec<u32>, Entry<u64>)| Some((*tokens.get(found.common)?, tokens.len()));
                     let begin = |it: &&(Vec<u32>, Entry<u64>)| it.0.starts_with(&prompt[..found.common]);
                     let mut nexts = naive.0.iter().filter(begin).filter_map(next);
-                    match found.differs {
+                    match found.divergence {
                         Some((token, length)) => {
                             prop_assert!(nexts.any(|next| next == (token, length)));
                             prop_assert!(prompt.get(found.common) != Some(&token));

@@ -117,7 +117,7 @@ impl StateStore for Stored {
         let Self(state) = self;
         StoreInfo {
             positions: state.offset(),
-            shortest_cut: state.shortest_cut(),
+            min_truncate_length: state.min_truncate_length(),
             bytes: state.bytes(),
             checkpoint_bytes: state.checkpoint_bytes(),
             is_pooled: state.is_pooled(),
@@ -206,7 +206,7 @@ proptest! {
                     }
                 }
             }
-            let of = |it: &SequenceState| (it.offset(), it.shortest_cut(), it.checkpoints().collect::<Vec<_>>());
+            let of = |it: &SequenceState| (it.offset(), it.min_truncate_length(), it.checkpoints().collect::<Vec<_>>());
             prop_assert_eq!(of(&whole), of(&split));
         }
     }

@@ -150,9 +150,9 @@ fn step(kind: Kind, sequences: &mut [Sequence], without: u16, most: usize, next:
         let [keys, _] = numbers(&bucket.seen);
         for &(row, place) in &bucket.places {
             found += 1;
-            let (sequence, last) = (&sequences[of_rows[row]], bucket.last[place] as usize);
+            let (sequence, last) = (&sequences[of_rows[row]], bucket.last_positions[place] as usize);
             assert!((sequence.values[last] - values[row]).abs() < 0.5);
-            let columns = &keys[place / bucket.most];
+            let columns = &keys[place / bucket.rows_per_slot];
             let first = if matches!(kind, Kind::Sliding) { (last + 1).saturating_sub(WINDOW) } else { 0 };
             for position in first..=last {
                 let value = columns[position % columns.len()];
@@ -200,7 +200,7 @@ fn run(kind: Kind, changes: Vec<Change>) {
                 let place = at(index);
                 let sequence = &mut sequences[place];
                 let length = sequence.values.len().saturating_sub(count);
-                if length >= sequence.state.shortest_cut() {
+                if length >= sequence.state.min_truncate_length() {
                     sequence.state.truncate(length);
                     sequence.values.truncate(length);
                 }

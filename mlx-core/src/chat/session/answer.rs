@@ -113,7 +113,7 @@ impl Drop for Answer<'_> {
 
 impl ChatSession {
     /// Starts the answer to the results of all calls. Without `may_call` the model sees no tools and answers with text.
-    pub fn go_on(&mut self, may_call: bool) -> Result<Answer<'_>> {
+    pub fn continue_after_calls(&mut self, may_call: bool) -> Result<Answer<'_>> {
         if self.messages.last().is_none_or(|last| last.role != Role::Tool) {
             return Err(Error::request("messages", "must end with the result of a tool call"));
         }

@@ -20,7 +20,7 @@ fn spec(config: &Value, backend: Backend) -> ModelSpec {
     let header = header.to_string();
     let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 16]].concat();
     fs::write(folder.path().join("model.safetensors"), file).expect("it can be written");
-    model::survey(folder.path(), WeightPolicy::new(backend, true)).expect("it can be read").0
+    model::inspect(folder.path(), WeightPolicy::new(backend, true)).expect("it can be read").0
 }
 
 fn llama_3_1_8b() -> Value {

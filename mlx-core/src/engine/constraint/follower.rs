@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::compiled::Compiled;
-use super::place::{Place, WholeText};
+use super::place::{ConstraintState, WholeText};
 use super::triggered::TriggeredText;
 use crate::error::{Error, Result};
 use crate::sampling::{Constraint, Cursor, Since, TokenHistory, TokenMask};
 
-/// The follower of one sequence. A rollback costs as much as that of its [`Place`].
+/// The follower of one sequence. A rollback costs as much as that of its [`ConstraintState`].
 struct Follower<P> {
     place: P,
     cursor: Cursor,
@@ -22,7 +22,7 @@ struct Follower<P> {
     cost: Duration,
 }
 
-impl<P: Place> Follower<P> {
+impl<P: ConstraintState> Follower<P> {
     /// Follows `history` from its end, since the prompt is not part of the text.
     fn new(place: P, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
@@ -53,7 +53,7 @@ impl<P: Place> Follower<P> {
     }
 }
 
-impl<P: Place> Follower<P> {
+impl<P: ConstraintState> Follower<P> {
     /// Catches up with the history, and drops a mask that was computed for another one.
     fn follow(&mut self, history: &TokenHistory) {
         match self.sync(history) {
@@ -64,7 +64,7 @@ impl<P: Place> Follower<P> {
     }
 }
 
-impl<P: Place> Constraint for Follower<P> {
+impl<P: ConstraintState> Constraint for Follower<P> {
     fn prepare(&mut self, history: &TokenHistory) {
         let begun = Instant::now();
         self.follow(history);
@@ -85,7 +85,7 @@ impl<P: Place> Constraint for Follower<P> {
         self.place.admits(tokens).unwrap_or(tokens.len())
     }
 
-    fn cost(&self) -> Duration {
+    fn last_prepare_time(&self) -> Duration {
         self.cost
     }
 

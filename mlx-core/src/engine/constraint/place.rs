@@ -7,7 +7,7 @@ use super::matcher::Matcher;
 use crate::sampling::TokenMask;
 
 /// A state within a constraint, which generated tokens advance.
-pub(super) trait Place: Send {
+pub(super) trait ConstraintState: Send {
     /// Advances by a token.
     fn push(&mut self, token: u32) -> Result<(), String>;
 
@@ -43,7 +43,7 @@ impl WholeText {
     }
 }
 
-impl Place for WholeText {
+impl ConstraintState for WholeText {
     fn push(&mut self, token: u32) -> Result<(), String> {
         if self.compiled.end_tokens.contains(&token) {
             return Ok(());

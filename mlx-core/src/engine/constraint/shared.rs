@@ -23,7 +23,7 @@ use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
 
 /// The maximum number of bytes of compiled grammars that are cached for later requests.
-const KEPT_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 64 << 20;
 
 /// Returns limits on the work of compiling and of computing a mask, and on the states of a lexer. Exceeding them is
 /// an error: of the request when the grammar is compiled, of the sequence later.
@@ -112,7 +112,7 @@ impl Grammars {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push((key, Arc::clone(&compiled)));
         let mut bytes: usize = kept.iter().map(|(key, it)| key.len() + it.bytes()).sum();
-        while bytes > KEPT_BYTES && kept.len() > 1 {
+        while bytes > CACHE_BYTES && kept.len() > 1 {
             let (key, oldest) = kept.remove(0);
             bytes -= key.len() + oldest.bytes();
         }
@@ -179,7 +179,7 @@ fn can_be_written(text: &[u8], tokenizer: &Tokenizer) -> bool {
     is_reached[0] = true;
     for place in 0..text.len() {
         if is_reached[place] {
-            for (_, length) in tokenizer.beginnings(&text[place..]) {
+            for (_, length) in tokenizer.prefix_tokens(&text[place..]) {
                 is_reached[place + length] = true;
             }
         }

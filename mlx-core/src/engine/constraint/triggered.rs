@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::compiled::Compiled;
 use super::matcher::Matcher;
-use super::place::Place;
+use super::place::ConstraintState;
 use super::triggers::{Triggers, find};
 use crate::sampling::TokenMask;
 
@@ -129,7 +129,7 @@ impl TriggeredText {
     }
 }
 
-impl Place for TriggeredText {
+impl ConstraintState for TriggeredText {
     fn push(&mut self, token: u32) -> Result<(), String> {
         if self.part().kind == Kind::Constrained && !self.compiled.end_tokens.contains(&token) {
             return self.push_constrained(token);

@@ -56,7 +56,7 @@ impl Triggers {
                 let begins = (1..marker.len()).filter(|&before| token.starts_with(&marker[before..]));
                 let begins = begins.map(|before| (before, marker.len() - before));
                 for (before, end) in begins.chain(inside).filter(|(_, end)| *end < token.len()) {
-                    if !self.goes_on(&token[end..], start)? {
+                    if !self.can_continue_with(&token[end..], start)? {
                         found.push((id, marker[..before].to_vec()));
                     }
                 }
@@ -66,7 +66,7 @@ impl Triggers {
     }
 
     /// Returns true if the grammar can begin with these bytes of a token.
-    fn goes_on(&self, rest: &[u8], start: &mut Matcher) -> Result<bool, String> {
+    fn can_continue_with(&self, rest: &[u8], start: &mut Matcher) -> Result<bool, String> {
         let tokens = self.tokens_of(rest);
         Ok(self.tokens.tok_trie().decode_raw(&tokens) == rest && start.accepts(&tokens)?)
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::ngrams::Ngrams;
 
 /// The maximum number of stored tokens: about 1.3 MB with their index.
-const MOST: usize = 1 << 15;
+const MAX_TOKENS: usize = 1 << 15;
 
 /// A separator between two answers. It is no token id.
 const BREAK: u32 = u32::MAX;
 
 /// The maximum number of bytes of [`RecentAnswers`].
-pub(in crate::engine) const ANSWERS_BYTES: u64 = 48 * MOST as u64;
+pub(in crate::engine) const ANSWERS_BYTES: u64 = 48 * MAX_TOKENS as u64;
 
 /// The newest answers of each owner. They are proposed to that owner only, since the speed of an answer reveals which drafts were right.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl RecentAnswers {
         self.by_owner.entry(owner).or_default().add(answer);
         self.order.retain(|it| *it != owner);
         self.order.push(owner);
-        while self.order.len() > 1 && self.tokens() > MOST {
+        while self.order.len() > 1 && self.tokens() > MAX_TOKENS {
             self.by_owner.remove(&self.order.remove(0));
         }
     }
@@ -55,9 +55,9 @@ struct Answers(Ngrams);
 impl Answers {
     /// Adds an answer. If there are too many tokens, the older half is dropped.
     fn add(&mut self, answer: &[u32]) {
-        let answer = &answer[answer.len().saturating_sub(MOST / 2 - 1)..];
-        if self.0.tokens().len() + answer.len() >= MOST {
-            let newer = self.0.tokens()[self.0.tokens().len() - MOST / 2..].to_vec();
+        let answer = &answer[answer.len().saturating_sub(MAX_TOKENS / 2 - 1)..];
+        if self.0.tokens().len() + answer.len() >= MAX_TOKENS {
+            let newer = self.0.tokens()[self.0.tokens().len() - MAX_TOKENS / 2..].to_vec();
             self.0 = Ngrams::default();
             self.0.extend(&newer);
         }
@@ -87,7 +87,7 @@ mod tests {
         for number in 0..40 {
             let answer: Vec<u32> = (0..1000).map(|place| 10 + number * 1000 + place).collect();
             answers.add(&answer);
-            assert!(answers.0.tokens().len() <= MOST, "bounded");
+            assert!(answers.0.tokens().len() <= MAX_TOKENS, "bounded");
         }
         let mut draft = Vec::new();
         assert_eq!((answers.propose(&[1, 2, 3], 8, &mut draft), draft.len()), (0, 0), "the oldest is gone");
@@ -95,8 +95,8 @@ mod tests {
             (answers.propose(&[39_500, 39_501, 39_502], 2, &mut draft), draft),
             (3, vec![39_503, 39_504])
         );
-        answers.add(&vec![7; 3 * MOST]);
-        assert!(answers.0.tokens().len() <= MOST, "one long answer");
+        answers.add(&vec![7; 3 * MAX_TOKENS]);
+        assert!(answers.0.tokens().len() <= MAX_TOKENS, "one long answer");
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         for owner in 2..200 {
             let answer: Vec<u32> = (0..1000).map(|place| owner * 1000 + place).collect();
             recent.add(Some(u64::from(owner)), &answer);
-            assert!(recent.tokens() <= MOST && recent.by_owner.len() == recent.order.len(), "bounded");
+            assert!(recent.tokens() <= MAX_TOKENS && recent.by_owner.len() == recent.order.len(), "bounded");
         }
         let mut draft = Vec::new();
         assert_eq!(recent.propose(one, &[1, 2, 3], 8, &mut draft), 0, "the oldest owner's are gone");

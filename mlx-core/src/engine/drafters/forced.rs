@@ -14,7 +14,7 @@ pub(super) fn tokens_of(bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
 /// Returns the longest token at each position, up to the first position where no token matches.
 fn longest_tokens(mut bytes: &[u8], tokenizer: &Tokenizer) -> Vec<u32> {
     let mut tokens = Vec::new();
-    while let Some((token, length)) = tokenizer.beginnings(bytes).last() {
+    while let Some((token, length)) = tokenizer.prefix_tokens(bytes).last() {
         tokens.push(token);
         bytes = &bytes[length..];
     }

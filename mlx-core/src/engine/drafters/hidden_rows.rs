@@ -22,7 +22,7 @@ impl HiddenRows {
 
     /// Adds the rows of the positions from `start` on. They replace stored rows from `start` on.
     pub(in crate::engine) fn add(&mut self, start: usize, part: Hidden) -> Result<()> {
-        self.cut(start)?;
+        self.truncate(start)?;
         if self.range().end != start {
             self.parts.clear();
             self.start = start;
@@ -37,7 +37,7 @@ impl HiddenRows {
     }
 
     /// Drops the positions from `end` on.
-    pub(in crate::engine) fn cut(&mut self, end: usize) -> Result<()> {
+    pub(in crate::engine) fn truncate(&mut self, end: usize) -> Result<()> {
         while let Some(last) = self.parts.back().map(Hidden::len)
             && self.range().end > end
         {
@@ -80,9 +80,9 @@ mod tests {
         // A draft was wrong.
         rows.add(10, part(20..22)).expect("it takes the place");
         assert_eq!((rows.range(), values(&rows, 9..12)), (5..12, vec![9.0, 20.0, 21.0]));
-        rows.cut(7).expect("it is cut");
+        rows.truncate(7).expect("it is cut");
         assert_eq!(rows.range(), 5..7);
-        rows.cut(2).expect("all of it is cut");
+        rows.truncate(2).expect("all of it is cut");
         rows.add(30, part(0..1)).expect("it begins anew");
         assert_eq!(rows.range(), 30..31);
         for position in 31..500 {

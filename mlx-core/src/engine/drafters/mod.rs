@@ -88,7 +88,7 @@ pub(super) enum ModelDrafter {
 
 impl ModelDrafter {
     /// Returns true if it drafts for requests with this source of drafts.
-    pub(super) fn is_meant(self, speculate: Speculate) -> bool {
+    pub(super) fn is_selected_by(self, speculate: Speculate) -> bool {
         speculate == Speculate::Auto
             || speculate
                 == match self {
@@ -144,7 +144,7 @@ impl Drafters {
             force: self.force,
             speculate,
             owner,
-            model: self.model.filter(|model| model.is_meant(speculate)),
+            model: self.model.filter(|model| model.is_selected_by(speculate)),
             draft: Draft::default(),
             counts: DraftCounts::default(),
         }))

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 /// The minimum number of matching tokens.
-const LEAST: usize = 3;
+const N: usize = 3;
 
 /// The maximum number of earlier positions to compare, latest first.
-const PLACES: usize = 16;
+const MAX_POSITIONS: usize = 16;
 
 /// The maximum number of tokens to compare before a position.
 const LONGEST: usize = 32;
@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Ngrams {
     tokens: Vec<u32>,
     /// The last position where each n-gram ends.
-    latest: HashMap<[u32; LEAST], u32>,
+    latest: HashMap<[u32; N], u32>,
     /// For each position, the previous position where an equal n-gram ends.
     before: Vec<u32>,
 }
@@ -60,8 +60,8 @@ impl Ngrams {
         self.before.truncate(length);
     }
 
-    fn ngram(&self, last: usize) -> Option<[u32; LEAST]> {
-        let first = (last + 1).checked_sub(LEAST)?;
+    fn ngram(&self, last: usize) -> Option<[u32; N]> {
+        let first = (last + 1).checked_sub(N)?;
         self.tokens[first..=last].try_into().ok()
     }
 
@@ -74,14 +74,14 @@ impl Ngrams {
     /// Returns the position with the longest match to the end of another text; of several, the latest. A position at the very end does not
     /// count, since no token follows it.
     pub(super) fn match_of(&self, text: &[u32]) -> Option<Match> {
-        let end: [u32; LEAST] = text.last_chunk().copied()?;
+        let end: [u32; N] = text.last_chunk().copied()?;
         self.longest(text, *self.latest.get(&end)?)
     }
 
     fn longest(&self, text: &[u32], newest: u32) -> Option<Match> {
         let mut best: Option<Match> = None;
         let mut place = newest;
-        for _ in 0..PLACES {
+        for _ in 0..MAX_POSITIONS {
             if place == NONE {
                 break;
             }
@@ -112,7 +112,7 @@ mod tests {
                 .take_while(|(one, other)| one == other)
                 .count()
         };
-        let ends = (LEAST..tokens.len()).rev().filter(|&end| agree(end) >= LEAST).take(PLACES);
+        let ends = (N..tokens.len()).rev().filter(|&end| agree(end) >= N).take(MAX_POSITIONS);
         let found = ends.map(|end| Match { next: end, length: agree(end).min(LONGEST) });
         // Of equal matches, take the first, which is the latest.
         found.reduce(|best, it| if it.length > best.length { it } else { best })

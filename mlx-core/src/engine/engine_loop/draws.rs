@@ -36,9 +36,9 @@ impl EngineLoop {
         let PrefillPass { chunks, pass, logits } = done;
         let (mut rows, mut row) = (Vec::new(), 0);
         for chunk in chunks {
-            self.panics.alone = Some(chunk.id);
+            self.panics.single = Some(chunk.id);
             let draws = self.end_chunk(chunk, pass);
-            self.panics.alone = None;
+            self.panics.single = None;
             if draws {
                 let ids = share_whole_prompt(chunk.id, &mut self.sequences, self.runner.device());
                 rows.extend(ids.into_iter().chain([chunk.id]).map(|id| (id, row)));
@@ -87,7 +87,7 @@ impl EngineLoop {
             // The sequence may have failed.
             if sequences.find(id).is_some_and(|it| it.drafts.is_some()) {
                 let rows = DraftRows { id, first, verified: rows - 1 };
-                panics.alone(id, || {
+                panics.single(id, || {
                     speculation.verify(rows, &pass.logits, sequences, accepted, runner.device());
                 });
             }

@@ -15,8 +15,8 @@ impl EngineLoop {
     /// If the system is short of memory, drops prefixes and features of pictures in memory, freed buffers, and checkpoints of running
     /// sequences that only later prompts need. Running sequences continue. Nothing may be pending on the device except the first layers of
     /// the next step.
-    pub(super) fn relieve(&mut self) {
-        let Some(pressure) = self.pressure.rise(Instant::now()) else { return };
+    pub(super) fn free_memory(&mut self) {
+        let Some(pressure) = self.pressure.poll_if_due(Instant::now()) else { return };
         let bytes = self.prefixes.bytes(&self.sequences) + self.runner.feature_bytes();
         if bytes > 0 {
             self.drop_lookahead();
@@ -36,13 +36,13 @@ impl EngineLoop {
 
     /// Returns true if all machines that hold layers respond. With `ask`, sends a message to each.
     pub(super) fn check_workers(&mut self, ask: bool) -> bool {
-        if !self.runner.device().is_divided() {
+        if !self.runner.device().is_distributed() {
             return true;
         }
         let outcome = self.runner.device().check_workers(ask);
         self.record_outage();
         if let Err(error) = &outcome {
-            self.give_up(&error.to_string());
+            self.fail_all(&error.to_string());
         }
         outcome.is_ok()
     }
@@ -54,7 +54,7 @@ impl EngineLoop {
     }
 
     /// Ends all sequences, including the waiting ones, and drops all states.
-    pub(super) fn give_up(&mut self, message: &str) {
+    pub(super) fn fail_all(&mut self, message: &str) {
         self.runner.abandon_lookahead();
         // Accepted tokens were drawn from complete passes.
         self.emit();

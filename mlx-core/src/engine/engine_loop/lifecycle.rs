@@ -13,16 +13,16 @@ impl EngineLoop {
     /// Queues a request.
     pub(super) fn queue(&mut self, sequences: Vec<Submission>) {
         let waiting = self.admission.receive(sequences);
-        self.line_up(waiting);
+        self.enqueue(waiting);
     }
 
     /// Puts the sequence that waits for `id` to start or end into the scheduler's queue. Returns false if there is none.
-    pub(super) fn line_up_after(&mut self, id: u64) -> bool {
-        self.admission.take_after(id).is_some_and(|waiting| self.line_up(waiting))
+    pub(super) fn enqueue_after(&mut self, id: u64) -> bool {
+        self.admission.take_waiting_for(id).is_some_and(|waiting| self.enqueue(waiting))
     }
 
     /// Puts the next sequence of a request into the scheduler's queue. Returns false if there is none; the request then stops waiting.
-    fn line_up(&mut self, mut waiting: Unstarted) -> bool {
+    fn enqueue(&mut self, mut waiting: Unstarted) -> bool {
         while let Some(Candidate { submission, reservation, ticket }) =
             self.admission.next_candidate(&mut waiting)
         {
@@ -41,7 +41,7 @@ impl EngineLoop {
             if exact {
                 self.admission.set_exact_rows(self.runner.device().exact_rows(adapter));
             }
-            self.admission.line_up(sequence, ticket, waiting, &mut self.sequences);
+            self.admission.enqueue(sequence, ticket, waiting, &mut self.sequences);
             return true;
         }
         false
@@ -55,11 +55,11 @@ impl EngineLoop {
             if self.sequences.find(id).is_none() {
                 continue;
             }
-            self.panics.alone = Some(id);
+            self.panics.single = Some(id);
             if let Some(reason) = emit(self.sequences.get_mut(id), accepted) {
                 self.end(id, reason);
             }
-            self.panics.alone = None;
+            self.panics.single = None;
         }
     }
 
@@ -110,7 +110,7 @@ impl EngineLoop {
         }
         self.admission.remove(id);
         self.speculation.remove(id);
-        self.line_up_after(id);
+        self.enqueue_after(id);
         self.gauges.record_end(&sequence.usage(), &sequence.timings());
         let (length, adapter, exact) = (sequence.history.len(), sequence.adapter(), sequence.exact());
         let exactness = self.runner.device().exactness_at(length, adapter, exact);
@@ -128,6 +128,6 @@ impl EngineLoop {
             return;
         }
         let (retired, free) = (std::mem::take(&mut self.retired), self.free_for_prefixes());
-        self.prefixes.keep(retired, &self.sequences, free, self.runner.device());
+        self.prefixes.store_ended(retired, &self.sequences, free, self.runner.device());
     }
 }

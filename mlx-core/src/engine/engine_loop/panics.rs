@@ -37,7 +37,7 @@ impl EngineLoop {
         if !sound {
             tracing::error!("the engine keeps panicking; stopping it");
             // If this panics too, the remaining sequences end with an error when they are dropped.
-            catch_unwind(AssertUnwindSafe(|| self.give_up(&causes.other))).ok();
+            catch_unwind(AssertUnwindSafe(|| self.fail_all(&causes.other))).ok();
         }
         sound
     }
@@ -52,11 +52,11 @@ impl EngineLoop {
         self.reconcile(&causes.other);
         // The accepted tokens were drawn from complete passes.
         while catch_unwind(AssertUnwindSafe(|| self.emit())).is_err() {
-            if let Some(id) = self.panics.alone.take() {
+            if let Some(id) = self.panics.single.take() {
                 self.end_broken(id, &causes.other);
             }
         }
-        match guard.alone {
+        match guard.single {
             Some(id) => self.end_broken(id, &causes.own),
             None if !guard.pass.is_empty() => {
                 self.recover(Some(Fault { ids: guard.pass, message: causes.own.clone() }));
@@ -90,7 +90,7 @@ impl EngineLoop {
             self.end_broken(id, message);
         }
         for id in self.admission.orphaned(&self.sequences) {
-            self.line_up_after(id);
+            self.enqueue_after(id);
         }
     }
 

@@ -25,7 +25,7 @@ impl EngineLoop {
     fn turn(&mut self, messages: &Receiver<Message>) -> bool {
         match self.next_message(messages) {
             Ok(Message::Submit(sequences)) => self.queue(sequences),
-            Ok(Message::ExactLevel(adapter, reply)) => {
+            Ok(Message::CheckExactness(adapter, reply)) => {
                 let level = self.runner.device().check_exactness(adapter);
                 self.record_outage();
                 // The client may have disconnected, which is not an error.
@@ -47,7 +47,7 @@ impl EngineLoop {
         while self.prefixes.save_next() {
             match messages.recv_timeout(SHORT_WAIT) {
                 // A disk that does not respond keeps prefixes pending for a long time.
-                Err(RecvTimeoutError::Timeout) => self.relieve(),
+                Err(RecvTimeoutError::Timeout) => self.free_memory(),
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
                 Ok(message) => return Ok(message),
             }
@@ -57,13 +57,13 @@ impl EngineLoop {
 
     /// Waits for a message. Meanwhile it polls the memory pressure and the machines that hold layers.
     fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        let is_divided = self.runner.device().is_divided();
+        let is_divided = self.runner.device().is_distributed();
         while self.pressure.is_on || is_divided {
             let wait = if is_divided { CHECK_INTERVAL } else { self.pressure.interval() };
             match messages.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {
                     self.check_workers(true);
-                    self.relieve();
+                    self.free_memory();
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
                 Ok(message) => return Ok(message),

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::model::{Hidden, Vision};
 
 /// The maximum number of pictures with numbers. A dropped picture gets a new number later, so nothing cached under the old number matches.
-const MOST_NUMBERS: usize = 1 << 16;
+const MAX_NUMBERS: usize = 1 << 16;
 
 /// Features may use one in this many bytes of the unreserved memory.
 const SHARE: u64 = 8;
@@ -49,7 +49,7 @@ impl EncoderCache {
         }
         let number = self.next?;
         self.next = number.checked_add(1);
-        if self.numbered.len() == MOST_NUMBERS
+        if self.numbered.len() == MAX_NUMBERS
             && let Some(oldest) = self.numbered.pop_front()
         {
             self.numbers.remove(&oldest);
@@ -60,7 +60,7 @@ impl EncoderCache {
     }
 
     /// Returns the cached features of an owner's picture.
-    pub(in crate::engine) fn kept(&mut self, owner: Option<u64>, image: &Pixels) -> Option<Hidden> {
+    pub(in crate::engine) fn get(&mut self, owner: Option<u64>, image: &Pixels) -> Option<Hidden> {
         self.features.get(&(owner, *image.hash())).cloned()
     }
 
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn the_oldest_picture_is_forgotten_and_gets_another_number() {
         let mut cache = EncoderCache::new(None, 0);
-        let most = MOST_NUMBERS as u32;
+        let most = MAX_NUMBERS as u32;
         assert!((0..=most).all(|color| cache.number(&image(color)) == Some(color)));
-        assert_eq!((cache.numbers.len(), cache.numbered.len()), (MOST_NUMBERS, MOST_NUMBERS));
+        assert_eq!((cache.numbers.len(), cache.numbered.len()), (MAX_NUMBERS, MAX_NUMBERS));
         assert_eq!([1, most, 0].map(|color| cache.number(&image(color))), [1, most, most + 1].map(Some));
     }
 }

@@ -15,15 +15,15 @@ impl Sequence {
         }
         self.checkpoints.start();
         let last = self.history.prompt_length() - 1;
-        self.mark_behind(common.min(last), known, device);
+        self.mark_after(common.min(last), known, device);
         if !self.exact() {
             // Exact requests use the boundaries of their chunks.
-            self.mark_behind(last.saturating_sub(TAIL), known, device);
+            self.mark_after(last.saturating_sub(TAIL), known, device);
         }
     }
 
     /// Marks the last possible checkpoint at or before `length`, if it is after the `known` positions.
-    pub(super) fn mark_behind(&mut self, length: usize, known: usize, device: &Device) {
+    pub(super) fn mark_after(&mut self, length: usize, known: usize, device: &Device) {
         let place = device.reusable_blocks(length, self.exact(), self.pictures.undivided());
         if place > known {
             self.checkpoints.mark(place);

@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 
 /// The maximum time that a sequence waits for its prefix before it computes the prompt, and that a stopping engine waits for a disk that
 /// makes no progress.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of texts that wait to be saved. Their tokens have no reservation, and a disk may stall forever.
-const MOST_PENDING: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// The saved prefixes of a model, the thread that reads them, and the texts to be saved.
 pub(super) struct DiskPrefixes {
@@ -50,7 +50,7 @@ enum Progress {
     /// The text has checkpoints at these lengths.
     Queued(Vec<usize>),
     /// The writer is looking for the missing files.
-    Asked(Receiver<Missing>),
+    Surveying(Receiver<Missing>),
     Saving(Missing),
 }
 
@@ -135,7 +135,7 @@ impl DiskPrefixes {
     /// Queues the unsaved files of a text, with its checkpoints at the lengths `states`.
     pub(super) fn queue(&mut self, tier: Tier, tokens: &[u32], states: Vec<usize>) {
         if tokens.len() >= BLOCK {
-            if self.pending.len() == MOST_PENDING {
+            if self.pending.len() == MAX_PENDING {
                 // The state of the oldest text is the most likely to have been evicted from memory.
                 self.pending.pop_front();
             }
@@ -164,7 +164,7 @@ impl DiskPrefixes {
     /// Saves all pending texts. Stops if the disk completes nothing within `patience`.
     pub(super) fn save_all(&mut self, store: &PrefixStore) {
         while self.cache.wait_for_room(self.patience) {
-            if let Some(Progress::Asked(_)) = self.pending.front().map(|text| &text.progress)
+            if let Some(Progress::Surveying(_)) = self.pending.front().map(|text| &text.progress)
                 && !self.cache.wait_until_idle(self.patience)
             {
                 return;
@@ -182,9 +182,10 @@ impl Pending {
         match &mut self.progress {
             Progress::Queued(states) => {
                 let states = std::mem::take(states);
-                self.progress = Progress::Asked(cache.survey(self.tier, Arc::clone(&self.tokens), states));
+                self.progress =
+                    Progress::Surveying(cache.survey(self.tier, Arc::clone(&self.tokens), states));
             }
-            Progress::Asked(reply) => match reply.try_recv() {
+            Progress::Surveying(reply) => match reply.try_recv() {
                 Ok(missing) => self.progress = Progress::Saving(missing),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Ok(false),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use self::disk::{DiskPrefixes, PATIENCE, Request, Restored};
+use self::disk::{DISK_TIMEOUT, DiskPrefixes, Request, Restored};
 pub(super) use self::sharing::{share, share_whole_prompt};
 use self::store::{PrefixMatch, PrefixQuery, PrefixStore};
 use super::capacity::Capacity;
@@ -39,7 +39,7 @@ impl Prefixes {
         disk: Option<DiskCache>,
         (folder, gauges): (Arc<ModelFolder>, Arc<Gauges>),
     ) -> Result<Self> {
-        let disk = disk.map(|cache| DiskPrefixes::start(cache, PATIENCE)).transpose()?;
+        let disk = disk.map(|cache| DiskPrefixes::start(cache, DISK_TIMEOUT)).transpose()?;
         let store = PrefixStore::new(limit, Arc::clone(&gauges));
         Ok(Self { store, capacity, disk, folder, gauges })
     }
@@ -163,7 +163,7 @@ impl Prefixes {
             }
         }
         let late = |sequence: &Sequence| match sequence.run.as_ref().map(|run| run.wait) {
-            Some(Wait::Disk(since)) => since.elapsed() > PATIENCE,
+            Some(Wait::Disk(since)) => since.elapsed() > DISK_TIMEOUT,
             _ => false,
         };
         done.extend(sequences.iter().filter(|(_, it)| late(it)).map(|(id, _)| id));
@@ -204,13 +204,19 @@ impl Prefixes {
 
     /// Stores the reusable states of ended sequences. Together with the checkpoints of running sequences they must fit into the `free`
     /// unreserved bytes. Nothing may be pending on the device.
-    pub(super) fn keep(&mut self, ended: Vec<Sequence>, sequences: &Sequences, free: u64, device: &Device) {
+    pub(super) fn store_ended(
+        &mut self,
+        ended: Vec<Sequence>,
+        sequences: &Sequences,
+        free: u64,
+        device: &Device,
+    ) {
         for sequence in ended {
-            self.keep_one(sequence, device, free.saturating_sub(checkpoints::bytes(sequences)));
+            self.store_one(sequence, device, free.saturating_sub(checkpoints::bytes(sequences)));
         }
     }
 
-    fn keep_one(&mut self, mut sequence: Sequence, device: &Device, free: u64) {
+    fn store_one(&mut self, mut sequence: Sequence, device: &Device, free: u64) {
         // Texts that were scored or embedded are rarely continued.
         let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
         if sequence.quarantined || was_read || !self.store.is_on() {
@@ -233,7 +239,7 @@ impl Prefixes {
         // states in memory too.
         let copy = least < held || state.is_pooled();
         let (bytes, at_once) = if copy { (least.min(held), least.min(held) + held) } else { (held, held) };
-        if length == 0 || !self.store.fit_with(bytes + beside, at_once + beside, free) {
+        if length == 0 || !self.store.make_space(bytes + beside, at_once + beside, free) {
             return;
         }
         match store::compact(state, copy) {

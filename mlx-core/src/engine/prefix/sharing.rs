@@ -19,7 +19,7 @@ pub(super) fn source_for(id: u64, sequences: &Sequences, device: &Device) -> Opt
     let others = sequences.iter().filter(|&(other, sequence)| other != id && leads(sequence));
     let source = |(id, other)| {
         let parting = shared(own, other, device);
-        Source { id, length: reachable(own, other, parting, device), parting }
+        Source { id, length: copyable_length(own, other, parting, device), common_length: parting }
     };
     let sources = others.map(source);
     sources.filter(|source| source.length > 0).max_by_key(|source| source.length)
@@ -28,8 +28,8 @@ pub(super) fn source_for(id: u64, sequences: &Sequences, device: &Device) -> Opt
 /// Makes a sequence wait for its source. The source takes a checkpoint at the length to copy, in case its chunk does not end there. If the
 /// source can only be copied far before the end of the common prefix, the follower takes a checkpoint there.
 pub(super) fn follow(id: u64, source: Source, sequences: &mut Sequences, device: &Device) -> Source {
-    let Source { length, parting, .. } = source;
-    sequences.get_mut(id).mark_behind(parting, length, device);
+    let Source { length, common_length: parting, .. } = source;
+    sequences.get_mut(id).mark_after(parting, length, device);
     let plan = &mut sequences.get_mut(source.id).checkpoints;
     if plan.is_on() {
         plan.mark(length);
@@ -51,7 +51,7 @@ pub(in crate::engine) fn share(sequences: &mut Sequences, device: &Device) {
             Some(_) if !whole_prompt => {
                 copy_from(id, source, sequences, device);
             }
-            _ => wait_anew(id, sequences, device),
+            _ => retry_wait(id, sequences, device),
         }
     }
 }
@@ -67,7 +67,7 @@ pub(in crate::engine) fn share_whole_prompt(id: u64, sequences: &mut Sequences, 
         })
         .map(|(waiter, _)| waiter)
         .collect();
-    let source = Source { id, length, parting: length };
+    let source = Source { id, length, common_length: length };
     equal.into_iter().filter(|waiter| copy_from(*waiter, source, sequences, device)).collect()
 }
 
@@ -79,7 +79,7 @@ fn waiting_for_sources(sequences: &Sequences) -> Vec<(u64, Source)> {
     sequences.iter().filter_map(waits).collect()
 }
 
-fn wait_anew(id: u64, sequences: &mut Sequences, device: &Device) {
+fn retry_wait(id: u64, sequences: &mut Sequences, device: &Device) {
     let source = source_for(id, sequences, device).map(|source| follow(id, source, sequences, device));
     sequences.get_mut(id).running().wait = source.map_or(Wait::Nothing, Wait::Source);
 }
@@ -138,7 +138,7 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
 
 /// Returns how many of the first `parting` positions can be copied from `other`: all of them if they are not computed yet, otherwise as
 /// many as its state can be truncated to.
-fn reachable(own: &Sequence, other: &Sequence, parting: usize, device: &Device) -> usize {
+fn copyable_length(own: &Sequence, other: &Sequence, parting: usize, device: &Device) -> usize {
     let Some(run) = other.run.as_ref().filter(|run| device.fits(&run.state, own.history.len())) else {
         return 0;
     };

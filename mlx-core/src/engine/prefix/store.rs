@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::folder::ModelFolder;
 
 /// The minimum length of a cached text for a miss to be reported to the client.
-const LEAST_KEPT: usize = 64;
+const MIN_MISS_LENGTH: usize = 64;
 
 /// The cached prefixes and their limit.
 pub(super) struct PrefixStore {
@@ -127,7 +127,7 @@ impl PrefixStore {
         found: &SearchResult,
         folder: &ModelFolder,
     ) -> Option<Miss> {
-        let ((kept_token, kept_length), &token) = found.differs.zip(prompt.get(found.common))?;
+        let ((kept_token, kept_length), &token) = found.divergence.zip(prompt.get(found.common))?;
         // Numbers of pictures are not tokens.
         let token_of = |key: u32| match &folder.images {
             Ok(processor) if folder.tokenizer.token(key).is_none() => processor.image_token(),
@@ -139,13 +139,13 @@ impl PrefixStore {
             position: found.common,
             token,
             text: text(token),
-            kept_token,
-            kept_text: text(kept_token),
-            kept_length,
+            cached_token: kept_token,
+            cached_text: text(kept_token),
+            cached_length: kept_length,
         };
         tracing::debug!(id, ?miss, "a prompt differs from a cached text");
         *self.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner) = Some(miss);
-        (kept_length >= LEAST_KEPT).then_some(Miss { at: found.common, kept: kept_length })
+        (kept_length >= MIN_MISS_LENGTH).then_some(Miss { at: found.common, cached: kept_length })
     }
 
     /// Evicts the least recently used prefixes until the others fit into `free` bytes and their limit.
@@ -174,7 +174,7 @@ impl PrefixStore {
 
     /// Evicts prefixes until `bytes` bytes fit below the limit, and `at_once` bytes fit into `free` while the prefix is stored. Returns
     /// false if that is impossible.
-    pub(super) fn fit_with(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
+    pub(super) fn make_space(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
         if bytes > self.limit || at_once > free {
             return false;
         }
@@ -186,7 +186,7 @@ impl PrefixStore {
     pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
         let entry = Entry {
             bytes: (state.bytes() + state.checkpoint_bytes()) as u64,
-            shortest: state.shortest_cut(),
+            shortest: state.min_truncate_length(),
             restore_points: state.checkpoints().collect(),
             value: state,
         };

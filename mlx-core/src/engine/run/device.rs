@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use super::memory_budget::{self, budget, step_rows};
-use super::row_check::{MOST_ROWS, exact_widths};
+use super::row_check::{MAX_ROWS, exact_widths};
 use crate::array::{self, Rows};
 use crate::backend::Backend;
 use crate::cache::{SequenceState, Variant};
@@ -12,7 +12,7 @@ use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
 use crate::error::Result;
-use crate::freed::freed;
+use crate::freed::cache_limit;
 use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
 use crate::wired::Wired;
 
@@ -53,10 +53,10 @@ impl Device {
         options: &EngineOptions,
     ) -> Result<(Self, Capacity)> {
         let backend = options.backend()?;
-        let rows = options.max_running.clamp(1, MOST_ROWS);
+        let rows = options.max_running.clamp(1, MAX_ROWS);
         // This comes first, since there may be too little memory to compute anything.
         let capacity = memory_budget::of_models(&models, draft, options)?;
-        array::limit_freed_memory(freed(budget(options)?))?;
+        array::limit_freed_memory(cache_limit(budget(options)?))?;
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
         let mut device = Self::of(models, specs, rows, options.kv_bits, backend);
         device.wired = Some(Wired::hold(capacity.budget));
@@ -71,7 +71,7 @@ impl Device {
     /// Prepares to run a draft model for up to `running` sequences at once.
     pub(in crate::engine) fn for_drafts(model: Box<dyn Model>, running: usize, backend: Backend) -> Self {
         let spec = model.spec().clone();
-        Self::of(vec![model], vec![spec], running, None, Backend { runs_ahead: false, ..backend })
+        Self::of(vec![model], vec![spec], running, None, Backend { lookahead: false, ..backend })
     }
 
     fn of(
@@ -97,7 +97,7 @@ impl Device {
             rows,
             kv_bits,
             pipelined: backend.pipelined,
-            runs_ahead: backend.pipelined && backend.runs_ahead && first_half > 0,
+            runs_ahead: backend.pipelined && backend.lookahead && first_half > 0,
         }
     }
 
@@ -127,7 +127,7 @@ impl Device {
     }
 
     /// Returns true if a decode step may begin before the tokens of the previous step are drawn.
-    pub(in crate::engine) fn runs_ahead(&self) -> bool {
+    pub(in crate::engine) fn uses_lookahead(&self) -> bool {
         self.runs_ahead
     }
 
@@ -324,7 +324,7 @@ impl Device {
         let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
         // The device computes the first layers while the graph of the others is built.
         let has_halves = self.first_half() > 0;
-        let front = has_halves.then(|| self.issue_front(adapter, &mut pass, states)).transpose()?;
+        let front = has_halves.then(|| self.issue_first_half(adapter, &mut pass, states)).transpose()?;
         model.advance(&mut pass, self.layers(), states)?;
         Ok((pass, front.filter(|_| in_halves)))
     }

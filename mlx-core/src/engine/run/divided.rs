@@ -13,13 +13,13 @@ use crate::weights::Progress;
 
 impl Device {
     /// Returns true if other machines hold some layers.
-    pub(in crate::engine) fn is_divided(&self) -> bool {
-        self.model(0).is_divided()
+    pub(in crate::engine) fn is_distributed(&self) -> bool {
+        self.model(0).is_distributed()
     }
 
     /// Describes the machine that was lost, if one was, as of the last contact.
     pub(in crate::engine) fn outage(&self) -> Option<String> {
-        self.model(0).outage()
+        self.model(0).lost_worker()
     }
 
     /// Checks that the machines that hold layers respond; see [`Model::check_workers`](crate::model::Model::check_workers).

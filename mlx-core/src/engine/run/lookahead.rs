@@ -39,7 +39,7 @@ impl Lookahead {
 
 impl Device {
     /// Issues the first layers of a pass separately, so that they can be waited for.
-    pub(super) fn issue_front(
+    pub(super) fn issue_first_half(
         &self,
         adapter: usize,
         pass: &mut Pass,
@@ -83,7 +83,7 @@ impl Device {
             state.record_snapshots(true);
         }
         let mut pass = self.begin_guessed(adapter, &guess, &states, exact)?;
-        let front = self.issue_front(adapter, &mut pass, &mut states)?;
+        let front = self.issue_first_half(adapter, &mut pass, &mut states)?;
         Ok(Some(Lookahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
     }
 

@@ -2,7 +2,7 @@
 
 use mlx_files::size;
 
-use super::row_check::MOST_ROWS;
+use super::row_check::MAX_ROWS;
 use crate::backend::default_memory_budget;
 use crate::engine::capacity::{Capacity, Passes, drafting};
 use crate::engine::drafters::{ANSWERS_BYTES, Speculate};
@@ -87,11 +87,11 @@ pub(in crate::engine) fn capacity(
     draft: Option<&ModelSpec>,
     options: &EngineOptions,
 ) -> Result<Capacity> {
-    let (backend, rows) = (options.backend()?, step_rows(options.max_running.clamp(1, MOST_ROWS)));
+    let (backend, rows) = (options.backend()?, step_rows(options.max_running.clamp(1, MAX_ROWS)));
     let answers = if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES };
     // The first layers of the next step, and the arrays from which its tokens are guessed.
     let guessed = spec.footprint.pass(rows) + 2 * rows as u64 * spec.footprint.logits_per_row;
-    let ahead = if backend.runs_ahead { guessed } else { 0 };
+    let ahead = if backend.lookahead { guessed } else { 0 };
     let kernels = backend.attention_kernels;
     let chunks = Chunks::new(kernels, spec.footprint.attention.row_scores());
     let passes = Passes { kernels, chunks, rows, running: options.max_running.max(1) };
@@ -101,7 +101,7 @@ pub(in crate::engine) fn capacity(
     // Weights that only this machine holds take no memory of the others.
     let alone = spec.weight_bytes + draft.map_or(0, |draft| drafting(draft, passes));
     // Limit the budget, so that requests get no more memory here than on the machine with the least.
-    match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(alone + room))) {
+    match spec.remote_capacity.map(|(room, rank)| (room, rank, budget_for(alone + room))) {
         Some((room, rank, bytes)) if bytes < own => within(bytes).map_err(|_| {
             let message = format!(
                 "of rank {rank} leaves {} after its weights, too little for passes and the shortest request; raise it there",
@@ -128,13 +128,13 @@ mod tests {
     fn what_rank_0_alone_holds_takes_nothing_of_a_smaller_machine() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
         let policy = WeightPolicy::new(Backend::CPU, true);
-        let (mut spec, _) = model::survey(&golden.join("models/llama-f32"), policy).expect("it is there");
+        let (mut spec, _) = model::inspect(&golden.join("models/llama-f32"), policy).expect("it is there");
         let options = EngineOptions { memory_budget: Some(4096 * MIB), ..EngineOptions::default() };
         let shared = |spec: &ModelSpec, draft: Option<&ModelSpec>| {
             capacity(spec, draft, &options).expect("there is room").shared()
         };
         let alone = shared(&spec, None);
-        spec.room_elsewhere = Some((2048 * MIB, 1));
+        spec.remote_capacity = Some((2048 * MIB, 1));
         let beside = shared(&spec, None);
         assert!(beside < 2048 * MIB && beside > 1024 * MIB && beside < alone, "{beside} of {alone}");
         let mut draft = spec.clone();
@@ -143,7 +143,7 @@ mod tests {
         let with_draft = shared(&spec, Some(&draft));
         assert!(near(with_draft, beside), "{with_draft} and {beside}");
         let folder = golden.join("pictures/mistral3-f32");
-        let mut tower = model::survey_vision(&folder, policy).expect("it sees").expect("it can be loaded");
+        let mut tower = model::inspect_vision(&folder, policy).expect("it sees").expect("it can be loaded");
         tower.weight_bytes = 500 * MIB;
         let capacity = capacity(&spec, Some(&draft), &options).expect("there is room");
         let seeing = |given: u64| capacity.with_vision(tower, given).map(|it| it.shared());
@@ -153,7 +153,7 @@ mod tests {
         assert!(small < beside - 100 * MIB, "{small} of {beside}");
         assert_eq!(seeing(700 * MIB), None);
         // Without other machines, both weights reduce the capacity.
-        spec.room_elsewhere = None;
+        spec.remote_capacity = None;
         assert!(shared(&spec, Some(&draft)) <= alone - 300 * MIB);
     }
 }

@@ -32,7 +32,7 @@ impl Sequence {
     }
 
     /// Truncates the state to the history after a wrong draft or guess.
-    pub(in crate::engine) fn cut_to_history(&mut self, device: &Device) {
+    pub(in crate::engine) fn truncate_to_history(&mut self, device: &Device) {
         let length = self.history.len();
         let state = &mut self.running().state;
         // A state that cannot be truncated there is recomputed from an earlier checkpoint.

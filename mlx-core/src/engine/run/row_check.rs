@@ -11,13 +11,13 @@ use crate::error::Result;
 use crate::model::{self, Batch, Model};
 
 /// The maximum number of rows of a step without drafts.
-pub(in crate::engine) const MOST_ROWS: usize = 32;
+pub(in crate::engine) const MAX_ROWS: usize = 32;
 
 /// The number of timed runs of a step.
 const TIMES: usize = 5;
 
 /// The widths to check.
-const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, MOST_ROWS];
+const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, MAX_ROWS];
 
 /// The numbers of rows that a class of widths is optimized for. They are checked even for engines with few rows, so that all engines of a
 /// machine choose the same bits.

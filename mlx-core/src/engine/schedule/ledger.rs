@@ -14,7 +14,7 @@ pub(in crate::engine) struct Need {
 
 impl Need {
     /// Returns the bytes that it needs if no other sequence runs.
-    pub(in crate::engine) fn alone(self) -> u64 {
+    pub(in crate::engine) fn total(self) -> u64 {
         self.own + self.pass
     }
 }

@@ -146,7 +146,7 @@ impl Scheduler {
         // The sequence may have been preempted for the growth of another one.
         if !changes.preempt.contains(&sequence.id) {
             changes.preempt.extend(self.run_queue.grow(sequence.id, sequence.growth));
-            changes.grow.push(sequence.id);
+            changes.extend.push(sequence.id);
         }
     }
 

@@ -11,7 +11,7 @@ use super::undivided::Undivided;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Changes {
     /// Running sequences with reservations that grow by one extent.
-    pub(in crate::engine) grow: Vec<u64>,
+    pub(in crate::engine) extend: Vec<u64>,
     /// Running sequences that return to the queue. Their states are dropped.
     pub(in crate::engine) preempt: Vec<u64>,
     /// Waiting sequences that start.
@@ -97,7 +97,7 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) length: usize,
     pub(in crate::engine) state: StateView,
     /// Lengths of the prompt at which a chunk must end; 0 for none.
-    pub(in crate::engine) cuts: [usize; 2],
+    pub(in crate::engine) forced_boundaries: [usize; 2],
     /// Ranges of the prompt within which no chunk ends.
     pub(in crate::engine) undivided: Undivided,
     /// The additional reservation for its next decode step; 0 bytes if the current one suffices.

@@ -73,7 +73,7 @@ pub(super) enum Change {
 }
 
 /// Returns the delay that is added to the time of arrival.
-fn handicap(priority: Priority) -> Duration {
+fn priority_delay(priority: Priority) -> Duration {
     Duration::from_secs(match priority {
         Priority::High => 0,
         Priority::Normal => 10,
@@ -89,7 +89,7 @@ impl Entry {
 
     /// Returns true if this entry may preempt `other` regardless of shares. This requires a higher priority; otherwise sequences could
     /// preempt each other forever.
-    fn displaces(&self, other: &Self) -> bool {
+    fn outranks(&self, other: &Self) -> bool {
         self.ticket.priority > other.ticket.priority && self.rank() < other.rank()
     }
 }
@@ -125,7 +125,7 @@ impl RunQueue {
 
     /// Queues a sequence that arrived at `now` and needs `need` bytes to start. It must fit if no other sequence runs.
     pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
-        self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), need });
+        self.wait(Entry { id, ticket, due: now + priority_delay(ticket.priority), need });
     }
 
     fn wait(&mut self, entry: Entry) {
@@ -175,7 +175,7 @@ impl RunQueue {
         }
         let turn = |entry: &&Entry| {
             let last = self.last_served.get(&entry.ticket.client);
-            last.map_or(entry.due, |last| entry.due.max(*last + handicap(entry.ticket.priority)))
+            last.map_or(entry.due, |last| entry.due.max(*last + priority_delay(entry.ticket.priority)))
         };
         first.into_values().min_by_key(|entry| (turn(entry), entry.rank())).copied()
     }
@@ -201,13 +201,13 @@ impl RunQueue {
     ) -> Option<Vec<u64>> {
         let is_new = |it: &&Entry| changes.contains(&Change::Start(it.id));
         let mut candidates: Vec<&Entry> = self.running.iter().filter(|it| !is_new(it)).collect();
-        candidates.sort_by_key(|it| (!entry.displaces(it), std::cmp::Reverse(it.rank())));
+        candidates.sort_by_key(|it| (!entry.outranks(it), std::cmp::Reverse(it.rank())));
         let mut victims = Vec::new();
         for candidate in candidates {
             if available.holds(entry.need) {
                 break;
             }
-            if entry.displaces(candidate) || shares.yields(candidate.ticket, entry.ticket) {
+            if entry.outranks(candidate) || shares.may_take_slot(candidate.ticket, entry.ticket) {
                 shares.remove(candidate.ticket);
                 victims.push(candidate.id);
                 available.add(self.ledger.reserved_by(candidate.id), self.widest_pass_without(&victims));

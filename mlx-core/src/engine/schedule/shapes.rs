@@ -41,7 +41,8 @@ impl Shapes {
             // Use the rows of the decode steps that drew the tokens, so that the bits are the same.
             Next::Replay(length) if sequence.exact => offset..end(length).min(offset + self.exact_rows),
             Next::Prompt(length) => {
-                let cut = sequence.cuts.into_iter().filter(|&cut| cut > seen).fold(length, usize::min);
+                let cut =
+                    sequence.forced_boundaries.into_iter().filter(|&cut| cut > seen).fold(length, usize::min);
                 self.chunks.next(offset, end(cut), &sequence.undivided)
             }
             Next::Replay(length) => self.chunks.next(offset, end(length), &sequence.undivided),

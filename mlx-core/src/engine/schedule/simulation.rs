@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::request::{GROWTH, Progress, Random, Sequence, need, together};
-use self::turns::handicap;
+use self::turns::priority_delay;
 use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
@@ -50,7 +50,7 @@ struct Simulation {
 impl Simulation {
     /// Creates a device with memory for each of `requests`. The engine refuses larger ones before the scheduler sees them.
     fn new(seed: u64, mut random: Random, requests: &[Sequence]) -> Self {
-        let largest = requests.iter().map(|it| need(it.most).alone()).fold(0, u64::max) as f64;
+        let largest = requests.iter().map(|it| need(it.most).total()).fold(0, u64::max) as f64;
         let budget = (largest * random.between(1.0, 3.0)) as u64;
         let (step, max_running) = (10f64.powf(random.between(-3.0, 0.0)), 1 + random.below(6));
         let (chunks, layers) = (Chunks::ON_A_CPU, 1 + random.below(6));
@@ -94,7 +94,7 @@ impl Simulation {
             day.now = day.now.max(one.came);
             let now = Duration::from_secs_f64(day.now);
             day.scheduler.submit(id, one.ticket, need(one.reserved), now);
-            (one.id, one.came, one.rank) = (id, day.now, (now + handicap(&one), id));
+            (one.id, one.came, one.rank) = (id, day.now, (now + priority_delay(&one), id));
             day.sequences.insert(id, one);
         }
         while !day.sequences.is_empty() {
@@ -149,8 +149,8 @@ impl Simulation {
 
     /// Applies the scheduler's changes one by one.
     fn apply(&mut self, changes: &Changes) {
-        let Changes { grow, preempt, admit } = changes;
-        for id in grow {
+        let Changes { extend, preempt, admit } = changes;
+        for id in extend {
             let one = self.sequences.get_mut(id).expect("the plan names it");
             one.reserved = one.most.min(one.reserved + GROWTH);
         }
@@ -158,10 +158,10 @@ impl Simulation {
         // with several slots in favor of one without a slot.
         for &id in preempt {
             let victim = &self.sequences[&id];
-            let displaced = admit.iter().any(|id| self.sequences[id].displaces(victim));
-            let outgrown = grow.iter().any(|id| self.sequences[id].rank <= victim.rank);
+            let displaced = admit.iter().any(|id| self.sequences[id].outranks(victim));
+            let outgrown = extend.iter().any(|id| self.sequences[id].rank <= victim.rank);
             let yields = admit.iter().map(|id| &self.sequences[id]).any(|own| {
-                own.ticket.priority >= victim.ticket.priority && self.yields(victim, own, changes, preempt)
+                own.ticket.priority >= victim.ticket.priority && self.may_take(victim, own, changes, preempt)
             });
             self.check(displaced || outgrown || yields, "preempted for nothing");
             let why = match (displaced, yields) {
@@ -174,7 +174,7 @@ impl Simulation {
         for id in admit {
             self.start(*id, changes);
         }
-        let displaced = |next: &Sequence| self.which(|it| next.displaces(it) && !admit.contains(&it.id));
+        let displaced = |next: &Sequence| self.which(|it| next.outranks(it) && !admit.contains(&it.id));
         let room = |next: &Sequence| self.has_room(next, &displaced(next));
         self.check(!self.next(&[]).is_some_and(room), "the next waits although there is room");
     }
@@ -187,7 +187,7 @@ impl Simulation {
         let is_next = is_next || preempted.contains(&id);
         let mut gone = (0..=preempted.len()).map(|first| &preempted[..first]);
         let takes = |it: &Sequence, gone: &[u64]| {
-            (it.runs || preempted.contains(&it.id)) && self.yields(it, own, changes, gone)
+            (it.runs || preempted.contains(&it.id)) && self.may_take(it, own, changes, gone)
         };
         let takes = gone.any(|gone| self.sequences.values().any(|it| takes(it, gone)));
         self.check(is_next || takes, "it was not its turn");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::prefill_budget::fade;
 
 /// The maximum number of tokens of a draft.
-pub(in crate::engine) const MOST_DRAFT: usize = 15;
+pub(in crate::engine) const MAX_DRAFT: usize = 15;
 
 /// A draft is verified if it is expected to raise the tokens per second by at least this factor. With noisy times, the best of many widths
 /// looks better than it is.
@@ -26,7 +26,7 @@ const ALL: f64 = 0.05;
 const SOURCES: usize = 5;
 
 /// The number of steps between trial drafts of one token, while drafts of a model do not pay off.
-const SHADOW: u64 = 64;
+const TRIAL_INTERVAL: u64 = 64;
 
 /// The number of tokens that a model drafts before there are measurements.
 const FIRST: usize = 3;
@@ -57,14 +57,14 @@ pub(in crate::engine) struct DraftView {
 
 /// The probabilities that draft tokens are right.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Odds {
+struct AcceptanceRate {
     /// For the first token.
     first: f64,
     /// For each later token, if those before it are right.
     next: f64,
 }
 
-impl Odds {
+impl AcceptanceRate {
     const START: Self = Self { first: 0.5, next: 0.8 };
 
     /// Records that the first `accepted` of `verified` tokens were right.
@@ -81,7 +81,7 @@ impl Odds {
     }
 }
 
-type ByKind = [Odds; SOURCES * CLASSES];
+type ByKind = [AcceptanceRate; SOURCES * CLASSES];
 
 /// The measured times and acceptance rates.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(in crate::engine) struct SpeculationPolicy {
 
 impl Default for SpeculationPolicy {
     fn default() -> Self {
-        let all = [Odds::START; SOURCES * CLASSES];
+        let all = [AcceptanceRate::START; SOURCES * CLASSES];
         Self { times: BTreeMap::new(), steps: 0, all, own: BTreeMap::new(), drafting: None, drafted_at: 0 }
     }
 }
@@ -148,10 +148,11 @@ impl SpeculationPolicy {
         ids: &[u64],
         kind: DraftKind,
     ) -> usize {
-        let most = limit.saturating_sub(rows).checked_div(ids.len()).unwrap_or(0).min(MOST_DRAFT);
+        let most = limit.saturating_sub(rows).checked_div(ids.len()).unwrap_or(0).min(MAX_DRAFT);
         let Some(time) = self.time(rows) else { return 0 };
         let Some(pass) = self.drafting else { return most.min(FIRST) };
-        let odds: Vec<Odds> = ids.iter().map(|id| self.own.get(id).unwrap_or(&self.all)[kind.0]).collect();
+        let odds: Vec<AcceptanceRate> =
+            ids.iter().map(|id| self.own.get(id).unwrap_or(&self.all)[kind.0]).collect();
         let (mut best, mut count, mut tokens) = (rows as f64 / time * WORTH, 0, rows as f64);
         for place in 0..most {
             tokens += odds.iter().map(|it| it.all_right(place)).sum::<f64>();
@@ -161,7 +162,7 @@ impl SpeculationPolicy {
                 (best, count) = (rate, place + 1);
             }
         }
-        let is_due = self.steps >= self.drafted_at + SHADOW;
+        let is_due = self.steps >= self.drafted_at + TRIAL_INTERVAL;
         if count == 0 && is_due { most.min(1) } else { count }
     }
 
@@ -176,8 +177,8 @@ impl SpeculationPolicy {
         let mut candidates: Vec<(f64, u64)> = Vec::new();
         for (id, draft) in drafts {
             let odds = self.own.get(id).unwrap_or(&self.all)[draft.kind.0];
-            let odds = if draft.force { Odds { first: 1.0, next: 1.0 } } else { odds };
-            candidates.extend((0..draft.length.min(MOST_DRAFT)).map(|place| (odds.all_right(place), *id)));
+            let odds = if draft.force { AcceptanceRate { first: 1.0, next: 1.0 } } else { odds };
+            candidates.extend((0..draft.length.min(MAX_DRAFT)).map(|place| (odds.all_right(place), *id)));
         }
         // The sort is stable, so a token never precedes the one before it.
         candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -323,7 +324,7 @@ mod tests {
             let chosen = policy.choose(rows, limit, &drafts);
             for (id, count) in &chosen {
                 let draft = drafts.iter().find(|it| it.0 == *id).map_or(0, |it| it.1.length);
-                prop_assert!(*count > 0 && *count <= draft.min(MOST_DRAFT));
+                prop_assert!(*count > 0 && *count <= draft.min(MAX_DRAFT));
             }
             let added: usize = chosen.iter().map(|it| it.1).sum();
             prop_assert!(added == 0 || rows + added <= limit);

@@ -35,7 +35,7 @@ impl Sequence {
             let features = self.run.as_ref().and_then(|run| run.features.get(&part.picture));
             let unseen = || Error::Internal("an image was not encoded before its rows were needed".into());
             let rows = features.ok_or_else(unseen)?.rows(part.rows)?;
-            Ok((rows, part.places.iter().map(|place| place - chunk.start).collect()))
+            Ok((rows, part.positions.iter().map(|place| place - chunk.start).collect()))
         });
         rows.collect()
     }
@@ -70,6 +70,6 @@ impl Sequence {
 
     /// Returns the first `length` tokens, up to the first picture.
     pub(in crate::engine) fn before_pictures(&self, length: usize) -> &[u32] {
-        &self.history.tokens()[..self.pictures.first_place().map_or(length, |place| place.min(length))]
+        &self.history.tokens()[..self.pictures.first_position().map_or(length, |place| place.min(length))]
     }
 }

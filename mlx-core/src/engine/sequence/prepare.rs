@@ -28,7 +28,7 @@ fn prepare(mut rows: Vec<Row>) {
         return;
     }
     // The cost of the previous masks is the best estimate.
-    let cost: Duration = rows.iter().map(|(constraint, _)| constraint.cost()).sum();
+    let cost: Duration = rows.iter().map(|(constraint, _)| constraint.last_prepare_time()).sum();
     let threads = if cost < WORTH_THREADS { 1 } else { rows.len().min(processors() / 2).max(1) };
     let share = rows.len().div_ceil(threads).max(1);
     scope(|threads| {

@@ -122,7 +122,7 @@ impl DraftModel {
         history: &TokenHistory,
     ) -> Result<bool> {
         let newest = history.len() - 1;
-        hidden.cut(newest)?;
+        hidden.truncate(newest)?;
         let known = hidden.range();
         let length = state.read.min(newest.saturating_sub(state.base));
         let keeps = self.device.fits(&state.state, history.len())

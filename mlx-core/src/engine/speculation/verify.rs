@@ -46,7 +46,7 @@ impl Speculation {
             }
         }
         if verified > 0 {
-            sequence.cut_to_history(device);
+            sequence.truncate_to_history(device);
             let right = right.min(verified);
             Gauges::add(&self.gauges.drafted, verified);
             Gauges::add(&self.gauges.accepted, right);

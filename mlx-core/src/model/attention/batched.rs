@@ -48,7 +48,7 @@ impl Core {
     fn attend_bucket(&self, query: &Array, bucket: &Bucket, batch: &Batch) -> Result<Array> {
         let query = take_rows(query, &bucket.row_of_place)?;
         let [places, heads, size] = [0, 1, 3].map(|axis| query.dim(axis));
-        let most = bucket.most as i32;
+        let most = bucket.rows_per_slot as i32;
         let query = match most {
             1 => query,
             _ => query.reshape(&[places / most, most, heads, size])?.swap_axes(1, 2)?,

@@ -49,10 +49,16 @@ impl Masks {
     pub(super) fn of(&self, bucket: &Bucket, window: Option<i32>, heads: i32) -> Result<Option<Array>> {
         let columns = bucket.seen.len();
         let sees_all = |&last: &i32| last + 1 == columns && window.is_none_or(|window| columns <= window);
-        if bucket.last.iter().all(sees_all) {
+        if bucket.last_positions.iter().all(sees_all) {
             return Ok(None);
         }
-        let step = Step { last: bucket.last.clone(), most: bucket.most as i32, columns, window, heads };
+        let step = Step {
+            last: bucket.last_positions.clone(),
+            most: bucket.rows_per_slot as i32,
+            columns,
+            window,
+            heads,
+        };
         self.cached(Key::Step(step)).map(Some)
     }
 

@@ -62,7 +62,7 @@ pub(super) const LLAMA: Defaults = Defaults {
 };
 
 /// Adds a family's default section about rope to the fields, if config.json has none under either of its names.
-pub(super) fn with_usual_rope(fields: &Fields, usual: Value) -> Fields {
+pub(super) fn with_default_rope(fields: &Fields, usual: Value) -> Fields {
     if fields.has("rope_scaling") { fields.clone() } else { fields.with_default("rope_parameters", usual) }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn cohere2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = read(&fields.without("head_dim"), &Defaults { rope_theta: 10_000.0, ..COHERE })?;
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(4);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     for layer in &mut config.layers {
         layer.rope = layer.rope.take().filter(|_| layer.sliding_window.is_some());
     }

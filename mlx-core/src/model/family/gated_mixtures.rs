@@ -34,7 +34,7 @@ pub(super) fn afmoe(fields: &Fields) -> Result<DecoderConfig> {
         flag(fields, "mup_enabled", false)?.then(|| (config.hidden_size as f64).sqrt() as f32);
     let every = fields.optional_size("global_attn_every_n_layers")?.unwrap_or(4);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(every))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(1024))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(1024))?)?;
     for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
         layer.rope = layer.rope.take().filter(|_| sliding);
     }

@@ -66,7 +66,7 @@ pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.softcap = nullable(fields, "attn_logit_softcapping", Some(50.0))?;
     config.head.softcap = nullable(fields, "final_logit_softcapping", Some(30.0))?;
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     Ok(config)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     base::normalize_heads(&mut config, QkNormScope::Head);
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(6);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     let (global, local) = ropes(fields, config.attention.head_dim, config.max_position_embeddings)?;
     for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
         layer.rope = Some(if sliding { local.clone() } else { global.clone() });

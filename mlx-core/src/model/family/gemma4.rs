@@ -40,7 +40,7 @@ pub(super) fn gemma4_unified(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("sliding_window", 1024.into());
     let key = "use_bidirectional_attention";
     // `null` means that pictures are read causally, like text.
-    gemma4_text(&if text.names(key) { text } else { text.with_default(key, "vision".into()) })
+    gemma4_text(&if text.contains_key(key) { text } else { text.with_default(key, "vision".into()) })
 }
 
 /// Gemma 4.
@@ -68,7 +68,7 @@ pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     if let Some(last) = sliding.last_mut() {
         *last = false;
     }
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(512))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(512))?)?;
     shape_layers(fields, &mut config, &sliding)?;
     borrow(fields, &mut config, &sliding)?;
     config.per_layer_input = per_layer_input(fields, &config)?;

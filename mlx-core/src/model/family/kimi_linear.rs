@@ -40,7 +40,7 @@ pub(super) fn kimi_linear(fields: &Fields) -> Result<DecoderConfig> {
     } else {
         fields.without("q_lora_rank").with_default("q_lora_rank", serde_json::Value::Null)
     };
-    let usual = latent::Usual { max_position_embeddings: 1_048_576, eps: 1e-5, ..DEEPSEEK };
+    let usual = latent::LatentDefaults { max_position_embeddings: 1_048_576, eps: 1e-5, ..DEEPSEEK };
     let mut config = latent::decoder(&inner, &usual)?;
     config.layers.iter_mut().for_each(|layer| layer.rope = None);
     let count = config.layers.len();
@@ -96,7 +96,7 @@ fn linear_layers(fields: &Fields, section: Option<&Fields>, count: usize) -> Res
 
 /// Adds the experts, which the first layers do not have.
 fn sparse(fields: &Fields, config: DecoderConfig) -> Result<DecoderConfig> {
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 256,
         num_experts_per_tok: 8,
         moe_intermediate_size: 1024,
@@ -114,5 +114,5 @@ fn sparse(fields: &Fields, config: DecoderConfig) -> Result<DecoderConfig> {
             return Err(fields.error("moe_router_activation_func", message));
         }
     };
-    routed::behind_dense(fields, config, experts, usual.first_k_dense_replace)
+    routed::sparse_after_dense(fields, config, experts, usual.first_k_dense_replace)
 }

@@ -16,7 +16,7 @@ use crate::model::moe::{ExpertGroups, GroupScore, MoeConfig, RoutingConfig, Shar
 
 /// The defaults of latent attention for keys that config.json lacks.
 #[derive(Clone, Copy)]
-pub(super) struct Usual {
+pub(super) struct LatentDefaults {
     pub(super) q_lora_rank: usize,
     pub(super) kv_lora_rank: usize,
     pub(super) qk_nope_head_dim: usize,
@@ -27,7 +27,7 @@ pub(super) struct Usual {
     pub(super) eps: f64,
 }
 
-pub(super) const DEEPSEEK: Usual = Usual {
+pub(super) const DEEPSEEK: LatentDefaults = LatentDefaults {
     q_lora_rank: 1536,
     kv_lora_rank: 512,
     qk_nope_head_dim: 128,
@@ -45,7 +45,7 @@ pub(super) fn deepseek_v3(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("topk_group", 4.into())
         .with_default("routed_scaling_factor", 2.5.into())
         .with_default("intermediate_size", 18_432.into());
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 256,
         num_experts_per_tok: 8,
         moe_intermediate_size: 2048,
@@ -63,7 +63,7 @@ pub(super) fn glm4_moe_lite(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("topk_group", 1.into())
         .with_default("routed_scaling_factor", 1.8.into())
         .with_default("intermediate_size", 10_240.into());
-    let latent = Usual {
+    let latent = LatentDefaults {
         q_lora_rank: 768,
         qk_nope_head_dim: 192,
         v_head_dim: 256,
@@ -71,7 +71,7 @@ pub(super) fn glm4_moe_lite(fields: &Fields) -> Result<DecoderConfig> {
         eps: 1e-5,
         ..DEEPSEEK
     };
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 64,
         num_experts_per_tok: 4,
         moe_intermediate_size: 1536,
@@ -85,7 +85,7 @@ pub(super) fn glm4_moe_lite(fields: &Fields) -> Result<DecoderConfig> {
 /// DeepSeek-V2: a softmax chooses the experts. `topk_method` may limit them to the groups with the best experts.
 pub(super) fn deepseek_v2(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 11_008.into());
-    let config = decoder(fields, &Usual { max_position_embeddings: 2048, ..DEEPSEEK })?;
+    let config = decoder(fields, &LatentDefaults { max_position_embeddings: 2048, ..DEEPSEEK })?;
     let score = match fields.optional_text("topk_method")?.unwrap_or("greedy") {
         "greedy" => None,
         "group_limited_greedy" => Some(GroupScore::Best),
@@ -95,7 +95,7 @@ pub(super) fn deepseek_v2(fields: &Fields) -> Result<DecoderConfig> {
             return Err(fields.error("topk_method", message));
         }
     };
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 64,
         num_experts_per_tok: 1,
         moe_intermediate_size: 1407,
@@ -112,15 +112,15 @@ pub(super) fn mistral4(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0, "original_max_position_embeddings": 8192, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     });
-    let fields = &base::with_usual_rope(fields, usual).with_default("intermediate_size", 12_288.into());
-    let latent = Usual {
+    let fields = &base::with_default_rope(fields, usual).with_default("intermediate_size", 12_288.into());
+    let latent = LatentDefaults {
         q_lora_rank: 1024,
         kv_lora_rank: 256,
         qk_nope_head_dim: 64,
         max_position_embeddings: 1_048_576,
         ..DEEPSEEK
     };
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 128,
         num_experts_per_tok: 4,
         moe_intermediate_size: 2048,
@@ -134,7 +134,7 @@ pub(super) fn mistral4(fields: &Fields) -> Result<DecoderConfig> {
 /// MiniCPM 3: a dense decoder with latent attention and MiniCPM's factors.
 pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
     let value = fields.size("hidden_size")? / fields.size("num_attention_heads")?.max(1);
-    let usual = Usual {
+    let usual = LatentDefaults {
         q_lora_rank: 768,
         kv_lora_rank: 256,
         qk_nope_head_dim: 64,
@@ -160,11 +160,11 @@ pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
 
 /// Youtu: a dense decoder with latent attention.
 pub(super) fn youtu(fields: &Fields) -> Result<DecoderConfig> {
-    decoder(fields, &Usual { max_position_embeddings: 131_072, ..DEEPSEEK })
+    decoder(fields, &LatentDefaults { max_position_embeddings: 131_072, ..DEEPSEEK })
 }
 
 /// Reads a decoder like llama with latent attention.
-pub(super) fn decoder(fields: &Fields, usual: &Usual) -> Result<DecoderConfig> {
+pub(super) fn decoder(fields: &Fields, usual: &LatentDefaults) -> Result<DecoderConfig> {
     let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
     let q_lora_rank =
         if fields.is_null("q_lora_rank") { None } else { Some(size("q_lora_rank", usual.q_lora_rank)?) };
@@ -239,7 +239,7 @@ fn scale_queries(fields: &Fields, latent: &mut LatentConfig, context: usize) -> 
 fn by_softmax(
     fields: &Fields,
     config: DecoderConfig,
-    usual: &routed::Usual,
+    usual: &routed::RoutingDefaults,
     score: Option<GroupScore>,
     normalizes: bool,
 ) -> Result<DecoderConfig> {
@@ -262,5 +262,5 @@ fn by_softmax(
     if let Some(groups) = groups {
         routed::check_groups(fields, &experts, groups)?;
     }
-    routed::behind_dense(fields, config, experts, usual.first_k_dense_replace)
+    routed::sparse_after_dense(fields, config, experts, usual.first_k_dense_replace)
 }

@@ -27,7 +27,7 @@ pub(super) fn of_kind(
     kind: &str,
     usual: impl Fn(usize) -> bool,
 ) -> Result<Vec<bool>> {
-    let kinds = fields.texts("layer_types")?;
+    let kinds = fields.strings("layer_types")?;
     if kinds.is_empty() {
         return Ok((0..count).map(usual).collect());
     }
@@ -47,7 +47,7 @@ pub(super) fn of_kind(
 }
 
 /// Sets the window of the layers that are `sliding`.
-pub(super) fn slide(
+pub(super) fn set_window(
     fields: &Fields,
     config: &mut DecoderConfig,
     sliding: &[bool],
@@ -63,7 +63,11 @@ pub(super) fn slide(
 }
 
 /// Sets the same window for all layers. Rejects a `layer_types` that differs.
-pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Option<usize>) -> Result<()> {
+pub(super) fn set_window_of_all(
+    fields: &Fields,
+    config: &mut DecoderConfig,
+    window: Option<usize>,
+) -> Result<()> {
     let count = config.layers.len();
     let sliding = kinds(fields, count, |_| window.is_some())?;
     if let Some(index) = sliding.iter().position(|&sliding| sliding != window.is_some()) {
@@ -71,7 +75,7 @@ pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Opt
         let message = format_args!("differs from {expected} at {index}, which this family does not support");
         return Err(fields.error("layer_types", message));
     }
-    slide(fields, config, &sliding, window)
+    set_window(fields, config, &sliding, window)
 }
 
 /// Sets the window of the layers that `layer_types` names, or of all layers without that key.
@@ -81,7 +85,7 @@ pub(super) fn slide_usually(
     window: Option<usize>,
 ) -> Result<()> {
     let sliding = kinds(fields, config.layers.len(), |_| window.is_some())?;
-    slide(fields, config, &sliding, window)
+    set_window(fields, config, &sliding, window)
 }
 
 /// Returns a flag for each layer, true if it has experts. `mlp_layer_types` decides, or else `usual`, which takes the index of a layer.
@@ -90,7 +94,7 @@ pub(super) fn sparse_kinds(
     count: usize,
     usual: impl Fn(usize) -> bool,
 ) -> Result<Vec<bool>> {
-    let (key, kinds) = ("mlp_layer_types", fields.texts("mlp_layer_types")?);
+    let (key, kinds) = ("mlp_layer_types", fields.strings("mlp_layer_types")?);
     if kinds.is_empty() {
         return Ok((0..count).map(usual).collect());
     }
@@ -128,5 +132,5 @@ pub(super) fn slide_upper(
     let kinds = kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
     // Without a window, the list of types has no effect.
     let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
-    slide(fields, config, &sliding, window)
+    set_window(fields, config, &sliding, window)
 }

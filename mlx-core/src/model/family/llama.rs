@@ -14,7 +14,7 @@ use crate::model::head::LogitScale;
 pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &LLAMA)?;
     let sliding = layers::kinds(fields, config.layers.len(), |_| false)?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, None)?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, None)?)?;
     Ok(config)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     });
-    let fields = &base::with_usual_rope(fields, usual);
+    let fields = &base::with_default_rope(fields, usual);
     let defaults = Defaults {
         head_dim: Some(128),
         max_position_embeddings: 262_144,
@@ -119,7 +119,7 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
     let sliding = layers::kinds(fields, count, |layer| used.is_some() && !knows[layer])?;
     // `layer_types` takes precedence over the other keys.
     let window = if fields.has("layer_types") { layers::window(fields, None)? } else { used };
-    layers::slide(fields, &mut config, &sliding, window)?;
+    layers::set_window(fields, &mut config, &sliding, window)?;
     for (layer, knows) in config.layers.iter_mut().zip(knows) {
         layer.rope = layer.rope.take().filter(|_| knows);
     }

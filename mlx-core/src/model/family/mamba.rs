@@ -29,8 +29,8 @@ pub(super) fn granitemoehybrid(fields: &Fields) -> Result<DecoderConfig> {
     let rope = fields.optional_text("position_embedding_type")? == Some("rope");
     config.layers.iter_mut().for_each(|layer| layer.rope = layer.rope.take().filter(|_| rope));
     let mamba = expanded(fields, None)?;
-    let kinds = fields.texts("layer_types")?;
-    let kinds = if kinds.is_empty() { fields.texts("layers_block_type")? } else { kinds };
+    let kinds = fields.strings("layer_types")?;
+    let kinds = if kinds.is_empty() { fields.strings("layers_block_type")? } else { kinds };
     let kinds: Vec<Value> = kinds.iter().map(|kind| modern(kind).into()).collect();
     let named = fields.without("layer_types").with_default("layer_types", kinds.into());
     let is_linear = layers::of_kind(&named, config.layers.len(), LINEAR, |_| true)?;

@@ -28,7 +28,7 @@ pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
-    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    layers::set_window_of_all(fields, &mut config, layers::window(fields, None)?)?;
     config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
     let width = config.feed_forward.intermediate_size;
     let tensors = ExpertTensors::Each(["w1", "w3", "w2"]);
@@ -49,7 +49,7 @@ fn read_qwen3_moe(fields: &Fields, mrope_section: Option<MropeSection>) -> Resul
     let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
-    layers::slide_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
+    layers::set_window_of_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(768);
     let routing = RoutingConfig::softmax(flag(fields, "norm_topk_prob", false)?);
     let experts = MoeConfig { routing, ..read(fields, 128, 8, width)? };
@@ -66,7 +66,7 @@ pub(super) fn qwen2_moe(fields: &Fields) -> Result<DecoderConfig> {
     let last = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
     let every_other = |layer: usize| window.is_some() && layer.is_multiple_of(2) && (layer as f64) < last;
     let sliding = layers::kinds(fields, config.layers.len(), every_other)?;
-    layers::slide(fields, &mut config, &sliding, window)?;
+    layers::set_window(fields, &mut config, &sliding, window)?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(1408);
     let experts = MoeConfig {
         routing: RoutingConfig::softmax(flag(fields, "norm_topk_prob", false)?),
@@ -123,7 +123,7 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
         "original_max_position_embeddings": 4096,
     });
-    let fields = &base::with_usual_rope(fields, usual);
+    let fields = &base::with_default_rope(fields, usual);
     let defaults = Defaults {
         num_kv_heads: Some(8),
         head_dim: Some(64),
@@ -138,7 +138,7 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.output = config.attention.biases.qkv;
     config.attention.biases.as_found = !fields.has("attention_bias");
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
     let experts = MoeConfig {
         bias: true,
         activation: ExpertActivation::Clamped {
@@ -163,7 +163,7 @@ pub(super) fn phimoe(fields: &Fields) -> Result<DecoderConfig> {
     };
     let mut config = base::with_biases(fields, &defaults)?;
     config.head.bias = flag(fields, "lm_head_bias", false)?;
-    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    layers::set_window_of_all(fields, &mut config, layers::window(fields, None)?)?;
     config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
     let jitter = positive(fields, "router_jitter_noise", 0.01)? as f32;
     let scoring_func = ScoringFunc::SparseMixer { jitter };

@@ -90,7 +90,7 @@ fn parts(fields: &Fields) -> Result<Vec<Part>> {
         .ok_or_else(|| fields.error("hybrid_override_pattern", "is missing, and so is layers_block_type"))?;
     let names: Vec<String> = match fields.get(key).and_then(serde_json::Value::as_str) {
         Some(pattern) => pattern.chars().map(String::from).collect(),
-        None => fields.texts(key)?,
+        None => fields.strings(key)?,
     };
     if names.is_empty() || names.len() > MOST_LAYERS {
         return Err(
@@ -141,7 +141,7 @@ fn mamba(fields: &Fields) -> Result<Mamba2Config> {
 /// Reads experts without gates, in a narrower space in some models, and a shared expert.
 fn experts(fields: &Fields, config: &DecoderConfig) -> Result<MoeConfig> {
     let size = |key: &str| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(7688));
-    let usual = routed::Usual {
+    let usual = routed::RoutingDefaults {
         num_experts: 8,
         num_experts_per_tok: 2,
         moe_intermediate_size: 7688,

@@ -36,7 +36,7 @@ pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { rope_theta: 500_000.0, ..OLMO2 };
     let mut config = read(fields, &defaults)?;
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(4))?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     let (size, rope) = (config.attention.head_dim, base::rope_defaults(fields, &defaults)?);
     let global = RopeConfig::read_for(fields, FULL, size, rope)?;
     let local = RopeConfig::of_kind(fields, SLIDING, size, rope)?;
@@ -61,7 +61,7 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
         None => Box::new(|_| false),
     };
     let sliding = layers::kinds(fields, config.layers.len(), usual)?;
-    layers::slide(fields, &mut config, &sliding, window)?;
+    layers::set_window(fields, &mut config, &sliding, window)?;
     if window.is_some() {
         for layer in &mut config.layers {
             layer.rope = layer.rope.take().filter(|_| layer.sliding_window.is_some());

@@ -14,7 +14,7 @@ use crate::model::moe::{
 use crate::model::tensors::TensorNames;
 
 /// The defaults of DeepSeek-V3's routing for keys that config.json lacks.
-pub(super) struct Usual {
+pub(super) struct RoutingDefaults {
     pub(super) num_experts: usize,
     pub(super) num_experts_per_tok: usize,
     pub(super) moe_intermediate_size: usize,
@@ -41,7 +41,7 @@ pub(super) fn glm4_moe(fields: &Fields) -> Result<DecoderConfig> {
         base::normalize_heads(&mut config, QkNormScope::Head);
     }
     config.draft_layers = draft_layers(fields)?;
-    let usual = Usual {
+    let usual = RoutingDefaults {
         num_experts: 128,
         num_experts_per_tok: 8,
         moe_intermediate_size: 1408,
@@ -69,7 +69,7 @@ pub(super) fn solar_open(fields: &Fields) -> Result<DecoderConfig> {
     if flag(fields, "use_qk_norm", false)? {
         base::normalize_heads(&mut config, QkNormScope::Head);
     }
-    let usual = Usual {
+    let usual = RoutingDefaults {
         num_experts: 128,
         num_experts_per_tok: 8,
         moe_intermediate_size: 1280,
@@ -88,7 +88,7 @@ pub(super) fn exaone_moe(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("routed_scaling_factor", 2.5.into());
     let mut config = super::olmo::exaone4(fields)?;
     config.block = BlockConfig::LLAMA;
-    let usual = Usual {
+    let usual = RoutingDefaults {
         num_experts: 64,
         num_experts_per_tok: 8,
         moe_intermediate_size: 1024,
@@ -116,7 +116,7 @@ pub(super) fn hy_v3(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &defaults)?;
     base::normalize_heads(&mut config, QkNormScope::Head);
     config.draft_layers = draft_layers(fields)?;
-    let usual = Usual {
+    let usual = RoutingDefaults {
         num_experts: 192,
         num_experts_per_tok: 8,
         moe_intermediate_size: 1536,
@@ -145,8 +145,8 @@ pub(super) fn dots1(fields: &Fields) -> Result<DecoderConfig> {
     let first = fields.optional_number("max_window_layers")?.unwrap_or(62.0);
     let is_upper = |layer: usize| window.is_some() && layer as f64 >= first;
     let sliding = layers::kinds(fields, config.layers.len(), is_upper)?;
-    layers::slide(fields, &mut config, &sliding, window)?;
-    let usual = Usual {
+    layers::set_window(fields, &mut config, &sliding, window)?;
+    let usual = RoutingDefaults {
         num_experts: 1,
         num_experts_per_tok: 1,
         moe_intermediate_size: 1408,
@@ -233,13 +233,17 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Adds experts that are scored by a sigmoid and chosen from the best groups with a correction bias. The first layers have none.
-pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
+pub(super) fn corrected(
+    fields: &Fields,
+    config: DecoderConfig,
+    usual: &RoutingDefaults,
+) -> Result<DecoderConfig> {
     let experts = corrected_experts(fields, usual)?;
-    behind_dense(fields, config, experts, usual.first_k_dense_replace)
+    sparse_after_dense(fields, config, experts, usual.first_k_dense_replace)
 }
 
 /// Reads experts that are scored by a sigmoid and chosen from the best groups with a correction bias.
-pub(super) fn corrected_experts(fields: &Fields, usual: &Usual) -> Result<MoeConfig> {
+pub(super) fn corrected_experts(fields: &Fields, usual: &RoutingDefaults) -> Result<MoeConfig> {
     expect(fields, "scoring_func", "sigmoid")?;
     expect(fields, "topk_method", "noaux_tc")?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(usual.moe_intermediate_size);
@@ -266,7 +270,7 @@ pub(super) fn corrected_experts(fields: &Fields, usual: &Usual) -> Result<MoeCon
 }
 
 /// Adds `experts` to the layers that `mlp_layer_types` names, or else to every `moe_layer_freq`-th layer from `first_k_dense_replace` on.
-pub(super) fn behind_dense(
+pub(super) fn sparse_after_dense(
     fields: &Fields,
     config: DecoderConfig,
     experts: MoeConfig,

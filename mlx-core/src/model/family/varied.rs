@@ -44,7 +44,7 @@ pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
     }
     config.attention.projections = Projections::InOne;
     config.feed_forward.input = FeedForwardInput::GatedInOne;
-    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    layers::set_window_of_all(fields, &mut config, layers::window(fields, None)?)?;
     Ok(config)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
         renamed: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")],
         nested: false,
     };
-    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    layers::set_window_of_all(fields, &mut config, layers::window(fields, None)?)?;
     Ok(config)
 }
 
@@ -162,7 +162,7 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     });
-    let fields = &base::with_usual_rope(fields, usual);
+    let fields = &base::with_default_rope(fields, usual);
     let defaults = Defaults {
         max_position_embeddings: 65_536,
         eps: ("rms_norm_eps", 1e-5),
@@ -239,7 +239,7 @@ pub(super) fn bailing_moe(fields: &Fields) -> Result<DecoderConfig> {
         nested: false,
     };
     let experts = bailing_experts(fields)?;
-    routed::behind_dense(fields, config, experts, 0)
+    routed::sparse_after_dense(fields, config, experts, 0)
 }
 
 fn bailing_experts(fields: &Fields) -> Result<MoeConfig> {

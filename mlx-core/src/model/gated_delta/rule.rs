@@ -35,7 +35,7 @@ pub(in crate::model) struct Rows {
 impl Rows {
     /// Returns the output of the rows, `[n, Hk, G, Dv]`, and the states after them, `[S, Hk, G, Dv, Dk]`. `S` is 1 for consecutive rows of
     /// one sequence, or `n` for a row of each of `n` sequences.
-    pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
+    pub(in crate::model) fn scan(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
             return Err(Error::Internal("a delta rule layer got no recurrent state".into()));
         };
@@ -70,7 +70,7 @@ impl Rows {
             log_decay: in_blocks(&self.log_decay, count, block)?,
             correction: in_blocks(&expand_dims_axes(&self.correction, &[3])?, count, block)?,
         };
-        let (read, memory) = blocks.through(memory, count, block)?;
+        let (read, memory) = blocks.scan(memory, count, block)?;
         // [Hk, G, blocks * block, Dv] to rows first.
         let read = slice_axis(&read, 2, 0, rows)?.transpose_axes(&[2, 0, 1, 3])?;
         Ok((read, memory))
@@ -101,11 +101,11 @@ struct Blocks {
 
 impl Blocks {
     /// Returns the output of all rows, `[Hk, G, count * block, Dv]`, and the memory after them.
-    fn through(&self, memory: &Array, count: i32, block: i32) -> Result<(Array, Array)> {
+    fn scan(&self, memory: &Array, count: i32, block: i32) -> Result<(Array, Array)> {
         let since_start = self.log_decay.cumsum(3, false, true)?;
         let last = slice_axis(&since_start, 3, block - 1, block)?;
         let (related, seen, to_end) = if self.log_decay.dim(4) == 1 {
-            let (related, seen) = self.related(&since_start, block)?;
+            let (related, seen) = self.key_products(&since_start, block)?;
             (related, seen, exp(subtract(&last, &since_start)?)?)
         } else {
             self.related_by_dimension(block)?
@@ -137,7 +137,7 @@ impl Blocks {
 impl Blocks {
     /// Returns the products of every row's key with the keys of earlier rows, and of its query with the keys up to its own row. Both include
     /// the decay between the rows and are `[Hk, G, count, block, block]`.
-    fn related(&self, since_start: &Array, block: i32) -> Result<(Array, Array)> {
+    fn key_products(&self, since_start: &Array, block: i32) -> Result<(Array, Array)> {
         let decay = exp(select(
             not_later(block, true),
             subtract(since_start, since_start.swap_axes(3, 4)?)?,
@@ -149,10 +149,10 @@ impl Blocks {
         Ok((related, multiply(matmul(&self.query, &key_columns)?, decay)?))
     }
 
-    /// Like [`related`](Self::related), for separate decays per dimension of keys. Also returns the decay of each row until the end of its
+    /// Like [`key_products`](Self::key_products), for separate decays per dimension of keys. Also returns the decay of each row until the end of its
     /// block, `[Hk, G, count, block, Dk]`. The decays are not split into two factors, because one of these would overflow.
     fn related_by_dimension(&self, block: i32) -> Result<(Array, Array, Array)> {
-        let kept = segments::kept(&self.log_decay)?;
+        let kept = segments::segment_decay(&self.log_decay)?;
         let keys = multiply(&kept, expand_dims_axes(&self.key, &[3])?)?;
         let with = |rows: &Array| -> Result<Array> {
             Ok(multiply(&keys, expand_dims_axes(rows, &[4])?)?.sum_axis(-1, false)?)

@@ -29,7 +29,7 @@ pub(super) struct Rows {
 impl Rows {
     /// Returns the output of the rows, `[n, G, R, P]`, and the states after them, `[S, G, R, P, N]`. `S` is 1 for consecutive rows of one
     /// sequence, or `n` for a row of each of `n` sequences.
-    pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
+    pub(super) fn scan(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let Some(memory) = memory else {
             return Err(Error::Internal("a Mamba-2 layer got no recurrent state".into()));
         };
@@ -56,7 +56,7 @@ impl Rows {
         let [input, write, read, log_decay] =
             [&self.input, &self.write, &self.read, &self.log_decay].map(|rows| in_blocks(rows, count, block));
         let (input, write, read, log_decay) = (input?, write?, read?, log_decay?);
-        let kept = segments::kept(&log_decay)?.squeeze_axes(&[-1])?;
+        let kept = segments::segment_decay(&log_decay)?.squeeze_axes(&[-1])?;
         let related = multiply(matmul(&read, write.swap_axes(3, 4)?)?, &kept)?;
         let within = matmul(related, &input)?;
         // The decay of each row until the end of its block: the last row of `kept` as a column.

@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::model::low_rank::LowRank;
 use crate::quantization::QuantizedMatrix;
-use crate::weights::{Taken, Weights};
+use crate::weights::{LoadedMatrix, Weights};
 
 /// A projection of every expert.
 #[derive(Clone)]
@@ -34,10 +34,10 @@ enum Stack {
 }
 
 impl Stack {
-    fn of(taken: Taken) -> Result<Self> {
+    fn of(taken: LoadedMatrix) -> Result<Self> {
         match taken {
-            Taken::Packed(packed) => Ok(Self::QuantizedMatrix(packed)),
-            Taken::Dense(weight) => Self::dense(&weight),
+            LoadedMatrix::Packed(packed) => Ok(Self::QuantizedMatrix(packed)),
+            LoadedMatrix::Dense(weight) => Self::dense(&weight),
         }
     }
 
@@ -110,7 +110,7 @@ impl ExpertTensors {
     ) -> Result<(ExpertLinear, ExpertLinear)> {
         let (dtype, backend) = (weights.label(), weights.backend());
         let (mut gate_up, mut down) =
-            weights.shared(&[name], |weights| self.take(Taker { weights, name, hidden, config }))?;
+            weights.shared(&[name], |weights| self.take(ExpertLoader { weights, name, hidden, config }))?;
         let (count, inner) = (config.num_experts, config.intermediate_size);
         let (first, last): (&[&str], &str) =
             if self == Self::Plain { (&["fc1"], "fc2") } else { (&["gate_proj", "up_proj"], "down_proj") };
@@ -124,7 +124,7 @@ impl ExpertTensors {
         Ok((gate_up, down))
     }
 
-    fn take(self, mut taker: Taker) -> Result<(ExpertLinear, ExpertLinear)> {
+    fn take(self, mut taker: ExpertLoader) -> Result<(ExpertLinear, ExpertLinear)> {
         let name = taker.name;
         match self {
             Self::Each(_) | Self::InOne(_) | Self::Transposed
@@ -141,10 +141,10 @@ impl ExpertTensors {
             {
                 taker.stacked("experts")
             }
-            Self::InOne(names) => taker.in_one(names),
+            Self::InOne(names) => taker.fused(names),
             Self::Plain => taker.plain(),
             Self::Each(_) | Self::Transposed if taker.has_outputs_first() => {
-                taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
+                taker.fused(["experts.gate_up_proj", "experts.down_proj"])
             }
             Self::Transposed => taker.transposed(),
             Self::Each(names) => taker.one_by_one(names),
@@ -156,14 +156,14 @@ impl ExpertTensors {
     }
 }
 
-struct Taker<'a, 'w> {
+struct ExpertLoader<'a, 'w> {
     weights: &'a mut Weights<'w>,
     name: &'a str,
     hidden: usize,
     config: &'a MoeConfig,
 }
 
-impl Taker<'_, '_> {
+impl ExpertLoader<'_, '_> {
     fn take(&mut self, part: &str, shape: &[usize]) -> Result<Array> {
         self.weights.take(&format!("{}.{part}", self.name), shape)
     }
@@ -195,20 +195,20 @@ impl Taker<'_, '_> {
             (0..count).flat_map(of_one).collect()
         };
         let together = of_all(names);
-        if together.iter().all(|one| self.weights.are_alike(one, &together[0])) {
-            return Ok(vec![self.side_by_side(&together, shape)?]);
+        if together.iter().all(|one| self.weights.have_same_format(one, &together[0])) {
+            return Ok(vec![self.stack_experts(&together, shape)?]);
         }
-        let stacks = names.iter().map(|name| self.side_by_side(&of_all(&[name]), shape));
+        let stacks = names.iter().map(|name| self.stack_experts(&of_all(&[name]), shape));
         Stack::joined(stacks.collect::<Result<_>>()?)
     }
 
     /// Stacks the matrices of all experts. If each has several, they are combined into one.
-    fn side_by_side(&mut self, modules: &[String], shape: [usize; 2]) -> Result<Stack> {
+    fn stack_experts(&mut self, modules: &[String], shape: [usize; 2]) -> Result<Stack> {
         let (mut packed, mut floats) = (Vec::new(), Vec::new());
         for taken in self.take_alike(modules, &shape)? {
             match taken {
-                Taken::Packed(rows) => packed.push(rows),
-                Taken::Dense(rows) => floats.push(rows),
+                LoadedMatrix::Packed(rows) => packed.push(rows),
+                LoadedMatrix::Dense(rows) => floats.push(rows),
             }
         }
         let count = self.config.num_experts;
@@ -219,7 +219,7 @@ impl Taker<'_, '_> {
             }
             Some(first) if floats.is_empty() && packed.iter().all(|it| it.has_same_scheme(first)) => {
                 let rows = QuantizedMatrix::stack(&packed.iter().collect::<Vec<_>>())?;
-                Ok(Stack::QuantizedMatrix(rows.in_stack(count)?))
+                Ok(Stack::QuantizedMatrix(rows.reshape_to_stack(count)?))
             }
             Some(_) => {
                 Err(self.weights.error(&format!("{} and other experts have different schemes", modules[0])))
@@ -228,8 +228,9 @@ impl Taker<'_, '_> {
     }
 
     /// Loads modules with a matrix or a stack of this shape. Neighbors that are alike are loaded as one.
-    fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Vec<Taken>> {
-        let alike: Vec<_> = modules.chunk_by(|one, other| self.weights.are_alike(one, other)).collect();
+    fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Vec<LoadedMatrix>> {
+        let alike: Vec<_> =
+            modules.chunk_by(|one, other| self.weights.have_same_format(one, other)).collect();
         let take = |modules: &[String]| {
             let named: Vec<_> = modules.iter().map(|module| (module.as_str(), shape)).collect();
             self.weights.take_modules(&named)
@@ -282,7 +283,7 @@ impl Taker<'_, '_> {
     }
 
     /// Loads gate above up, and down, each `[experts, output, input]`.
-    fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
+    fn fused(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.whole(gate_up, [count, 2 * inner, hidden])?;
         let down = self.whole(down, [count, hidden, inner])?;
@@ -315,7 +316,7 @@ impl Taker<'_, '_> {
         // Each tensor takes gigabytes, so it is dropped as soon as it has been converted.
         let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let dtype = self.weights.dtype();
-        let gate_up = Stack::transposed(apart(gate_up)?, dtype)?;
+        let gate_up = Stack::transposed(deinterleave(gate_up)?, dtype)?;
         let down = self.take_matrix("experts.down_proj", &[count, inner, hidden])?;
         let down = Stack::transposed(down, dtype)?;
         let (both, after) = self.interleaved_biases()?;
@@ -328,7 +329,7 @@ impl Taker<'_, '_> {
         let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
         let gate_up =
             self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
-        let apart = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.computed()?;
+        let apart = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.evaluated()?;
         drop(gate_up);
         let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
         let kept = self.weights.keeps_packed();
@@ -345,7 +346,7 @@ impl Taker<'_, '_> {
         if !self.config.bias {
             return Ok((None, None));
         }
-        let both = apart(self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
+        let both = deinterleave(self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
         Ok((Some(both), self.last_bias("experts.down_proj_bias")?))
     }
 
@@ -380,7 +381,7 @@ fn joined(parts: &[Array], axis: i32) -> Result<Array> {
 }
 
 /// Separates alternating elements along the last axis into two halves.
-fn apart(alternating: Array) -> Result<Array> {
+fn deinterleave(alternating: Array) -> Result<Array> {
     let apart = alternating.take_axis(deinterleaved(alternating.dim(-1)), -1)?;
     apart.eval()?;
     drop(alternating);

@@ -45,7 +45,7 @@ impl Router {
         if let Some(bias) = config.routing.correction_bias {
             let name = format!("{name}.{}", bias.name);
             if !bias.as_found || weights.has(&name) {
-                weights.keep_wide(bias.name);
+                weights.keep_f32(bias.name);
                 let shape = weights.shape(&name).filter(|shape| *shape == [1, count]);
                 let shape = shape.map_or(vec![count], <[usize]>::to_vec);
                 correction_bias = Some(weights.take(&name, &shape)?.reshape(&[count as i32])?);

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use crate::weights::Places;
+use crate::weights::AxisSelection;
 
 /// Returns the share of each of `ranks` machines, if `count` divides evenly.
-pub(super) fn even(count: usize, ranks: usize) -> Option<usize> {
+pub(super) fn divide_evenly(count: usize, ranks: usize) -> Option<usize> {
     count.is_multiple_of(ranks).then_some(count / ranks)
 }
 
 /// Returns the number of key heads per machine, if they divide evenly. Query or value heads share key heads. If there are fewer key
 /// heads than machines, each is on all machines with a part of its group, as in Megatron and vLLM.
 pub(super) fn key_heads(count: usize, ranks: usize) -> Option<usize> {
-    even(count, ranks).or_else(|| even(ranks, count).map(|_| 1))
+    divide_evenly(count, ranks).or_else(|| divide_evenly(ranks, count).map(|_| 1))
 }
 
 /// The rank of one machine among several.
@@ -25,37 +25,40 @@ pub(super) struct Rank {
 
 impl Rank {
     /// Returns an equal share of each of `blocks` equal blocks.
-    pub(super) fn share(self, blocks: usize) -> Places {
+    pub(super) fn equal_shards(self, blocks: usize) -> AxisSelection {
         let start = |block: usize| block * self.ranks + self.rank;
-        Places { of: blocks * self.ranks, ranges: (0..blocks).map(|it| start(it)..start(it) + 1).collect() }
+        AxisSelection {
+            of: blocks * self.ranks,
+            ranges: (0..blocks).map(|it| start(it)..start(it) + 1).collect(),
+        }
     }
 
     /// Returns this machine's heads of each block of heads. A block is a pair: the number of heads and the size of one.
-    pub(super) fn heads(self, blocks: &[(usize, usize)]) -> Places {
+    pub(super) fn heads(self, blocks: &[(usize, usize)]) -> AxisSelection {
         let (mut ranges, mut of) = (Vec::with_capacity(blocks.len()), 0);
         for &(count, size) in blocks {
-            let own = self.own(count);
+            let own = self.head_range(count);
             ranges.push(of + own.start * size..of + own.end * size);
             of += count * size;
         }
-        Places { of, ranges }
+        AxisSelection { of, ranges }
     }
 
     /// Like [`heads`](Self::heads), for the layout in which each of `keys` key heads has separate blocks. A block has one head, which all
     /// machines with a part of its group share, or the heads of the group.
-    pub(super) fn by_key_head(self, keys: usize, blocks: &[(usize, usize)]) -> Places {
+    pub(super) fn by_key_head(self, keys: usize, blocks: &[(usize, usize)]) -> AxisSelection {
         let copies = (self.ranks / keys.max(1)).max(1);
         let inside = Self { rank: self.rank % copies, ranks: copies }.heads(blocks);
         if copies == 1 {
             return self.heads(&[(keys, inside.of)]);
         }
-        let first = self.own(keys).start * inside.of;
+        let first = self.head_range(keys).start * inside.of;
         let ranges = inside.ranges.iter().map(|range| first + range.start..first + range.end);
-        Places { of: keys * inside.of, ranges: ranges.collect() }
+        AxisSelection { of: keys * inside.of, ranges: ranges.collect() }
     }
 
     /// Returns the range of this machine's heads.
-    pub(super) fn own(self, count: usize) -> Range<usize> {
+    pub(super) fn head_range(self, count: usize) -> Range<usize> {
         let first = self.rank * count / self.ranks;
         first..first + (count / self.ranks).max(1)
     }
@@ -65,7 +68,7 @@ impl Rank {
 mod tests {
     use super::*;
 
-    fn numbers(places: &Places) -> Vec<usize> {
+    fn numbers(places: &AxisSelection) -> Vec<usize> {
         places.ranges.iter().cloned().flatten().collect()
     }
 
@@ -75,7 +78,7 @@ mod tests {
         // Four queries of 2 numbers, two keys, two values.
         let places = rank.heads(&[(4, 2), (2, 2), (2, 2)]);
         assert_eq!((places.of, numbers(&places)), (16, vec![4, 5, 6, 7, 10, 11, 14, 15]));
-        assert_eq!(rank.share(2), Places { of: 4, ranges: vec![1..2, 3..4] });
+        assert_eq!(rank.equal_shards(2), AxisSelection { of: 4, ranges: vec![1..2, 3..4] });
         // A key, two values and their gates for each of two key heads.
         let places = rank.by_key_head(2, &[(1, 3), (2, 1), (2, 1)]);
         assert_eq!((places.of, numbers(&places)), (14, (7..14).collect()));

@@ -10,16 +10,16 @@ type Names = &'static [(&'static str, &'static str)];
 
 /// A possible location of a tower in the files.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TensorLayout {
     /// The prefix that identifies it.
-    tells: &'static str,
+    marker_prefix: &'static str,
     pub(super) names: Names,
 }
 
 /// All locations of a family's tower. The first one has the names that are used here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
-    all: &'static [Place],
+    all: &'static [TensorLayout],
     /// The names of mlx-vlm.
     mlx_vlm: Names,
 }
@@ -28,8 +28,8 @@ const GEMMA4_MLX: Names =
     &[("model.vision_tower.", "vision_tower."), ("model.embed_vision.", "embed_vision.")];
 const GEMMA4: Places = Places {
     all: &[
-        Place { tells: "model.vision_tower.", names: &[] },
-        Place { tells: "vision_tower.", names: GEMMA4_MLX },
+        TensorLayout { marker_prefix: "model.vision_tower.", names: &[] },
+        TensorLayout { marker_prefix: "vision_tower.", names: GEMMA4_MLX },
     ],
     mlx_vlm: GEMMA4_MLX,
 };
@@ -38,8 +38,8 @@ const UNIFIED_MLX: Names =
     &[("model.vision_embedder.", "vision_embedder."), ("model.embed_vision.", "embed_vision.")];
 const UNIFIED: Places = Places {
     all: &[
-        Place { tells: "model.vision_embedder.", names: &[] },
-        Place { tells: "vision_embedder.", names: UNIFIED_MLX },
+        TensorLayout { marker_prefix: "model.vision_embedder.", names: &[] },
+        TensorLayout { marker_prefix: "vision_embedder.", names: UNIFIED_MLX },
     ],
     mlx_vlm: UNIFIED_MLX,
 };
@@ -49,10 +49,10 @@ const PIXTRAL_MLX: Names =
     &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi_modal", "multi_modal")];
 const PIXTRAL: Places = Places {
     all: &[
-        Place { tells: "model.vision_tower.", names: &[] },
-        Place { tells: "vision_tower.vision_model.", names: PIXTRAL_MLX },
-        Place {
-            tells: "vision_tower.",
+        TensorLayout { marker_prefix: "model.vision_tower.", names: &[] },
+        TensorLayout { marker_prefix: "vision_tower.vision_model.", names: PIXTRAL_MLX },
+        TensorLayout {
+            marker_prefix: "vision_tower.",
             names: &[("model.vision_tower.", "vision_tower."), ("model.multi_modal", "multi_modal")],
         },
     ],
@@ -62,9 +62,9 @@ const PIXTRAL: Places = Places {
 const QWEN_MLX: Names = &[("model.visual.", "vision_tower.")];
 const QWEN: Places = Places {
     all: &[
-        Place { tells: "model.visual.", names: &[] },
-        Place { tells: "visual.", names: &[("model.visual.", "visual.")] },
-        Place { tells: "vision_tower.", names: QWEN_MLX },
+        TensorLayout { marker_prefix: "model.visual.", names: &[] },
+        TensorLayout { marker_prefix: "visual.", names: &[("model.visual.", "visual.")] },
+        TensorLayout { marker_prefix: "vision_tower.", names: QWEN_MLX },
     ],
     mlx_vlm: QWEN_MLX,
 };
@@ -80,12 +80,12 @@ impl Places {
     }
 
     /// Returns the location of the tower in these tensors; `None` if they have none.
-    pub(super) fn find(self, tensors: &BTreeMap<String, Entry>) -> Option<&'static Place> {
-        self.all.iter().find(|place| tensors.keys().any(|name| name.starts_with(place.tells)))
+    pub(super) fn find(self, tensors: &BTreeMap<String, Entry>) -> Option<&'static TensorLayout> {
+        self.all.iter().find(|place| tensors.keys().any(|name| name.starts_with(place.marker_prefix)))
     }
 
     /// Returns mlx-vlm's name of a tensor of a tower that is at `place`.
-    pub(super) fn in_mlx_vlm(self, place: &Place, name: &str) -> String {
+    pub(super) fn in_mlx_vlm(self, place: &TensorLayout, name: &str) -> String {
         let here = place.names.iter().find_map(|(ours, there)| moved(name, there, ours));
         let here = here.unwrap_or_else(|| name.to_owned());
         let there = self.mlx_vlm.iter().find_map(|(ours, there)| moved(&here, ours, there));
@@ -93,11 +93,11 @@ impl Places {
     }
 }
 
-impl Place {
+impl TensorLayout {
     /// Returns true if a tensor belongs to the tower or to its projector.
     pub(super) fn has(&self, name: &str) -> bool {
         let projects = ["multi_modal_projector.", "embed_vision."];
-        name.starts_with(self.tells) || projects.iter().any(|part| name.contains(part))
+        name.starts_with(self.marker_prefix) || projects.iter().any(|part| name.contains(part))
     }
 }
 

@@ -114,7 +114,7 @@ fn request(prompt: &[u32]) -> Request {
 fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
     const BLOCKS: usize = 1000;
     let _turn = crate::device_lock::device();
-    let mut bench = Bench::new(PATIENCE);
+    let mut bench = Bench::new(DISK_TIMEOUT);
     let mut text: Vec<u32> = (0..(BLOCKS * BLOCK) as u32).collect();
     bench.keep(&text);
     let (hashed, visited) = (hashed_blocks(), visited_tokens());
@@ -151,7 +151,7 @@ fn a_disk_that_is_away_stalls_nobody() {
         bench.keep(&[&[salt], &text[..]].concat());
         assert!(bench.prefixes.save_next(&bench.store));
     }
-    assert_eq!(bench.prefixes.pending.len(), MOST_PENDING);
+    assert_eq!(bench.prefixes.pending.len(), MAX_PENDING);
     std::thread::sleep(2 * patience);
     assert!(bench.prefixes.restored(None).is_empty());
     for _ in 0..100 {
@@ -173,7 +173,7 @@ fn a_disk_that_is_away_stalls_nobody() {
 #[test]
 fn a_write_that_panics_loses_one_block_only() {
     let _turn = crate::device_lock::device();
-    let mut bench = Bench::new(PATIENCE);
+    let mut bench = Bench::new(DISK_TIMEOUT);
     bench.disk.next_write_panics.store(true, Ordering::Release);
     let text: Vec<u32> = (0..(8 * BLOCK) as u32).collect();
     bench.keep(&text);

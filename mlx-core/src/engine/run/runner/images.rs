@@ -63,7 +63,7 @@ impl Runner {
         sequences: &mut Sequences,
         encoded: &mut Encoded,
     ) -> Result<Hidden> {
-        if let Some(features) = self.encoder_cache.kept(owner, image) {
+        if let Some(features) = self.encoder_cache.get(owner, image) {
             return Ok(features);
         }
         // A device error of other work must not be attributed to this picture.

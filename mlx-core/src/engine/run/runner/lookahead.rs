@@ -21,7 +21,7 @@ impl Runner {
         force: bool,
     ) -> Option<Vec<PendingDraw>> {
         let continues = |id: &u64| self.continues(sequences.get(*id));
-        if !self.device.runs_ahead()
+        if !self.device.uses_lookahead()
             || !self.only_decodes(plan, sequences, unclaimed)
             || !plan.decode.iter().all(continues)
         {
@@ -128,7 +128,7 @@ impl Runner {
         let outcome = lookahead.wait();
         for &id in &lookahead.ids {
             if let Some(sequence) = sequences.find_mut(id).filter(|it| it.run.is_some()) {
-                sequence.cut_to_history(&self.device);
+                sequence.truncate_to_history(&self.device);
             }
         }
         let message = outcome.err()?.to_string();

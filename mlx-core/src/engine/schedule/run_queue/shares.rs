@@ -36,7 +36,7 @@ impl Shares {
     /// Returns true if a waiting sequence may take the slot of a running one. A client without a slot takes one from a client with several.
     /// A request without a slot takes one from a request with several of the same client. So slots only become more even, and none is taken
     /// back.
-    pub(super) fn yields(&self, other: Ticket, own: Ticket) -> bool {
+    pub(super) fn may_take_slot(&self, other: Ticket, own: Ticket) -> bool {
         let (own_request, other_request) = ((own.client, own.request), (other.client, other.request));
         let is_fair = if own.client == other.client {
             !self.requests.contains_key(&own_request) && self.requests.get(&other_request) > Some(&1)

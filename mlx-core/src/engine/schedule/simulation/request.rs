@@ -35,7 +35,7 @@ pub(super) fn need(tokens: usize) -> Need {
 pub(super) fn together(needs: impl Iterator<Item = Need>) -> u64 {
     let sum =
         needs.fold(Need::default(), |sum, it| Need { own: sum.own + it.own, pass: sum.pass.max(it.pass) });
-    sum.alone()
+    sum.total()
 }
 
 /// A request and its progress.
@@ -105,7 +105,7 @@ impl Sequence {
             length: self.history.len(),
             state: StateView { seen, offset: seen, layers, n_keep: None },
             // As for hybrid models; exact prompts are divided only at chunk boundaries.
-            cuts: if self.exact || !self.id.is_multiple_of(4) {
+            forced_boundaries: if self.exact || !self.id.is_multiple_of(4) {
                 [0; 2]
             } else {
                 [self.prompt / 3, self.prompt * 2 / 3]
@@ -125,7 +125,7 @@ impl Sequence {
         self.view().prefills()
     }
 
-    pub(super) fn displaces(&self, other: &Self) -> bool {
+    pub(super) fn outranks(&self, other: &Self) -> bool {
         other.runs && other.ticket.priority < self.ticket.priority && other.rank > self.rank
     }
 

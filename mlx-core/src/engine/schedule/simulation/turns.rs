@@ -11,7 +11,7 @@ use crate::engine::schedule::plan::Changes;
 impl Simulation {
     /// Returns true if, without the sequences in `gone`, the group of `own` has no slot and another sequence of the group of `other` has
     /// one.
-    pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes, gone: &[u64]) -> bool {
+    pub(super) fn may_take(&self, other: &Sequence, own: &Sequence, changes: &Changes, gone: &[u64]) -> bool {
         let stays = |it: &&Sequence| (it.runs || changes.preempt.contains(&it.id)) && !gone.contains(&it.id);
         let starts = |it: &&Sequence| changes.admit.contains(&it.id);
         let like = |it: &Sequence| it.id != other.id && it.shares_with(other, own);
@@ -35,12 +35,13 @@ impl Simulation {
             let first = firsts.entry(one.ticket.client).or_insert(one);
             *first = if one.rank < first.rank { one } else { first };
         }
-        let last = |it: &Sequence| self.last_served.get(&it.ticket.client).map(|last| *last + handicap(it));
+        let last =
+            |it: &Sequence| self.last_served.get(&it.ticket.client).map(|last| *last + priority_delay(it));
         firsts.into_values().min_by_key(|it| (last(it).unwrap_or_default().max(it.rank.0), it.rank))
     }
 }
 
 /// Returns the delay that a priority below the highest adds to the time of arrival.
-pub(super) fn handicap(one: &Sequence) -> Duration {
+pub(super) fn priority_delay(one: &Sequence) -> Duration {
     Duration::from_secs([40, 10, 0][one.ticket.priority as usize])
 }
