@@ -217,16 +217,16 @@ fn the_folder_keeps_to_its_budgets() {
     let block = all / 24;
     assert_eq!(files(folder.path()).len(), 24);
     // The most recently used prompt is still saved.
-    let most_bytes = 10 * block + block / 2;
+    let max_bytes = 10 * block + block / 2;
     let small = tempfile::tempdir().expect("a temporary folder");
-    let left = fill(DiskOptions { folder: small.path().to_owned(), most_bytes, ..default.clone() });
-    assert!(left <= most_bytes && left >= most_bytes / 2, "{left} of {most_bytes}");
+    let left = fill(DiskOptions { folder: small.path().to_owned(), max_bytes, ..default.clone() });
+    assert!(left <= max_bytes && left >= max_bytes / 2, "{left} of {max_bytes}");
     let (last, _) = ask(small.path(), &prompt(11, 150), true);
     assert_eq!(cached(&last), 128);
     let slow = tempfile::tempdir().expect("a temporary folder");
-    let hourly_writes = 5 * block + block / 2;
-    let written = fill(DiskOptions { folder: slow.path().to_owned(), hourly_writes, ..default });
-    assert!(written <= hourly_writes + block && written > 0, "{written} of {hourly_writes}");
+    let max_writes_per_hour = 5 * block + block / 2;
+    let written = fill(DiskOptions { folder: slow.path().to_owned(), max_writes_per_hour, ..default });
+    assert!(written <= max_writes_per_hour + block && written > 0, "{written} of {max_writes_per_hour}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Meter {
         }
         counts.work.set(0);
         let asked = Instant::now();
-        if !counts.control.goes_on() {
+        if !counts.control.should_continue() {
             return Err(Fault::stopped());
         }
         counts.started.set(counts.started.get() + asked.elapsed());

@@ -33,7 +33,7 @@ pub(super) struct Control {
 
 impl Control {
     /// Waits while the rendering is paused. Returns false if it must stop.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn should_continue(&self) -> bool {
         drop(self.pauses.lock().unwrap_or_else(PoisonError::into_inner));
         !self.stops.load(Ordering::Relaxed)
     }

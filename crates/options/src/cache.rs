@@ -68,8 +68,9 @@ impl CacheArgs {
         let Self { prefix, kv, share_prefixes } = self;
         let disk = |folder: &PathBuf| {
             let mut disk = DiskOptions::new(expanded(folder));
-            disk.most_bytes = prefix.prompt_cache_size.map_or(disk.most_bytes, |size| size.0);
-            disk.hourly_writes = prefix.prompt_cache_writes.map_or(disk.hourly_writes, |size| size.0);
+            disk.max_bytes = prefix.prompt_cache_size.map_or(disk.max_bytes, |size| size.0);
+            disk.max_writes_per_hour =
+                prefix.prompt_cache_writes.map_or(disk.max_writes_per_hour, |size| size.0);
             disk
         };
         options.prompt_cache = prefix.prompt_cache_dir.as_ref().map(disk);
@@ -117,7 +118,7 @@ mod tests {
         let mut options = EngineOptions::default();
         args.apply(&mut options);
         let disk = options.prompt_cache.expect("a folder");
-        assert_eq!((disk.most_bytes, disk.hourly_writes), (2000, 3000));
+        assert_eq!((disk.max_bytes, disk.max_writes_per_hour), (2000, 3000));
         assert_eq!((options.prefix_cache, options.kv_bits), (Some(1_000_000_000), None));
         assert!(!options.share_prefixes);
         let wrong = toml::from_str::<CacheArgs>("kv-bit = 4").expect_err("a typing error");

@@ -39,15 +39,15 @@ pub struct DiskOptions {
     /// The folder. Several programs and models may share it.
     pub folder: PathBuf,
     /// The maximum size of all files in bytes. The least recently used files are removed first.
-    pub most_bytes: u64,
+    pub max_bytes: u64,
     /// The maximum number of bytes that one program writes per hour. Prefixes beyond it are not saved.
-    pub hourly_writes: u64,
+    pub max_writes_per_hour: u64,
 }
 
 impl DiskOptions {
     /// Options for a folder of up to 16 GB, with at most 4 GB written per hour.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, most_bytes: 16_000_000_000, hourly_writes: 4_000_000_000 }
+        Self { folder, max_bytes: 16_000_000_000, max_writes_per_hour: 4_000_000_000 }
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Bucket {
     /// The row at each place. Places without a row repeat one.
     pub(crate) row_of_place: Vec<usize>,
     /// Pairs of a row and its place.
-    pub(crate) places: Vec<(usize, usize)>,
+    pub(crate) row_positions: Vec<(usize, usize)>,
     /// The number of places per slot.
     pub(crate) rows_per_slot: usize,
     /// The last position that each place attends to; 0 for places without a row.
@@ -155,7 +155,7 @@ fn bucket(members: &[Member], list: &[usize]) -> Result<Bucket> {
     let parts = parts.iter().map(|part| slice_axis(part, 0, 0, used as i32));
     let mut bucket = Bucket {
         row_of_place: vec![first.rows[0]; places],
-        places: Vec::new(),
+        row_positions: Vec::new(),
         rows_per_slot: most,
         last_positions: vec![0; places],
         seen: first.state.seen(parts.collect::<Result<_>>()?)?,
@@ -164,7 +164,7 @@ fn bucket(members: &[Member], list: &[usize]) -> Result<Bucket> {
         for (offset, &row) in rows.iter().enumerate() {
             let place = slot.index * most + offset;
             bucket.row_of_place[place] = row;
-            bucket.places.push((row, place));
+            bucket.row_positions.push((row, place));
             bucket.last_positions[place] = (state.kept().end - rows.len() + offset) as i32;
         }
     }

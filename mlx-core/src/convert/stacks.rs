@@ -35,7 +35,7 @@ pub(super) struct Stack {
 pub(super) struct Stacks<'a> {
     config: &'a DecoderConfig,
     /// The module name of expert stacks.
-    place: &'static str,
+    module_name: &'static str,
     latent: Option<LatentConfig>,
     /// True if tensors with all experts are `[experts, input, output]`.
     transposed: bool,
@@ -55,7 +55,7 @@ impl<'a> Stacks<'a> {
         };
         Self {
             config,
-            place,
+            module_name: place,
             latent: latent.filter(|_| EXPANDED_BY_HEAD.contains(&family)),
             transposed: are_transposed(config, tensors),
         }
@@ -83,7 +83,7 @@ impl<'a> Stacks<'a> {
             "down_proj.weight" | "w2.weight" => "down_proj",
             _ => return None,
         };
-        Some((format!("{prefix}.{}.{part}.weight", self.place), index.parse().ok()?))
+        Some((format!("{prefix}.{}.{part}.weight", self.module_name), index.parse().ok()?))
     }
 
     fn tensors(&self) -> Option<ExpertTensors> {
@@ -154,7 +154,7 @@ impl<'a> Stacks<'a> {
             (0..count).map(|expert| entry.part(expert * of_expert + from..expert * of_expert + to)).collect()
         };
         let stack = |prefix: &str, part: &str, sources: Vec<Entry>, outputs: Range<usize>| Stack {
-            name: format!("{prefix}{}.{part}.weight", self.place),
+            name: format!("{prefix}{}.{part}.weight", self.module_name),
             sources,
             shape: vec![count, outputs.len(), if self.transposed { rows } else { columns }],
             columns: self.transposed.then_some(outputs),

@@ -11,7 +11,7 @@ pub(super) fn split(
     ends: u64,
     budgets: &[u64],
     may_begin: impl Fn(usize) -> bool,
-    is_enough: impl Fn(&Range<usize>) -> bool,
+    is_valid_range: impl Fn(&Range<usize>) -> bool,
 ) -> Option<Vec<Range<usize>>> {
     let mut sums = vec![0; layers.len() + 1];
     for (layer, bytes) in layers.iter().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn split(
     // The load of a machine with these layers; `None` if it may not have them.
     let fullness = |rank: usize, range: &Range<usize>| {
         let bytes = sums[range.end] - sums[range.start] + if rank == 0 { ends } else { 0 };
-        (may_begin(range.start) && is_enough(range)).then(|| bytes as f64 / budgets[rank].max(1) as f64)
+        (may_begin(range.start) && is_valid_range(range)).then(|| bytes as f64 / budgets[rank].max(1) as f64)
     };
     let count = layers.len();
     let (most, _) = cheapest(count, budgets.len(), fullness, f64::max)?;

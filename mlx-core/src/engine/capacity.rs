@@ -50,33 +50,33 @@ impl Passes {
 }
 
 impl Capacity {
-    /// Returns the capacity of an engine with a budget of `given` bytes, these passes and an optional draft model. `beside` bytes go to
-    /// other uses. It is an error if not even the shortest request fits.
+    /// Returns the capacity of an engine with a budget of `total_budget` bytes, these passes and an optional draft model. `other_bytes` go
+    /// to other uses. It is an error if not even the shortest request fits.
     pub(in crate::engine) fn new(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,
         passes: Passes,
-        beside: u64,
-        given: u64,
+        other_bytes: u64,
+        total_budget: u64,
     ) -> Result<Self> {
         let Passes { chunks, rows, running, .. } = passes;
-        let (footprint, budget) = (spec.footprint, given - cache_limit(given));
+        let (footprint, budget) = (spec.footprint, total_budget - cache_limit(total_budget));
         // The passes of a step run one after the other, but their logits exist at the same time. The next step is computed while the logits
         // of the previous one are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows) + logits;
         let drafting = draft.map_or(0, |draft| drafting(draft, passes));
-        let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows()) + beside;
+        let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows()) + other_bytes;
         let draft = draft.map(|draft| (draft.footprint, passes.chunks_of(draft)));
         let capacity = Self { spec: spec.clone(), passes, draft, vision: None, budget, fixed };
-        let least = capacity.sequence(1).total();
-        if fixed + least > budget {
-            let needed = budget_for(fixed + least);
+        let minimum = capacity.sequence(1).total();
+        if fixed + minimum > budget {
+            let needed = budget_for(fixed + minimum);
             let message = format!(
                 "is {}; the model and its work take {} and the shortest request {}: give at least {}MiB",
-                size(given),
+                size(total_budget),
                 size(fixed),
-                size(least),
+                size(minimum),
                 needed.div_ceil(1 << 20)
             );
             return Err(Error::option("memory_budget", message));
@@ -84,11 +84,11 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// Returns the capacity with a vision tower, or `None` if it does not fit. This machine's budget is `given` bytes.
-    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, given: u64) -> Option<Self> {
+    /// Returns the capacity with a vision tower, or `None` if it does not fit. This machine's budget is `total_budget` bytes.
+    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, total_budget: u64) -> Option<Self> {
         let fixed = self.fixed + vision.weight_bytes;
         // A budget that another machine limits is not reduced by weights that only this machine holds.
-        let budget = (self.budget + vision.weight_bytes).min(given - cache_limit(given));
+        let budget = (self.budget + vision.weight_bytes).min(total_budget - cache_limit(total_budget));
         let fits = fixed + self.sequence(1).total() <= budget;
         fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
     }
@@ -143,13 +143,13 @@ impl Capacity {
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> Need {
         let mut need = self.need(undivided(request), tokens, per_token(request));
-        need.own += self.beside(request);
+        need.own += self.other_bytes(request);
         need
     }
 
     /// Returns the bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and
     /// the activations of the tower for one picture.
-    fn beside(&self, request: &GenerationRequest) -> u64 {
+    fn other_bytes(&self, request: &GenerationRequest) -> u64 {
         let matcher = if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 };
         let images = request.pictures.images();
         let pictures = self.vision.map_or(0, |vision| vision.request(images));
@@ -159,11 +159,11 @@ impl Capacity {
     /// Refuses a request that could not run even if it were the only one. A request without a token limit is limited to what fits.
     pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
         let prompt = request.prompt.len();
-        let whole = self.need_of(&request, prompt + request.limits.max_tokens).total();
-        if whole <= self.shared() {
+        let total = self.need_of(&request, prompt + request.limits.max_tokens).total();
+        if total <= self.shared() {
             return Ok(request);
         }
-        let least = self.need_of(&request, prompt + request.limits.max_tokens.min(1)).total();
+        let minimum = self.need_of(&request, prompt + request.limits.max_tokens.min(1)).total();
         let too_much = |field, bytes: u64, advice: &str| {
             let message = format!(
                 "needs {} of memory for {prompt} tokens of prompt and what follows, and {} are there for requests; {advice}, or \
@@ -173,11 +173,11 @@ impl Capacity {
             );
             Err(Error::request(field, message))
         };
-        if least > self.shared() {
-            return too_much("prompt", least, "shorten it");
+        if minimum > self.shared() {
+            return too_much("prompt", minimum, "shorten it");
         }
         if !request.open_ended {
-            return too_much("max_tokens", whole, "lower it");
+            return too_much("max_tokens", total, "lower it");
         }
         let fits = |tokens: usize| self.need_of(&request, prompt + tokens).total() <= self.shared();
         request.limits.max_tokens = last_that_fits(request.limits.max_tokens, fits);
@@ -189,15 +189,16 @@ impl Capacity {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let need = self.need_of(request, tokens);
-        let (undivided, per_token, beside) = (undivided(request), per_token(request), self.beside(request));
-        Reservation { undivided, tokens, most, per_token, beside, need }
+        let (undivided, per_token, other_bytes) =
+            (undivided(request), per_token(request), self.other_bytes(request));
+        Reservation { undivided, tokens, most, per_token, other_bytes, need }
     }
 
     /// Extends a reservation to more tokens. Returns the additional bytes, and the wider pass.
     pub(in crate::engine) fn extend(&self, reservation: &mut Reservation) -> Need {
         reservation.tokens = reservation.most.min(reservation.tokens + GROWTH);
         let mut need = self.need(reservation.undivided, reservation.tokens, reservation.per_token);
-        need.own += reservation.beside;
+        need.own += reservation.other_bytes;
         let more = Need { own: need.own - reservation.need.own, ..need };
         reservation.need = need;
         more
@@ -245,7 +246,7 @@ pub(in crate::engine) struct Reservation {
     /// The maximum length of the sequence.
     most: usize,
     per_token: u64,
-    beside: u64,
+    other_bytes: u64,
     pub(in crate::engine) need: Need,
 }
 

@@ -131,7 +131,7 @@ impl Decoder {
             ));
         };
         let hidden = rows.as_dtype(self.dtype)?;
-        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs: None, deep: Vec::new(), hidden, layer })
+        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs: None, deepstack: Vec::new(), hidden, layer })
     }
 }
 
@@ -183,7 +183,7 @@ impl Model for Decoder {
             let tokens = tokens.map(|all| PerLayerInputs::of_layer(all, layer)).transpose()?;
             let block = &self.blocks[layer];
             pass.hidden = block.forward(&pass.hidden, &pass.batch, rotary, tokens.as_ref(), &mut of_layer)?;
-            if let Some(rows) = pass.deep.get(layer) {
+            if let Some(rows) = pass.deepstack.get(layer) {
                 pass.hidden = add(&pass.hidden, rows)?;
             }
         }

@@ -103,7 +103,7 @@ impl EmbeddingAndHead {
             inputs.forward(tokens, &hidden, self.dtype)
         });
         let per_layer_inputs = inputs.transpose()?;
-        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deep, hidden, layer: 0 })
+        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deepstack: deep, hidden, layer: 0 })
     }
 
     /// Maps tokens `[T]` to `[T, hidden]`.

@@ -154,7 +154,7 @@ impl Mixer {
         rotary: Option<&Rotary>,
         states: &mut [&mut [LayerState]],
     ) -> Result<Array> {
-        let [mut first, mut second] = apart(states);
+        let [mut first, mut second] = split_states(states);
         match self {
             Self::Attention(attention) => attention.forward(input, batch, rotary, &mut first),
             Self::Latent(latent) => latent.forward(input, batch, rotary, &mut first),
@@ -168,7 +168,7 @@ impl Mixer {
 }
 
 /// Returns the first state of the layer for each sequence, and the second one if the layer has two.
-fn apart<'a>(states: &'a mut [&mut [LayerState]]) -> [Vec<&'a mut LayerState>; 2] {
+fn split_states<'a>(states: &'a mut [&mut [LayerState]]) -> [Vec<&'a mut LayerState>; 2] {
     let mut apart = [Vec::with_capacity(states.len()), Vec::new()];
     for of_layer in states {
         for (state, list) in of_layer.iter_mut().zip(&mut apart) {

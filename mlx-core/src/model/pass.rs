@@ -17,7 +17,7 @@ pub struct Pass {
     /// The per-layer inputs of the tokens, `[T, layers, width]`.
     pub(super) per_layer_inputs: Option<Array>,
     /// Features of pictures that are added to the output of the first layers, `[T, hidden]` for each layer.
-    pub(super) deep: Vec<Array>,
+    pub(super) deepstack: Vec<Array>,
     /// `[T, hidden]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,
@@ -46,7 +46,7 @@ impl Pass {
 
     /// Returns true if features of pictures are added to the output of the next layer.
     pub(crate) fn next_layer_adds_features(&self) -> bool {
-        self.layer < self.deep.len()
+        self.layer < self.deepstack.len()
     }
 
     /// Returns the batch of the pass.

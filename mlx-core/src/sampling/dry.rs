@@ -157,7 +157,7 @@ impl Repeats {
     /// Adds the effect of [`Self::apply`] to the edits of each token.
     pub(super) fn add_edits(&mut self, dry: &Dry, history: &[u32], edits: &mut Edits) {
         for (token, less) in self.penalties(dry, history) {
-            edits.of(token).less += less;
+            edits.of(token).penalty += less;
         }
     }
 

@@ -10,6 +10,7 @@ mod history;
 mod logprobs;
 mod math;
 mod noise;
+mod parallel_draw;
 mod parameters;
 mod params;
 mod penalties;
@@ -17,7 +18,6 @@ pub(crate) mod pending_draw;
 mod sampler;
 mod scan;
 mod scratch;
-mod side_by_side;
 mod state;
 
 pub use constraint::{Constraint, TokenMask};

@@ -73,7 +73,7 @@ impl Counts {
         for entry in &self.entries {
             let edit = edits.of(entry.token);
             edit.repetition = penalties.repetition;
-            edit.less = if entry.generated > 0 { penalty_of(penalties, entry.generated) } else { 0.0 };
+            edit.penalty = if entry.generated > 0 { penalty_of(penalties, entry.generated) } else { 0.0 };
         }
     }
 

@@ -26,13 +26,13 @@ pub(crate) struct LogitEdit {
     pub(crate) token: u32,
     pub(crate) bias: f32,
     pub(crate) repetition: f32,
-    pub(crate) less: f32,
+    pub(crate) penalty: f32,
 }
 
 impl LogitEdit {
     /// Creates an edit that changes nothing.
     pub(crate) fn none(token: u32) -> Self {
-        Self { token, bias: 0.0, repetition: 1.0, less: 0.0 }
+        Self { token, bias: 0.0, repetition: 1.0, penalty: 0.0 }
     }
 
     /// Edits a row of logits if it contains the token.
@@ -41,7 +41,7 @@ impl LogitEdit {
         let Some(logit) = row.get_mut(self.token as usize) else { return };
         let biased = *logit + self.bias;
         let repeated = if biased > 0.0 { biased / self.repetition } else { biased * self.repetition };
-        *logit = repeated - self.less;
+        *logit = repeated - self.penalty;
     }
 }
 

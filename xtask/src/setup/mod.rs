@@ -18,7 +18,7 @@ use system::System;
 
 /// Runs the set-up that was last selected. Other tasks call it first.
 pub(crate) fn run() -> Result<()> {
-    let recipe = Recipe::chosen()?;
+    let recipe = Recipe::selected()?;
     if from_source::is_chosen(&recipe) { Ok(()) } else { assemble::run(&recipe) }
 }
 
@@ -56,6 +56,6 @@ pub(crate) struct Native {
 
 /// Returns the libraries that [`run`] prepares.
 pub(crate) fn native() -> Result<Native> {
-    let Recipe { host, system, folder, .. } = Recipe::chosen()?;
+    let Recipe { host, system, folder, .. } = Recipe::selected()?;
     Ok(Native { host, system, folder })
 }

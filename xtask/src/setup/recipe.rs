@@ -106,7 +106,7 @@ impl Recipe {
     }
 
     /// Returns the recipe that was last selected.
-    pub(super) fn chosen() -> Result<Self> {
+    pub(super) fn selected() -> Result<Self> {
         let recipe = Self::new()?;
         let config = fs::read_to_string(recipe.cargo_config()).unwrap_or_default();
         match () {

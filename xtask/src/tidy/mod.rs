@@ -1,11 +1,11 @@
 //! `cargo xtask tidy`: checks the house rules.
 
-mod arrows;
 mod charts;
-mod circles;
 mod code;
+mod dependencies;
 mod english;
 mod files;
+mod import_cycles;
 mod imports;
 mod paths;
 mod platform;
@@ -28,9 +28,9 @@ pub(crate) fn run() -> Result<()> {
     let lengths = shape::Lengths::of(&files);
     println!("tidy: {lengths}");
     found.extend(lengths.violation());
-    let circles = circles::find(&files);
-    println!("tidy: {} import cycles", circles.len());
-    found.extend(circles::violations(&circles));
+    let cycles = import_cycles::find(&files);
+    println!("tidy: {} import cycles", cycles.len());
+    found.extend(import_cycles::violations(&cycles));
     found.extend(proof::check(&files));
     found.extend(platform::check_table(&files));
     found.extend(charts::check(&files));
@@ -57,12 +57,12 @@ fn report_english(files: &[SourceFile]) {
 
 fn check(file: &SourceFile) -> Vec<Violation> {
     let mut found = paths::check(file);
-    found.extend(arrows::check_manifest(file));
+    found.extend(dependencies::check_manifest(file));
     if file.is_rust() {
         let code = code::without_comments_and_strings(&file.text);
         found.extend(shape::check(file));
         found.extend(words::check(file, &code));
-        found.extend(arrows::check(file, &code));
+        found.extend(dependencies::check(file, &code));
         found.extend(platform::check(file, &code));
     }
     found

@@ -161,7 +161,7 @@ struct Disk {
 
 impl Disk {
     fn new(options: DiskOptions, storage: Arc<dyn Storage>, waiting: Arc<Waiting>) -> Self {
-        let quota = Quota::new(options.hourly_writes);
+        let quota = Quota::new(options.max_writes_per_hour);
         Self { options, storage, waiting, quota, begin: Instant::now(), total: 0, written: 0 }
     }
 
@@ -206,11 +206,11 @@ impl Disk {
         }
         let bytes = content.bytes().map_err(|Invalid(message)| crate::Error::file(path, message))?;
         let size = bytes.len() as u64;
-        if size > self.options.most_bytes || !self.quota.take(size, self.begin.elapsed()) {
+        if size > self.options.max_bytes || !self.quota.take(size, self.begin.elapsed()) {
             return Ok(());
         }
-        if self.written.is_multiple_of(RECOUNT) || self.total + size > self.options.most_bytes {
-            let most = self.options.most_bytes;
+        if self.written.is_multiple_of(RECOUNT) || self.total + size > self.options.max_bytes {
+            let most = self.options.max_bytes;
             // Free more than this block needs, so that it happens less often.
             let aim = if self.total + size > most { (most - most / 8).min(most - size) } else { most - size };
             self.total = folder::shrink_to(&self.options.folder, aim)?;

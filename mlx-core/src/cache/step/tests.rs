@@ -148,7 +148,7 @@ fn step(kind: Kind, sequences: &mut [Sequence], without: u16, most: usize, next:
     let mut found = 0;
     for bucket in &buckets {
         let [keys, _] = numbers(&bucket.seen);
-        for &(row, place) in &bucket.places {
+        for &(row, place) in &bucket.row_positions {
             found += 1;
             let (sequence, last) = (&sequences[of_rows[row]], bucket.last_positions[place] as usize);
             assert!((sequence.values[last] - values[row]).abs() < 0.5);

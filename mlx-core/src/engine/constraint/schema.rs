@@ -47,7 +47,7 @@ const REFUSED: [&str; 19] = [
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// Bounds beyond this are outside the compiler's range.
-const MOST: f64 = (i64::MAX - 1023) as f64;
+const MAX_INTEGER: f64 = (i64::MAX - 1023) as f64;
 
 /// Returns the schema in the form to compile. An error names the feature that cannot be enforced, as the end of a sentence about the
 /// schema.
@@ -200,10 +200,10 @@ fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
 /// Returns the nearest bound within the given one that the compiler can represent.
 fn narrowed(bound: &Number, is_lower: bool) -> Option<Number> {
     let float = bound.as_f64()?;
-    if float.abs() >= MOST {
+    if float.abs() >= MAX_INTEGER {
         // No written integer reaches this bound.
         let is_open = is_lower == (float < 0.0);
-        return is_open.then(|| Number::from_f64(MOST.copysign(float))).flatten();
+        return is_open.then(|| Number::from_f64(MAX_INTEGER.copysign(float))).flatten();
     }
     let whole = bound.as_i64().filter(|whole| float as i64 != *whole);
     match whole {

@@ -11,7 +11,7 @@ use crate::engine::sequence::Sequence;
 use crate::error::Error;
 
 /// The maximum number of consecutive panics. One more ends the engine.
-const MOST_IN_A_ROW: usize = 16;
+const MAX_IN_A_ROW: usize = 16;
 
 /// The errors for the sequences that end. A panic message may quote a request, so only the sequence that caused it receives the message.
 struct Causes {
@@ -32,7 +32,7 @@ impl EngineLoop {
         };
         tracing::error!(message = causes.own, "the engine panicked; please report this");
         self.panics.in_a_row += 1;
-        let goes_on = self.panics.in_a_row <= MOST_IN_A_ROW;
+        let goes_on = self.panics.in_a_row <= MAX_IN_A_ROW;
         let sound = goes_on && catch_unwind(AssertUnwindSafe(|| self.rebuild(&causes))).is_ok();
         if !sound {
             tracing::error!("the engine keeps panicking; stopping it");

@@ -72,7 +72,7 @@ fn edited(logits: Array, rows: &[PendingDraw]) -> Result<Array> {
     let biased = add(take_along_axis(&logits, &tokens, 1)?, numbers(|edit| edit.bias))?;
     let is_positive = gt(&biased, Array::from_f32(0.0))?;
     let repeated = select(is_positive, divide(&biased, &repetition)?, multiply(&biased, &repetition)?)?;
-    let after = subtract(repeated, numbers(|edit| edit.less))?;
+    let after = subtract(repeated, numbers(|edit| edit.penalty))?;
     Ok(put_along_axis(logits, tokens, after, 1)?)
 }
 
@@ -164,8 +164,13 @@ mod tests {
         // Some rows have no edits, and some have an edit of a token outside the vocabulary.
         for (index, row) in rows.iter_mut().enumerate().filter(|it| it.0 % 4 != 3) {
             row.edits = (0..index as u32)
-                .map(|it| LogitEdit { token: it * 997, bias: it as f32 - 2.0, repetition: 1.3, less: 0.25 })
-                .chain([LogitEdit { token: plain[index], less: 9.0, ..LogitEdit::none(0) }])
+                .map(|it| LogitEdit {
+                    token: it * 997,
+                    bias: it as f32 - 2.0,
+                    repetition: 1.3,
+                    penalty: 0.25,
+                })
+                .chain([LogitEdit { token: plain[index], penalty: 9.0, ..LogitEdit::none(0) }])
                 .collect();
         }
         let edited = guesses(&rows);

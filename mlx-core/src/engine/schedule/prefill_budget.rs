@@ -4,7 +4,7 @@
 const ROW_COST: usize = 256;
 
 /// The minimum seconds of prefill between two decode steps. Finer steps would cost more than they save.
-const LEAST: f64 = 0.002;
+const MIN_SECONDS: f64 = 0.002;
 
 /// The share of a step's time that a long prompt may take before the next step.
 const SHARE: f64 = 0.5;
@@ -56,7 +56,7 @@ impl PrefillBudget {
             *sum += rest;
             (*sum <= burst).then_some(*sum)
         });
-        whole.fold((step * SHARE).max(LEAST) / unit, f64::max)
+        whole.fold((step * SHARE).max(MIN_SECONDS) / unit, f64::max)
     }
 
     /// Returns true if a prompt with `remaining` work finishes in one step.

@@ -21,7 +21,7 @@ const DAYS: u64 = 3000;
 // The constants of the budget are repeated here, so that a change there makes the test fail.
 const SHARE: f64 = 0.5;
 const BURST: f64 = 6.0;
-const LEAST: f64 = 0.002;
+const MIN_SECONDS: f64 = 0.002;
 // The variation of times, and the allowance for rounding and for steps long past.
 const NOISE: f64 = 0.2;
 const SLACK: f64 = 1.01;
@@ -268,7 +268,7 @@ impl Simulation {
         let shortest = prefills.map(|it| self.remaining(it)).fold(f64::INFINITY, f64::min);
         let short = shortest.is_infinite() || shortest * self.unit * (1.0 - NOISE) <= step * BURST;
         let share = if short { BURST } else { SHARE };
-        self.prefill_limit = (step * share).max(LEAST) * (1.0 + NOISE) / (1.0 - NOISE);
+        self.prefill_limit = (step * share).max(MIN_SECONDS) * (1.0 + NOISE) / (1.0 - NOISE);
     }
 
     fn compute(&mut self, pass: &Prefill, budget: PrefillBudget, ends: &mut Vec<u64>) -> f64 {

@@ -35,7 +35,7 @@ impl Core {
         // Restores the order of the rows.
         let (mut places, mut before) = (vec![0; of_rows.len()], 0);
         for bucket in &buckets {
-            for &(row, place) in &bucket.places {
+            for &(row, place) in &bucket.row_positions {
                 places[row] = before + place;
             }
             before += bucket.row_of_place.len();

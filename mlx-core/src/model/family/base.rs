@@ -17,7 +17,7 @@ use crate::model::rope::{MropeSection, RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
 /// The maximum number of layers; a config with more is damaged.
-const MOST_LAYERS: usize = 10_000;
+const MAX_LAYERS: usize = 10_000;
 
 /// The defaults of a family for keys that config.json lacks. A count that is `null` is derived from other keys.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +82,8 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         is_moe: false,
     };
     let layers = fields.size("num_hidden_layers")?;
-    if layers > MOST_LAYERS {
-        let message = format_args!("is {layers}; no model has more than {MOST_LAYERS}");
+    if layers > MAX_LAYERS {
+        let message = format_args!("is {layers}; no model has more than {MAX_LAYERS}");
         return Err(fields.error("num_hidden_layers", message));
     }
     let (key, epsilon) = defaults.eps;

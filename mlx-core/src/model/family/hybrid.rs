@@ -30,7 +30,7 @@ const QWEN3_NEXT: Defaults = Defaults {
 
 const QWEN3_5: Defaults = Defaults {
     num_kv_heads: Some(4),
-    mrope_section: Some(MropeSection::InTurns([11, 11, 10])),
+    mrope_section: Some(MropeSection::Interleaved([11, 11, 10])),
     ..QWEN3_NEXT
 };
 

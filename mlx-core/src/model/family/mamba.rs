@@ -31,7 +31,7 @@ pub(super) fn granitemoehybrid(fields: &Fields) -> Result<DecoderConfig> {
     let mamba = expanded(fields, None)?;
     let kinds = fields.strings("layer_types")?;
     let kinds = if kinds.is_empty() { fields.strings("layers_block_type")? } else { kinds };
-    let kinds: Vec<Value> = kinds.iter().map(|kind| modern(kind).into()).collect();
+    let kinds: Vec<Value> = kinds.iter().map(|kind| current_name(kind).into()).collect();
     let named = fields.without("layer_types").with_default("layer_types", kinds.into());
     let is_linear = layers::of_kind(&named, config.layers.len(), LINEAR, |_| true)?;
     mix(&mut config, &is_linear, MixerKind::Mamba2(mamba));
@@ -50,7 +50,7 @@ pub(super) fn granitemoehybrid(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Returns the current name of a type of layer.
-fn modern(kind: &str) -> &str {
+fn current_name(kind: &str) -> &str {
     match kind {
         MAMBA => LINEAR,
         ATTENTION => layers::FULL,
@@ -179,8 +179,8 @@ pub(super) fn mamba2(fields: &Fields) -> Result<DecoderConfig> {
     let defaults =
         Defaults { max_position_embeddings: UNLIMITED, eps: ("layer_norm_epsilon", 1e-5), ..LLAMA };
     let mut config = base::read(fields, &defaults)?;
-    config.block = ALONE;
-    config.tensors.renamed = BACKBONE;
+    config.block = SINGLE_PART_BLOCK;
+    config.tensors.renamed = BACKBONE_NAMES;
     let every = vec![true; config.layers.len()];
     mix(&mut config, &every, MixerKind::Mamba2(mamba));
     config.layers.iter_mut().for_each(|layer| layer.feeds_forward = false);
@@ -191,11 +191,11 @@ pub(super) fn mamba2(fields: &Fields) -> Result<DecoderConfig> {
 const UNLIMITED: usize = 1 << 20;
 
 /// Layers that have either a mixer or a feed-forward block, after one norm.
-pub(super) const ALONE: BlockConfig =
+pub(super) const SINGLE_PART_BLOCK: BlockConfig =
     BlockConfig { input_norm: Some("norm"), pre_feedforward_norm: Some("norm"), ..BlockConfig::LLAMA };
 
 /// The tensor names of a decoder whose layers have one part each.
-pub(super) const BACKBONE: &[(&str, &str)] = &[
+pub(super) const BACKBONE_NAMES: &[(&str, &str)] = &[
     (".self_attn.", ".mixer."),
     (".mamba.", ".mixer."),
     (".mlp.", ".mixer."),

@@ -1,7 +1,7 @@
 //! Nemotron-H: each layer is either Mamba-2, attention, or a feed-forward block, which is dense or has experts.
 
 use super::base::{self, Defaults, LLAMA, flag};
-use super::mamba::{ALONE, BACKBONE, activation, check, time_step_limit};
+use super::mamba::{BACKBONE_NAMES, SINGLE_PART_BLOCK, activation, check, time_step_limit};
 use super::{mixtures, routed};
 use crate::config::Fields;
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::model::moe::{
 };
 
 /// The maximum number of layers; a config with more is damaged.
-const MOST_LAYERS: usize = 10_000;
+const MAX_LAYERS: usize = 10_000;
 
 /// The only part of a layer.
 #[derive(Clone, Copy, PartialEq)]
@@ -58,8 +58,8 @@ pub(super) fn nemotron_h(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.as_found = true;
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     config.feed_forward.input = FeedForwardInput::Plain;
-    config.block = ALONE;
-    config.tensors.renamed = BACKBONE;
+    config.block = SINGLE_PART_BLOCK;
+    config.tensors.renamed = BACKBONE_NAMES;
     let mamba = MixerKind::Mamba2(mamba(fields)?);
     for (layer, part) in config.layers.iter_mut().zip(&parts) {
         shape(layer, *part, mamba);
@@ -92,9 +92,9 @@ fn parts(fields: &Fields) -> Result<Vec<Part>> {
         Some(pattern) => pattern.chars().map(String::from).collect(),
         None => fields.strings(key)?,
     };
-    if names.is_empty() || names.len() > MOST_LAYERS {
+    if names.is_empty() || names.len() > MAX_LAYERS {
         return Err(
-            fields.error(key, format_args!("has {} layers; it must have 1 to {MOST_LAYERS}", names.len()))
+            fields.error(key, format_args!("has {} layers; it must have 1 to {MAX_LAYERS}", names.len()))
         );
     }
     let part = |(index, name): (usize, &String)| match name.as_str() {

@@ -12,7 +12,7 @@ use crate::model::tensors::TensorNames;
 const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };
 
 /// The numbers of pairs for time, height and width in Qwen 3 VL.
-pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection::InTurns([24, 20, 20]);
+pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection::Interleaved([24, 20, 20]);
 
 /// Qwen 2: queries, keys and values have biases.
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
@@ -40,7 +40,7 @@ pub(super) fn mimo(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// The numbers of pairs for time, height and width in Qwen 2 VL.
-const QWEN2_VL_SECTION: MropeSection = MropeSection::InOrder([16, 24, 24]);
+const QWEN2_VL_SECTION: MropeSection = MropeSection::Sequential([16, 24, 24]);
 
 /// The text of Qwen 2 and 2.5 VL.
 pub(super) fn qwen2_vl(fields: &Fields) -> Result<DecoderConfig> {

@@ -114,9 +114,9 @@ impl ExpertTensors {
         let (count, inner) = (config.num_experts, config.intermediate_size);
         let (first, last): (&[&str], &str) =
             if self == Self::Plain { (&["fc1"], "fc2") } else { (&["gate_proj", "up_proj"], "down_proj") };
-        let parts: Vec<_> = first.iter().map(|part| (places(name, part), inner)).collect();
+        let parts: Vec<_> = first.iter().map(|part| (candidate_names(name, part), inner)).collect();
         gate_up.low_rank = LowRank::take_experts(weights, &parts, count, hidden)?;
-        let parts = [(places(name, last), hidden)];
+        let parts = [(candidate_names(name, last), hidden)];
         down.low_rank = LowRank::take_experts(weights, &parts, count, inner)?;
         if [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_))) {
             expect_type_of_floats(dtype, backend)?;
@@ -360,7 +360,7 @@ impl ExpertLoader<'_, '_> {
 }
 
 /// Returns mlx-lm's names of a projection of all experts under `name`.
-fn places(name: &str, part: &str) -> Vec<String> {
+fn candidate_names(name: &str, part: &str) -> Vec<String> {
     ["switch_mlp", "experts.switch_glu", "experts"].map(|place| format!("{name}.{place}.{part}")).to_vec()
 }
 

@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn axes_take_turns_whatever_the_config_says_about_it() {
-        let usual = Some(MropeSection::InTurns([4, 2, 2]));
+        let usual = Some(MropeSection::Interleaved([4, 2, 2]));
         let turns = Some(vec![0, 1, 2, 0, 1, 2, 0, 0]);
         for config in [
             json!({}),

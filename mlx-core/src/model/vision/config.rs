@@ -9,7 +9,7 @@ use crate::model::activation::Activation;
 use crate::processor::image_processor;
 
 /// The maximum of layers, heads, pixels per side of a patch, and patches per side of a row in a config.
-const MOST: usize = 4096;
+const MAX_COUNT: usize = 4096;
 
 /// The config of the tower and its projector.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +65,8 @@ impl PixtralConfig {
 
 pub(super) fn bounded(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
     match fields.optional_size(key)?.unwrap_or(usual) {
-        size if size <= MOST => Ok(size),
-        size => Err(fields.error(key, format_args!("is {size}; at most {MOST} are supported"))),
+        size if size <= MAX_COUNT => Ok(size),
+        size => Err(fields.error(key, format_args!("is {size}; at most {MAX_COUNT} are supported"))),
     }
 }
 

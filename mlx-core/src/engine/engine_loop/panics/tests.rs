@@ -205,7 +205,7 @@ fn an_engine_that_only_panics_ends_with_an_error_for_all() {
     let mut bench = Bench::new();
     let all = bench.submit_each(&prompts());
     let panics = (0..100).take_while(|_| bench.engine.survive(&"a panic of the test")).count();
-    assert_eq!(panics, MOST_IN_A_ROW);
+    assert_eq!(panics, MAX_IN_A_ROW);
     bench.finish();
     for events in &all {
         assert!(read(events).1.is_some_and(|error| error.contains("internal error")));

@@ -28,32 +28,32 @@ struct Source {
 struct Crate(BTreeMap<Module, Source>);
 
 /// The files of a cycle by path, each with its imports within the cycle.
-pub(super) type Circle = Vec<(String, Vec<String>)>;
+pub(super) type Cycle = Vec<(String, Vec<String>)>;
 
 /// Returns every cycle of all crates.
-pub(super) fn find(files: &[SourceFile]) -> Vec<Circle> {
+pub(super) fn find(files: &[SourceFile]) -> Vec<Cycle> {
     let of_crate = |(folder, one): (String, Crate)| {
         let root = format!("{folder}/src/");
         let layered = LAYERED.iter().filter_map(|path| path.strip_prefix(&root));
-        let layered: Vec<Circle> =
-            layered.flat_map(|inner| one.circles_of_children(&module(inner, true))).collect();
-        one.circles().into_iter().chain(layered).collect::<Vec<Circle>>()
+        let layered: Vec<Cycle> =
+            layered.flat_map(|inner| one.cycles_of_children(&module(inner, true))).collect();
+        one.cycles().into_iter().chain(layered).collect::<Vec<Cycle>>()
     };
     crates(files).into_iter().flat_map(of_crate).collect()
 }
 
 /// Returns a violation per cycle, at its first file.
-pub(super) fn violations(circles: &[Circle]) -> Vec<Violation> {
-    let first = |circle: &Circle| circle[0].0.clone();
-    let rule = |circle: &Circle| {
-        let lines: Vec<String> = circle
+pub(super) fn violations(cycles: &[Cycle]) -> Vec<Violation> {
+    let first = |cycle: &Cycle| cycle[0].0.clone();
+    let rule = |cycle: &Cycle| {
+        let lines: Vec<String> = cycle
             .iter()
             .map(|(file, imported)| format!("\n    {file} imports {}", imported.join(", ")))
             .collect();
         let rule = format!("these files import each other in a cycle:{}", lines.concat());
-        Violation { path: first(circle), line: 0, rule }
+        Violation { path: first(cycle), line: 0, rule }
     };
-    circles.iter().map(rule).collect()
+    cycles.iter().map(rule).collect()
 }
 
 fn crates(files: &[SourceFile]) -> Vec<(String, Crate)> {
@@ -83,7 +83,7 @@ impl Crate {
     }
 
     /// Returns components of more than two files, and pairs that are not a module and its child.
-    fn circles(&self) -> Vec<Circle> {
+    fn cycles(&self) -> Vec<Cycle> {
         let modules: Vec<&Module> = self.0.keys().collect();
         let targets: Vec<BTreeSet<usize>> = modules
             .iter()
@@ -92,13 +92,13 @@ impl Crate {
                 known.iter().filter_map(|target| modules.binary_search(&target).ok()).collect()
             })
             .collect();
-        let mut circles = components(&targets);
-        circles.retain(|circle| circle.len() > 2 || !is_child(modules[circle[0]], modules[circle[1]]));
-        named(&circles, &targets, |index| self.0[modules[index]].path.clone())
+        let mut cycles = components(&targets);
+        cycles.retain(|cycle| cycle.len() > 2 || !is_child(modules[cycle[0]], modules[cycle[1]]));
+        named(&cycles, &targets, |index| self.0[modules[index]].path.clone())
     }
 
     /// Returns components of more than one child of a module. A child includes everything below it.
-    fn circles_of_children(&self, parent: &Module) -> Vec<Circle> {
+    fn cycles_of_children(&self, parent: &Module) -> Vec<Cycle> {
         let child = |module: &Module| -> Option<Module> {
             (module.len() > parent.len() && module.starts_with(parent))
                 .then(|| module[..=parent.len()].to_vec())
@@ -191,13 +191,13 @@ fn named(
     components: &[Vec<usize>],
     targets: &[BTreeSet<usize>],
     path: impl Fn(usize) -> String,
-) -> Vec<Circle> {
-    let imported = |from: usize, circle: &[usize]| {
-        targets[from].iter().filter(|to| circle.contains(to)).map(|&to| path(to)).collect()
+) -> Vec<Cycle> {
+    let imported = |from: usize, cycle: &[usize]| {
+        targets[from].iter().filter(|to| cycle.contains(to)).map(|&to| path(to)).collect()
     };
-    let circle =
-        |circle: &Vec<usize>| circle.iter().map(|&index| (path(index), imported(index, circle))).collect();
-    components.iter().map(circle).collect()
+    let cycle =
+        |cycle: &Vec<usize>| cycle.iter().map(|&index| (path(index), imported(index, cycle))).collect();
+    components.iter().map(cycle).collect()
 }
 
 /// Returns the nodes that can be reached from a node, including itself.
@@ -213,7 +213,7 @@ fn reach(from: usize, targets: &[BTreeSet<usize>]) -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    fn cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         circles_below("a/src/", files)
     }
 
@@ -224,17 +224,17 @@ mod tests {
         };
         let found = find(&files.iter().map(file).collect::<Vec<_>>());
         let name = |(path, _): (String, _)| path.trim_start_matches(folder).to_owned();
-        found.into_iter().map(|circle| circle.into_iter().map(name).collect()).collect()
+        found.into_iter().map(|cycle| cycle.into_iter().map(name).collect()).collect()
     }
 
     #[test]
     fn files_that_import_each_other_are_a_circle() {
         let root = ("lib.rs", "mod b; mod c; mod d;");
         let b = ("b.rs", "use crate::c::C;");
-        assert_eq!(circles(&[root, b, ("c.rs", "fn f(b: super::b::B) {}")]), [["b.rs", "c.rs"]]);
-        assert_eq!(circles(&[root, b, ("c.rs", "// crate::b\nuse std::fmt;")]).len(), 0);
+        assert_eq!(cycles(&[root, b, ("c.rs", "fn f(b: super::b::B) {}")]), [["b.rs", "c.rs"]]);
+        assert_eq!(cycles(&[root, b, ("c.rs", "// crate::b\nuse std::fmt;")]).len(), 0);
         let long = [root, b, ("c.rs", "use super::{d::D};"), ("d.rs", "use crate::b;")];
-        assert_eq!(circles(&long), [["b.rs", "c.rs", "d.rs"]]);
+        assert_eq!(cycles(&long), [["b.rs", "c.rs", "d.rs"]]);
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         let b = ("b/mod.rs", "mod inner; use inner::I; struct B; #[cfg(test)] mod tests;");
         let tests = ("b/tests.rs", "use crate::c::C;");
         let c = ("c.rs", "use crate::b::B; #[cfg(test)] mod tests { use crate::b::inner::I; }");
-        assert_eq!(circles(&[root, b, ("b/inner.rs", "use super::B;"), tests, c]).len(), 0);
+        assert_eq!(cycles(&[root, b, ("b/inner.rs", "use super::B;"), tests, c]).len(), 0);
     }
 
     #[test]
@@ -253,9 +253,9 @@ mod tests {
         let x = ("b/x.rs", "struct X;");
         let y = ("b/y.rs", "use super::X; use crate::c::C;");
         // c needs only x, through b.
-        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::X;")]).len(), 0);
-        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::Y;")]), [["b/y.rs", "c.rs"]]);
-        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::{X, Y};")]), [["b/y.rs", "c.rs"]]);
+        assert_eq!(cycles(&[root, b, x, y, ("c.rs", "use crate::b::X;")]).len(), 0);
+        assert_eq!(cycles(&[root, b, x, y, ("c.rs", "use crate::b::Y;")]), [["b/y.rs", "c.rs"]]);
+        assert_eq!(cycles(&[root, b, x, y, ("c.rs", "use crate::b::{X, Y};")]), [["b/y.rs", "c.rs"]]);
     }
 
     #[test]
@@ -267,6 +267,6 @@ mod tests {
             ("engine/c.rs", "use super::b::X; struct C;"),
         ];
         assert_eq!(circles_below("mlx-core/src/", &files), [["engine/b/mod.rs", "engine/c.rs"]]);
-        assert_eq!(circles(&files).len(), 0, "no file imports one that imports it");
+        assert_eq!(cycles(&files).len(), 0, "no file imports one that imports it");
     }
 }

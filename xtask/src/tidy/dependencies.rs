@@ -57,7 +57,7 @@ const APART: [(&str, &[&str]); 2] =
 pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     if !is_under(file, &MAY_USE_MLX) {
-        let rule = "only the files on the list in xtask/src/tidy/arrows.rs may use mlx_rs";
+        let rule = "only the files on the list in xtask/src/tidy/dependencies.rs may use mlx_rs";
         found.extend(lines_with(code, "mlx_rs").map(|line| Violation::new(file, line, rule)));
     }
     for (folder, banned) in APART.iter().filter(|(folder, _)| file.path.starts_with(folder)) {
