@@ -202,7 +202,7 @@ impl Processor {
 
     /// Returns true if the rows of a picture attend to each other, so that a picture must not be split.
     pub(crate) fn is_bidirectional(&self) -> bool {
-        matches!(&self.kind, Kind::Gemma4(gemma4) if gemma4.two_way)
+        matches!(&self.kind, Kind::Gemma4(gemma4) if gemma4.is_bidirectional)
     }
 
     /// Returns the tokens for a picture, which must have the size that the model needs.

@@ -34,7 +34,7 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     /// The maximum length of a received message.
     limit: usize,
-    heard: Instant,
+    last_received: Instant,
     timeout: Duration,
     /// Dropping it stops the heartbeat thread.
     heartbeats: Option<Sender<()>>,
@@ -44,9 +44,9 @@ pub(super) struct Connection {
 struct Writer {
     stream: TcpStream,
     /// The time limit for a write without progress.
-    stalled: Duration,
+    stall_timeout: Duration,
     /// The time limit for a whole message.
-    whole: Duration,
+    message_timeout: Duration,
 }
 
 impl Connection {
@@ -56,9 +56,10 @@ impl Connection {
         // macOS refuses to set options of a closed connection. Here and below, the next read or write reports the end.
         stream.set_nodelay(true).ok();
         let writer = stream.try_clone().map_err(|error| error.to_string())?;
-        let writer = Arc::new(Mutex::new(Writer { stream: writer, stalled: timeout, whole: timeout }));
-        let (heard, limit) = (Instant::now(), frame::MAX_HANDSHAKE);
-        Ok(Self { stream, writer, buffer: Vec::new(), limit, heard, timeout, heartbeats: None })
+        let writer =
+            Arc::new(Mutex::new(Writer { stream: writer, stall_timeout: timeout, message_timeout: timeout }));
+        let (last_received, limit) = (Instant::now(), frame::MAX_HANDSHAKE);
+        Ok(Self { stream, writer, buffer: Vec::new(), limit, last_received, timeout, heartbeats: None })
     }
 
     /// Trusts the peer after it has proved that it has the key. From now on it may send messages of any length, and this side sends
@@ -68,7 +69,7 @@ impl Connection {
         self.limit = frame::MAX_MESSAGE;
         {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            (writer.stalled, writer.whole) = (timeout, REPLY_TIMEOUT);
+            (writer.stall_timeout, writer.message_timeout) = (timeout, REPLY_TIMEOUT);
         }
         let (heartbeats, end) = channel::<()>();
         let writer = Arc::clone(&self.writer);
@@ -97,7 +98,7 @@ impl Connection {
         let (frame, writer) = (frame::encode(message, payload)?, Arc::clone(&self.writer));
         write_while(&writer, &frame, || {
             self.read(Duration::ZERO)?;
-            Ok(self.heard.elapsed() < self.timeout)
+            Ok(self.last_received.elapsed() < self.timeout)
         })
     }
 
@@ -120,7 +121,7 @@ impl Connection {
                     if has_read && now >= until {
                         return Ok(None);
                     }
-                    let quiet = self.heard + self.timeout;
+                    let quiet = self.last_received + self.timeout;
                     let found = self.read(until.min(quiet).saturating_duration_since(now))?;
                     if !found && Instant::now() >= quiet {
                         return Err(format!("was silent for {:.1} s", self.timeout.as_secs_f64()));
@@ -157,7 +158,7 @@ impl Connection {
         match outcome {
             Ok(0) => Err("closed the connection".into()),
             Ok(_) => {
-                self.heard = Instant::now();
+                self.last_received = Instant::now();
                 Ok(true)
             }
             Err(error) if is_transient(&error) => Ok(false),
@@ -185,18 +186,24 @@ impl Writer {
         let begun = Instant::now();
         let mut rest = frame;
         while !rest.is_empty() {
-            let left = self.whole.saturating_sub(begun.elapsed());
+            let left = self.message_timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
-                return Err(format!("did not accept a message within {:.0} s", self.whole.as_secs_f64()));
+                return Err(format!(
+                    "did not accept a message within {:.0} s",
+                    self.message_timeout.as_secs_f64()
+                ));
             }
-            self.stream.set_write_timeout(Some(left.min(self.stalled))).ok();
+            self.stream.set_write_timeout(Some(left.min(self.stall_timeout))).ok();
             match self.stream.write(rest) {
                 Ok(0) => return Err("closed the connection".into()),
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_transient(&error) && begun.elapsed() < self.whole => {
+                Err(error) if is_transient(&error) && begun.elapsed() < self.message_timeout => {
                     if !is_there()? {
-                        return Err(format!("accepted no data for {:.1} s", self.stalled.as_secs_f64()));
+                        return Err(format!(
+                            "accepted no data for {:.1} s",
+                            self.stall_timeout.as_secs_f64()
+                        ));
                     }
                 }
                 Err(error) if is_transient(&error) => {}

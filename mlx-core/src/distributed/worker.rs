@@ -119,7 +119,7 @@ impl Worker {
         &mut self,
         listener: TcpListener,
         end: &Arc<AtomicBool>,
-        mut tell: impl FnMut(WorkerEvent),
+        mut on_event: impl FnMut(WorkerEvent),
     ) -> Result<()> {
         let cannot =
             |error: std::io::Error| Error::Distributed(format!("cannot accept connections: {error}"));
@@ -131,17 +131,17 @@ impl Worker {
         while !end.load(Ordering::Relaxed) {
             match outcomes.recv_timeout(POLL_INTERVAL) {
                 Ok(HandshakeOutcome::RankZero(connection, from)) => {
-                    tell(WorkerEvent::Joined { from: from.clone() });
+                    on_event(WorkerEvent::Joined { from: from.clone() });
                     self.server.connect(connection);
-                    let reason = self.work_for(&from, &outcomes, end, &mut tell);
+                    let reason = self.work_for(&from, &outcomes, end, &mut on_event);
                     self.server.hang_up();
                     if let Some((.., stage)) = &mut self.loaded {
                         stage.clear();
                     }
-                    tell(WorkerEvent::Left { reason });
+                    on_event(WorkerEvent::Left { reason });
                     self.handshake.admit_next();
                 }
-                Ok(HandshakeOutcome::Refused(reason)) => tell(WorkerEvent::Refused { reason }),
+                Ok(HandshakeOutcome::Refused(reason)) => on_event(WorkerEvent::Refused { reason }),
                 Err(_) => {}
             }
         }
@@ -154,7 +154,7 @@ impl Worker {
         from: &str,
         outcomes: &Receiver<HandshakeOutcome>,
         end: &AtomicBool,
-        tell: &mut impl FnMut(WorkerEvent),
+        on_event: &mut impl FnMut(WorkerEvent),
     ) -> String {
         loop {
             if end.load(Ordering::Relaxed) {
@@ -162,11 +162,11 @@ impl Worker {
             }
             // No other rank 0 is admitted meanwhile.
             while let Ok(HandshakeOutcome::Refused(reason)) = outcomes.try_recv() {
-                tell(WorkerEvent::Refused { reason });
+                on_event(WorkerEvent::Refused { reason });
             }
             let outcome = match self.server.receive(Instant::now() + POLL_INTERVAL) {
                 Ok(None) => continue,
-                Ok(Some((Request::Load(part), _))) => self.load(&part, tell),
+                Ok(Some((Request::Load(part), _))) => self.load(&part, on_event),
                 Ok(Some((request, payload))) => self.answer(&request, &payload),
                 Err(error) => Err(error),
             };
@@ -177,12 +177,12 @@ impl Worker {
     }
 
     /// Loads a share, unless it is already loaded.
-    fn load(&mut self, part: &LoadRequest, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
+    fn load(&mut self, part: &LoadRequest, on_event: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.0 != *part) {
             let found = self.survey(part).and_then(|(divided, own)| {
                 // Both shares would not fit in memory. A share that is refused leaves the current one loaded.
                 self.loaded = None;
-                self.read(part, &divided, &own, tell)
+                self.read(part, &divided, &own, on_event)
             });
             match found {
                 Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
@@ -196,7 +196,7 @@ impl Worker {
         let Some((_, loaded, _)) = &self.loaded else { return Err("has loaded no share".into()) };
         let layers = [part.layers.start, part.layers.end];
         let LoadRequest { rank, ranks, parallel, .. } = *part;
-        tell(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
+        on_event(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
         self.server.send(&Reply::Ready(loaded.clone()), &[])
     }
 
@@ -228,7 +228,7 @@ impl Worker {
         part: &LoadRequest,
         divided: &Divided,
         own: &Share,
-        tell: &mut impl FnMut(WorkerEvent),
+        on_event: &mut impl FnMut(WorkerEvent),
     ) -> Result<(Loaded, Stage)> {
         let mut reported: Option<Instant> = None;
         let watch = &mut |read, total| {
@@ -236,7 +236,7 @@ impl Worker {
                 return Ok(());
             }
             reported = Some(Instant::now());
-            tell(WorkerEvent::Loading { read, total });
+            on_event(WorkerEvent::Loading { read, total });
             // A worker that waits for a lost rank 0 could not admit the next one.
             let is_there =
                 self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());

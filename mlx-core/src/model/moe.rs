@@ -115,17 +115,17 @@ impl Experts {
         }
     }
 
-    /// Runs `[.., 1, hidden]` through the experts `chosen`. Returns the same shape.
-    fn run_experts(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        let wide = self.gate_up.forward(rows, chosen, sorted)?;
-        self.down.forward(&self.activation.forward(&wide)?, chosen, sorted)
+    /// Runs `[.., 1, hidden]` through the experts `topk_ids`. Returns the same shape.
+    fn run_experts(&self, rows: &Array, topk_ids: &Array, sorted: bool) -> Result<Array> {
+        let wide = self.gate_up.forward(rows, topk_ids, sorted)?;
+        self.down.forward(&self.activation.forward(&wide)?, topk_ids, sorted)
     }
 
-    /// Runs `[T, hidden]` through the experts `[T, chosen]`, expert by expert, so that the weights of each are read once instead of once per
-    /// row. Returns `[T, chosen, hidden]`.
-    fn run_sorted(&self, input: &Array, chosen: &Array) -> Result<Array> {
+    /// Runs `[T, hidden]` through the experts `topk_ids`, `[T, k]`, expert by expert, so that the weights of each are read once instead of
+    /// once per row. Returns `[T, k, hidden]`.
+    fn run_sorted(&self, input: &Array, topk_ids: &Array) -> Result<Array> {
         let (rows, width) = (input.dim(0), input.dim(1));
-        let chosen = chosen.reshape(&[-1])?;
+        let chosen = topk_ids.reshape(&[-1])?;
         let order = argsort_axis(&chosen, 0)?;
         let of_rows = floor_divide(&order, Array::from_int(self.num_experts_per_tok))?;
         // A new axis of expand_dims has a stride of 1, which MLX 0.32.2 for NVIDIA GPUs takes for the distance of the rows.

@@ -18,7 +18,7 @@ pub(super) struct Gemma4 {
     pooling_kernel_size: u32,
     max_soft_tokens: u32,
     /// True if the rows of a picture attend to each other in layers with a window.
-    pub(super) two_way: bool,
+    pub(super) is_bidirectional: bool,
     boi_token: u32,
     eoi_token: u32,
 }
@@ -68,7 +68,7 @@ impl Gemma4 {
             patch_size: patch_size as u32,
             pooling_kernel_size: pooling_kernel_size as u32,
             max_soft_tokens: max_soft_tokens as u32,
-            two_way: seen.flatten() == Some("vision") || unified && !is_given,
+            is_bidirectional: seen.flatten() == Some("vision") || unified && !is_given,
             boi_token: token("boi_token_id", 255_999)?,
             eoi_token: token("eoi_token_id", 258_882)?,
         })
