@@ -7,6 +7,7 @@ mod charts;
 mod check_aarch64;
 mod check_macos;
 mod clients;
+mod cross_macos;
 mod dist;
 mod fuzz;
 mod golden;

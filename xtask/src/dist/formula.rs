@@ -5,12 +5,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The targets, with their conditions in a formula.
-const TARGETS: [(&str, &str); 3] = [
-    ("aarch64-apple-darwin", "on_macos"),
-    ("aarch64-unknown-linux-gnu", "on_linux { on_arm"),
-    ("x86_64-unknown-linux-gnu", "on_linux { on_intel"),
+/// The endings of archive names, with their conditions in a formula. The first is an archive that was made on a Mac.
+const TARGETS: [(&str, &str); 5] = [
+    (MAC, "on_macos do"),
+    ("aarch64-apple-darwin-macos14", "on_macos do { if MacOS.full_version < \"26.2\""),
+    ("aarch64-apple-darwin-macos26", "on_macos do { if MacOS.full_version >= \"26.2\""),
+    ("aarch64-unknown-linux-gnu", "on_linux do { on_arm do"),
+    ("x86_64-unknown-linux-gnu", "on_linux do { on_intel do"),
 ];
+const MAC: &str = "aarch64-apple-darwin";
 
 /// Writes `mlx-cli.rb` for the archives in `dist` that have checksums, with `url` as their future location.
 pub(super) fn write(dist: &Path, url: &str) -> Result<()> {
@@ -23,6 +26,10 @@ pub(super) fn write(dist: &Path, url: &str) -> Result<()> {
             sums.push((target, sum.to_owned()));
         }
     }
+    // Archives for two versions of macOS replace the one for this Mac.
+    if sums.iter().any(|(target, _)| target.starts_with("aarch64-apple-darwin-")) {
+        sums.retain(|(target, _)| *target != MAC);
+    }
     fs::write(dist.join("mlx-cli.rb"), text(url, &sums))?;
     Ok(())
 }
@@ -34,7 +41,7 @@ fn text(url: &str, sums: &[(&str, String)]) -> String {
         let on = TARGETS.iter().find(|it| it.0 == *target).map_or("", |it| it.1);
         let blocks: Vec<&str> = on.split(" { ").collect();
         let indented = |(depth, line): (usize, String)| format!("{}{line}\n", "  ".repeat(depth));
-        let open = blocks.iter().enumerate().map(|(depth, block)| (depth + 1, format!("{block} do")));
+        let open = blocks.iter().enumerate().map(|(depth, block)| (depth + 1, (*block).to_owned()));
         let inside = [format!("url \"{url}/mlx-{version}-{target}.tar.gz\""), format!("sha256 \"{sum}\"")];
         let inside = inside.map(|line| (blocks.len() + 1, line));
         let close = (1..=blocks.len()).rev().map(|depth| (depth, "end".to_owned()));
@@ -80,6 +87,7 @@ mod tests {
         }
         let count =
             |word: &str| text.lines().filter(|line| line.trim() == word || line.ends_with(word)).count();
-        assert_eq!(count(" do") + count("def install") + 1, count("end"), "{text}");
+        let conditions = text.lines().filter(|line| line.trim().starts_with("if ")).count();
+        assert_eq!(count(" do") + conditions + count("def install") + 1, count("end"), "{text}");
     }
 }

@@ -7,22 +7,24 @@ pub(crate) mod files;
 mod formula;
 mod linux;
 pub(crate) mod macos;
+mod program;
+mod release;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
-use crate::setup;
-use crate::setup::system::System;
-use crate::{process, workspace};
-
-/// Files of the repository in a release.
-const TEXTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+use crate::cross_macos::{TARGET as MACOS, VARIANTS, Workshop};
+use crate::setup::{self, Native, system::System};
+use crate::workspace;
+use release::Release;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// The system of the release instead of this one: aarch64-apple-darwin, on Linux
+    #[arg(long)]
+    target: Option<String>,
     /// The future URL of the archives; also writes mlx-cli.rb, a Homebrew formula for the archives in target/dist
     #[arg(long)]
     url: Option<String>,
@@ -31,41 +33,60 @@ pub(crate) struct Arguments {
     twice: bool,
 }
 
-/// Makes `target/dist/mlx-VERSION-HOST`, its archive and the checksum of the archive.
+/// Makes `target/dist/mlx-VERSION-TARGET`, its archive and the checksum of the archive; for macOS on Linux, one for each minimum version.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    setup::run()?;
-    let (root, native) = (workspace::root()?, setup::native()?);
-    ensure!(
-        native.folder.join(native.system.library()).is_file(),
-        "a release needs MLX's packages: run `cargo xtask setup` first"
-    );
+    let host = setup::host()?;
+    let target = arguments.target.as_deref().unwrap_or(&host);
+    let root = workspace::root()?;
     let dist = root.join("target/dist");
-    let path = make(&root, &native, &dist)?;
+    let make = maker(target, &host)?;
+    let paths = make(&root, &dist)?;
     if arguments.twice {
-        let first = archive::checksum(&path)?;
+        let sums = || paths.iter().map(|path| archive::checksum(path)).collect::<Result<Vec<_>>>();
+        let first = sums()?;
         fs::remove_dir_all(build_folder(&dist))?;
-        make(&root, &native, &dist)?;
-        let second = archive::checksum(&path)?;
-        ensure!(first == second, "the archives differ: {first} and {second}");
-        println!("both builds are identical: {first}");
+        if target != host {
+            Workshop::open()?.discard_objects()?;
+        }
+        make(&root, &dist)?;
+        let second = sums()?;
+        ensure!(first == second, "the archives differ: {first:?} and {second:?}");
+        println!("both builds are identical: {}", first.join(", "));
     }
     if let Some(url) = &arguments.url {
         formula::write(&dist, url)?;
     }
-    println!("{}", path.display());
+    for path in paths {
+        println!("{}", path.display());
+    }
     Ok(())
 }
 
-fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
-    let name = format!("mlx-{}-{}", env!("CARGO_PKG_VERSION"), native.host);
-    let release = dist.join(&name);
-    if release.exists() {
-        fs::remove_dir_all(&release)?;
+/// A function that makes the archives of a target.
+type Maker = fn(&Path, &Path) -> Result<Vec<PathBuf>>;
+
+fn maker(target: &str, host: &str) -> Result<Maker> {
+    match target {
+        same if same == host => Ok(make_native),
+        MACOS => Ok(make_for_macos),
+        other => bail!("--target is {other}; it must be {host} or {MACOS}"),
     }
-    fs::create_dir_all(release.join("bin"))?;
-    let (parts, flags) = match native.system {
-        System::Linux => (&linux::PARTS[..], &linux::FLAGS[..]),
-        System::MacOs => (&macos::PARTS[..], &macos::FLAGS[..]),
+}
+
+/// Makes the archive for this machine.
+fn make_native(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
+    setup::run()?;
+    let Native { host, system, folder } = setup::native()?;
+    ensure!(
+        folder.join(system.library()).is_file(),
+        "a release needs MLX's packages: run `cargo xtask setup` first"
+    );
+    let (parts, flags) = match system {
+        System::Linux => (linux::PARTS.to_vec(), &linux::FLAGS[..]),
+        System::MacOs => {
+            let of_mlx = macos::parts_of_mlx(&folder)?;
+            ([macos::OURS].into_iter().chain(of_mlx).collect(), &macos::FLAGS[..])
+        }
         System::Plain => {
             bail!("a release needs our CPU kernels; run `cargo xtask setup` first")
         }
@@ -73,53 +94,64 @@ fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
             "a release for NVIDIA GPUs would contain 3 GB of NVIDIA's libraries; run `cargo xtask setup` first"
         ),
     };
-    fs::copy(build(root, dist, flags)?, release.join("bin/mlx"))?;
-    files::copy(parts, &native.folder, &release.join("lib"))?;
-    for text in TEXTS {
-        fs::copy(root.join(text), release.join(text))?;
-    }
-    bill::write(root, &native.host, &native.folder, &release)?;
-    fs::write(release.join("install.sh"), include_str!("install.sh"))?;
-    make_executable(&release.join("install.sh"))?;
-    match native.system {
-        System::MacOs => macos::make_relocatable(&release)?,
-        _ => linux::make_relocatable(&release)?,
-    }
-    archive::pack(dist, &name, commit_time(root)?.parse()?)
+    let build = build_folder(dist);
+    let mut cargo = workspace::cargo();
+    cargo.arg("build");
+    program::build(cargo, root, &build, &host, flags)?;
+    let release = Release {
+        name: format!("mlx-{}-{host}", env!("CARGO_PKG_VERSION")),
+        target: &host,
+        program: build.join("release/mlx"),
+        libraries: vec![(folder.clone(), parts)],
+        packages: folder,
+        oldest_macos: None,
+    };
+    let finish = |release: &Path| match system {
+        System::MacOs => macos::make_relocatable(release).and_then(|()| macos::check(release, None, None)),
+        _ => linux::make_relocatable(release),
+    };
+    Ok(vec![release.make(root, dist, finish)?])
 }
 
-/// Builds the program with relative library paths, and without paths of this machine.
-fn build(root: &Path, dist: &Path, flags: &[&str]) -> Result<PathBuf> {
-    let home = std::env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| {
-        std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")).context("HOME is not set")
-    })?;
-    let remapped = |path: &Path, name: &str| format!("--remap-path-prefix={}={name}", path.display());
-    let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    flags.extend(["-Cstrip=symbols".to_owned(), remapped(&home, "/cargo"), remapped(root, "/mlx")]);
-    let target = build_folder(dist);
-    let mut command = workspace::cargo();
-    command
-        .args(["build", "--release", "--locked", "--package", "mlx-cli", "--bin", "mlx"])
-        .current_dir(root);
-    command.env("CARGO_TARGET_DIR", &target).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    // Objects contain no timestamps except the source date.
-    command.env("SOURCE_DATE_EPOCH", commit_time(root)?);
-    ensure!(command.status()?.success(), "the program does not build");
-    Ok(target.join("release/mlx"))
+/// Makes the archives for macOS on Linux. They have the same program and the same library of ours.
+fn make_for_macos(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
+    let workshop = Workshop::open()?;
+    let build = build_folder(dist);
+    program::build(workshop.cargo("build")?, root, &build, MACOS, &macos::CROSS_FLAGS)?;
+    let system = workshop.system_symbols()?;
+    let archive = |variant| {
+        let packages = workshop.unpacked(variant)?;
+        let release = Release {
+            name: format!("mlx-{}-{MACOS}-{}", env!("CARGO_PKG_VERSION"), variant.name),
+            target: MACOS,
+            program: build.join(MACOS).join("release/mlx"),
+            libraries: vec![
+                (workshop.library(), vec![macos::OURS]),
+                (packages.clone(), macos::parts_of_mlx(&packages)?),
+            ],
+            packages,
+            oldest_macos: Some(variant.oldest),
+        };
+        release.make(root, dist, |folder| macos::check(folder, Some(&system), Some(variant.oldest)))
+    };
+    VARIANTS.iter().filter(|variant| variant.is_released).map(archive).collect()
 }
 
 fn build_folder(dist: &Path) -> PathBuf {
     dist.join("build")
 }
 
-fn make_executable(file: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns the time of the newest commit in seconds.
-fn commit_time(root: &Path) -> Result<String> {
-    let mut git = Command::new("git");
-    let text = process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(root), "install git")?;
-    Ok(text.trim().to_owned())
+    #[test]
+    fn releases_are_for_this_system_or_for_macos() {
+        let linux = "x86_64-unknown-linux-gnu";
+        for (target, host) in [(linux, linux), (MACOS, MACOS), (MACOS, linux)] {
+            maker(target, host).expect("it can be made");
+        }
+        let error = maker("x86_64-apple-darwin", linux).expect_err("no package of MLX").to_string();
+        assert!(error.contains(MACOS) && error.contains(linux), "{error}");
+    }
 }

@@ -42,9 +42,7 @@ impl<'a> Compiler<'a> {
 
     /// Compiles and links the library for its final location `home`.
     pub(crate) fn library(&self, home: &Path) -> Result<()> {
-        let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
-        sources.extend(self.system.sources().iter().map(|name| self.build.join("helpers").join(name)));
-        let objects = self.objects(&sources)?;
+        let objects = self.compile()?;
         let name = self.system.library();
         let mut link = self.command();
         // Programs record the library's name. An absolute path needs no search path, which RUSTFLAGS could remove.
@@ -66,6 +64,13 @@ impl<'a> Compiler<'a> {
         output(&mut link, self.system.install_compiler())
             .with_context(|| format!("{name} could not be linked"))?;
         Ok(())
+    }
+
+    /// Compiles mlx-c and our sources, and returns the object files.
+    pub(crate) fn compile(&self) -> Result<Vec<PathBuf>> {
+        let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
+        sources.extend(self.system.sources().iter().map(|name| self.build.join("helpers").join(name)));
+        self.objects(&sources)
     }
 
     /// Builds the self-check, after the library has been moved to `home`.
@@ -132,6 +137,10 @@ impl<'a> Compiler<'a> {
     fn object(&self, source: &Path, object: &Path) -> Result<()> {
         let mut command = self.command();
         command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(object).arg(source);
+        // Error messages of mlx-c contain the paths of its sources.
+        for (folder, name) in [(self.mlx_c, "mlx-c"), (self.build, "native")] {
+            command.arg(format!("-ffile-prefix-map={}={name}", folder.display()));
+        }
         let helpers = self.build.join("helpers");
         command.arg("-include").arg(helpers.join("portability.h"));
         if source.starts_with(self.mlx_c) {

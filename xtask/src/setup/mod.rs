@@ -47,6 +47,11 @@ pub(crate) fn host() -> Result<String> {
     registry::host()
 }
 
+/// Returns the folder of Rust's toolchain.
+pub(crate) fn toolchain() -> Result<PathBuf> {
+    registry::toolchain()
+}
+
 /// The location and the target of the native libraries.
 pub(crate) struct Native {
     pub(crate) host: String,

@@ -15,7 +15,7 @@ use super::{
 use crate::workspace;
 
 /// The version of the build steps. Raise it when they change; changes of the helper sources are detected automatically.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The version of the MLX packages to link.
 const MLX: &str = "0.32.4";
@@ -84,7 +84,7 @@ pub(crate) struct Recipe {
     /// `<root>/target/native`, wherever Cargo's own target folder is. The include in .cargo/config.toml fixes this path.
     pub(super) native: PathBuf,
     /// The output folder of this build.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The sources of mlx-c, in Cargo's registry folder.
     pub(crate) mlx_c: PathBuf,
 }

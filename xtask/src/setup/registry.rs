@@ -1,4 +1,4 @@
-//! Cargo's source folders of dependencies, and its target triple.
+//! Cargo's source folders of dependencies, its target triple, and the folder of the toolchain.
 
 use std::{
     env,
@@ -19,10 +19,19 @@ pub(super) struct Package {
 
 /// Returns the target triple of this machine.
 pub(super) fn host() -> Result<String> {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let text = process::output(Command::new(rustc).arg("-vV"), "install rust")?;
+    let text = rustc(&["-vV"])?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("`rustc -vV` does not name the host")?.to_owned())
+}
+
+/// Returns the folder of Rust's toolchain.
+pub(super) fn toolchain() -> Result<PathBuf> {
+    Ok(PathBuf::from(rustc(&["--print", "sysroot"])?.trim()))
+}
+
+fn rustc(words: &[&str]) -> Result<String> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    process::output(Command::new(rustc).args(words), "install rust")
 }
 
 /// Finds a dependency of the workspace, after Cargo has downloaded it.

@@ -67,7 +67,7 @@ impl English {
     /// Counts in Markdown files, without code and tables.
     pub(super) fn of_markdown(files: &[SourceFile]) -> Self {
         let mut found = Self::default();
-        for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for file in files.iter().filter(|file| file.is_markdown()) {
             let is_prose = |line: &&str| !["    ", "```", "|"].iter().any(|start| line.starts_with(start));
             file.text.lines().filter(is_prose).for_each(|line| found.add(line));
         }

@@ -14,7 +14,15 @@ pub(super) struct SourceFile {
 
 impl SourceFile {
     pub(super) fn is_rust(&self) -> bool {
-        Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
+        self.has_extension("rs")
+    }
+
+    pub(super) fn is_markdown(&self) -> bool {
+        self.has_extension("md")
+    }
+
+    fn has_extension(&self, extension: &str) -> bool {
+        Path::new(&self.path).extension().is_some_and(|it| it == extension)
     }
 
     pub(super) fn name(&self) -> &str {

@@ -1,16 +1,19 @@
 //! Reads Mach-O files: names of the library, its dependencies and search paths, its symbols, and its signature.
 
+mod signature;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use object::LittleEndian;
-use object::macho::{LC_CODE_SIGNATURE, LC_RPATH, MachHeader64};
+use object::macho::{LC_RPATH, MachHeader64};
 use object::read::macho::{LoadCommandVariant, MachHeader, MachOFile64};
-use object::read::{Import, NameOrOrdinal, Object};
+use object::read::{Import, NameOrOrdinal, Object, ObjectSymbol};
 
 /// A dynamic library for Apple silicon, or a program.
+#[derive(Debug, Default)]
 pub(crate) struct Library {
     /// The install name; empty for a program.
     pub(crate) name: String,
@@ -20,14 +23,24 @@ pub(crate) struct Library {
     pub(crate) search: Vec<String>,
     /// The minimum version of macOS.
     pub(crate) oldest: Option<(u32, u32)>,
-    /// True if it has a signature, which Apple silicon requires.
-    pub(crate) is_signed: bool,
-    /// The imported symbols, each with the library that provides it.
-    imports: Vec<(String, String)>,
-    exports: BTreeSet<String>,
+    pub(crate) imports: Vec<Imported>,
+    pub(crate) exports: BTreeSet<String>,
+    /// All names that the file defines, exported or not.
+    pub(crate) defined: BTreeSet<String>,
+}
+
+/// A symbol that a file takes from another one.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) name: String,
+    /// The install name of the library; empty if the loader searches in all libraries.
+    pub(crate) library: String,
+    /// True if the file also runs without the symbol.
+    pub(crate) is_optional: bool,
 }
 
 impl Library {
+    /// Reads a file and checks its signature.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let context = || format!("{} cannot be read", path.display());
         Self::parse(&fs::read(path).with_context(context)?).with_context(context)
@@ -37,13 +50,8 @@ impl Library {
         let file = MachOFile64::<LittleEndian>::parse(data)?;
         let named = |name: NameOrOrdinal<&[u8]>| name.name().map(text).unwrap_or_default();
         let mut library = Self {
-            name: String::new(),
-            needed: Vec::new(),
-            search: Vec::new(),
-            oldest: None,
-            is_signed: false,
-            imports: Vec::new(),
             exports: file.exports()?.map(|it| Ok(named(it?.name()))).collect::<Result<_>>()?,
+            ..Self::default()
         };
         let header = MachHeader64::<LittleEndian>::parse(data, 0)?;
         let endian = header.endian()?;
@@ -63,25 +71,21 @@ impl Library {
                     let version = it.minos.get(endian).0;
                     library.oldest = Some((version >> 16, version >> 8 & 0xff));
                 }
-                LoadCommandVariant::LinkeditData(_) if command.cmd() == LC_CODE_SIGNATURE => {
-                    library.is_signed = true;
-                }
                 _ => {}
             }
         }
-        let import = |it: object::Result<Import>| it.map(|it| (named(it.name()), text(it.library())));
+        let import = |it: object::Result<Import>| {
+            it.map(|it| Imported {
+                name: named(it.name()),
+                library: text(it.library()),
+                is_optional: it.is_weak(),
+            })
+        };
         library.imports = file.imports()?.map(import).collect::<object::Result<_>>()?;
+        let defined = file.symbols().filter(ObjectSymbol::is_definition);
+        library.defined = defined.map(|it| Ok(text(it.name_bytes()?))).collect::<Result<_>>()?;
+        signature::check(data)?;
         Ok(library)
-    }
-
-    /// Returns the symbols imported from the library with this name.
-    pub(crate) fn imports_of<'a>(&'a self, library: &'a str) -> impl Iterator<Item = &'a str> {
-        self.imports.iter().filter(move |it| it.1 == library).map(|it| it.0.as_str())
-    }
-
-    /// Returns the symbols imported from `other`, which has this name, that it does not export.
-    pub(crate) fn missing<'a>(&'a self, library: &'a str, other: &Self) -> Vec<&'a str> {
-        self.imports_of(library).filter(|name| !other.exports.contains(*name)).collect()
     }
 }
 
