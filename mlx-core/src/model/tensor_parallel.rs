@@ -246,7 +246,7 @@ impl Sharder<'_, '_> {
     fn feed_forward(&mut self, name: &str, input: FeedForwardInput) -> Result<()> {
         match input {
             FeedForwardInput::Gated => {
-                self.outputs(&format!("{name}.gate_proj"), &self.rank.equal_shards(1))?
+                self.outputs(&format!("{name}.gate_proj"), &self.rank.equal_shards(1))?;
             }
             FeedForwardInput::GatedInOne => {
                 self.outputs(&format!("{name}.gate_up_proj"), &self.rank.equal_shards(2))?;

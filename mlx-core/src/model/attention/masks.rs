@@ -176,7 +176,7 @@ mod tests {
                 let pictures: Vec<Range<i32>> =
                     if picture.is_empty() { Vec::new() } else { vec![picture.clone()] };
                 let masks = Masks::default();
-                let mask = masks.band(rows, seen, Some(window), &pictures).unwrap();
+                let mask = masks.band(rows, seen, Some(window), &pictures).expect("a mask");
                 let Some(mask) = mask else {
                     assert!(rows == 1 || (seen <= window && pictures.is_empty()));
                     continue;
@@ -196,8 +196,8 @@ mod tests {
         let _turn = crate::device_lock::device();
         let masks = Masks::default();
         for window in [4, 4, 6, 4, 6] {
-            masks.band(3, 9, Some(window), &[]).unwrap();
-            masks.later(3).unwrap();
+            masks.band(3, 9, Some(window), &[]).expect("a mask");
+            masks.later(3).expect("a mask");
         }
         assert_eq!(masks.0.borrow().len(), 3);
     }
