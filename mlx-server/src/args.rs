@@ -120,7 +120,7 @@ pub struct NetworkArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_host: Vec<String>,
 
-    /// Allow web pages of this origin, such as https://example.org; may be given several times
+    /// Allow web pages of this origin, such as `https://example.org`; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,

@@ -75,7 +75,7 @@ pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
     lines.push(("", note.to_owned()));
     match &divisions.tensor {
         Ok(division) => {
-            lines.extend(plan_lines("with tensor", division, "the time of a shard of each layer"))
+            lines.extend(plan_lines("with tensor", division, "the time of a shard of each layer"));
         }
         Err(refusal) => lines.push(("with tensor", format!("not possible: {refusal}"))),
     }
