@@ -45,20 +45,20 @@ pub(super) struct Attention {
     core: Core,
 }
 
-/// Where the values that a layer appends come from.
+/// The source of a layer's values.
 #[derive(PartialEq)]
 enum Values {
-    /// A projection of their own.
+    /// A separate projection.
     Projected,
-    /// The keys as projected.
+    /// The projected keys.
     Keys,
-    /// Another layer, whose keys and values this one attends to.
+    /// Another layer. This layer attends to its keys and values.
     Borrowed,
 }
 
 impl Attention {
-    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row sees `sliding_window` positions, itself
-    /// included, or all. One that `borrows` has no keys and values of its own.
+    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row attends to `sliding_window` positions, including
+    /// itself, or to all. A layer that `borrows` projects no keys and values.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
@@ -90,7 +90,7 @@ impl Attention {
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state, or the one that it borrows, and nothing else.
+    /// Maps `[T, hidden]` to the same shape. Each span attends only to its own state, or to the state that it borrows.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -120,7 +120,7 @@ impl Attention {
             Values::Keys => (by_head.clone(), Some(slice_axis(&by_head, 1, queries, queries + keys)?)),
             Values::Borrowed => (by_head, None),
         };
-        // Queries and keys rotate together, in one call.
+        // One call rotates queries and keys.
         let rotated = self.rotated(rotating, rotary)?;
         let (mut query, added) = match value {
             Some(value) => {
@@ -140,7 +140,7 @@ impl Attention {
         self.output.forward(&mixed)
     }
 
-    /// Keys and values of the rows, `[T, Hk, 1, D]` each.
+    /// Returns keys and values of the rows, `[T, Hk, 1, D]` each.
     fn added(&self, key: Array, mut value: Array) -> Result<[Array; 2]> {
         if let Some(norm) = self.value_norm {
             value = norm.plain(&value)?;
@@ -148,7 +148,7 @@ impl Attention {
         Ok([key, value])
     }
 
-    /// Queries and keys, `[T, H, 1, D]`, normalized and rotated.
+    /// Normalizes and rotates queries and keys, `[T, H, 1, D]`.
     fn rotated(&self, mut heads: Array, rotary: Option<&Rotary>) -> Result<Array> {
         let (before, after) =
             if self.norm_after_rope { (None, self.norm.as_ref()) } else { (self.norm.as_ref(), None) };

@@ -1,4 +1,4 @@
-//! The memory of attention in a pass, beside keys and values. Invariant: pure, from the shape of the model and the kernels of the device.
+//! The memory of attention in a pass, without keys and values. Invariant: pure; it depends on the model's shape and the device's kernels.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use super::config::DecoderConfig;
 use super::mixer::MixerKind;
 use crate::backend::AttentionKernels;
 
-/// Spans of up to this many rows go through other kernels than longer ones.
+/// Spans of up to this many rows use other kernels than longer spans.
 const FEW: usize = 8;
 
-/// Layers whose scores exist at once on a GPU. MLX issues up to ten command buffers ahead (`MAX_ACTIVE_TASKS` in mlx/transforms.cpp, 0.32.2)
-/// and frees what they read when they end; arrays as large as scores fill one each.
+/// The number of layers with scores in memory at the same time on a GPU. MLX issues up to ten command buffers ahead (`MAX_ACTIVE_TASKS` in
+/// mlx/transforms.cpp, 0.32.2) and frees their inputs when they end. An array as large as scores fills a command buffer.
 const LAYERS_OF_SCORES: u64 = 2;
 
-/// Layers whose partial sums exist at once on a GPU: these are smaller.
+/// The number of layers with partial sums in memory at the same time on a GPU. They are smaller than scores.
 const LAYERS_OF_SUMS: u64 = 4;
 
-/// The most blocks of positions for which a vector kernel writes partial sums (`sdpa_vector_2pass` in
-/// mlx/backend/metal/scaled_dot_product_attention.cpp, 0.32.2; on CUDA they are fewer).
+/// Returns the maximum number of blocks of positions for which a vector kernel writes partial sums (`sdpa_vector_2pass` in
+/// mlx/backend/metal/scaled_dot_product_attention.cpp, 0.32.2; CUDA has fewer).
 fn blocks(depth: usize) -> u64 {
     match depth {
         0..=8192 => 128,
@@ -29,26 +29,26 @@ fn blocks(depth: usize) -> u64 {
     }
 }
 
-/// Bytes that attention takes in a pass, beside keys and values.
+/// The bytes of attention in a pass, without keys and values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttentionWork {
-    /// In layers that see all positions.
+    /// In layers without a window.
     all: Scores,
     /// In layers with a window.
     windowed: Scores,
     /// The widest window.
     window: usize,
-    /// Masks of windows, of a byte for each row and position: one for each width, and one that the next is made from.
+    /// The number of window masks, with a byte per row and position: one per width, and one for intermediate results.
     masks: u64,
-    /// Heads of the masks of steps. They are written out: a byte for each head, row and position.
+    /// The heads of step masks, which have a byte per head, row and position.
     heads: u64,
-    /// Layers that see all positions exist.
+    /// True if a layer has no window.
     sees_all: bool,
-    /// Bytes of a row's partial sums for each block of positions.
+    /// The bytes of a row's partial sums per block of positions.
     sums: u64,
 }
 
-/// Bytes of scores for each row and position of a span; 0 if kernels write none.
+/// The bytes of scores per row and position of a span; 0 if the kernel writes none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Scores {
     one_row: u64,
@@ -57,7 +57,7 @@ struct Scores {
 }
 
 impl AttentionWork {
-    /// For numbers of `size` bytes.
+    /// Computes the memory for numbers of `size` bytes.
     pub(super) fn new(config: &DecoderConfig, size: u64, kernels: AttentionKernels) -> Self {
         let (mut work, mut windows) = (Self::default(), BTreeSet::new());
         for layer in &config.layers {
@@ -103,27 +103,27 @@ impl AttentionWork {
         }
     }
 
-    /// Bytes for a span of up to `rows` rows that see up to `depth` positions.
+    /// Returns the bytes for a span of up to `rows` rows that attend to up to `depth` positions.
     pub fn span(self, rows: usize, depth: usize) -> u64 {
-        // It may be shorter.
+        // The span may be shorter than `rows`.
         let one = self.row(1, depth, |it| it.one_row) + self.step_mask(1, depth) + self.sums_at(depth);
         let few = if rows > 1 { self.verification(rows.min(FEW), depth) } else { 0 };
         let many = rows as u64 * (self.row(rows, depth, |it| it.many_rows) + self.mask(rows, depth));
         one.max(few).max(if rows > FEW { many } else { 0 })
     }
 
-    /// Bytes for `rows` rows of verification, a few of each of several sequences.
+    /// Returns the bytes for `rows` rows that verify drafts of several sequences.
     pub fn verification(self, rows: usize, depth: usize) -> u64 {
         let scores = self.row(FEW, depth, |it| it.few_rows);
         rows as u64 * (scores + self.step_mask(FEW, depth) + self.sums_at(depth))
     }
 
-    /// Bytes of the scores of a row of a long span for each position, in layers that see all positions.
+    /// Returns the bytes of a row's scores per position in a long span, in layers without a window.
     pub fn row_scores(self) -> u64 {
         self.all.many_rows
     }
 
-    /// Bytes of a row's scores in a span of `rows` rows.
+    /// Returns the bytes of a row's scores in a span of `rows` rows.
     fn row(self, rows: usize, depth: usize, of: fn(Scores) -> u64) -> u64 {
         (of(self.all) * depth as u64).max(of(self.windowed) * self.seen(rows, depth))
     }
@@ -132,13 +132,13 @@ impl AttentionWork {
         self.masks * self.seen(rows, depth)
     }
 
-    /// Bytes of the masks of a row that shares a step with others. All layers use the same, one for each window.
+    /// Returns the bytes of a row's masks in a step of several sequences. All layers with the same window share a mask.
     fn step_mask(self, rows: usize, depth: usize) -> u64 {
         let full = if self.sees_all { depth as u64 } else { 0 };
         self.heads * (full + self.masks.saturating_sub(1) * self.seen(rows, depth))
     }
 
-    /// The positions that a layer with a window gets for a span.
+    /// Returns the number of positions that a layer with a window attends to for a span.
     fn seen(self, rows: usize, depth: usize) -> u64 {
         depth.min(self.window + rows) as u64
     }
@@ -188,7 +188,7 @@ impl Layer {
         self.shape.body(rows, usize::MAX, self.mask(rows), self.kernels)
     }
 
-    /// The rows of a step attend together, under a mask that tells them apart.
+    /// The rows of a step share one call and need a mask to separate them.
     fn mask(&self, rows: usize) -> Mask {
         if rows <= FEW || self.windowed { Mask::Array } else { Mask::Causal }
     }
@@ -204,9 +204,9 @@ impl Layer {
     fn scores_of(&self, rows: usize) -> u64 {
         let heads = self.shape.query_heads as u64;
         let copies = match self.body(rows) {
-            // The scores, their mask, the softmax and one copy; capped ones some more.
+            // Scores, masked scores, softmax and one copy. Soft caps need three more.
             Body::WrittenOut => 4 + if self.shape.capped { 3 } else { 0 },
-            // cuDNN adds a mask of numbers to scores, which MLX makes of ours for each head, from two arrays
+            // cuDNN adds a numeric mask to scores. MLX makes it for each head from the boolean mask and two arrays
             // (`scaled_dot_product_attention` in mlx/fast.cpp, 0.32.2).
             Body::Full if self.kernels == AttentionKernels::Cuda && self.mask(rows) == Mask::Array => 3,
             Body::Full | Body::Vector => 0,

@@ -1,4 +1,4 @@
-//! What one pass runs: spans of any sequences, their input, and their positions.
+//! The rows of a pass: spans of any sequences, their input, and their positions.
 
 use std::ops::Range;
 
@@ -12,50 +12,49 @@ use crate::array::from_tokens;
 use crate::cache::Columns;
 use crate::error::Result;
 
-/// What the rows of a pass are made from.
+/// The input of the rows of a pass.
 pub enum Input {
     /// Token ids, `[T]`. They may still be on the device.
     Tokens(Array),
-    /// Token ids, `[T]`, and the states `[T, hidden]` of the positions before them after the last norm, as heads read them that predict
-    /// the token after the next one.
+    /// Input of an MTP head: token ids, `[T]`, and the hidden states of the positions before them after the last norm, `[T, hidden]`.
     Mtp {
         /// `[T]`
         tokens: Array,
         /// `[T, hidden]`
         hidden: Array,
     },
-    /// Token ids, `[T]`, and rows of pictures at these places of the pass, which rise. The first `hidden` numbers of a row stand in for the
-    /// embedding of its token; if there are more, each further `hidden` are added behind one of the first layers.
+    /// Token ids, `[T]`, and rows of pictures at these ascending indices of the pass. The first `hidden` numbers of a row replace the embedding
+    /// of its token. Each further `hidden` numbers are added after one of the first layers.
     Pictured {
         /// `[T]`
         tokens: Array,
         /// `[R, hidden * n]`
         rows: Array,
-        /// `R` of them.
+        /// The indices of the `R` rows.
         places: Vec<usize>,
-        /// Where each row of the pass is in time, height and width; empty where places are positions.
+        /// The position of each row of the pass in time, height and width. Empty if positions are consecutive.
         positions: Vec<[i32; 3]>,
     },
-    /// Hidden states before the first layer, `[T, hidden]`, as an image encoder gives them.
+    /// Hidden states before the first layer, `[T, hidden]`, from an image encoder.
     Embeddings(Array),
 }
 
 /// The rows of a span whose logits are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogitRows {
-    /// None: a chunk in the middle of a prompt.
+    /// No row: a chunk inside a prompt.
     None,
-    /// The last one: the end of a prompt.
+    /// The last row: the end of a prompt.
     Last,
-    /// All of them: a decode step, a draft to verify, a prompt to score.
+    /// All rows: a decode step, a draft to verify, a prompt to score.
     All,
 }
 
-/// Consecutive positions of one sequence. A span of 1 is a decode step, one of k + 1 verifies a draft of k tokens, one of n prefills.
-/// Spans of the same state follow one another, in the order of their positions.
+/// Consecutive positions of one sequence. A span of one row is a decode step, one of k + 1 rows verifies a draft of k tokens, and a longer
+/// one is prefill. Spans of one state are adjacent and in the order of their positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Which of the pass's states it extends.
+    /// The index of the state that it extends.
     pub state: usize,
     /// The position of its first row.
     pub start: usize,
@@ -66,7 +65,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// One row with logits.
+    /// Returns a span of one row with logits.
     pub fn row(state: usize, position: usize) -> Self {
         Self { state, start: position, len: 1, logits: LogitRows::All }
     }
@@ -76,24 +75,24 @@ impl Span {
     }
 }
 
-/// The rows of a pass: those of each span after those of the one before, then padding.
+/// The rows of a pass: the rows of each span in order, then padding.
 pub struct Batch {
     input: Input,
     spans: Vec<Span>,
     positions: Positions,
-    /// Those that are of pictures, rising.
+    /// The indices of picture rows, ascending.
     picture_rows: Vec<usize>,
     width: usize,
     per_span: bool,
     needs_hidden: bool,
-    /// The positions that memory was promised for, by state.
+    /// The number of positions with promised memory, per state.
     promised: Vec<usize>,
     masks: Masks,
     columns: Columns,
 }
 
 impl Batch {
-    /// Spans of these rows. At least one span.
+    /// Creates a batch of these spans. There must be at least one.
     pub fn new(input: Input, spans: Vec<Span>) -> Self {
         let width = spans.iter().map(|span| span.len).sum();
         let positions = match &input {
@@ -108,7 +107,7 @@ impl Batch {
         Self { needs_hidden, ..Self::of(input, spans, positions, picture_rows, width) }
     }
 
-    /// A batch with these rows, whose hidden states nothing reads.
+    /// Creates a batch for which no hidden states are returned.
     fn of(
         input: Input,
         spans: Vec<Span>,
@@ -130,8 +129,8 @@ impl Batch {
         }
     }
 
-    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass with these [axes](Self::axes) and
-    /// [rows of pictures](Self::picture_rows) that [`per_span`](Self::per_span) was or was not called for.
+    /// Resumes a pass between two layers from the hidden states of its rows and padding, `[T, hidden]`. `axes`, `picture_rows` and `per_span`
+    /// are those of the batch that began the pass.
     pub(crate) fn resumed(
         hidden: Array,
         spans: Vec<Span>,
@@ -150,20 +149,20 @@ impl Batch {
         Self { per_span, needs_hidden: true, ..batch }
     }
 
-    /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
+    /// Creates a batch with `tokens` at consecutive positions of state 0, with logits of the last one. `tokens` must not be empty.
     pub fn prompt(tokens: &[u32], start: usize) -> Self {
         let span = Span { state: 0, start, len: tokens.len(), logits: LogitRows::Last };
         Self::new(Input::Tokens(from_tokens(tokens)), vec![span])
     }
 
-    /// A decode step: one token and its position for each state. Must not be empty.
+    /// Creates a decode step with a token and its position for each state. `rows` must not be empty.
     pub fn decode(rows: &[(u32, usize)]) -> Self {
         let tokens: Vec<u32> = rows.iter().map(|row| row.0).collect();
         let spans = rows.iter().enumerate().map(|(state, row)| Span::row(state, row.1)).collect();
         Self::new(Input::Tokens(from_tokens(&tokens)), spans)
     }
 
-    /// The same with rows of padding up to `width` rows in all. They extend no state.
+    /// Adds rows of padding up to `width` rows. They extend no state.
     pub fn padded(self, width: usize) -> Result<Self> {
         let missing = width.saturating_sub(self.width) as i32;
         if missing == 0 {
@@ -189,19 +188,19 @@ impl Batch {
         Ok(Self { input, positions, width, ..self })
     }
 
-    /// The same with attention span by span, whatever the backend does otherwise: the bits of a row do not depend on other spans.
+    /// Computes attention span by span on any backend, so the bits of a row do not depend on other spans.
     #[must_use]
     pub fn per_span(self) -> Self {
         Self { per_span: true, ..self }
     }
 
-    /// The same where the hidden states behind the last layer are read, whether or not logits are needed.
+    /// Returns hidden states after the last layer even if no logits are needed.
     #[must_use]
     pub(crate) fn with_hidden(self) -> Self {
         Self { needs_hidden: true, ..self }
     }
 
-    /// Whether anything reads the hidden states behind the last layer.
+    /// Returns true if the hidden states after the last layer are needed.
     pub(crate) fn needs_hidden(&self) -> bool {
         self.needs_hidden
     }
@@ -210,12 +209,12 @@ impl Batch {
         &self.input
     }
 
-    /// In the order of their rows.
+    /// Returns the spans in the order of their rows.
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Where each row is in time, height and width; empty where places are positions.
+    /// Returns the position of each row in time, height and width. Empty if positions are consecutive.
     pub(crate) fn axes(&self) -> &[[i32; 3]] {
         match &self.input {
             Input::Pictured { positions, .. } => positions,
@@ -223,12 +222,12 @@ impl Batch {
         }
     }
 
-    /// The rows that are of pictures, rising.
+    /// Returns the indices of picture rows, ascending.
     pub(crate) fn picture_rows(&self) -> &[usize] {
         &self.picture_rows
     }
 
-    /// The parts of some rows in which rows of pictures follow one another, counted from the first of them.
+    /// Returns the ranges of consecutive picture rows within `rows`, relative to its start.
     pub(super) fn pictures_in(&self, rows: &Range<usize>) -> Vec<Range<i32>> {
         let places = &self.picture_rows;
         let before = |row: usize| places.partition_point(|place| *place < row);
@@ -242,7 +241,7 @@ impl Batch {
         &self.positions
     }
 
-    /// The same where the positions of each state are so far behind its places; those in height and width say it themselves.
+    /// Returns the positions, with each state's shift added. Positions in height and width already include it.
     pub(super) fn shifted(&self, shifts: &[i32]) -> Result<Array> {
         if self.positions.have_axes() || shifts.iter().all(|shift| *shift == 0) {
             return self.positions.all();
@@ -251,12 +250,12 @@ impl Batch {
         Positions::of_shifted(ranges, self.width).all()
     }
 
-    /// The number of rows, with padding.
+    /// Returns the number of rows, with padding.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Whether attention has to go span by span.
+    /// Returns true if attention must be computed span by span.
     pub(crate) fn is_per_span(&self) -> bool {
         self.per_span
     }
@@ -271,32 +270,32 @@ impl Batch {
         (is_step && several && !self.per_span && states.len() == self.width).then_some(states)
     }
 
-    /// Stores the number of positions that memory was promised for, by state.
+    /// Sets the number of positions with promised memory, per state.
     pub(crate) fn promise(&mut self, promised: Vec<usize>) {
         self.promised = promised;
     }
 
-    /// The positions that memory was promised for, by state.
+    /// Returns the number of positions with promised memory, per state.
     pub(super) fn promised(&self) -> &[usize] {
         &self.promised
     }
 
-    /// The masks of the layers.
+    /// Returns the masks shared by the layers.
     pub(super) fn masks(&self) -> &Masks {
         &self.masks
     }
 
-    /// The index arrays of the layers.
+    /// Returns the index arrays shared by the layers.
     pub(super) fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// Whether every span is one row.
+    /// Returns true if every span has one row.
     pub(super) fn is_decode(&self) -> bool {
         self.spans.iter().all(|span| span.len == 1)
     }
 
-    /// The places of the rows whose logits are needed; `None` for every row, with padding.
+    /// Returns the indices of the rows that need logits. `None` means every row, with padding.
     pub(super) fn logit_rows(&self) -> Option<Vec<i32>> {
         if self.spans.iter().all(|span| span.logits == LogitRows::All) {
             return None;

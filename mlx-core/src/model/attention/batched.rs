@@ -1,4 +1,4 @@
-//! Attention of all rows of a decode step in one call per pool. The result equals that of attention span by span, except for rounding.
+//! Attention of all rows of a decode step, with one call per pool. The result equals that of `per_span.rs`, except for rounding.
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};

@@ -1,42 +1,42 @@
-//! The body of attention that MLX 0.32.2 runs for a shape. Invariant: pure; where it depends on what we do not know, it is the body that
-//! takes more memory.
+//! Predicts which attention kernel MLX 0.32.2 runs for a shape. Invariant: pure. Where the choice depends on something unknown here, it
+//! returns the kernel that needs more memory.
 
 use crate::backend::AttentionKernels;
 
-/// A body of attention, by the memory that it takes.
+/// An implementation of attention, classified by its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum Body {
     /// One kernel that holds the scores of a tile in registers.
     Full,
-    /// One kernel for a few rows, in two parts at depth: it writes partial sums for each row and block of positions.
+    /// One kernel for a few rows. For many positions it writes partial sums for each row and block of positions.
     Vector,
-    /// Products, mask and softmax one after the other, over scores of `[heads, rows, depth]`.
+    /// Separate products, mask and softmax, over scores of `[heads, rows, depth]`.
     WrittenOut,
 }
 
-/// The mask of a span; no mask is as good as a causal one.
+/// The mask of a span. `Causal` includes no mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum Mask {
     Causal,
-    /// An array that we build.
+    /// An array.
     Array,
 }
 
-/// The shape of a layer's attention, apart from rows and depth.
+/// The shape of a layer's attention, without rows and depth.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) struct Shape {
     pub(in crate::model) query_heads: usize,
     pub(in crate::model) key_heads: usize,
     pub(in crate::model) key_width: usize,
     pub(in crate::model) value_width: usize,
-    /// MLX's operation has no soft caps, so we write their layers out. Sinks change nothing.
+    /// MLX's operation has no soft caps, so such layers use separate operations. Sinks have no effect.
     pub(in crate::model) capped: bool,
     /// Bytes of a number.
     pub(in crate::model) size: u64,
 }
 
 impl Shape {
-    /// The body for a span of `rows` rows that sees `depth` positions, its own among them.
+    /// Returns the kernel for a span of `rows` rows that attends to `depth` positions, including its own.
     pub(in crate::model) fn body(
         self,
         rows: usize,
@@ -52,8 +52,8 @@ impl Shape {
         }
     }
 
-    /// `has_fused_kernel` and `use_fallback` in mlx/backend/metal/scaled_dot_product_attention.cpp (0.32.2). An M5 has a kernel for heads of
-    /// 256 as well, for 1024 rows and more without an array mask: longer than our chunks.
+    /// `has_fused_kernel` and `use_fallback` in mlx/backend/metal/scaled_dot_product_attention.cpp (0.32.2). An M5 also has a kernel for heads
+    /// of 256, but only from 1024 rows on and without an array mask. Our chunks are shorter.
     fn on_metal(self, rows: usize, depth: usize) -> Body {
         let even = self.key_width == self.value_width;
         if rows > 8 {
@@ -69,9 +69,9 @@ impl Shape {
         if known && few { Body::Vector } else { Body::WrittenOut }
     }
 
-    /// `supports_sdpa_cudnn` in mlx/backend/cuda/scaled_dot_product_attention.cpp and `supports_sdpa_vector` in the .cu file beside it
-    /// (0.32.2), for Ampere and later. cuDNN takes a single row only if the cache is a slice of a certain form, which is unknown when the graph
-    /// is built.
+    /// `supports_sdpa_cudnn` in mlx/backend/cuda/scaled_dot_product_attention.cpp and `supports_sdpa_vector` in the .cu file next to it
+    /// (0.32.2), for Ampere and later. cuDNN accepts a single row only if the cache is a slice of a certain form, which is unknown when the
+    /// graph is built.
     fn on_cuda(self, rows: usize, mask: Mask) -> Body {
         let narrow = |width: usize| width.is_multiple_of(8) && width <= 128;
         if rows > 1 && self.size == 2 && narrow(self.key_width) && narrow(self.value_width) {
@@ -110,7 +110,7 @@ mod tests {
             [4, 5, 9].map(|rows| metal(shape(32, 4, 128), rows)),
             [Body::Vector, Body::WrittenOut, Body::Full]
         );
-        // Gemma's heads: steps have a kernel, prompts have none. Phi's have it the other way round.
+        // Gemma's heads have a kernel for steps and none for prompts. Phi's heads are the opposite.
         assert_eq!([1, 64].map(|rows| metal(shape(16, 8, 256), rows)), [Body::Vector, Body::WrittenOut]);
         assert_eq!([1, 64].map(|rows| metal(shape(32, 32, 80), rows)), [Body::WrittenOut, Body::Full]);
         let latent = Shape { key_width: 576, value_width: 512, ..shape(128, 1, 0) };

@@ -1,53 +1,53 @@
-//! The shape of an attention block, as config.json gives it.
+//! The config of an attention block.
 
 use super::heads::Heads;
 use super::qk_norm::QkNormConfig;
 use super::temperature::AttentionTemperatureConfig;
 use crate::model::norm::NormConfig;
 
-/// How a checkpoint lays out the projections of queries, keys and values.
+/// The layout of the projections of queries, keys and values in a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Projections {
     /// `q_proj`, `k_proj`, `v_proj`.
     Apart,
     /// All queries, all keys, all values, in `qkv_proj`.
     InOne,
-    /// In `qkv_proj`, for each key head: the queries that share it, the key, the value.
+    /// In `qkv_proj`, grouped by key head: its queries, the key, the value.
     ByKeyHead,
 }
 
-/// Where the gates are whose sigmoids the output of attention is multiplied with.
+/// The projection with the output gates. Their sigmoids scale the output of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputGate {
-    /// In `q_proj`, beside each query.
+    /// In `q_proj`, after each query.
     BesideQueries,
     /// In `gate_proj`.
     Apart,
 }
 
-/// Which projections of an attention block have biases.
+/// The projections of an attention block that have biases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttentionBiases {
-    /// Those of queries, keys and values.
+    /// Queries, keys and values.
     pub qkv: bool,
-    /// That of the output.
+    /// The output.
     pub output: bool,
-    /// Whether config.json does not say: the biases are those that the checkpoint has.
+    /// True if config.json has no such field. The tensors of the checkpoint decide.
     pub as_found: bool,
 }
 
-/// The shape of an attention block.
+/// The config of an attention block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionConfig {
     /// Query heads.
     pub num_heads: usize,
-    /// Key and value heads; divides the query heads.
+    /// Key and value heads. Their number divides that of the query heads.
     pub num_kv_heads: usize,
     /// Dimensions of a head.
     pub head_dim: usize,
-    /// How their projections are laid out.
+    /// The layout of the projections.
     pub projections: Projections,
-    /// Which projections have biases.
+    /// The projections with biases.
     pub biases: AttentionBiases,
     /// Norms of queries and keys.
     pub norm: Option<QkNormConfig>,
@@ -55,15 +55,15 @@ pub struct AttentionConfig {
     pub scale: f32,
     /// Scores are capped below this: `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// Whether each head has a learned score that takes part in the softmax without a value.
+    /// True if each head has a learned score that enters the softmax without a value.
     pub sinks: bool,
-    /// The gates of the output.
+    /// The output gates.
     pub output_gate: Option<OutputGate>,
-    /// Whether values are the keys as projected, before their norm and rope: there is no `v_proj`.
+    /// True if values are the projected keys before norm and rope. Then there is no `v_proj`.
     pub attention_k_eq_v: bool,
     /// A norm of each value head, without a weight.
     pub value_norm: Option<NormConfig>,
-    /// Whether, in layers with a window, the rows of a picture also see those of its rows that follow them.
+    /// True if, in layers with a window, the rows of a picture also attend to its later rows.
     pub two_way_pictures: bool,
     /// A factor of queries that grows with their position.
     pub temperature: Option<AttentionTemperatureConfig>,

@@ -1,4 +1,4 @@
-//! What attends: everything between the projections of a layer and its output.
+//! The part of attention between the projections of queries, keys and values and the output projection.
 
 use mlx_rs::Array;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::model::batch::Batch;
 use crate::weights::Weights;
 
-/// Which attention is one operation.
+/// The cases in which attention is one operation of MLX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fused {
     None,
@@ -23,12 +23,12 @@ pub(in crate::model) struct Core {
     pub(super) heads: Heads,
     pub(super) scale: f32,
     pub(super) weights: AttentionWeights,
-    /// How many positions a row sees, itself included; all of them if `None`.
+    /// The number of positions that a row attends to, including itself. `None` is all.
     pub(super) sliding_window: Option<i32>,
-    /// Whether the rows of a picture see each other.
+    /// True if the rows of a picture attend to each other.
     pub(super) two_way_pictures: bool,
     pub(super) fused: Fused,
-    /// Whether the rows of a decode step attend at once.
+    /// True if one call computes the attention of all rows of a decode step.
     batched: bool,
 }
 
@@ -41,7 +41,7 @@ impl Core {
         sliding_window: Option<usize>,
     ) -> Result<Self> {
         let backend = weights.backend();
-        // MLX's operation knows no soft caps.
+        // MLX's operation has no soft caps.
         let fused = match (backend.fused_attention, backend.fused_row_attention) {
             _ if config.softcap.is_some() => Fused::None,
             (true, _) => Fused::All,
@@ -59,8 +59,9 @@ impl Core {
         })
     }
 
-    /// Appends `added`, keys and values of `[T, Hk, 1, D]` each or latents, to the states, unless the layer borrows what another has appended, and attends from `query`,
-    /// `[T, Hq, 1, D]`. The result is `[T, Hq, 1, width of values]`; padding gives anything.
+    /// Appends `added` to the states and attends from `query`, `[T, Hq, 1, D]`. `added` is keys and values, `[T, Hk, 1, D]` each, or
+    /// latents. It is `None` if the layer borrows the keys of another layer. Returns `[T, Hq, 1, width of values]`. Rows of padding have
+    /// arbitrary values.
     pub(in crate::model) fn attend(
         &self,
         query: &Array,

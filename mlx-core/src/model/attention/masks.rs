@@ -9,7 +9,7 @@ use mlx_rs::ops::{broadcast_to, gt, le, logical_and};
 use crate::cache::Bucket;
 use crate::error::Result;
 
-/// The masks that the layers of a pass have asked for so far.
+/// The masks of a pass so far.
 #[derive(Default)]
 pub(in crate::model) struct Masks(RefCell<Vec<(Key, Array)>>);
 
@@ -25,7 +25,7 @@ enum Key {
 /// Rows of several sequences over the columns of a pool.
 #[derive(Clone, PartialEq)]
 struct Step {
-    /// The last position that each place sees.
+    /// The last position that each place attends to.
     last: Vec<i32>,
     /// Places of a slot.
     most: i32,
@@ -40,12 +40,12 @@ struct Band {
     rows: i32,
     seen: i32,
     window: i32,
-    /// Rows of a picture see each other.
+    /// Rows of a picture attend to each other.
     pictures: Vec<Range<i32>>,
 }
 
 impl Masks {
-    /// Returns `[slots, heads, most, columns]`: true where a place of the bucket sees a column; `None` if all see all.
+    /// Returns `[slots, heads, most, columns]`: true where a place of the bucket attends to a column. `None` if all attend to all.
     pub(super) fn of(&self, bucket: &Bucket, window: Option<i32>, heads: i32) -> Result<Option<Array>> {
         let columns = bucket.seen.len();
         let sees_all = |&last: &i32| last + 1 == columns && window.is_none_or(|window| columns <= window);
@@ -62,8 +62,8 @@ impl Masks {
         self.cached(Key::Step(step)).map(Some)
     }
 
-    /// Returns `[rows, seen]`: true where one of the last `rows` of `seen` positions sees a position. A row sees itself and up to
-    /// `window - 1` positions before it, and the rows of its picture. Returns `None` if a causal mask does the same.
+    /// Returns `[rows, seen]` for the last `rows` of `seen` positions: true where a row attends to a position. These are the row itself, up to
+    /// `window - 1` positions before it, and the rows of its picture. Returns `None` if a causal mask is enough.
     pub(super) fn band(
         &self,
         rows: i32,
@@ -121,7 +121,7 @@ impl Step {
         Ok(le(counted(self.columns), last)?)
     }
 
-    /// Position `p` is in column `p % columns`, and a row sees the newest of them. There are few columns, so the host makes the mask.
+    /// Position `p` is in column `p % columns`, which holds the newest positions. There are few columns, so the host makes the mask.
     fn within(&self, window: i32) -> Result<Array> {
         let sees = |last: i32| {
             (0..self.columns).map(move |column| {

@@ -1,4 +1,4 @@
-//! Attention span by span, each over its own state: what a row becomes does not depend on other spans, nor on how many there are.
+//! Attention of each span over its own state. The result of a row does not depend on other spans or on their number.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::model::batch::{Batch, Span};
 struct Queries<'a> {
     /// `[n, Hq, 1, D]`
     rows: &'a Array,
-    /// Whether they have been multiplied with the scale of scores.
+    /// True if the queries are already multiplied by the scale of scores.
     scaled: bool,
 }
 
@@ -37,7 +37,7 @@ impl Core {
         let of_state = || spans.chunk_by(|one, next| one.state == next.state);
         let lengths = |spans: &[Span]| spans.iter().map(|span| span.len).sum::<usize>();
         let padding = batch.width() - lengths(spans);
-        // The operation scales queries itself. Where spans of both kinds meet, all queries are scaled before: the same products.
+        // MLX's operation scales queries. If only some spans use it, all queries are scaled before, which gives equal products.
         let scaled = match self.fused {
             Fused::None => true,
             Fused::SingleRows => spans.iter().any(|span| span.len > 1),
@@ -45,7 +45,7 @@ impl Core {
         };
         let query = if scaled { &self.scaled(query)? } else { query };
         let queries = split_rows(query, spans.iter().map(|span| span.len), padding)?;
-        // Keys before values.
+        // Keys precede values.
         let added = match added {
             Some([whole]) => Some(whole.clone()),
             Some(parts) => Some(concatenate(parts, 1)?),
@@ -56,7 +56,7 @@ impl Core {
         for (index, spans) in of_state().enumerate() {
             let state = &mut *states[spans[0].state];
             let seen = match added.as_ref().map(|added| &added[index]) {
-                // All rows of a state at once, so that it can go back to where the pass began.
+                // One call for all rows of a state, so that a rollback can return to the start of the pass.
                 Some(added) if added.dim(0) == 1 => state.append(added)?,
                 Some(added) => state.append(&added.swap_axes(0, 2)?)?,
                 None => state.seen(lengths(spans))?,
@@ -70,7 +70,7 @@ impl Core {
                 mixed.push(self.attend_span(query, &seen, &pictures, batch.masks())?);
             }
         }
-        // Padding gives anything of that width.
+        // The values of padding are arbitrary.
         let width = mixed.first().map_or(0, |rows: &Array| rows.dim(3));
         for padding in queries.iter().skip(spans.len()) {
             mixed.push(if padding.dim(3) == width {
@@ -85,26 +85,26 @@ impl Core {
         }
     }
 
-    /// Queries times the scale of scores.
+    /// Returns queries times the scale of scores.
     pub(super) fn scaled(&self, query: &Array) -> Result<Array> {
         Ok(multiply(query, scalar_like(self.scale, query)?)?)
     }
 
-    /// Queries `[T, Hq, 1, D]` with those of a key head together, `[T, Hk, group, D]`.
+    /// Groups queries `[T, Hq, 1, D]` by key head, `[T, Hk, group, D]`.
     pub(super) fn grouped(&self, query: &Array) -> Result<Array> {
         let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
         Ok(query.reshape(&[query.dim(0), keys, queries / keys, query.dim(3)])?)
     }
 
-    /// Returns the positions that a span sees, from the window of its first row to its last row. `seen` ends at position `end`.
+    /// Returns the positions that a span attends to, from the window of its first row to its last row. `seen` ends at position `end`.
     fn seen_by(&self, span: Span, end: usize, seen: &Seen) -> Result<Seen> {
         let last = seen.len() - (end - span.start - span.len) as i32;
         let first = self.sliding_window.map_or(0, |window| (last - span.len as i32 + 1 - window).max(0));
         seen.within(first, last)
     }
 
-    /// The queries of a span, `[n, Hq, 1, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
-    /// of them; those of each of these pictures see each other.
+    /// Attends from the queries of a span, `[n, Hq, 1, D]`, to keys and values, `[1, Hk, seen, D]`. The span's rows are the last of these
+    /// positions. The rows of each picture attend to each other.
     fn attend_span(
         &self,
         queries: Queries,
@@ -119,7 +119,7 @@ impl Core {
             Seen::Packed { keys, values } if rows == 1 && self.fused == Fused::All => {
                 return self.over_packed(queries, keys, values);
             }
-            // Of many rows, all numbers are unpacked once for all of them.
+            // Many rows share one dequantization.
             Seen::Packed { keys, values } => (&packed::unpacked(keys)?, &packed::unpacked(values)?),
         };
         if self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows) {
@@ -138,7 +138,7 @@ impl Core {
             let mixed = matmul(self.weights.of_row(&scores)?, values)?;
             return Ok(mixed.reshape(&[1, num_kv_heads * group, 1, width])?);
         }
-        // The query heads of a key head are rows of one product.
+        // The query heads of a key head become rows of one product.
         let by_head =
             grouped.transpose_axes(&[1, 2, 0, 3])?.reshape(&[1, num_kv_heads, group * rows, size])?;
         let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
@@ -148,7 +148,7 @@ impl Core {
         Ok(mixed.reshape(&[num_kv_heads * group, rows, 1, width])?.swap_axes(0, 1)?)
     }
 
-    /// The query of one row over keys and values that stay packed.
+    /// Attends from the query of one row to keys and values without dequantizing them.
     fn over_packed(&self, queries: Queries, keys: &PackedRows, values: &PackedRows) -> Result<Array> {
         let query = if queries.scaled { queries.rows.clone() } else { self.scaled(queries.rows)? };
         let scores = packed::scores(&self.grouped(&query)?, keys)?;
@@ -170,13 +170,13 @@ impl Core {
     }
 }
 
-/// The rows of `array` in parts of these lengths, and what is left after them.
+/// Splits the rows of `array` into parts of these lengths and the `left` rows after them.
 fn split_rows(array: &Array, lengths: impl Iterator<Item = usize>, left: usize) -> Result<Vec<Array>> {
     let lengths: Vec<usize> = lengths.chain((left > 0).then_some(left)).collect();
     if lengths.len() == 1 {
         return Ok(vec![array.clone()]);
     }
-    // One operation that gives all parts, instead of one for each.
+    // One operation returns all parts.
     if lengths.iter().all(|&length| length == lengths[0]) {
         return Ok(split_equal(array, lengths.len() as i32, 0)?);
     }

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
-/// Queries above keys above values, as far as there are such projections, whatever the checkpoint's own order; gates of the output, if there are some, above all.
+/// Takes the projections as one matrix: output gates if the layer has them, queries, then keys and values unless the layer borrows them.
+/// The order of the checkpoint does not matter.
 pub(super) fn load(
     weights: &mut Weights,
     name: &str,
@@ -43,7 +44,7 @@ pub(super) fn load(
     if config.projections == Projections::InOne {
         return Linear::load(weights, &[part], hidden, config.biases.qkv);
     }
-    // Each key head has a block of `group` query heads, itself and its value.
+    // Each block has `group` query heads, their key head and its value.
     let group = query / key;
     let block = |key: usize, place: usize| key * (group + 2) + place;
     let queries = (0..query).map(|head| block(head / group, head % group));
@@ -55,7 +56,7 @@ pub(super) fn load(
     Linear::load_in_order(weights, vec![(part, Some(rows))], hidden, config.biases.qkv)
 }
 
-/// Where `q_proj` has each head's query and, after it, the gate of its output.
+/// For `q_proj` with each head's query followed by its output gate.
 fn load_gated(
     weights: &mut Weights,
     [queries, keys, values, _]: &[String; 4],

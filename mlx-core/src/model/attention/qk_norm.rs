@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::model::norm::{Norm, NormConfig};
 use crate::weights::{Shard, Weights};
 
-/// What is normalized together, and with which weights.
+/// The values that are normalized together, and their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNormScope {
-    /// Each head; all query heads share a weight, and all key heads: `q_norm.weight` is `[D]`.
+    /// Each head. All query heads share a weight, and all key heads share another: `q_norm.weight` is `[D]`.
     Head,
-    /// Each head with a weight of its own, `[H, D]`.
+    /// Each head with a separate weight, `[H, D]`.
     HeadOwnWeights,
-    /// Each head with a weight of its own, in a tensor of its own: `q_norm.norms.{head}.weight` is `[D]`.
+    /// Each head with a separate weight in a separate tensor: `q_norm.norms.{head}.weight` is `[D]`.
     HeadOwnTensors,
     /// All heads together: `q_norm.weight` is `[H D]`.
     Width,
@@ -25,16 +25,16 @@ pub enum QkNormScope {
 /// The norms of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QkNormConfig {
-    /// What is normalized together.
+    /// The values that are normalized together.
     pub scope: QkNormScope,
-    /// Whether it comes after the rotation instead of before.
+    /// True if the norm follows the rotation instead of preceding it.
     pub after_rope: bool,
     /// The norm.
     pub norm: NormConfig,
 }
 
 impl QkNormConfig {
-    /// The same norms, after the rotation.
+    /// Returns these norms, placed after the rotation.
     pub(in crate::model) fn after_rope(self) -> Self {
         Self { after_rope: true, ..self }
     }
@@ -46,7 +46,7 @@ pub(super) enum QkNorm {
     PerHead { norm: NormConfig, weight: Array },
     /// Over the whole width of the queries, and of the keys.
     Width { query: Norm, key: Norm },
-    /// The same where other machines have the other heads.
+    /// Like `Whole`, if other machines have the other heads.
     SharedWidth(SharedWidth),
 }
 
@@ -105,17 +105,17 @@ impl QkNorm {
     }
 }
 
-/// Norms by the root mean square of the queries, and of the keys, of all machines. Each has equally many, and each key head is on equally many
-/// machines, so the mean of all is the mean of theirs.
+/// Root mean square norms over the queries, and over the keys, of all machines. All machines have equally many heads, and each key head is on
+/// equally many machines, so the mean of all is the mean of the machines' means.
 pub(super) struct SharedWidth {
-    /// Of this machine's queries and keys.
+    /// The weights of this machine's queries and keys.
     weights: [Array; 2],
     eps: f32,
     shard: Shard,
 }
 
 impl SharedWidth {
-    /// Queries and keys, `[R, H D]` each. The machines add up two numbers for each row.
+    /// Normalizes queries and keys, `[R, H D]` each. The machines add up two numbers per row.
     fn forward(&self, parts: [Array; 2]) -> Result<[Array; 2]> {
         let dtype = parts[0].dtype();
         let [query, key] = parts.map(|part| part.as_dtype(Dtype::Float32));
@@ -132,7 +132,7 @@ impl SharedWidth {
     }
 }
 
-/// One weight `[D]` for each of `count` heads, or `[count, D]` of all.
+/// Takes a weight `[D]` for each of `count` heads, or one `[count, D]` for all.
 fn head_weights(
     weights: &mut Weights,
     name: &str,

@@ -5,10 +5,10 @@ use mlx_rs::ops::{add, divide, floor, log, multiply};
 
 use crate::error::Result;
 
-/// How much queries grow: `1 + scale * ln(1 + floor(position / floor_scale))`.
+/// The factor of queries: `1 + scale * ln(1 + floor(position / floor_scale))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionTemperatureConfig {
-    /// How fast they grow.
+    /// The rate of growth.
     pub scale: f32,
     /// The number of positions between two changes.
     pub floor_scale: f32,
@@ -22,7 +22,7 @@ impl AttentionTemperature {
         Self(temperature)
     }
 
-    /// Queries `[T, H, 1, D]` at their positions, `[T, 1, 1]` of f32.
+    /// Scales queries, `[T, H, 1, D]`, at these positions, `[T, 1, 1]` in f32.
     pub(in crate::model) fn forward(&self, query: &Array, positions: &Array) -> Result<Array> {
         let number = Array::from_f32;
         let steps = floor(divide(positions, number(self.0.floor_scale))?)?;

@@ -13,12 +13,12 @@ use crate::mlx_sys::slice_update_add;
 use crate::model::softcap::softcap;
 use crate::weights::Weights;
 
-/// What is done to scores besides the softmax.
+/// The steps from scores to weights: soft cap, mask, sinks, softmax.
 pub(super) struct AttentionWeights {
     cap: Option<f32>,
-    /// `[Hq]`: a score of each query head that takes part in the softmax without a value.
+    /// `[Hq]`: a score per query head that enters the softmax without a value.
     sinks: Option<Array>,
-    /// The same as `[1, Hk, group, 1]`.
+    /// The sinks as `[1, Hk, group, 1]`.
     sinks_by_group: Option<Array>,
 }
 
@@ -32,12 +32,12 @@ impl AttentionWeights {
         Ok(Self { cap: config.softcap, sinks, sinks_by_group })
     }
 
-    /// `[Hq]`, for an operation that applies them itself.
+    /// Returns the sinks, `[Hq]`, for an operation that applies them.
     pub(super) fn sinks(&self) -> Option<&Array> {
         self.sinks.as_ref()
     }
 
-    /// The weights of one row's scores `[1, Hk, group, seen]`.
+    /// Returns the weights of one row's scores, `[1, Hk, group, seen]`.
     pub(super) fn of_row(&self, scores: &Array) -> Result<Array> {
         let scores = self.capped(scores)?;
         let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
@@ -46,8 +46,7 @@ impl AttentionWeights {
         slice_axis(&weights, 3, 0, seen)
     }
 
-    /// The weights of the scores `[slots, Hk, group, n, seen]` of rows of several sequences, where `mask`, `[slots, 1, 1, n, seen]`, lets
-    /// them see.
+    /// Returns the weights of the scores of several sequences, `[slots, Hk, group, n, seen]`, under a mask, `[slots, 1, 1, n, seen]`.
     pub(super) fn of_bucket(&self, scores: &Array, mask: Option<&Array>) -> Result<Array> {
         let mut scores = self.capped(scores)?;
         if let Some(mask) = mask {
@@ -61,8 +60,8 @@ impl AttentionWeights {
         slice_axis(&weights, 4, 0, seen)
     }
 
-    /// The weights of the scores `[1, Hk, group, n, seen]` of the last `n` positions, each of which sees itself and what is before it, at
-    /// most `window` positions in all. Where there is a window, the rows of each of these pictures see each other.
+    /// Returns the weights of the scores of the last `n` positions, `[1, Hk, group, n, seen]`. A row attends to itself and earlier positions, at
+    /// most `window` in total. With a window, the rows of each of these pictures attend to each other.
     pub(super) fn of_rows(
         &self,
         scores: &Array,
@@ -76,7 +75,7 @@ impl AttentionWeights {
             _ if rows == 1 => {}
             Some(band) => scores = select(band, &scores, scalar_like(f32::NEG_INFINITY, &scores)?)?,
             None => {
-                // All rows see all positions before the first of them: masking those would cost more than the products.
+                // All rows attend to all positions before the first row. Masking these would cost more than the products.
                 let (start, stop) =
                     ([0, 0, 0, 0, seen - rows], [1, scores.dim(1), scores.dim(2), rows, seen]);
                 scores = slice_update_add(&scores, &masks.later(rows)?, start, stop)?;
