@@ -46,7 +46,7 @@ pub(super) enum QkNorm {
     PerHead { norm: NormConfig, weight: Array },
     /// Over the whole width of the queries, and of the keys.
     Width { query: Norm, key: Norm },
-    /// Like `Whole`, if other machines have the other heads.
+    /// Like `Width`, if other machines have the other heads.
     SharedWidth(SharedWidth),
 }
 
