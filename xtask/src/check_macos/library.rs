@@ -30,8 +30,9 @@ pub(super) fn check(workshop: &Workshop, folder: &Path) -> Result<()> {
         fs::create_dir_all(release.join("bin"))?;
         workshop.program(&libraries, &release.join("bin/mlx"))?;
         macos::check(&release, Some(&system), Some(variant.oldest))?;
+        macos::check_wheel(&release, &package, Some(&system))?;
         println!(
-            "a release for {} finds its libraries and all symbols, {imports} of them in MLX",
+            "a release and a wheel for {} find their libraries and all symbols, {imports} of them in MLX",
             variant.name
         );
     }

@@ -27,7 +27,8 @@ const MACROS: [&str; 3] = [
 /// Makes the library in `build`, the folder of the oldest package of MLX. One library serves all packages. Compiles only once.
 pub(super) fn make(workshop: &Workshop, recipe: &Recipe, build: &Path) -> Result<()> {
     let mut link = linker(workshop, &build.join(System::MacOs.library()))?;
-    link.args(["-dylib", "-install_name", "@rpath/libmlxc.dylib", "-rpath", "@loader_path/mlx/lib"]);
+    link.args(["-dylib", "-install_name", "@rpath/libmlxc.dylib"]);
+    link.args(System::MacOs.search_paths().iter().flat_map(|path| ["-rpath", path]));
     link.args(objects(workshop, recipe, build)?)
         .arg("-L")
         .arg(build.join("mlx/lib"))

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::process::output;
 use crate::setup::recipe::Recipe;
+use crate::setup::system::System;
 use crate::{python, setup, workspace};
 use stub::Symbols;
 pub(crate) use variant::{VARIANTS, Variant};
@@ -53,6 +54,11 @@ impl Workshop {
     /// Returns the folder of MLX's package.
     pub(crate) fn unpacked(&self, variant: &Variant) -> Result<PathBuf> {
         variant.unpacked(&self.builds(), &self.recipe.mlx)
+    }
+
+    /// Returns the requirements of our library for pip.
+    pub(crate) fn requirements(&self) -> Vec<String> {
+        System::MacOs.linked_wheels(&self.recipe.mlx)
     }
 
     /// Returns the folder of our library.

@@ -33,8 +33,7 @@ impl Variant {
         let folder = builds.join(self.name);
         if !folder.join("mlx/lib/libmlx.dylib").exists() {
             fs::create_dir_all(&folder)?;
-            // The package of libclang is not needed.
-            wheels::unpack(&System::MacOs.wheels(mlx)[..1], &[self.platform], &folder)?;
+            wheels::unpack(&System::MacOs.linked_wheels(mlx), &[self.platform], &folder)?;
         }
         Ok(folder)
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 const NEEDED: u64 = 1;
 const STRINGS: u64 = 5;
+const STRINGS_SIZE: u64 = 10;
 const SONAME: u64 = 14;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
@@ -49,8 +50,40 @@ pub(super) fn strip_library_paths(file: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the N of the newest glibc 2.N whose symbols the file needs, or 0.
+pub(super) fn needed_glibc(file: &[u8]) -> Result<u64> {
+    let Dynamic { entries, table } = dynamic(file)?;
+    let size = entries.iter().find(|it| it.0 == STRINGS_SIZE).context("the table of texts has no size")?.1;
+    let texts = file.get(table..table + size as usize).context("the file is truncated")?;
+    Ok(texts.split(|byte| *byte == 0).filter_map(minor_glibc).max().unwrap_or(0))
+}
+
+/// Returns the N of a symbol version such as `GLIBC_2.N` or `GLIBC_2.N.5`.
+fn minor_glibc(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.strip_prefix("GLIBC_2.")?.split('.').next()?.parse().ok()
+}
+
 /// Returns the string entries of the dynamic section: their tag and the range of the string.
 fn texts(file: &[u8]) -> Result<Vec<(u64, Range<usize>)>> {
+    let Dynamic { entries, table } = dynamic(file)?;
+    let is_text = |entry: &&(u64, u64)| matches!(entry.0, NEEDED | SONAME | RPATH | RUNPATH);
+    let text = |(tag, at): &(u64, u64)| {
+        let start = table + *at as usize;
+        let length = file.get(start..).and_then(|rest| rest.iter().position(|byte| *byte == 0));
+        Ok((*tag, start..start + length.context("a name has no end")?))
+    };
+    entries.iter().filter(is_text).map(text).collect()
+}
+
+/// The dynamic section of a file.
+struct Dynamic {
+    /// Tags and values.
+    entries: Vec<(u64, u64)>,
+    /// The position of the table of texts in the file.
+    table: usize,
+}
+
+fn dynamic(file: &[u8]) -> Result<Dynamic> {
     ensure!(file.starts_with(b"\x7fELF\x02\x01"), "no 64-bit little-endian ELF file");
     let segments = segments(file)?;
     let dynamic = segments.iter().find(|it| it.kind == 2).context("a static program")?;
@@ -65,13 +98,7 @@ fn texts(file: &[u8]) -> Result<Vec<(u64, Range<usize>)>> {
         segments.iter().find(|it| it.kind == 1 && (it.address..it.address + it.size).contains(&strings));
     let load = load.context("the table of texts is not in the file")?;
     let table = (strings - load.address + load.offset) as usize;
-    let is_text = |entry: &&(u64, u64)| matches!(entry.0, NEEDED | SONAME | RPATH | RUNPATH);
-    let text = |(tag, at): &(u64, u64)| {
-        let start = table + *at as usize;
-        let length = file.get(start..).and_then(|rest| rest.iter().position(|byte| *byte == 0));
-        Ok((*tag, start..start + length.context("a name has no end")?))
-    };
-    entries.iter().filter(is_text).map(text).collect()
+    Ok(Dynamic { entries, table })
 }
 
 struct Segment {
@@ -116,6 +143,15 @@ mod tests {
         let names = names(&own()).expect("it is an ELF file");
         assert!(names.needed.iter().any(|name| name.starts_with("libc.so")), "{names:?}");
         assert_eq!(names.soname, None);
+    }
+
+    #[test]
+    fn the_needed_glibc_is_read_from_symbol_versions() {
+        assert_eq!(minor_glibc(b"GLIBC_2.2.5"), Some(2));
+        assert_eq!(minor_glibc(b"GLIBC_2.35"), Some(35));
+        assert_eq!([minor_glibc(b"GLIBC_PRIVATE"), minor_glibc(b"GLIBCXX_3.4")], [None, None]);
+        // Each program for Linux needs 2.2.5, 2.17 or a newer version.
+        assert!(needed_glibc(&own()).expect("it is an ELF file") >= 2);
     }
 
     #[test]

@@ -52,6 +52,34 @@ pub(super) fn make_relocatable(release: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the platform tag of a wheel: the newest glibc that a file of the release needs, MLX's included, and the processor of `target`.
+pub(super) fn platform(release: &Path, target: &str) -> Result<String> {
+    let mut glibc = elf::needed_glibc(&fs::read(release.join("bin/mlx"))?)?;
+    for file in files_of(&release.join("lib"))? {
+        glibc = glibc.max(elf::needed_glibc(&fs::read(file)?)?);
+    }
+    let processor = target.split('-').next().unwrap_or_default();
+    Ok(format!("manylinux_2_{glibc}_{processor}"))
+}
+
+/// Checks that our library in a wheel finds every needed library of packages that pip installs next to the wheel. `packages` contains the
+/// same packages as `site-packages`.
+pub(super) fn check_wheel(release: &Path, packages: &Path) -> Result<()> {
+    const SITE_PACKAGES: &str = "$ORIGIN/../../";
+    let library = release.join("lib").join(PARTS[0]);
+    let names = elf::names(&fs::read(&library)?)?;
+    let folders = names.paths.iter().filter_map(|path| path.strip_prefix(SITE_PACKAGES));
+    let folders: Vec<PathBuf> = folders.map(|folder| packages.join(folder)).collect();
+    for needed in names.needed.iter().filter(|needed| !SYSTEM.contains(&needed.as_str())) {
+        ensure!(
+            folders.iter().any(|folder| folder.join(needed).is_file()),
+            "{} finds no {needed} in site-packages",
+            library.display()
+        );
+    }
+    Ok(())
+}
+
 fn is_library(file: &Path) -> bool {
     name_of(file).contains(".so")
 }

@@ -9,16 +9,18 @@ mod linux;
 pub(crate) mod macos;
 mod program;
 mod release;
+mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::cross_macos::{TARGET as MACOS, VARIANTS, Workshop};
+use crate::cross_macos::{TARGET as MACOS, VARIANTS, Variant, Workshop};
 use crate::setup::{self, Native, system::System};
 use crate::workspace;
 use release::Release;
+use wheel::Wheel;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -28,19 +30,22 @@ pub(crate) struct Arguments {
     /// The future URL of the archives; also writes mlx-cli.rb, a Homebrew formula for the archives in target/dist
     #[arg(long)]
     url: Option<String>,
+    /// Also make a Python wheel, which requires MLX's own packages
+    #[arg(long)]
+    wheel: bool,
     /// Build twice and fail unless the archives are identical
     #[arg(long)]
     twice: bool,
 }
 
-/// Makes `target/dist/mlx-VERSION-TARGET`, its archive and the checksum of the archive; for macOS on Linux, one for each minimum version.
+/// Makes `target/dist/mlx-VERSION-TARGET`, its archive and the checksum of the archive; for macOS on Linux, one for each minimum version. With `--wheel`, also a wheel.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let host = setup::host()?;
     let target = arguments.target.as_deref().unwrap_or(&host);
     let root = workspace::root()?;
     let dist = root.join("target/dist");
     let make = maker(target, &host)?;
-    let paths = make(&root, &dist)?;
+    let paths = make(&root, &dist, arguments.wheel)?;
     if arguments.twice {
         let sums = || paths.iter().map(|path| archive::checksum(path)).collect::<Result<Vec<_>>>();
         let first = sums()?;
@@ -48,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         if target != host {
             Workshop::open()?.discard_objects()?;
         }
-        make(&root, &dist)?;
+        make(&root, &dist, arguments.wheel)?;
         let second = sums()?;
         ensure!(first == second, "the archives differ: {first:?} and {second:?}");
         println!("both builds are identical: {}", first.join(", "));
@@ -62,8 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A function that makes the archives of a target.
-type Maker = fn(&Path, &Path) -> Result<Vec<PathBuf>>;
+/// A function that makes the archives of a target, and with `true` a wheel.
+type Maker = fn(&Path, &Path, bool) -> Result<Vec<PathBuf>>;
 
 fn maker(target: &str, host: &str) -> Result<Maker> {
     match target {
@@ -74,9 +79,9 @@ fn maker(target: &str, host: &str) -> Result<Maker> {
 }
 
 /// Makes the archive for this machine.
-fn make_native(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
+fn make_native(root: &Path, dist: &Path, with_wheel: bool) -> Result<Vec<PathBuf>> {
     setup::run()?;
-    let Native { host, system, folder } = setup::native()?;
+    let Native { host, system, folder, mlx } = setup::native()?;
     ensure!(
         folder.join(system.library()).is_file(),
         "a release needs MLX's packages: run `cargo xtask setup` first"
@@ -103,26 +108,41 @@ fn make_native(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
         target: &host,
         program: build.join("release/mlx"),
         libraries: vec![(folder.clone(), parts)],
-        packages: folder,
+        packages: folder.clone(),
         oldest_macos: None,
     };
     let finish = |release: &Path| match system {
         System::MacOs => macos::make_relocatable(release).and_then(|()| macos::check(release, None, None)),
         _ => linux::make_relocatable(release),
     };
-    Ok(vec![release.make(root, dist, finish)?])
+    let mut paths = vec![release.make(root, dist, finish)?];
+    if with_wheel {
+        let release = dist.join(&release.name);
+        let platform = if system == System::MacOs {
+            macos::check_wheel(&release, &folder, None)?;
+            macos::platform(&release)?
+        } else {
+            linux::check_wheel(&release, &folder)?;
+            linux::platform(&release, &host)?
+        };
+        let requirements = system.linked_wheels(&mlx);
+        let wheel = Wheel { release: &release, library: system.library(), requirements, platform };
+        paths.push(wheel.make(dist)?);
+    }
+    Ok(paths)
 }
 
 /// Makes the archives for macOS on Linux. They have the same program and the same library of ours.
-fn make_for_macos(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
+fn make_for_macos(root: &Path, dist: &Path, with_wheel: bool) -> Result<Vec<PathBuf>> {
     let workshop = Workshop::open()?;
     let build = build_folder(dist);
     program::build(workshop.cargo("build")?, root, &build, MACOS, &macos::CROSS_FLAGS)?;
     let system = workshop.system_symbols()?;
+    let name = |variant: &Variant| format!("mlx-{}-{MACOS}-{}", env!("CARGO_PKG_VERSION"), variant.name);
     let archive = |variant| {
         let packages = workshop.unpacked(variant)?;
         let release = Release {
-            name: format!("mlx-{}-{MACOS}-{}", env!("CARGO_PKG_VERSION"), variant.name),
+            name: name(variant),
             target: MACOS,
             program: build.join(MACOS).join("release/mlx"),
             libraries: vec![
@@ -134,7 +154,19 @@ fn make_for_macos(root: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
         };
         release.make(root, dist, |folder| macos::check(folder, Some(&system), Some(variant.oldest)))
     };
-    VARIANTS.iter().filter(|variant| variant.is_released).map(archive).collect()
+    let released = VARIANTS.iter().filter(|variant| variant.is_released);
+    let mut paths = released.map(archive).collect::<Result<Vec<_>>>()?;
+    if with_wheel {
+        let release = dist.join(name(&VARIANTS[0]));
+        for variant in &VARIANTS {
+            macos::check_wheel(&release, &workshop.unpacked(variant)?, Some(&system))
+                .with_context(|| format!("with MLX's package for {}", variant.name))?;
+        }
+        let (requirements, platform) = (workshop.requirements(), macos::platform(&release)?);
+        let wheel = Wheel { release: &release, library: macos::OURS, requirements, platform };
+        paths.push(wheel.make(dist)?);
+    }
+    Ok(paths)
 }
 
 fn build_folder(dist: &Path) -> PathBuf {

@@ -59,7 +59,9 @@ impl<'a> Compiler<'a> {
         link.arg("-o").arg(self.build.join(name)).args(&objects);
         for (folder, name) in self.system.linked() {
             link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
-            linker(&mut link, "-rpath").arg("-Xlinker").arg(format!("{}/{folder}", self.system.origin()));
+        }
+        for path in self.system.search_paths() {
+            linker(&mut link, "-rpath").arg("-Xlinker").arg(path);
         }
         output(&mut link, self.system.install_compiler())
             .with_context(|| format!("{name} could not be linked"))?;

@@ -57,10 +57,12 @@ pub(crate) struct Native {
     pub(crate) host: String,
     pub(crate) system: System,
     pub(crate) folder: PathBuf,
+    /// The version of MLX.
+    pub(crate) mlx: String,
 }
 
 /// Returns the libraries that [`run`] prepares.
 pub(crate) fn native() -> Result<Native> {
-    let Recipe { host, system, folder, .. } = Recipe::selected()?;
-    Ok(Native { host, system, folder })
+    let Recipe { host, system, folder, mlx, .. } = Recipe::selected()?;
+    Ok(Native { host, system, folder, mlx })
 }

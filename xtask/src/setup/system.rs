@@ -85,17 +85,23 @@ impl System {
         }
     }
 
-    /// The packages as pip requirements: MLX of this version, libclang, and the dependencies of MLX.
+    /// The packages as pip requirements: those of our library, libclang, and the dependencies of MLX.
     pub(crate) fn wheels(self, mlx: &str) -> Vec<String> {
+        let mut wheels = self.linked_wheels(mlx);
+        wheels.push(LIBCLANG.to_owned());
+        if self == Self::Cuda {
+            wheels.extend(NVIDIA.map(str::to_owned));
+        }
+        wheels
+    }
+
+    /// The packages that our library is linked with: MLX of this version, and OpenBLAS with our kernels.
+    pub(crate) fn linked_wheels(self, mlx: &str) -> Vec<String> {
         match self {
-            Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()],
-            Self::Plain => vec![format!("mlx-cpu=={mlx}"), LIBCLANG.to_owned()],
-            Self::Cuda => {
-                let mut wheels = vec![format!("mlx-cuda-13=={mlx}"), LIBCLANG.to_owned()];
-                wheels.extend(NVIDIA.map(str::to_owned));
-                wheels
-            }
-            Self::MacOs => vec![format!("mlx-metal=={mlx}"), LIBCLANG.to_owned()],
+            Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned()],
+            Self::Plain => vec![format!("mlx-cpu=={mlx}")],
+            Self::Cuda => vec![format!("mlx-cuda-13=={mlx}")],
+            Self::MacOs => vec![format!("mlx-metal=={mlx}")],
         }
     }
 
@@ -135,12 +141,18 @@ impl System {
         }
     }
 
-    /// The linker's placeholder for the folder of the library that has a search path.
-    pub(super) fn origin(self) -> &'static str {
-        match self {
+    /// The search paths of our library: next to itself, as in the set-up and in archives, and two folders up, where pip installs the packages
+    /// that `site-packages/mlx_local/lib` needs.
+    pub(crate) fn search_paths(self) -> Vec<String> {
+        let origin = match self {
             Self::Linux | Self::Plain | Self::Cuda => "$ORIGIN",
             Self::MacOs => "@loader_path",
-        }
+        };
+        let below = |start: &str| {
+            let path = |(folder, _): &(&str, &str)| format!("{origin}/{start}{folder}");
+            self.linked().iter().map(path).collect::<Vec<_>>()
+        };
+        ["", "../../"].into_iter().flat_map(below).collect()
     }
 
     /// The usual compilers, in order of preference.
@@ -178,5 +190,20 @@ mod tests {
         assert!(System::MacOs.without_kernels().is_err());
         let error = System::of("x86_64-apple-darwin").expect_err("no wheel").to_string();
         assert!(error.ends_with("x86_64-apple-darwin"), "{error}");
+    }
+
+    #[test]
+    fn our_library_finds_packages_next_to_itself_and_in_site_packages() {
+        assert_eq!(System::MacOs.search_paths(), ["@loader_path/mlx/lib", "@loader_path/../../mlx/lib"]);
+        assert_eq!(
+            System::Linux.search_paths(),
+            [
+                "$ORIGIN/mlx/lib",
+                "$ORIGIN/scipy_openblas32/lib",
+                "$ORIGIN/../../mlx/lib",
+                "$ORIGIN/../../scipy_openblas32/lib",
+            ]
+        );
+        assert_eq!(System::MacOs.wheels("1.2"), ["mlx-metal==1.2", LIBCLANG]);
     }
 }

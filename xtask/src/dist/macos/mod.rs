@@ -88,6 +88,32 @@ pub(crate) fn check(release: &Path, system: Option<&Symbols>, oldest: Option<(u3
     Ok(())
 }
 
+/// Checks that the program and our library of a release work in a wheel, with the package of MLX in `package` next to it. `system` has the
+/// stubs of the system's libraries.
+pub(crate) fn check_wheel(release: &Path, package: &Path, system: Option<&Symbols>) -> Result<()> {
+    let site = Path::new("/site-packages");
+    let program = site.join("mlx_local/bin/mlx");
+    let mut images = Images::new();
+    images.insert(program.clone(), Library::read(&release.join("bin/mlx"))?);
+    images.insert(site.join("mlx_local/lib").join(OURS), Library::read(&release.join("lib").join(OURS))?);
+    for part in parts_of_mlx(package)?.into_iter().filter(|part| *part != MLX[1]) {
+        images.insert(site.join(part), Library::read(&package.join(part))?);
+    }
+    let loaded = chain::load(&program, &images).context("the program does not work in a wheel")?;
+    system.map_or(Ok(()), |system| symbols::check(&images, &loaded, system))
+}
+
+/// Returns the platform tag of a wheel with the program and our library of a release. pip ignores minor versions of macOS 11 and newer, so the
+/// tag has the minor version 0. MLX's package for macOS 26.2 does the same.
+pub(super) fn platform(release: &Path) -> Result<String> {
+    let oldest = |file: &str| {
+        let image = Library::read(&release.join(file))?;
+        image.oldest.with_context(|| format!("{file} does not declare its minimum version of macOS"))
+    };
+    let (major, _) = oldest("bin/mlx")?.max(oldest(&format!("lib/{OURS}"))?);
+    Ok(format!("macosx_{major}_0_arm64"))
+}
+
 fn check_image(image: &Library, oldest: Option<(u32, u32)>) -> Result<()> {
     let name = &image.name;
     ensure!(name.is_empty() || name.starts_with("@rpath/"), "its install name is {name}");
