@@ -118,16 +118,15 @@ def gated_delta(config, prefix):
         yield f"{prefix}{name}", (size,)
 
 
+def spread(shape, name):
+    return 1.0 if "embed" in name else (2.8 if "lm_head" in name else 1.6) / np.sqrt(shape[-1])
+
+
 def tensor(draw, shape, name):
     """Draws random numbers with a spread that keeps hidden states and logits in a realistic range."""
     if len(shape) == 1:
         return (1 + 0.1 * draw.standard_normal(shape)).astype(np.float32)
-    spread = 1.0 if "embed" in name else (2.8 if "lm_head" in name else 1.6) / np.sqrt(shape[-1])
-    return draw.standard_normal(shape, dtype=np.float32) * np.float32(spread)
-
-
-def spread(shape, name):
-    return 1.0 if "embed" in name else 1.6 / np.sqrt(shape[-1])
+    return draw.standard_normal(shape, dtype=np.float32) * np.float32(spread(shape, name))
 
 
 def packed(draw, shape, name):

@@ -25,7 +25,7 @@ pub(crate) struct AnswerMeta {
     pub(crate) seed: u64,
     /// The time of the request, in seconds since 1970.
     pub(crate) created: u64,
-    /// The exactness level of the answer, as far as it is known at its start.
+    /// The expected exactness of the answer, at its start.
     pub(crate) exactness: &'static str,
     /// The number of chat messages dropped from the prompt. `None` with the context policy `stop`.
     pub(crate) dropped: Option<usize>,

@@ -9,8 +9,8 @@ use anyhow::{Result, ensure};
 use crate::setup::system::System;
 use crate::{charts, python, setup, workspace};
 
-/// How llama.cpp is compiled on x86: GCC 12 leaves out most of what AMX' tiles are configured with unless it keeps all stores, and where the processor
-/// has AMX, llama.cpp then ends with a segmentation fault. One that was compiled without that is not taken from pip's cache.
+/// Environment variables for compiling llama.cpp on x86. GCC 12 removes stores that configure AMX tiles, and llama.cpp then crashes on
+/// processors with AMX. pip's cache is off, since it may contain a build with this fault.
 const COMPILER: &[(&str, &str)] =
     if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse"), ("PIP_NO_CACHE_DIR", "1")] } else { &[] };
 

@@ -19,8 +19,8 @@ pub struct WorkersArgs {
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_HOSTFILE")]
     pub hostfile: Option<PathBuf>,
 
-    /// How to split the model: pipeline (some layers on each machine; any model), or tensor (a shard of every layer on
-    /// each machine; all compute in parallel and wait twice per layer for the network) [default: pipeline]
+    /// Split the model by layers (pipeline, for any model), or split every layer (tensor). With tensor, all machines compute in
+    /// parallel and wait twice per layer for the network [default: pipeline]
     #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_PARALLEL")]
     pub parallel: Option<Parallel>,
 

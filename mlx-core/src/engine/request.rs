@@ -118,7 +118,7 @@ pub struct GenerationRequest {
     pub(super) embed: Option<(Pooling, usize)>,
     pub(super) priority: Priority,
     pub(super) client: Client,
-    /// The exactness of its result, as far as it is known before the request runs.
+    /// The expected exactness of its result, before the request runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<Arc<Compiled>>,
     /// Decodes the answer.

@@ -91,7 +91,7 @@ impl PromptReader {
 /// The state of a running sequence.
 pub(super) struct Run {
     pub(super) state: SequenceState,
-    /// A prefill pass that has begun, some layers of which have not been issued.
+    /// An unfinished prefill pass, with layers that have not been issued.
     pub(super) pass: Option<Pass>,
     /// Features of pictures that have rows left to compute.
     pub(super) features: BTreeMap<usize, Hidden>,

@@ -1,5 +1,5 @@
-//! Makes libmlxc.dylib on Linux: zig compiles it, and the linker of Rust's toolchain links it with the stubs. zig's own linker would link
-//! zig's libc++, whose exceptions are not those of the system's libc++, which MLX throws.
+//! Makes libmlxc.dylib on Linux. zig compiles it, and the linker of Rust's toolchain links it with the stubs. zig's linker would add zig's
+//! libc++, which cannot catch MLX's exceptions: MLX uses the libc++ of the system.
 
 use std::fs;
 use std::path::{Path, PathBuf};

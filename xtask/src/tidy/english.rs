@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{code::find_word, files::SourceFile};
 
-/// Phrases that most often stand for a plainer one. Some uses are right, such as a server behind a proxy.
+/// Phrases that usually have a plainer equivalent. Some uses are correct, such as a server behind a proxy.
 const PHRASES: [&str; 30] = [
     "behind",
     "alone",

@@ -17,7 +17,7 @@ const UNFINISHED: [&str; 4] = [
 
 const PRINTING: [&str; 4] = ["println!", "print!", "eprintln!", "eprint!"];
 
-/// Where printing is allowed: the terminal module, the last error of a program, and tools.
+/// Files and folders that may print: the terminal module, the last error of a program, and tools.
 const MAY_PRINT: [&str; 6] = [
     "mlx-core/examples/",
     "mlx-cli/src/terminal.rs",
@@ -52,7 +52,7 @@ fn search(file: &SourceFile, text: &str, words: &[&str], why: &str) -> Vec<Viola
     found
 }
 
-/// Whether the file is one of these, or lies in one of these folders.
+/// Returns true if the file is one of these, or is in one of these folders.
 pub(super) fn is_under(file: &SourceFile, places: &[&str]) -> bool {
     places
         .iter()

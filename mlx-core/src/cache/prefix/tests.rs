@@ -201,7 +201,7 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
         let prompt = prompt(user);
         let found = tree.find(&prompt, |common| common);
         assert_eq!(found.matched.map(|matched| *tree.get(&matched).expect("it is kept")), Some(user));
-        // Each token, and each node on the path, of which there are at most as many.
+        // It visits each token once, and each node on the path. There are at most as many nodes as tokens.
         assert!(found.visited <= 2 * prompt.len() + 1, "{} for {}", found.visited, prompt.len());
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const OURS: &str = "libmlxc.dylib";
 pub(super) const FLAGS: [&str; 2] =
     ["-Clink-arg=-Wl,-rpath,@executable_path/../lib", "-Clink-arg=-Wl,-headerpad_max_install_names"];
 
-/// The same search path for a program that is linked on Linux, by the linker of Rust's toolchain.
+/// Sets the search path and selects the linker of Rust's toolchain, for a program that is linked on Linux.
 pub(super) const CROSS_FLAGS: [&str; 5] = [
     "-Clinker=rust-lld",
     "-Clinker-flavor=ld64.lld",

@@ -79,7 +79,7 @@ fn turns_become_messages() {
             {"type": "text", "text": "I look."},
             call("1"),
         ]},
-        // The same turn, in the form of clients that collect blocks.
+        // Some clients send one turn as several messages, with one block each.
         {"role": "assistant", "content": [call("2")]},
         {"role": "user", "content": [result("1", &json!([{"type": "text", "text": "3"}, {"type": "text", "text": "4"}]))]},
         {"role": "user", "content": [{"type": "text", "text": "Quick!"}, failed]},
