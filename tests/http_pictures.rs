@@ -234,7 +234,7 @@ fn a_tower_that_cannot_be_used_is_the_fault_of_the_server() {
     let answer = server.post("/v1/chat/completions", &chat_of(&file("48x32")));
     assert_eq!((answer.status, &answer.body["error"]["code"]), (503, &json!("vision_unavailable")));
     let message = answer.body["error"]["message"].as_str().expect("a text");
-    assert_eq!(message, "the model cannot be given images now; see the server's log");
+    assert_eq!(message, "the model cannot take images now; see the server's log");
     let shown = server.post("/api/show", &json!({"model": "tiny"}));
     assert!(!shown.body["capabilities"].as_array().expect("a list").contains(&json!("vision")));
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
     match (&args.model, default_file::read()?) {
         _ if args.none => {
             default_file::remove()?;
-            terminal::note("default model removed");
+            terminal::note("there is no default model now");
         }
         (Some(model), _) => {
             let name = checked(model)?;

@@ -111,7 +111,7 @@ impl ModelFindings {
     fn steps(&self) -> Vec<String> {
         let line = |it: &StepWidth| {
             let bits = match it.same_bits_as {
-                Some(rows) if rows == it.rows => "separate bits".to_owned(),
+                Some(rows) if rows == it.rows => "bits of no other width".to_owned(),
                 Some(rows) => format!("same bits as {rows}"),
                 None => "bits depend on the position".to_owned(),
             };
@@ -186,7 +186,7 @@ impl Findings {
             ] {
                 if rate < rates.single / 2.0 {
                     slow.push(format!(
-                        "matrix products in {what} run at {:.0} % of the speed of f32: {remedy}",
+                        "matrix products of {what} run at {:.0} % of the speed of f32: {remedy}",
                         100.0 * rate / rates.single
                     ));
                 }

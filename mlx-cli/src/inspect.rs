@@ -225,7 +225,7 @@ fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
         lines.push(("", format!("{ch} {} a sequence of {tokens} tokens", size(*bytes))));
         before = *bytes;
     }
-    lines.push(("", format!("· {} free", size(room.shared - before))));
+    lines.push(("", format!("· {} left after the longest of them", size(room.shared - before))));
     lines.insert(0, ("", bars::parts(&parts, room.budget, 60)));
     lines
 }

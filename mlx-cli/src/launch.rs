@@ -79,7 +79,7 @@ fn find_server(args: &LaunchArgs) -> Result<Server, Failure> {
     }
     let none = |reason: &str| {
         fail(&format!(
-            "{url} returns no list of models: {reason}; start a server with mlx serve, or pass its address with --url"
+            "cannot get the models of {url}: {reason}; start a server with mlx serve, or pass its address with --url"
         ))
     };
     let mut response = request.call().map_err(|error| none(&error.to_string()))?;

@@ -201,7 +201,7 @@ impl ReplayArgs {
         recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
             let count = recorded.images.len();
             let reason =
-                format!("is needed: record {number} uses images ({count}), and not all of them were given");
+                format!("is needed: record {number} uses images ({count}), and the given files do not include all of them");
             Failure::usage("--image", reason)
         })
     }

@@ -126,7 +126,7 @@ fn event_text(event: &WorkerEvent) -> String {
             };
             format!("ready as rank {rank} of {ranks}: {what}, {}", size(*weight_bytes))
         }
-        WorkerEvent::Left { reason } => format!("lost rank 0: {}", printable(reason)),
+        WorkerEvent::Left { reason } => format!("rank 0 disconnected: {}", printable(reason)),
         WorkerEvent::Refused { reason } => format!("connection refused: {}", printable(reason)),
     }
 }

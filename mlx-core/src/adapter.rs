@@ -95,8 +95,13 @@ impl Adapter {
         for (name, entry) in entries {
             let is_float = matches!(entry.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
             if entry.shape.contains(&0) || !is_float && config.kind != AdapterKind::Full {
+                let allowed = if config.kind == AdapterKind::Full {
+                    "not be empty"
+                } else {
+                    "be F32, F16 or BF16, and not empty"
+                };
                 let message = format!(
-                    "tensor {name} has shape {:?} and type {:?}; it must be F32, F16 or BF16, and not empty",
+                    "tensor {name} has shape {:?} and type {:?}; it must {allowed}",
                     entry.shape, entry.dtype
                 );
                 return Err(checkpoint.error(entry, message));

@@ -128,7 +128,7 @@ pub enum Error {
     #[error("{0}")]
     Distributed(String),
     /// A multimodal model cannot take images here: its tower or the files for it are unusable, or there is no memory for the tower.
-    #[error("the model cannot be given images: {0}")]
+    #[error("the model cannot take images: {0}")]
     Vision(String),
     /// An assumption of the code does not hold. This is a bug of this project, not of the caller.
     #[error("internal error, please report it: {0}")]

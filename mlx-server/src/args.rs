@@ -19,7 +19,7 @@ pub struct ServeArgs {
     pub print_config: bool,
 
     /// Log format: json, text, or auto (text on a terminal, json otherwise)
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Auto)]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     pub log: LogFormat,
 
     /// The settings.

@@ -220,7 +220,7 @@ impl From<Error> for ApiError {
             Error::Vision(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "vision_unavailable",
-                "the model cannot be given images now; see the server's log",
+                "the model cannot take images now; see the server's log",
             ),
             // The template and the tokenizer loaded, so this conversation or text is at fault.
             Error::Template(message) => Self::field("messages", message),

@@ -155,13 +155,13 @@ impl Choice {
                 self.state.metrics.record_generation(finished.reason.as_str());
                 self.log(&finished);
                 // Every turn of a chat diverges from the cached prompt shortly before its end; only larger misses are logged.
-                if let Some(Miss { at, cached: kept }) =
+                if let Some(Miss { at, cached }) =
                     finished.usage.miss.filter(|miss| miss.cached - miss.at >= MIN_LOGGED_MISS)
                 {
                     tracing::info!(
                         id = self.request.as_str(),
                         at,
-                        kept,
+                        cached,
                         "prefix cache miss: the prompt diverges from a cached one at this token"
                     );
                 }

@@ -158,7 +158,9 @@ const ENGINE_METRICS: [EngineMetric; 20] = [
         "Decode steps started speculatively, before sampling of the previous one.",
         |it| it.steps_ahead,
     ),
-    ("mlx_steps_dropped_total", "counter", "Speculative steps that were dropped.", |it| it.steps_dropped),
+    ("mlx_steps_dropped_total", "counter", "Steps of mlx_steps_ahead_total that were dropped.", |it| {
+        it.steps_dropped
+    }),
     ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
     ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),
     ("mlx_reserved_bytes", "gauge", "Bytes reserved for weights and requests.", |it| it.reserved_bytes),

@@ -298,7 +298,8 @@ pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> 
     }
     let field = if choices > 1 { "n" } else { "prompt" };
     let message = format!(
-        "asks for {choices} answers to each of {prompts} prompts; --max-choices allows {max_choices} answers per request"
+        "asks for {} answers (n is {choices}, number of prompts is {prompts}); --max-choices allows {max_choices} per request",
+        prompts.saturating_mul(choices)
     );
     Err(ApiError::field(field, message))
 }

@@ -24,7 +24,7 @@ pub(crate) const EXACTNESS: &str = "x-exactness";
 pub(crate) const SEED: &str = "x-seed";
 /// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
-/// The header for a prefix cache miss: `AT/KEPT`, the position of the divergence and the length of the cached prompt, in tokens.
+/// The header for a prefix cache miss: `AT/CACHED`, the position of the divergence and the length of the cached prompt, in tokens.
 pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
 
 /// The header with the names of unused fields.

@@ -153,7 +153,7 @@ impl DiskCache {
             match Block::read(&bytes, &place) {
                 Ok(block) => blocks.push(block),
                 Err(Invalid(why)) => {
-                    tracing::warn!(path = %path.display(), why, "removed a saved block that is damaged or not for this text");
+                    tracing::warn!(path = %path.display(), why, "removing a saved block that is damaged or not for this text");
                     folder::remove(&path).ok();
                     return (blocks, 1);
                 }
@@ -191,7 +191,7 @@ impl DiskCache {
         // Another process may have removed it since.
         let bytes = self.storage.read(&path).map_err(|_| 0usize)?;
         let read = Snapshot::read(&bytes, &place).map_err(|Invalid(why)| {
-            tracing::warn!(path = %path.display(), why, "removed a saved checkpoint that is damaged or not for this text");
+            tracing::warn!(path = %path.display(), why, "removing a saved checkpoint that is damaged or not for this text");
             folder::remove(&path).ok();
             1usize
         })?;

@@ -39,7 +39,7 @@ impl<'a> Loading<'a> {
         Ok(loading)
     }
 
-    /// Checks each worker if the last check was at least [`LOOK`] ago.
+    /// Checks each worker if the last check was at least [`POLL_INTERVAL`] ago.
     pub(super) fn poll_if_due(&mut self) -> Result<()> {
         if self.looked.elapsed() < POLL_INTERVAL {
             return Ok(());

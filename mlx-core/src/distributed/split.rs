@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Divides layers of these sizes in bytes among machines with these budgets, in order. It minimizes the load of the fullest machine, then
 /// balances the others. The first machine also has `ends` bytes, the embedding and the head. `may_begin` is true if a machine's layers may
-/// begin with a layer, `is_enough` if a machine may have just these layers. Returns `None` if no division exists, for example with fewer
+/// begin with a layer, `is_valid_range` if a machine may have just these layers. Returns `None` if no division exists, for example with fewer
 /// layers than machines.
 pub(super) fn split(
     layers: &[u64],

@@ -124,7 +124,7 @@ impl WorkerClient {
     pub(super) fn load(&mut self, part: &LoadRequest) -> Outcome<()> {
         match &self.state {
             State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
-            State::Away | State::Ready(_) => Err("is not connected".into()),
+            State::Away | State::Ready(_) => Err("is away".into()),
         }
     }
 

@@ -52,7 +52,9 @@ impl Gemma4 {
         };
         let positions = vision.optional_size(key)?.unwrap_or(usual);
         if positions < longest {
-            let message = format_args!("is {positions}; it must be at least {longest}, the longest picture");
+            let message = format_args!(
+                "is {positions}; it must be at least {longest}, the length of the longest picture"
+            );
             return Err(vision.error(key, message));
         }
         let text = config.section("text_config")?;

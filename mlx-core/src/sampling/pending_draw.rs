@@ -20,7 +20,7 @@ pub(crate) struct RandomDraw {
     pub(crate) floor: f32,
 }
 
-/// The edit of the logit `x` of a token: `repeated(x + bias) - less`, where `repeated(y)` is `y > 0 ? y / repetition : y * repetition`.
+/// The edit of the logit `x` of a token: `repeated(x + bias) - penalty`, where `repeated(y)` is `y > 0 ? y / repetition : y * repetition`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LogitEdit {
     pub(crate) token: u32,

@@ -155,7 +155,7 @@ impl ToolChoiceFormat {
         let kinds: Vec<_> = self.kinds().iter().map(|kind| json!(kind)).collect();
         let name = |(path, tool): (String, Value)| {
             let mut tool = Fields::nested(&path, tool)?;
-            tool.expect_one_of("type", &kinds, "no other tools are supported")?;
+            tool.expect_one_of("type", &kinds, "name a tool of the request")?;
             let name = self.name(&mut tool, tools)?;
             tool.end().map(|()| name)
         };

@@ -70,7 +70,7 @@ impl Input {
         self.at += bytes;
     }
 
-    /// Marks the last `bytes` bytes, at most [`KEPT`], as unread.
+    /// Marks the last `bytes` bytes, at most [`MAX_PUT_BACK`], as unread.
     pub(super) fn put_back(&mut self, bytes: usize) {
         self.at = self.at.saturating_sub(bytes);
         self.committed = self.committed.min(self.at);

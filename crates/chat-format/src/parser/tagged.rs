@@ -253,7 +253,7 @@ fn until(held: &mut Vec<u8>, literal: &Literal, input: &mut Input) -> Flow {
     input.advance(length);
     // This also applies if the end has arrived, so that results do not depend on chunk boundaries.
     if held.len() > LONGEST_KEY {
-        return Flow::Fail("argument name too long");
+        return Flow::Fail("argument name or type too long");
     }
     if hit.is_some() { Flow::Done } else { Flow::Wait }
 }

@@ -49,7 +49,7 @@ pub enum Speculate {
 }
 
 impl_variant_names!(Speculate, |name| format!(
-    "{name:?} is no source of drafts; use auto, off, lookup, suffix, draft or mtp"
+    "{name:?} is not a source of drafts; use auto, off, lookup, suffix, draft or mtp"
 ));
 
 /// A drafter that the program provides. Each sequence gets a new instance.

@@ -22,7 +22,7 @@ impl Device {
     ) -> Result<Option<DiskCache>> {
         let Some(disk) = &options.prompt_cache else { return Ok(None) };
         if options.prefix_cache == Some(0) {
-            let message = "cannot be used without a prefix cache in memory, which it saves from; set prefix_cache above 0";
+            let message = "cannot be used without a prefix cache in memory, which it saves from";
             return Err(Error::option("prompt_cache", message));
         }
         if options.kv_bits.is_some() {

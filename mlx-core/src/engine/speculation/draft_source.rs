@@ -42,7 +42,10 @@ pub(in crate::engine) fn choose(
         }
         (Some(_), _) => load(options, folder)?.map(|model| (model, ModelDrafter::Draft)),
         (None, Speculate::Draft) => {
-            return Err(Error::option("speculate", "is draft, but there is no draft model; set draft_model"));
+            return Err(Error::option(
+                "speculate",
+                "is draft, but no draft model is given; give one, or use auto",
+            ));
         }
         (None, Speculate::Mtp) => {
             let missing = "is mtp, but the checkpoint has no head for multi-token prediction (mtp.fc, or eh_proj after the last layer)";

@@ -15,7 +15,7 @@ use crate::weights::{LoadedMatrix, Weights};
 /// A projection of every expert.
 #[derive(Clone)]
 pub(super) struct ExpertLinear {
-    /// The outputs of the stacks are concatenated. There is more than one only if parts have different schemes.
+    /// The outputs of the stacks are concatenated. There is more than one only if parts have different quantization schemes.
     stacks: Vec<Stack>,
     /// `[experts, output]`
     bias: Option<Array>,
@@ -221,9 +221,9 @@ impl ExpertLoader<'_, '_> {
                 let rows = QuantizedMatrix::stack(&packed.iter().collect::<Vec<_>>())?;
                 Ok(Stack::QuantizedMatrix(rows.reshape_to_stack(count)?))
             }
-            Some(_) => {
-                Err(self.weights.error(&format!("{} and other experts have different schemes", modules[0])))
-            }
+            Some(_) => Err(self
+                .weights
+                .error(&format!("{} and other experts have different quantization schemes", modules[0]))),
         }
     }
 

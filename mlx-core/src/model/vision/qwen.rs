@@ -51,9 +51,10 @@ impl QwenConfig {
         let learned = bounded(vision, "num_position_embeddings", 2304)?;
         let positions = learned.isqrt();
         if positions * positions != learned {
-            return Err(
-                vision.error("num_position_embeddings", format_args!("is {learned}, which is not square"))
-            );
+            return Err(vision.error(
+                "num_position_embeddings",
+                format_args!("is {learned}, which is not a square number"),
+            ));
         }
         let depth = bounded(vision, "depth", 27)?;
         let deepstack_visual_indexes = deepstack(family, vision, depth, text.size("num_hidden_layers")?)?;

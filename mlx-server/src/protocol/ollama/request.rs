@@ -94,7 +94,11 @@ impl OllamaGenerateRequest {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaTextFields::read(fields)?;
         fields.expect_one_of("raw", &[json!(false)], "use /v1/completions for prompts without a template")?;
-        fields.expect_one_of("suffix", &[json!("")], "fill-in-the-middle is not supported")?;
+        fields.expect_one_of(
+            "suffix",
+            &[json!("")],
+            "this server has no fill-in-the-middle; leave it out",
+        )?;
         fields.expect_one_of("template", &[json!("")], "the model's own template is used")?;
         let images = super::message::images(given.images, "images")?;
         fields.expect_one_of("context", &[json!([])], "use /api/chat with the conversation so far")?;

@@ -25,14 +25,14 @@ const RESERVED_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_ge
 /// OpenAI's fields that support only values without effect.
 fn fixed_fields() -> [Fixed; 2] {
     [
-        ("modalities", vec![json!(["text"])], "only text is supported"),
+        ("modalities", vec![json!(["text"])], "use [\"text\"]"),
         ("function_call", vec![json!("none"), json!("auto")], "give tool_choice"),
     ]
 }
 
 const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
     ("functions", "give tools"),
-    ("audio", "only text is supported"),
+    ("audio", "answers are text"),
     ("web_search_options", "this server has no web search"),
 ];
 

@@ -68,7 +68,7 @@ impl CompletionRequest {
         let (mut spec, mut output) = options::read(fields)?;
         let completion = CompletionFields::read(fields)?;
         let prompts = prompts(PromptFields::read(fields)?.prompt, "prompt")?;
-        fields.reject(&[("suffix", "fill-in-the-middle is not supported")])?;
+        fields.reject(&[("suffix", "this server has no fill-in-the-middle; leave it out")])?;
         match completion.best_of {
             Some(count) if count != spec.choices => {
                 let message = format!("is {count}, but n is {}; they must be the same", spec.choices);

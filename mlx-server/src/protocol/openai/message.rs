@@ -61,7 +61,7 @@ pub(crate) struct ToolFunction {
 
 const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
     ("function_call", "give tool_calls"),
-    ("audio", "only text is accepted"),
+    ("audio", "messages are text and images"),
     ("refusal", "send it as content"),
 ];
 
@@ -111,7 +111,7 @@ fn read_one(index: usize, message: Value) -> Result<chat_format::Message, ApiErr
     if role == Role::Tool && message.tool_call_id.is_none() {
         return Err(ApiError::field(fields.name("tool_call_id"), "is missing; give the id of the call"));
     }
-    fields.expect_one_of("annotations", &[json!([])], "only text is accepted")?;
+    fields.expect_one_of("annotations", &[json!([])], "send an empty list, or none")?;
     // LiteLLM copies extra fields of an answer into it and sends them back.
     fields.value("provider_specific_fields");
     fields.reject(&UNSUPPORTED_FIELDS)?;
@@ -199,7 +199,7 @@ fn read_call(call: Value, path: &str) -> Result<ToolCall, ApiError> {
     let missing = |name: String| ApiError::field(name, "is missing");
     let mut fields = Fields::nested(path, call)?;
     let id = fields.take("id")?.ok_or_else(|| missing(fields.name("id")))?;
-    fields.expect_one_of("type", &[json!("function")], "only function calls are supported")?;
+    fields.expect_one_of("type", &[json!("function")], "use function")?;
     let function = fields.value("function").ok_or_else(|| missing(fields.name("function")))?;
     let mut function = Fields::nested(&fields.name("function"), function)?;
     let name = function.take("name")?.ok_or_else(|| missing(function.name("name")))?;

@@ -116,7 +116,11 @@ fn includes_usage(is_streamed: bool, options: Option<Value>) -> Result<bool, Api
     let Some(options) = options else { return Ok(false) };
     let mut fields = Fields::nested("stream_options", options)?;
     let include_usage = fields.take("include_usage")?.unwrap_or(false);
-    fields.expect_one_of("include_obfuscation", &[json!(false)], "obfuscation is not supported")?;
+    fields.expect_one_of(
+        "include_obfuscation",
+        &[json!(false)],
+        "nothing is added to hide lengths; leave it out",
+    )?;
     fields.end()?;
     if !is_streamed {
         return Err(ApiError::field("stream_options", "may only be given with stream: true"));

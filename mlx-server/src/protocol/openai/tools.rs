@@ -76,7 +76,7 @@ fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
 fn read_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
     let original = tool.clone();
     let mut fields = Fields::nested(path, tool)?;
-    fields.expect_one_of("type", &[json!("function")], "only functions are supported")?;
+    fields.expect_one_of("type", &[json!("function")], "use function")?;
     let function = fields.value("function");
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;

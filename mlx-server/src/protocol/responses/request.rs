@@ -147,7 +147,11 @@ impl ResponseRequest {
         fields.take_unused("service_tier", &[json!("auto"), json!("default")]);
         // The response repeats it.
         fields.value("metadata");
-        fields.expect_one_of("background", &[json!(false)], "background responses are not supported")?;
+        fields.expect_one_of(
+            "background",
+            &[json!(false)],
+            "a response is computed while the client waits; leave it out",
+        )?;
         fields.reject(&UNSUPPORTED_FIELDS)?;
         let mut tools = RequestTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
         let input = item::read(given.input)?;
