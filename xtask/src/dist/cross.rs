@@ -6,14 +6,14 @@ use anyhow::{Context, Result};
 
 use super::release::Release;
 use super::wheel::Wheel;
-use super::{build_folder, macos, program};
+use super::{macos, program};
 use crate::cross_macos::{TARGET, VARIANTS, Variant, Workshop};
 
 /// Makes one archive per minimum version, with the same program and the same libmlxc. With `with_wheel`, also makes a wheel. Returns their
 /// paths.
 pub(super) fn make(root: &Path, dist: &Path, with_wheel: bool) -> Result<Vec<PathBuf>> {
     let workshop = Workshop::open()?;
-    let build = build_folder(dist);
+    let build = program::build_folder(dist);
     program::build(workshop.cargo("build")?, root, &build, TARGET, &macos::CROSS_FLAGS)?;
     let system = workshop.system_symbols()?;
     let archive = |variant: &Variant| {

@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.twice {
         let sums = || paths.iter().map(|path| archive::checksum(path)).collect::<Result<Vec<_>>>();
         let first = sums()?;
-        fs::remove_dir_all(build_folder(&dist))?;
+        fs::remove_dir_all(program::build_folder(&dist))?;
         if target != host {
             Workshop::open()?.discard_objects()?;
         }
@@ -76,10 +76,6 @@ fn maker(target: &str, host: &str) -> Result<Maker> {
         MACOS => Ok(cross::make),
         other => bail!("--target is {other}; it must be {host} or {MACOS}"),
     }
-}
-
-fn build_folder(dist: &Path) -> PathBuf {
-    dist.join("build")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::release::Release;
 use super::wheel::Wheel;
-use super::{build_folder, linux, macos, program};
+use super::{linux, macos, program};
 use crate::setup::{self, Native, system::System};
 use crate::workspace;
 
@@ -20,7 +20,7 @@ pub(super) fn make(root: &Path, dist: &Path, with_wheel: bool) -> Result<Vec<Pat
         "a release needs MLX's packages: run `cargo xtask setup` first"
     );
     let (parts, flags) = parts_and_flags(*system, folder)?;
-    let build = build_folder(dist);
+    let build = program::build_folder(dist);
     let mut cargo = workspace::cargo();
     cargo.arg("build");
     program::build(cargo, root, &build, host, flags)?;

@@ -41,6 +41,11 @@ fn has_path(text: &[u8], folder: &Path) -> bool {
     })
 }
 
+/// Returns the folder that the program is built in.
+pub(super) fn build_folder(dist: &Path) -> PathBuf {
+    dist.join("build")
+}
+
 /// Runs a command of Cargo that builds the program for `target` into the folder `build`. `flags` are options of Rust's compiler.
 pub(super) fn build(
     mut cargo: Command,
