@@ -3,6 +3,8 @@
 
 mod error;
 mod metadata;
+mod placement;
 
 pub use error::{Error, Result};
 pub use metadata::{List, Metadata, Value};
+pub use placement::{Change, Placement, RowOrder};
