@@ -91,6 +91,7 @@ struct Findings {
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     args.device.choose()?;
+    warn_of_a_virtual_gpu()?;
     let found = Findings::gather(args)?;
     if let Some(file) = &args.report {
         let folder = folder_of(args.name().unwrap_or_else(|| Path::new(guide::NAME)))?;
@@ -104,6 +105,19 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         terminal::show_styled(&found.to_text(terminal::has_colors()))?;
     }
     if found.broken().is_empty() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+/// The advice for virtual Macs.
+const VIRTUAL: &str =
+    "this is a virtual machine, and MLX's kernels may end the program on its GPU: use --device cpu";
+
+/// Warns before the first kernel runs, which may end the program.
+fn warn_of_a_virtual_gpu() -> Result<()> {
+    let machine = Machine::detect()?;
+    if machine.device == "gpu" && machine.is_virtual() {
+        terminal::note(VIRTUAL);
+    }
+    Ok(())
 }
 
 impl ModelFindings {
@@ -192,6 +206,17 @@ impl Findings {
                 }
             }
         }
+        if machine.device == "gpu" && machine.is_virtual() {
+            slow.push(VIRTUAL.to_owned());
+        }
+        if let Some(library) = machine.metal_library.filter(|it| !it.has_m5_kernels)
+            && machine.has_m5_units()
+        {
+            slow.push(format!(
+                "this GPU has matrix units that only MLX for macOS 26.2 uses, and this is MLX for macOS {}: prompts are 2 to 4 times slower; install the release for macOS 26.2",
+                library.macos.0
+            ));
+        }
         if machine.lacks_bf16() {
             slow.push(
                 "this GPU has no bf16 hardware: bf16 models are faster with --dtype f16, if their values fit"
@@ -232,14 +257,15 @@ impl Findings {
                 Mark::None,
                 "device",
                 format!(
-                    "{}, {} threads, {} {}",
+                    "{}{}, {} threads, {} {}",
                     machine.device,
+                    machine.device_name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default(),
                     machine.threads,
                     std::env::consts::OS,
                     std::env::consts::ARCH
                 ),
             ),
-            (Mark::None, "MLX", machine.mlx_version.clone()),
+            (Mark::None, "MLX", mlx(machine)),
             (Mark::None, "BLAS", blas),
             (
                 Mark::None,
@@ -290,8 +316,12 @@ impl Findings {
             "commit": env!("MLX_COMMIT"),
             "device": machine.device,
             "architecture": machine.architecture,
+            "device_name": machine.device_name,
+            "is_virtual": machine.is_virtual(),
             "threads": machine.threads,
             "mlx_version": machine.mlx_version,
+            "mlx_macos": machine.metal_library.map(|it| format!("{}.{}", it.macos.0, it.macos.1)),
+            "m5_kernels": machine.metal_library.map(|it| it.has_m5_kernels),
             "blas": machine.blas.name(),
             "blas_library": library,
             "memory_bytes": machine.memory,
@@ -309,6 +339,13 @@ impl Findings {
             "broken": self.broken(),
         })
     }
+}
+
+/// Returns the version of MLX and, on a Mac, the systems that it is for.
+fn mlx(machine: &Machine) -> String {
+    let Some(library) = machine.metal_library else { return machine.mlx_version.clone() };
+    let ((major, minor), m5) = (library.macos, if library.has_m5_kernels { "with" } else { "without" });
+    format!("{}, for macOS {major}.{minor} and newer, {m5} kernels for M5", machine.mlx_version)
 }
 
 fn steps(widths: &[StepWidth]) -> Vec<Value> {

@@ -1,5 +1,7 @@
 //! The device, libraries and speed of this machine, for reports.
 
+mod metal_library;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -15,6 +17,8 @@ use crate::quantization::QuantizedMatrix;
 use crate::quantization::{Mode, QuantScheme};
 use crate::{array, backend};
 
+pub use self::metal_library::MetalLibrary;
+
 /// The hardware and libraries that an engine would use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -24,8 +28,12 @@ pub struct Machine {
     pub is_device_selected: bool,
     /// The architecture of a GPU, such as `applegpu_g13s`, if it reports one.
     pub architecture: Option<String>,
+    /// The name of the device, such as `Apple M4 Pro`, if it reports one.
+    pub device_name: Option<String>,
     /// The version of MLX.
     pub mlx_version: String,
+    /// MLX's compiled kernels, on a Mac.
+    pub metal_library: Option<MetalLibrary>,
     /// The library that multiplies matrices on a CPU, as far as it can be detected.
     pub blas: Blas,
     /// The number of hardware threads available to this process.
@@ -83,13 +91,29 @@ impl Machine {
         self.architecture.as_ref().is_some_and(is_old)
     }
 
+    /// Returns true if the GPU has the matrix units of M5 and later. MLX uses them on macOS 26.2 or newer.
+    pub fn has_m5_units(&self) -> bool {
+        let generation = |name: &String| {
+            let digits = name.strip_prefix("applegpu_g")?;
+            digits.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse::<u32>().ok()
+        };
+        self.architecture.as_ref().and_then(generation).is_some_and(|generation| generation >= 17)
+    }
+
+    /// Returns true if the GPU is that of a virtual Mac. MLX's kernels may abort on it.
+    pub fn is_virtual(&self) -> bool {
+        self.device_name.as_ref().is_some_and(|name| name.to_lowercase().contains("paravirtual"))
+    }
+
     /// Inspects this machine.
     pub fn detect() -> Result<Self> {
         Ok(Self {
             device: backend::device_name()?,
             is_device_selected: backend::is_device_selected()?,
             architecture: mlx_sys::device_text(c"architecture")?,
+            device_name: mlx_sys::device_text(c"device_name")?,
             mlx_version: mlx_version()?,
+            metal_library: MetalLibrary::find(),
             blas: Blas::find(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
@@ -204,4 +228,44 @@ pub fn exact_batch_sizes() -> Result<Vec<i32>> {
         }
     }
     Ok(widths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(architecture: &str, name: &str) -> Machine {
+        Machine {
+            device: "gpu",
+            is_device_selected: false,
+            architecture: Some(architecture.to_owned()),
+            device_name: Some(name.to_owned()),
+            mlx_version: String::new(),
+            metal_library: None,
+            blas: Blas::Accelerate,
+            threads: 1,
+            memory: None,
+            tf32: false,
+            default_budget: 0,
+        }
+    }
+
+    #[test]
+    fn generations_of_apples_gpus_are_told_apart() {
+        let known = [
+            ("applegpu_g13s", "Apple M1 Max", [true, false, false]),
+            ("applegpu_g14g", "Apple M2", [true, false, false]),
+            ("applegpu_g16p", "Apple A18 Pro", [false, false, false]),
+            ("applegpu_g16s", "Apple M4 Max", [false, false, false]),
+            ("applegpu_g17g", "Apple M5", [false, true, false]),
+            ("applegpu_g18x", "Apple M6 Ultra", [false, true, false]),
+            ("applegpu_g13g", "Apple Paravirtual device", [true, false, true]),
+            ("sm_90", "NVIDIA H100 80GB HBM3", [false, false, false]),
+        ];
+        for (architecture, name, expected) in known {
+            let machine = gpu(architecture, name);
+            let found = [machine.lacks_bf16(), machine.has_m5_units(), machine.is_virtual()];
+            assert_eq!(found, expected, "{architecture}");
+        }
+    }
 }

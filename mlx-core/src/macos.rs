@@ -1,7 +1,7 @@
 //! Values of the process and its memory that only macOS reports. Invariant: like mlx_sys.rs and hangup.rs, this file may contain unsafe code.
 
 #[cfg(target_os = "macos")]
-pub(crate) use self::calls::{footprint, memory, pressure_level};
+pub(crate) use self::calls::{footprint, library_path, memory, pressure_level};
 
 /// The memory of this machine in bytes; `None` on other systems.
 #[cfg(not(target_os = "macos"))]
@@ -21,11 +21,18 @@ pub(crate) fn pressure_level() -> Option<i32> {
     None
 }
 
+/// The path of the loaded library with this file name; `None` on other systems.
+#[cfg(not(target_os = "macos"))]
+pub(crate) fn library_path(_name: &str) -> Option<std::path::PathBuf> {
+    None
+}
+
 #[cfg(target_os = "macos")]
 #[expect(unsafe_code, reason = "libc has no safe interface")]
 mod calls {
     use std::ffi::CStr;
     use std::mem;
+    use std::path::PathBuf;
     use std::ptr;
 
     /// `phys_footprint`, Activity Monitor's value, which includes Metal's memory.
@@ -50,6 +57,22 @@ mod calls {
         let mut level = 0_i32;
         // SAFETY: macOS stores a number of 32 bits under this name.
         unsafe { read(c"kern.memorystatus_vm_pressure_level", &mut level) }.then_some(level)
+    }
+
+    /// The path of the loaded library with this file name.
+    pub(crate) fn library_path(name: &str) -> Option<PathBuf> {
+        // SAFETY: the function takes no pointers.
+        let count = unsafe { libc::_dyld_image_count() };
+        (0..count).find_map(|index| {
+            // SAFETY: the function takes no pointers. It returns null if the index is too large.
+            let path = unsafe { libc::_dyld_get_image_name(index) };
+            if path.is_null() {
+                return None;
+            }
+            // SAFETY: the string ends with a zero, and is copied before the library can be unloaded: MLX is never unloaded.
+            let path = PathBuf::from(unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned());
+            path.file_name().is_some_and(|file| file == name).then_some(path)
+        })
     }
 
     /// Reads a system value. Returns false if there is no value of this size.

@@ -5,20 +5,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The endings of archive names, with their conditions in a formula. The first is an archive that was made on a Mac.
-const TARGETS: [(&str, &str); 5] = [
-    (MAC, "on_macos do"),
-    ("aarch64-apple-darwin-macos14", "on_macos do { if MacOS.full_version < \"26.2\""),
-    ("aarch64-apple-darwin-macos26", "on_macos do { if MacOS.full_version >= \"26.2\""),
-    ("aarch64-unknown-linux-gnu", "on_linux do { on_arm do"),
-    ("x86_64-unknown-linux-gnu", "on_linux do { on_intel do"),
-];
+/// The archive for both versions of macOS, made on a Mac, and the two that are made on Linux.
 const MAC: &str = "aarch64-apple-darwin";
+const MACOS_14: &str = "aarch64-apple-darwin-macos14";
+const MACOS_26: &str = "aarch64-apple-darwin-macos26";
+const LINUX_ARM: &str = "aarch64-unknown-linux-gnu";
+const LINUX_INTEL: &str = "x86_64-unknown-linux-gnu";
+const TARGETS: [&str; 5] = [MAC, MACOS_14, MACOS_26, LINUX_ARM, LINUX_INTEL];
 
 /// Writes `mlx-cli.rb` for the archives in `dist` that have checksums, with `url` as their future location.
 pub(super) fn write(dist: &Path, url: &str) -> Result<()> {
     let mut sums = Vec::new();
-    for (target, _) in TARGETS {
+    for target in TARGETS {
         let path = dist.join(format!("mlx-{}-{target}.tar.gz.sha256", env!("CARGO_PKG_VERSION")));
         if path.exists() {
             let text = fs::read_to_string(&path)?;
@@ -26,68 +24,127 @@ pub(super) fn write(dist: &Path, url: &str) -> Result<()> {
             sums.push((target, sum.to_owned()));
         }
     }
-    // Archives for two versions of macOS replace the one for this Mac.
-    if sums.iter().any(|(target, _)| target.starts_with("aarch64-apple-darwin-")) {
-        sums.retain(|(target, _)| *target != MAC);
-    }
-    fs::write(dist.join("mlx-cli.rb"), text(url, &sums))?;
+    fs::write(dist.join("mlx-cli.rb"), Formula { url: url.trim_end_matches('/'), sums }.text())?;
     Ok(())
 }
 
-fn text(url: &str, sums: &[(&str, String)]) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let url = url.trim_end_matches('/');
-    let place = |(target, sum): &(&str, String)| {
-        let on = TARGETS.iter().find(|it| it.0 == *target).map_or("", |it| it.1);
-        let blocks: Vec<&str> = on.split(" { ").collect();
-        let indented = |(depth, line): (usize, String)| format!("{}{line}\n", "  ".repeat(depth));
-        let open = blocks.iter().enumerate().map(|(depth, block)| (depth + 1, (*block).to_owned()));
-        let inside = [format!("url \"{url}/mlx-{version}-{target}.tar.gz\""), format!("sha256 \"{sum}\"")];
-        let inside = inside.map(|line| (blocks.len() + 1, line));
-        let close = (1..=blocks.len()).rev().map(|depth| (depth, "end".to_owned()));
-        open.chain(inside).chain(close).map(indented).collect::<String>()
-    };
-    let places: String = sums.iter().map(place).collect();
-    format!(
-        r##"class MlxCli < Formula
+/// The archives of a formula.
+struct Formula<'a> {
+    /// The folder of the archives.
+    url: &'a str,
+    /// The targets of the archives, with their checksums.
+    sums: Vec<(&'static str, String)>,
+}
+
+impl Formula<'_> {
+    fn text(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        let page = self.repository().unwrap_or(self.url);
+        let [livecheck, macos, linux] = [self.livecheck(), self.macos(), self.linux()];
+        format!(
+            r##"class MlxCli < Formula
   desc "Run open language models on your own machine"
-  homepage "{url}"
+  homepage "{page}"
   version "{version}"
   license any_of: ["MIT", "Apache-2.0"]
-
-{places}
+{livecheck}{macos}{linux}
   def install
     libexec.install Dir["*"]
     bin.write_exec_script libexec/"bin/mlx"
   end
 
+  service do
+    run [opt_bin/"mlx", "serve"]
+    keep_alive true
+    log_path var/"log/mlx.log"
+    error_log_path var/"log/mlx.log"
+  end
+
   test do
     assert_match version.to_s, shell_output("#{{bin}}/mlx --version")
+    assert_match "mlx pull", shell_output("#{{bin}}/mlx ask --device cpu 'How do I download a model?'")
   end
 end
 "##
-    )
+        )
+    }
+
+    /// The repository on GitHub, if the archives belong to one of its releases.
+    fn repository(&self) -> Option<&str> {
+        let (page, _) = self.url.split_once("/releases/download/")?;
+        page.starts_with("https://github.com/").then_some(page)
+    }
+
+    fn livecheck(&self) -> String {
+        let block =
+            |page| format!("\n  livecheck do\n    url \"{page}\"\n    strategy :github_latest\n  end\n");
+        self.repository().map(block).unwrap_or_default()
+    }
+
+    /// The lines that name an archive, indented by `depth` levels; `None` if there is no such archive.
+    fn archive(&self, target: &str, depth: usize) -> Option<String> {
+        let (_, sum) = self.sums.iter().find(|(other, _)| *other == target)?;
+        let (version, space, url) = (env!("CARGO_PKG_VERSION"), "  ".repeat(depth), self.url);
+        Some(format!("{space}url \"{url}/mlx-{version}-{target}.tar.gz\"\n{space}sha256 \"{sum}\"\n"))
+    }
+
+    /// The block for macOS. The archives for two versions replace the one that a Mac makes.
+    fn macos(&self) -> String {
+        let archives = match [self.archive(MACOS_14, 3), self.archive(MACOS_26, 3), self.archive(MAC, 2)] {
+            [Some(older), Some(newer), _] => {
+                format!("    if MacOS.full_version < \"26.2\"\n{older}    else\n{newer}    end\n")
+            }
+            [_, _, Some(only)] => only,
+            _ => return String::new(),
+        };
+        format!(
+            "\n  on_macos do\n    depends_on arch: :arm64\n    depends_on macos: :sonoma\n\n{archives}  end\n"
+        )
+    }
+
+    fn linux(&self) -> String {
+        let block = |(name, target)| Some(format!("    on_{name} do\n{}    end\n", self.archive(target, 3)?));
+        let blocks: String =
+            [("arm", LINUX_ARM), ("intel", LINUX_INTEL)].into_iter().filter_map(block).collect();
+        if blocks.is_empty() { blocks } else { format!("\n  on_linux do\n{blocks}  end\n") }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn text(url: &str, targets: &[&'static str]) -> String {
+        let sums = targets.iter().map(|target| (*target, format!("sum-{target}"))).collect();
+        Formula { url, sums }.text()
+    }
+
     #[test]
     fn each_archive_is_named_with_its_sum() {
-        let sums = TARGETS.map(|(target, _)| (target, format!("sum-{target}")));
-        let text = text("https://example.org/files/", &sums);
-        for (target, _) in TARGETS {
-            let line = format!(
-                "url \"https://example.org/files/mlx-{}-{target}.tar.gz\"",
-                env!("CARGO_PKG_VERSION")
-            );
-            let (_, rest) = text.split_once(&line).expect("it is there");
-            assert!(rest.trim_start().starts_with(&format!("sha256 \"sum-{target}\"")), "{text}");
+        let all = text("https://example.org/files", &TARGETS);
+        for target in [MACOS_14, MACOS_26, LINUX_ARM, LINUX_INTEL] {
+            let name = format!("mlx-{}-{target}.tar.gz", env!("CARGO_PKG_VERSION"));
+            let line = format!("url \"https://example.org/files/{name}\"");
+            let (_, rest) = all.split_once(&line).expect("it is there");
+            assert!(rest.trim_start().starts_with(&format!("sha256 \"sum-{target}\"")), "{all}");
         }
-        let count =
-            |word: &str| text.lines().filter(|line| line.trim() == word || line.ends_with(word)).count();
-        let conditions = text.lines().filter(|line| line.trim().starts_with("if ")).count();
-        assert_eq!(count(" do") + conditions + count("def install") + 1, count("end"), "{text}");
+        assert!(!all.contains(&format!("{MAC}.tar.gz")), "{all}");
+        let only = text("https://example.org/files", &[MAC]);
+        assert!(only.contains(&format!("{MAC}.tar.gz")) && !only.contains("on_linux"), "{only}");
+        for text in [all, only] {
+            let count = |is: fn(&str) -> bool| text.lines().map(str::trim).filter(|line| is(line)).count();
+            let opened = |line: &str| {
+                line.ends_with(" do") || ["if ", "def ", "class "].iter().any(|word| line.starts_with(word))
+            };
+            assert_eq!(count(opened), count(|line| line == "end"), "{text}");
+        }
+    }
+
+    #[test]
+    fn new_versions_are_looked_for_on_github_alone() {
+        let released = text("https://github.com/owner/name/releases/download/v1", &[MAC]);
+        assert!(released.contains("homepage \"https://github.com/owner/name\"\n"), "{released}");
+        assert!(released.contains("strategy :github_latest"), "{released}");
+        assert!(!text("https://example.org/files", &[MAC]).contains("livecheck"));
     }
 }
