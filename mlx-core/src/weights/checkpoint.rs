@@ -13,7 +13,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Slice;
-use super::source::{self, BlockHash, Source, TensorFile};
+use super::source::{self, BlockHash, ReadAt, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
 
@@ -58,7 +58,7 @@ impl Entry {
 /// The tensors of a folder that have not been taken yet, by name.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
-    shards: Vec<Arc<TensorFile>>,
+    shards: Vec<Arc<dyn ReadAt>>,
     entries: BTreeMap<String, Entry>,
     /// The index file, if there is one.
     index: Option<Index>,
@@ -250,18 +250,31 @@ impl Checkpoint {
 
     /// Returns an error about a tensor that names its file.
     pub(crate) fn error(&self, entry: &Entry, message: String) -> Error {
-        Error::file(&self.shards[entry.file].path, message)
+        Error::file(self.shards[entry.file].path(), message)
     }
 
     /// The file to name in an error about a missing tensor: the only file, the index, or else the folder.
     pub(crate) fn main_file(&self) -> PathBuf {
-        match (&self.index, self.shards.as_slice()) {
-            (Some(index), _) => index.path.clone(),
-            (None, [only]) => only.path.clone(),
-            (None, shards) => {
-                shards.first().and_then(|shard| shard.path.parent()).unwrap_or(Path::new("")).to_path_buf()
-            }
+        let Some(first) = self.shards.first().map(|shard| shard.path()) else { return PathBuf::new() };
+        match &self.index {
+            Some(index) => index.path.clone(),
+            None if self.shards.iter().all(|shard| shard.path() == first) => first.to_path_buf(),
+            None => first.parent().unwrap_or(Path::new("")).to_path_buf(),
         }
+    }
+
+    /// Adds a tensor whose bytes are computed.
+    pub(super) fn add_computed(
+        &mut self,
+        name: String,
+        dtype: Dtype,
+        shape: Vec<usize>,
+        data: Arc<dyn ReadAt>,
+    ) {
+        let length = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let entry = Entry { file: self.shards.len(), dtype, shape, start: 0, length, cut: None };
+        self.shards.push(data);
+        self.entries.insert(name, entry);
     }
 
     fn add_shard(&mut self, path: PathBuf) -> Result<()> {
@@ -275,7 +288,7 @@ impl Checkpoint {
                 return Err(Error::file(&path, format!("tensor {name} is also in another shard")));
             }
         }
-        self.shards.push(Arc::new(TensorFile { path, file }));
+        self.shards.push(Arc::new(TensorFile::new(path, file)));
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! The location of tensor data, and reading it from the files directly into an array's buffer with several threads.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::mem;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -25,23 +26,42 @@ fn hash_of(block: &[u8]) -> BlockHash {
     xxh3_64(block).to_le_bytes()
 }
 
+/// Bytes that can be read at any offset, from several threads at once: a file, or a tensor that is computed from one.
+pub(super) trait ReadAt: Debug + Send + Sync {
+    /// Fills `bytes` from `place`.
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// The file to name in errors.
+    fn path(&self) -> &Path;
+}
+
 /// A file of tensors.
 #[derive(Debug)]
 pub(super) struct TensorFile {
-    pub(super) path: PathBuf,
-    pub(super) file: File,
+    path: PathBuf,
+    file: File,
 }
 
 impl TensorFile {
-    pub(super) fn read_at(&self, place: u64, bytes: &mut [u8]) -> Result<()> {
+    pub(super) fn new(path: PathBuf, file: File) -> Self {
+        Self { path, file }
+    }
+}
+
+impl ReadAt for TensorFile {
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(bytes, place).map_err(|source| Error::io(self.path.as_path(), source))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
     }
 }
 
 /// A range of bytes in a file.
 #[derive(Debug)]
 pub(super) struct Source {
-    pub(super) file: Arc<TensorFile>,
+    pub(super) file: Arc<dyn ReadAt>,
     /// Offset of the first byte.
     pub(super) start: u64,
     /// Length in bytes.
@@ -133,15 +153,15 @@ mod tests {
     use crate::weights::cut::AxisSelection;
 
     /// Creates a file with these bytes.
-    fn file(bytes: &[u8]) -> (tempfile::TempDir, Arc<TensorFile>) {
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, Arc<dyn ReadAt>) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("weights.safetensors");
         std::fs::write(&path, bytes).expect("it is written");
         let file = File::open(&path).expect("it is there");
-        (folder, Arc::new(TensorFile { path, file }))
+        (folder, Arc::new(TensorFile::new(path, file)))
     }
 
-    fn source(file: &Arc<TensorFile>, start: u64, length: usize) -> Source {
+    fn source(file: &Arc<dyn ReadAt>, start: u64, length: usize) -> Source {
         Source { file: Arc::clone(file), start, length, cut: None }
     }
 
