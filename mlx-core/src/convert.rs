@@ -158,8 +158,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
         let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
         return Err(Error::file(path, message));
     }
-    let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
-    Ok(mlx_files::object(&path, &bytes)?)
+    Ok(mlx_files::object(&path, &mlx_files::bytes(&path)?)?)
 }
 
 /// Lists the decoder's matrices that remain floats although others are quantized.

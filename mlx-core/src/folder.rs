@@ -105,9 +105,9 @@ impl ModelFolder {
     }
 }
 
-/// Fails if `path` is not a folder.
+/// Fails if `path` is neither a folder nor a GGUF file, which counts as one.
 pub(crate) fn expect_folder(path: &Path) -> Result<()> {
-    if path.is_dir() {
+    if path.is_dir() || mlx_gguf::is_gguf(path) {
         return Ok(());
     }
     Err(mlx_hub::Error::not_a_model(path).into())

@@ -5,6 +5,7 @@ mod base_names;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
+mod gguf;
 mod packed;
 mod read;
 mod shard;

@@ -37,3 +37,12 @@ impl Error {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 }
+
+impl From<mlx_gguf::Error> for Error {
+    fn from(error: mlx_gguf::Error) -> Self {
+        match error {
+            mlx_gguf::Error::Io { path, source } => Self::Io { path, source },
+            mlx_gguf::Error::File { path, message } => Self::File { path, message },
+        }
+    }
+}

@@ -1,12 +1,14 @@
 //! Typed access to the JSON files of a model folder. Every error names the file and the key.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::model_file::read_model_file;
 
 /// The largest dimension, count or length in a config; shapes are `i32` on the device.
 const MAX_SIZE: u64 = 1 << 30;
@@ -15,12 +17,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads a config file. Fails if it is larger than the limit.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
-    let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
-    if size > MAX_FILE_BYTES {
-        let message = format!("has {size} bytes, too many for a config file; the limit is {MAX_FILE_BYTES}");
-        return Err(Error::file(path, message));
-    }
-    std::fs::read(path).map_err(|source| Error::io(path, source))
+    read_model_file(path, MAX_FILE_BYTES)?.ok_or_else(|| Error::io(path, ErrorKind::NotFound.into()))
 }
 
 /// Parses the JSON object in a file of a model folder. Python writes `Infinity` and `NaN`, which JSON does not allow;
@@ -108,7 +105,8 @@ impl<E: From<Error>> Fields<E> {
 
     /// Like [`Fields::read`], but returns `None` if the file does not exist.
     pub fn read_optional(path: &Path) -> Result<Option<Self>, E> {
-        if path.exists() { Self::read(path).map(Some) } else { Ok(None) }
+        let Some(bytes) = read_model_file(path, MAX_FILE_BYTES)? else { return Ok(None) };
+        Ok(Some(Self::of(path, object(path, &bytes)?)))
     }
 
     /// The file that contains these fields.

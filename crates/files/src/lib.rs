@@ -15,6 +15,7 @@ mod atomic_write;
 mod error;
 mod fields;
 mod human_bytes;
+mod model_file;
 mod warnings;
 pub mod weight_files;
 
@@ -25,4 +26,5 @@ pub use atomic_write::{
 pub use error::{Error, Result};
 pub use fields::{Fields, bytes, expect_utf8_json, object};
 pub use human_bytes::size;
+pub use model_file::read_model_file;
 pub use warnings::Warnings;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mlx_gguf::GgufFolder;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
@@ -69,6 +70,9 @@ impl Output {
     /// Copies the other files of `source`, such as the tokenizer, templates, generation defaults and licenses. Also copies files in subfolders
     /// that change an answer, such as the modules of sentence-transformers with their weights.
     pub(super) fn copy_other_files(&self, source: &Path) -> Result<()> {
+        if source.is_file() {
+            return self.write_files_of_gguf(source);
+        }
         for path in files(source).map_err(|error| Error::io(source, error))? {
             let name = text(&path);
             let weights = path.extension().and_then(OsStr::to_str).is_some_and(|end| WEIGHTS.contains(&end));
@@ -79,6 +83,17 @@ impl Output {
         }
         for folder in folders(source).map_err(|error| Error::io(source, error))? {
             self.copy_folder(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the small files that a GGUF file replaces.
+    fn write_files_of_gguf(&self, source: &Path) -> Result<()> {
+        let folder = GgufFolder::open(source)?;
+        for name in GgufFolder::SMALL_FILES.into_iter().filter(|name| *name != "config.json") {
+            if let Some(bytes) = folder.small_file(name)? {
+                self.write(name, &bytes)?;
+            }
         }
         Ok(())
     }

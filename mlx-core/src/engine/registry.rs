@@ -1,5 +1,6 @@
 //! The engines of a program. Starting a model twice loads it once; if its files have changed, it is loaded again.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
@@ -17,8 +18,12 @@ impl FolderStamp {
     pub fn of(folder: &Path) -> Result<Self> {
         let about = |error| Error::io(folder, error);
         let mut files = Vec::new();
-        for entry in folder.read_dir().map_err(about)? {
-            let path = entry.map_err(about)?.path();
+        let paths = match folder.read_dir() {
+            Ok(entries) => entries.map(|entry| Ok(entry.map_err(about)?.path())).collect::<Result<Vec<_>>>()?,
+            Err(error) if error.kind() == ErrorKind::NotADirectory => mlx_gguf::parts(folder)?,
+            Err(error) => return Err(about(error)),
+        };
+        for path in paths {
             // Other programs may leave broken links here.
             if let Ok(metadata) = path.metadata().as_ref()
                 && metadata.is_file()

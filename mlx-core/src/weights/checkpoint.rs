@@ -13,6 +13,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Slice;
+use super::gguf;
 use super::source::{self, BlockHash, ReadAt, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
@@ -62,13 +63,19 @@ pub(crate) struct Checkpoint {
     entries: BTreeMap<String, Entry>,
     /// The index file, if there is one.
     index: Option<Index>,
+    /// The float type to compute in, if the types of the tensors do not show it.
+    float_type: Option<Dtype>,
 }
 
 impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`. Reads headers only.
     ///
-    /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them.
+    /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them. A GGUF file counts
+    /// as a folder.
     pub(super) fn open(folder: &Path) -> Result<Self> {
+        if mlx_gguf::is_gguf(folder) {
+            return gguf::open(folder);
+        }
         let (paths, index) = shard_paths(folder)?;
         let mut checkpoint = Self { index, ..Self::default() };
         for path in paths {
@@ -82,6 +89,16 @@ impl Checkpoint {
         let mut checkpoint = Self::default();
         checkpoint.add_shard(path)?;
         Ok(checkpoint)
+    }
+
+    /// Returns a checkpoint without tensors that is computed in this type.
+    pub(super) fn with_float_type(float_type: Option<Dtype>) -> Self {
+        Self { float_type, ..Self::default() }
+    }
+
+    /// The float type to compute in, if the types of the tensors do not show it.
+    pub(super) fn float_type(&self) -> Option<Dtype> {
+        self.float_type
     }
 
     /// Replaces tensors by tensors of `other` with the same names, shapes and kinds of numbers. Returns the names.

@@ -33,7 +33,7 @@ impl Tally {
             let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
             same.map(|entry| entry.length).sum()
         };
-        let dtype = policy.dtype().unwrap_or_else(|| {
+        let dtype = policy.dtype().or(checkpoint.float_type()).unwrap_or_else(|| {
             // The type with the most bytes; on a tie, the last.
             let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
             candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)

@@ -1,5 +1,6 @@
 //! Finds the chat templates of a model folder.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
@@ -46,7 +47,7 @@ fn files(folder: &Path) -> Result<Vec<Source>> {
     let folder = folder.join("additional_chat_templates");
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(sources),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(sources),
         Err(error) => return Err(Error::io(folder, error)),
     };
     for entry in entries {

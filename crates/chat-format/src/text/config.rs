@@ -113,11 +113,7 @@ impl TokenizerConfig {
 
 /// Reads a text file. Returns `None` if it does not exist.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path, error)),
-    };
+    let Some(bytes) = mlx_files::read_model_file(path, u64::MAX)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| Error::file(path, "is not UTF-8 text"))
 }
 

@@ -53,11 +53,7 @@ impl Tokenizer {
     /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if they exist.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(folder)),
-            Err(error) => return Err(Error::io(path, error)),
-        };
+        let bytes = mlx_files::read_model_file(&path, u64::MAX)?.ok_or_else(|| missing(folder))?;
         let config = TokenizerConfig::load(folder)?;
         expect_utf8_json(&path, &bytes)?;
         // The library panics on some invalid files, so check the syntax first and guard the rest.

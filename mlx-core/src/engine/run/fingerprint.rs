@@ -39,11 +39,10 @@ impl Device {
     /// passes. It also covers the bits that this device computes for a probe text, which depend on libraries, processors and threads.
     fn fingerprints(&self, adapter: usize, folder: &ModelFolder) -> Result<Vec<u128>> {
         let spec = self.model(adapter).spec();
-        let tokenizer = folder.path.join("tokenizer.json");
-        let tokenizer = std::fs::read(&tokenizer).map_err(|error| Error::io(tokenizer, error))?;
+        let tokenizer = mlx_files::read_model_file(&folder.path.join("tokenizer.json"), u64::MAX)?;
         let mut hash = Xxh3::new();
         hash.update(&spec.fingerprint.to_le_bytes());
-        hash.update(&tokenizer);
+        hash.update(&tokenizer.unwrap_or_default());
         let shapes = format!("{} {:?}", spec.dtype, self.chunks);
         hash.update(shapes.as_bytes());
         for logit in self.probe(adapter)? {

@@ -1,0 +1,42 @@
+//! The tensors of a GGUF file, in MLX's packing and under the names of transformers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mlx_gguf::{DataType, GgufFolder, Tensor};
+use safetensors::Dtype;
+
+use super::checkpoint::Checkpoint;
+use super::source::ReadAt;
+use crate::error::Result;
+
+impl ReadAt for Tensor {
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Result<()> {
+        Ok(Tensor::read_at(self, place, bytes)?)
+    }
+
+    fn path(&self) -> &Path {
+        Tensor::path(self)
+    }
+}
+
+/// Returns the tensors of the file at `path`.
+pub(super) fn open(path: &Path) -> Result<Checkpoint> {
+    let folder = GgufFolder::open(path)?;
+    let mut checkpoint = Checkpoint::with_float_type(folder.float_type().map(dtype));
+    for tensor in folder.tensors()? {
+        let (name, dtype, shape) = (tensor.name().to_owned(), dtype(tensor.dtype()), tensor.shape().to_vec());
+        checkpoint.add_computed(name, dtype, shape, Arc::new(tensor));
+    }
+    Ok(checkpoint)
+}
+
+fn dtype(found: DataType) -> Dtype {
+    match found {
+        DataType::F32 => Dtype::F32,
+        DataType::F16 => Dtype::F16,
+        DataType::BF16 => Dtype::BF16,
+        DataType::U32 => Dtype::U32,
+        DataType::U8 => Dtype::U8,
+    }
+}
