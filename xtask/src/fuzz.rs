@@ -9,10 +9,11 @@ use anyhow::{Result, bail, ensure};
 use crate::{process, setup, workspace};
 
 /// The targets, and the file names of fixtures for their initial corpus.
-const TARGETS: [(&str, &[&str]); 9] = [
+const TARGETS: [(&str, &[&str]); 10] = [
     ("cache", &[]),
     ("config", &["config.json"]),
     ("constraint", &[]),
+    ("gguf", &["model.gguf"]),
     ("http", &[]),
     ("image", &[]),
     ("parser", &[]),
