@@ -2,9 +2,18 @@
 //! transformers.
 
 mod error;
+mod file;
+mod header;
 mod metadata;
+mod packing;
 mod placement;
+mod tensor;
+mod tensor_type;
 
 pub use error::{Error, Result};
+pub use file::{GgufFile, StoredTensor};
 pub use metadata::{List, Metadata, Value};
+pub use packing::{Conversion, Mode, Packing, Part, ScaleType};
 pub use placement::{Change, Placement, RowOrder};
+pub use tensor::{Dtype, Tensor, packings, tensors};
+pub use tensor_type::{Other, TensorType};

@@ -1,0 +1,135 @@
+//! Blocks of 32 elements with a 16-bit scale. All are exact.
+
+use super::{Block, Packing, ScaleType, half_at, nibbles, write_halves};
+
+/// The numbers that codes of IQ4_NL and IQ4_XS stand for, plus 128.
+pub(super) const TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+
+pub(super) struct Q4_0;
+pub(super) struct Q4_1;
+pub(super) struct Q5_0;
+pub(super) struct Q5_1;
+pub(super) struct Q8_0;
+pub(super) struct Iq4Nl;
+
+/// Adds bit 4 of 32 codes.
+fn fifth_bits(bits: &[u8], codes: &mut [u8]) {
+    for (bits, codes) in bits.iter().zip(codes.as_chunks_mut::<8>().0) {
+        for (index, code) in codes.iter_mut().enumerate() {
+            *code |= (bits >> index & 1) << 4;
+        }
+    }
+}
+
+impl Block for Q4_0 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 18;
+    const PACKING: Packing = Packing::affine(4, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        nibbles(&block[2..], codes);
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        write_halves([-8.0 * half_at(block, 0)], out);
+    }
+}
+
+impl Block for Q4_1 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 20;
+    const PACKING: Packing = Packing::affine(4, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        nibbles(&block[4..], codes);
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[2..4]);
+    }
+}
+
+impl Block for Q5_0 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 22;
+    const PACKING: Packing = Packing::affine(5, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        nibbles(&block[6..], codes);
+        fifth_bits(&block[2..6], codes);
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        write_halves([-16.0 * half_at(block, 0)], out);
+    }
+}
+
+impl Block for Q5_1 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 24;
+    const PACKING: Packing = Packing::affine(5, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        nibbles(&block[8..], codes);
+        fifth_bits(&block[4..8], codes);
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[2..4]);
+    }
+}
+
+impl Block for Q8_0 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 34;
+    const PACKING: Packing = Packing::affine(8, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        for (byte, code) in block[2..].iter().zip(codes) {
+            *code = byte ^ 128;
+        }
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        write_halves([-128.0 * half_at(block, 0)], out);
+    }
+}
+
+impl Block for Iq4Nl {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 18;
+    const PACKING: Packing = Packing::affine(8, 32, ScaleType::F16);
+
+    fn codes(block: &[u8], codes: &mut [u8]) {
+        nibbles(&block[2..], codes);
+        codes.iter_mut().for_each(|code| *code = TABLE[usize::from(*code)]);
+    }
+
+    fn scales(block: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&block[..2]);
+    }
+
+    fn biases(block: &[u8], out: &mut [u8]) {
+        write_halves([-128.0 * half_at(block, 0)], out);
+    }
+}
