@@ -9,6 +9,8 @@ mod packing;
 mod placement;
 mod tensor;
 mod tensor_type;
+mod text_config;
+mod tokenizer;
 
 pub use error::{Error, Result};
 pub use file::{GgufFile, StoredTensor};
@@ -17,3 +19,5 @@ pub use packing::{Conversion, Mode, Packing, Part, ScaleType};
 pub use placement::{Change, Placement, RowOrder};
 pub use tensor::{Dtype, Tensor, packings, tensors};
 pub use tensor_type::{Other, TensorType};
+pub use text_config::{generation_config, tokenizer_config};
+pub use tokenizer::tokenizer_json;

@@ -1,0 +1,61 @@
+//! Vocabularies with merges: byte-level ones, as in GPT-2, and those of whole letters, as in Gemma 4.
+
+use serde_json::{Value, json};
+
+use super::pre_tokenizer::PreTokenizer;
+use super::{BytePair, MERGES, SpecialTokens, Steps, Vocabulary, sentencepiece_decoder, spaces_to_marks};
+use crate::error::Result;
+use crate::metadata::Metadata;
+
+/// Returns the steps of a tokenizer with merges.
+pub(super) fn steps(
+    metadata: &Metadata,
+    vocabulary: &mut Vocabulary,
+    special: &SpecialTokens,
+    pre_tokenizer: &PreTokenizer,
+) -> Result<Steps> {
+    if !pre_tokenizer.is_byte_level {
+        vocabulary.mark_runs_of_spaces();
+    }
+    let vocabulary = &*vocabulary;
+    let merges = merges(metadata, vocabulary)?;
+    let ignore_merges = pre_tokenizer.ignore_merges;
+    if pre_tokenizer.is_byte_level {
+        let model = BytePair { unknown: None, byte_fallback: false, ignore_merges, merges };
+        return Ok(Steps {
+            normalizer: if pre_tokenizer.composes { json!({"type": "NFC"}) } else { Value::Null },
+            pre_tokenizer: pre_tokenizer.json(),
+            decoder: json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
+            model: model.json(vocabulary),
+        });
+    }
+    let unknown = special.unknown.map(|id| vocabulary.text(id));
+    let model = BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ignore_merges, merges };
+    Ok(Steps {
+        normalizer: spaces_to_marks(),
+        pre_tokenizer: Value::Null,
+        decoder: sentencepiece_decoder(false),
+        model: model.json(vocabulary),
+    })
+}
+
+/// Returns the merges of the file. As in llama.cpp, a merge into a text without a token is not used.
+fn merges<'a>(metadata: &'a Metadata, vocabulary: &Vocabulary) -> Result<Vec<(&'a str, &'a str)>> {
+    let lines = metadata.texts(MERGES)?.ok_or_else(|| metadata.error(MERGES, "is missing"))?;
+    let mut merges = Vec::with_capacity(lines.len());
+    let mut merged = String::new();
+    for line in lines {
+        // The left token may be a space.
+        let space = line.bytes().skip(1).position(|byte| byte == b' ');
+        let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
+            return Err(metadata.error(MERGES, format_args!("contains {line:?}, which is not two tokens")));
+        };
+        merged.clear();
+        merged.push_str(left);
+        merged.push_str(right);
+        if [left, right, &merged].into_iter().all(|text| vocabulary.id(text).is_some()) {
+            merges.push((left, right));
+        }
+    }
+    Ok(merges)
+}
