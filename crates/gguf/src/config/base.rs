@@ -1,0 +1,105 @@
+//! The keys of most families.
+
+use serde_json::{Map, Value, json};
+
+use super::{Floats, rope};
+use crate::error::Result;
+use crate::model::Model;
+
+/// The keys of a config.
+pub(super) type Config = Map<String, Value>;
+
+/// Sets the keys of `section`.
+pub(super) fn set(config: &mut Config, section: Value) {
+    if let Value::Object(section) = section {
+        config.extend(section);
+    }
+}
+
+/// Returns a config like llama's, with norms by root mean square.
+pub(super) fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
+    let mut config = sizes(model, class, model_type)?;
+    set(
+        &mut config,
+        json!({
+            "num_attention_heads": model.heads()?,
+            "num_key_value_heads": model.kv_heads()?,
+            "head_dim": model.head_dim()?,
+            "rms_norm_eps": epsilon(model, "attention.layer_norm_rms_epsilon")?,
+            "hidden_act": "silu",
+        }),
+    );
+    rope::write(model, floats, &mut config)?;
+    Ok(config)
+}
+
+/// Returns the sizes of any decoder, and its special tokens.
+pub(super) fn sizes(model: &Model, class: &str, model_type: &str) -> Result<Config> {
+    let mut config = Config::new();
+    set(
+        &mut config,
+        json!({
+            "architectures": [class],
+            "model_type": model_type,
+            "hidden_size": model.size("embedding_length")?,
+            "num_hidden_layers": model.layers,
+            "vocab_size": vocabulary(model)?,
+            "tie_word_embeddings": !model.has("output.weight"),
+        }),
+    );
+    if let Some(context) = model.optional_size("context_length")?.filter(|&context| context > 0) {
+        config.insert("max_position_embeddings".to_owned(), context.into());
+    }
+    if let Some(width) = model.largest("feed_forward_length")? {
+        config.insert("intermediate_size".to_owned(), width.into());
+    }
+    for (key, name) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
+        if let Some(token) = model.metadata.size(&format!("tokenizer.ggml.{name}_token_id"))? {
+            config.insert(key.to_owned(), token.into());
+        }
+    }
+    Ok(config)
+}
+
+/// Returns the number of rows of the embedding.
+fn vocabulary(model: &Model) -> Result<usize> {
+    let name = "token_embd.weight";
+    let index = model.find(name).ok_or_else(|| model.tensor_error(name, "is missing"))?;
+    match *model.tensors[index].shape {
+        [rows, _] => Ok(rows),
+        ref other => Err(model.tensor_error(name, format!("has shape {other:?}; it must be a matrix"))),
+    }
+}
+
+/// Returns a required number above 0.
+pub(super) fn epsilon(model: &Model, name: &str) -> Result<f64> {
+    model
+        .number(name)?
+        .filter(|&epsilon| epsilon > 0.0)
+        .ok_or_else(|| model.error(name, "is missing or 0; it must be above 0"))
+}
+
+/// Returns the part of a head that rope rotates.
+pub(super) fn rotated(model: &Model) -> Result<f64> {
+    let head_dim = model.head_dim()?;
+    Ok(match model.optional_size("rope.dimension_count")? {
+        Some(rotated) if rotated > 0 && rotated < head_dim => rotated as f64 / head_dim as f64,
+        _ => 1.0,
+    })
+}
+
+/// Returns the sliding window. A window of 0 counts as none.
+pub(super) fn window(model: &Model) -> Result<Option<usize>> {
+    Ok(model.optional_size("attention.sliding_window")?.filter(|&window| window > 0))
+}
+
+/// Returns the types of layers: with a sliding window, or without one.
+pub(super) fn layer_types(sliding: &[bool]) -> Vec<&'static str> {
+    let name = |&slides: &bool| if slides { "sliding_attention" } else { "full_attention" };
+    sliding.iter().map(name).collect()
+}
+
+/// Returns true if queries have biases in some layer.
+pub(super) fn has_biases(model: &Model) -> bool {
+    model.any_has("attn_q.bias") || model.any_has("attn_qkv.bias")
+}

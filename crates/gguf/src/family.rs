@@ -1,0 +1,150 @@
+//! The architectures: the function that writes config.json, and the rules of tensor names.
+
+use crate::config::{self, Write};
+use crate::error::Result;
+use crate::metadata::Metadata;
+use crate::names::{self, Rule};
+
+/// A supported architecture.
+pub(crate) struct Family {
+    /// Writes config.json.
+    pub(crate) write: Write,
+    /// The rules of tensor names. The first rule that fits applies.
+    pub(crate) names: &'static [&'static [Rule]],
+    /// The prefix of the names of layers in the folder.
+    pub(crate) layers: &'static str,
+    /// True if the value heads of gated delta layers are stored tiled.
+    pub(crate) tiled: bool,
+}
+
+const fn family(write: Write, names: &'static [&'static [Rule]]) -> Family {
+    Family { write, names, layers: "model.layers.", tiled: false }
+}
+
+const fn under(layers: &'static str, family: Family) -> Family {
+    Family { layers, ..family }
+}
+
+const fn tiled(family: Family) -> Family {
+    Family { tiled: true, ..family }
+}
+
+/// The supported architectures, by `general.architecture`.
+const FAMILIES: &[(&str, Family)] = &[
+    ("afmoe", family(config::afmoe, &[names::AFMOE, names::LLAMA])),
+    ("bailingmoe2", family(config::bailing, &[names::BAILING, names::LLAMA])),
+    ("chatglm", family(config::glm, &[names::GLM, names::LLAMA])),
+    ("cohere2", family(config::cohere2, &[names::LLAMA])),
+    ("command-r", family(config::cohere, &[names::LLAMA])),
+    ("deepseek2", family(config::deepseek, &[names::DEEPSEEK, names::LLAMA])),
+    ("dots1", family(config::dots1, &[names::LLAMA])),
+    ("ernie4_5", family(config::ernie4_5, &[names::LLAMA])),
+    ("ernie4_5-moe", family(config::ernie4_5_moe, &[names::ERNIE, names::LLAMA])),
+    ("exaone", under("transformer.h.", family(config::exaone, &[names::EXAONE, names::LLAMA]))),
+    ("exaone-moe", family(config::exaone_moe, &[names::LLAMA])),
+    ("exaone4", family(config::exaone4, &[names::OLMO, names::LLAMA])),
+    ("falcon-h1", family(config::falcon_h1, &[names::FALCON, names::MAMBA, names::LLAMA])),
+    ("gemma", family(config::gemma, &[names::GEMMA, names::LLAMA])),
+    ("gemma2", family(config::gemma2, &[names::GEMMA_FEED_FORWARD, names::GEMMA, names::LLAMA])),
+    ("gemma3", family(config::gemma3, &[names::GEMMA_FEED_FORWARD, names::GEMMA, names::LLAMA])),
+    ("gemma4", family(config::gemma4, &[names::GEMMA4, names::LLAMA])),
+    ("glm4", family(config::glm4, &[names::GLM, names::LLAMA])),
+    ("glm4moe", family(config::glm4_moe, &[names::POST_NORMS, names::LLAMA])),
+    ("gpt-oss", family(config::gpt_oss, &[names::GPT_OSS, names::POST_NORMS, names::LLAMA])),
+    ("granite", family(config::granite, &[names::PERMUTED, names::LLAMA])),
+    (
+        "granitehybrid",
+        family(config::granite_hybrid, &[names::GRANITE, names::MAMBA, names::PERMUTED, names::LLAMA]),
+    ),
+    ("granitemoe", family(config::granite_moe, &[names::GRANITE, names::PERMUTED, names::LLAMA])),
+    ("hunyuan-dense", family(config::hunyuan, &[names::HUNYUAN, names::LLAMA])),
+    ("hunyuan-moe", family(config::hunyuan_moe, &[names::HUNYUAN, names::LLAMA])),
+    ("hy_v3", family(config::hy_v3, &[names::HY, names::LLAMA])),
+    ("internlm2", family(config::llama, &[names::PERMUTED, names::LLAMA])),
+    ("lfm2", family(config::lfm2, &[names::LFM2, names::LLAMA])),
+    ("lfm2moe", family(config::lfm2_moe, &[names::LFM2, names::LLAMA])),
+    ("llama", family(config::llama, &[names::MIXTRAL, names::PERMUTED, names::LLAMA])),
+    ("mamba2", under("backbone.layers.", family(config::mamba2, &[names::NEMOTRON, names::LLAMA]))),
+    ("minicpm", family(config::minicpm, &[names::PERMUTED, names::LLAMA])),
+    ("minicpm3", family(config::minicpm3, &[names::DEEPSEEK, names::LLAMA])),
+    ("minimax-m2", family(config::minimax_m2, &[names::MIXTRAL, names::LLAMA])),
+    ("mistral3", family(config::mistral3, &[names::PERMUTED, names::LLAMA])),
+    ("mistral4", family(config::mistral4, &[names::DEEPSEEK, names::LLAMA])),
+    ("nemotron_h", under("backbone.layers.", family(config::nemotron_h, &[names::NEMOTRON, names::LLAMA]))),
+    (
+        "nemotron_h_moe",
+        under("backbone.layers.", family(config::nemotron_h, &[names::NEMOTRON, names::LLAMA])),
+    ),
+    ("olmo2", family(config::olmo2, &[names::OLMO, names::LLAMA])),
+    ("olmoe", family(config::olmoe, &[names::LLAMA])),
+    ("phi3", family(config::phi3, &[names::PHI, names::LLAMA])),
+    ("phimoe", family(config::phimoe, &[names::MIXTRAL, names::LLAMA])),
+    ("qwen2", family(config::qwen2, &[names::LLAMA])),
+    ("qwen2moe", family(config::qwen2_moe, &[names::QWEN_MOE, names::LLAMA])),
+    ("qwen2vl", family(config::qwen2, &[names::LLAMA])),
+    ("qwen3", family(config::qwen3, &[names::LLAMA])),
+    ("qwen35", tiled(family(config::qwen3_5, &[names::QWEN3_5, names::POST_NORMS, names::LLAMA]))),
+    (
+        "qwen35moe",
+        tiled(family(
+            config::qwen3_5_moe,
+            &[names::QWEN3_5, names::QWEN_MOE, names::POST_NORMS, names::LLAMA],
+        )),
+    ),
+    ("qwen3moe", family(config::qwen3_moe, &[names::LLAMA])),
+    (
+        "qwen3next",
+        family(config::qwen3_5_moe, &[names::QWEN3_5, names::QWEN_MOE, names::POST_NORMS, names::LLAMA]),
+    ),
+    ("qwen3vl", family(config::qwen3, &[names::LLAMA])),
+    ("qwen3vlmoe", family(config::qwen3_moe, &[names::LLAMA])),
+    ("seed_oss", family(config::seed_oss, &[names::POST_NORMS, names::LLAMA])),
+    ("smollm3", family(config::smollm3, &[names::PERMUTED, names::LLAMA])),
+    ("stablelm", family(config::stablelm, &[names::STABLELM, names::LLAMA])),
+    ("starcoder2", family(config::starcoder2, &[names::STARCODER, names::LLAMA])),
+    ("xverse", family(config::llama, &[names::PERMUTED, names::LLAMA])),
+];
+
+/// The architectures of encoders and embedding models.
+const ENCODERS: [&str; 11] = [
+    "bert",
+    "modern-bert",
+    "nomic-bert",
+    "nomic-bert-moe",
+    "neo-bert",
+    "jina-bert-v2",
+    "jina-bert-v3",
+    "eurobert",
+    "gemma-embedding",
+    "llama-embed",
+    "t5encoder",
+];
+
+impl Family {
+    /// Returns the family of a file.
+    ///
+    /// # Errors
+    ///
+    /// A file without a decoder, or with one that is not supported.
+    pub(crate) fn of(metadata: &Metadata) -> Result<&'static Self> {
+        let architecture = metadata.architecture()?;
+        let refuse = |message: &str| {
+            Err(metadata.error("general.architecture", format!("is {architecture:?}; {message}")))
+        };
+        let kind = metadata.text("general.type")?.unwrap_or("model");
+        if architecture == "clip" || kind == "mmproj" {
+            return refuse("this is the image or audio part of a model; use the file of the text model");
+        }
+        if kind != "model" {
+            let message = format!("is {kind:?}; only files with a model are supported");
+            return Err(metadata.error("general.type", message));
+        }
+        if ENCODERS.contains(&architecture) {
+            return refuse("encoders and their embeddings are not supported; see docs/models.md");
+        }
+        match FAMILIES.iter().find(|(name, _)| *name == architecture) {
+            Some((_, family)) => Ok(family),
+            None => refuse("it is not supported; docs/models.md lists the supported models"),
+        }
+    }
+}

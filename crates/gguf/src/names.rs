@@ -1,0 +1,277 @@
+//! The names, shapes and orders of the folder's tensors.
+
+mod rules;
+
+use crate::error::Result;
+use crate::family::Family;
+use crate::metadata::Metadata;
+use crate::model::{Model, Stored};
+use crate::placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
+
+pub(crate) use rules::{
+    AFMOE, BAILING, DEEPSEEK, ERNIE, EXAONE, FALCON, GEMMA, GEMMA_FEED_FORWARD, GEMMA4, GLM, GPT_OSS,
+    GRANITE, HUNYUAN, HY, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS, QWEN_MOE,
+    QWEN3_5, STABLELM, STARCODER,
+};
+
+/// A rule for a stored tensor of a layer, or of the whole model.
+pub(crate) struct Rule {
+    /// The stored name, without `blk.0.`. Without a suffix such as `.weight`, the rule is for all suffixes.
+    pub(crate) stored: &'static str,
+    /// The name in the folder, without `model.layers.0.`, and without a suffix if `stored` has none.
+    pub(crate) folder: &'static str,
+    /// The change of the tensor.
+    pub(crate) edit: Edit,
+}
+
+/// The change of a tensor on the way to the folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// None.
+    Same,
+    /// The folder does not have the tensor.
+    Skip,
+    /// Rows of a head alternate, see [`RowOrder::Halves`].
+    Halves,
+    /// 1 is subtracted.
+    MinusOne,
+    /// `A` of Mamba, stored as a column.
+    Rate,
+    /// The shape becomes one axis.
+    Flat,
+    /// The shape becomes one row.
+    Row,
+    /// A convolution: `[channels, taps]` becomes `[channels, 1, taps]`.
+    Taps,
+    /// Gate above up, for each expert: two tensors, with `gate_proj` and `up_proj` instead of `gate_up_proj` in the name.
+    GateUp,
+    /// Queries above keys above values: three tensors, with `q_proj` and so on instead of `qkv_proj` in the name.
+    Queries,
+    /// A row for each head: a tensor each, with the number of the head at the end of the name.
+    Heads,
+    /// Parts of a gated delta layer.
+    Delta(Delta),
+}
+
+/// A part of a gated delta layer. Its value heads are stored tiled if there are more of them than key heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delta {
+    /// Queries, keys and values.
+    Qkv,
+    /// Rows of the value heads.
+    Values,
+    /// A row for each value head.
+    Heads,
+    /// Corrections and decays by key head: two tensors, with `in_proj_b` and `in_proj_a` instead of `in_proj_ba` in the name.
+    BetaAlpha,
+    /// Columns of the value heads.
+    Output,
+    /// The convolution over queries, keys and values: `[channels, taps]` becomes `[channels, taps, 1]`. This shape also tells that norms have
+    /// 1 added.
+    Taps,
+    /// `A`, a number for each value head.
+    Rate,
+}
+
+/// Returns the places of the stored tensors in the folder: the index of each stored tensor with its placement. A tensor that the folder has in
+/// several parts occurs several times. Tensors that the folder does not have are left out.
+///
+/// # Errors
+///
+/// An architecture or a tensor that is not known, and a shape that does not fit.
+pub fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<(usize, Placement)>> {
+    let family = Family::of(metadata)?;
+    let model = Model::of(metadata, tensors)?;
+    let mut placements = Vec::with_capacity(tensors.len());
+    for (index, tensor) in tensors.iter().enumerate() {
+        let Some((rule, name)) = find(family, &model, tensor.name)? else { continue };
+        for placement in apply(family, &model, *tensor, rule.edit, name)? {
+            expect_fits(&model, *tensor, &placement)?;
+            placements.push((index, placement));
+        }
+    }
+    Ok(placements)
+}
+
+/// Returns the rule for a tensor, and its name in the folder. `None` if it belongs to a draft layer, or if the folder does not have it.
+fn find(family: &Family, model: &Model, name: &str) -> Result<Option<(&'static Rule, String)>> {
+    let unknown = || {
+        let message = format!("is not known for architecture {}", model.architecture);
+        model.tensor_error(name, message)
+    };
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let (prefix, rest) = match layer {
+        None => (String::new(), name),
+        Some((number, rest)) => {
+            let layer: usize = number.parse().map_err(|_| unknown())?;
+            if layer >= model.layers {
+                let drafts = model.optional_size("nextn_predict_layers")?.unwrap_or(0);
+                return if layer - model.layers < drafts { Ok(None) } else { Err(unknown()) };
+            }
+            (format!("{}{layer}.", family.layers), rest)
+        }
+    };
+    let rules = || family.names.iter().flat_map(|group| group.iter());
+    let whole = rules().find(|rule| rule.stored == rest).map(|rule| (rule, String::new()));
+    let by_stem = || {
+        let (stem, suffix) = rest.rsplit_once('.')?;
+        let rule = rules().find(|rule| rule.stored == stem)?;
+        matches!(suffix, "weight" | "bias").then(|| (rule, format!(".{suffix}")))
+    };
+    let (rule, suffix) = whole.or_else(by_stem).ok_or_else(unknown)?;
+    if rule.edit == Edit::Skip {
+        return Ok(None);
+    }
+    Ok(Some((rule, format!("{prefix}{}{suffix}", rule.folder))))
+}
+
+/// Returns the placements of a tensor.
+fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: String) -> Result<Vec<Placement>> {
+    let plain = Placement::named(name);
+    let shaped = |shape: Vec<usize>| {
+        let shape = Some(shape).filter(|shape| shape != tensor.shape);
+        Placement { shape, ..plain.clone() }
+    };
+    let flat = || shaped(vec![tensor.shape.iter().product()]);
+    Ok(vec![match edit {
+        Edit::Same | Edit::Skip => plain,
+        Edit::Halves => Placement { rows: RowOrder::Halves { head_dim: model.head_dim()? }, ..plain },
+        Edit::MinusOne => Placement { change: Change::MinusOne, ..plain },
+        Edit::Rate => Placement { change: Change::LogOfNegative, ..flat() },
+        Edit::Flat => flat(),
+        Edit::Row => shaped(vec![1, tensor.shape.iter().product()]),
+        Edit::Taps => {
+            let [channels, taps] = matrix(model, tensor)?;
+            shaped(vec![channels, 1, taps])
+        }
+        Edit::GateUp => return halves_of_stack(model, tensor, &plain.name),
+        Edit::Queries => return queries(model, tensor, &plain.name),
+        Edit::Heads => return heads(model, tensor, &plain.name),
+        Edit::Delta(part) => return delta(family, model, tensor, part, plain),
+    }])
+}
+
+/// Returns the rows and columns of a matrix. Axes of 1 between them are ignored.
+fn matrix(model: &Model, tensor: Stored) -> Result<[usize; 2]> {
+    match *tensor.shape {
+        [rows, columns] | [rows, 1, columns] => Ok([rows, columns]),
+        _ => {
+            Err(model.tensor_error(tensor.name, format!("has shape {:?}; it must be a matrix", tensor.shape)))
+        }
+    }
+}
+
+fn halves_of_stack(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> {
+    let [experts, both, inputs] = *tensor.shape else {
+        let message = format!("has shape {:?}; it must be [experts, outputs, inputs]", tensor.shape);
+        return Err(model.tensor_error(tensor.name, message));
+    };
+    let count = both / 2;
+    let part = |part: &str, start: usize| Placement {
+        shape: Some(vec![experts, count, inputs]),
+        rows: RowOrder::Part { period: both, start, count },
+        ..Placement::named(name.replace("gate_up_proj", part))
+    };
+    Ok(vec![part("gate_proj", 0), part("up_proj", count)])
+}
+
+fn queries(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> {
+    let (head_dim, heads, kv_heads) = (model.head_dim()?, model.heads()?, model.kv_heads()?);
+    let widths = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)]
+        .map(|(part, heads)| (part, heads.saturating_mul(head_dim)));
+    let period = widths.iter().fold(0usize, |sum, (_, width)| sum.saturating_add(*width));
+    let mut start = 0;
+    let mut placements = Vec::new();
+    for (part, count) in widths {
+        let mut shape = tensor.shape.to_vec();
+        if let Some(rows) = shape.first_mut() {
+            *rows = count;
+        }
+        placements.push(Placement {
+            shape: Some(shape),
+            rows: RowOrder::Part { period, start, count },
+            ..Placement::named(name.replace("qkv_proj", part))
+        });
+        start += count;
+    }
+    Ok(placements)
+}
+
+fn heads(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> {
+    let [heads, head_dim] = matrix(model, tensor)?;
+    let (stem, suffix) = name.rsplit_once('.').unwrap_or((name, "weight"));
+    let of_head = |start| Placement {
+        shape: Some(vec![head_dim]),
+        rows: RowOrder::Part { period: heads, start, count: 1 },
+        ..Placement::named(format!("{stem}.{start}.{suffix}"))
+    };
+    Ok((0..heads).map(of_head).collect())
+}
+
+/// Returns the placements of a part of a gated delta layer.
+fn delta(
+    family: &Family,
+    model: &Model,
+    tensor: Stored,
+    part: Delta,
+    plain: Placement,
+) -> Result<Vec<Placement>> {
+    let (groups, values) = (model.size("ssm.group_count")?, model.size("ssm.time_step_rank")?);
+    let key_size = model.size("ssm.state_size")?;
+    let value_size = model.size("ssm.inner_size")? / values;
+    if !values.is_multiple_of(groups) {
+        let message = format!("is {groups}; it must divide ssm.time_step_rank, which is {values}");
+        return Err(model.error("ssm.group_count", message));
+    }
+    let heads = values / groups;
+    let tiled = |first: usize, size: usize| match family.tiled && heads > 1 {
+        true => RowOrder::Tiled { first, heads: Tiles { groups, heads, size } },
+        false => RowOrder::Same,
+    };
+    let keys = groups.saturating_mul(key_size).saturating_mul(2);
+    Ok(vec![match part {
+        Delta::Qkv => Placement { rows: tiled(keys, value_size), ..plain },
+        Delta::Values => Placement { rows: tiled(0, value_size), ..plain },
+        Delta::Heads => Placement { rows: tiled(0, 1), ..plain },
+        Delta::Rate => Placement { rows: tiled(0, 1), change: Change::LogOfNegative, ..plain },
+        Delta::Taps => {
+            let [channels, taps] = matrix(model, tensor)?;
+            Placement { rows: tiled(keys, value_size), shape: Some(vec![channels, taps, 1]), ..plain }
+        }
+        Delta::Output => match tiled(0, value_size) {
+            RowOrder::Tiled { heads, .. } => Placement { columns: ColumnOrder::Tiled { heads }, ..plain },
+            _ => plain,
+        },
+        Delta::BetaAlpha => {
+            let [_, hidden] = matrix(model, tensor)?;
+            let part = |part: &str, start: usize| Placement {
+                shape: Some(vec![values, hidden]),
+                rows: RowOrder::Part { period: 2 * heads, start, count: heads },
+                ..Placement::named(plain.name.replace("in_proj_ba", part))
+            };
+            return Ok(vec![part("in_proj_b", 0), part("in_proj_a", heads)]);
+        }
+    }])
+}
+
+/// Checks that the tensor's shape fits its placement.
+fn expect_fits(model: &Model, tensor: Stored, placement: &Placement) -> Result<()> {
+    let misfit = || {
+        let message = format!("has shape {:?}, which does not fit the heads in the metadata", tensor.shape);
+        model.tensor_error(tensor.name, message)
+    };
+    let (rows, width) = match *tensor.shape {
+        [] => return Err(misfit()),
+        [rows] => (rows, 1),
+        [ref outer @ .., width] => (outer.iter().product(), width),
+    };
+    let count = placement.rows.count(rows).ok_or_else(misfit)?;
+    let elements = placement.shape.as_ref().map_or(count * width, |shape| shape.iter().product());
+    if elements != count * width || !placement.columns.fits(width) {
+        return Err(misfit());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
