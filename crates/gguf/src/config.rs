@@ -32,7 +32,7 @@ pub(crate) use varied::{
 };
 
 /// Reads the numbers of the tensor with this index.
-pub type Floats<'a> = &'a dyn Fn(usize) -> Result<Vec<f32>>;
+pub(crate) type Floats<'a> = &'a dyn Fn(usize) -> Result<Vec<f32>>;
 
 /// Writes the config of a family.
 pub(crate) type Write = fn(&Model, Floats) -> Result<Map<String, Value>>;
@@ -42,7 +42,7 @@ pub(crate) type Write = fn(&Model, Floats) -> Result<Map<String, Value>>;
 /// # Errors
 ///
 /// An architecture that is not supported, and keys that are missing or cannot be used.
-pub fn config(metadata: &Metadata, tensors: &[Stored], floats: Floats) -> Result<Value> {
+pub(crate) fn config(metadata: &Metadata, tensors: &[Stored], floats: Floats) -> Result<Value> {
     let family = Family::of(metadata)?;
     let model = Model::of(metadata, tensors)?;
     let config = (family.write)(&model, floats)?;

@@ -183,15 +183,15 @@ impl GgufFile {
 }
 
 /// The name of a file of a split model: `NAME-00001-of-00003.gguf`.
-struct SplitName {
+pub(crate) struct SplitName {
     folder: PathBuf,
     model: String,
     number: usize,
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl SplitName {
-    fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let stem = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (start, count) = stem.rsplit_once("-of-")?;
         let (model, number) = start.rsplit_once('-')?;
@@ -207,7 +207,7 @@ impl SplitName {
         })
     }
 
-    fn path(&self, number: usize) -> PathBuf {
+    pub(crate) fn path(&self, number: usize) -> PathBuf {
         self.folder.join(format!("{}-{number:05}-of-{:05}.gguf", self.model, self.count))
     }
 }

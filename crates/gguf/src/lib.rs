@@ -3,30 +3,25 @@
 
 mod config;
 mod error;
-mod file;
-mod header;
-mod metadata;
-mod packing;
 mod family;
+mod file;
+mod folder;
+mod header;
 mod metadata;
 mod model;
 mod names;
+mod packing;
 mod placement;
 mod tensor;
 mod tensor_type;
 mod text_config;
 mod tokenizer;
 
-pub use config::{Floats, config};
 pub use error::{Error, Result};
 pub use file::{GgufFile, StoredTensor};
+pub use folder::{GgufFolder, is_gguf, parts};
 pub use metadata::{List, Metadata, Value};
 pub use packing::{Conversion, Mode, Packing, Part, ScaleType};
-pub use placement::{Change, Placement, RowOrder};
+pub use placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 pub use tensor::{Dtype, Tensor, packings, tensors};
 pub use tensor_type::{Other, TensorType};
-pub use text_config::{generation_config, tokenizer_config};
-pub use tokenizer::tokenizer_json;
-pub use model::Stored;
-pub use names::placements;
-pub use placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};

@@ -7,11 +7,11 @@ use crate::metadata::{List, Metadata, Value};
 
 /// The name and the shape of a stored tensor.
 #[derive(Debug, Clone, Copy)]
-pub struct Stored<'a> {
+pub(crate) struct Stored<'a> {
     /// The name, such as `blk.0.attn_q.weight`.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The shape, outermost axis first.
-    pub shape: &'a [usize],
+    pub(crate) shape: &'a [usize],
 }
 
 /// A file with a decoder.

@@ -79,7 +79,7 @@ pub(crate) enum Delta {
 /// # Errors
 ///
 /// An architecture or a tensor that is not known, and a shape that does not fit.
-pub fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<(usize, Placement)>> {
+pub(crate) fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<(usize, Placement)>> {
     let family = Family::of(metadata)?;
     let model = Model::of(metadata, tensors)?;
     let mut placements = Vec::with_capacity(tensors.len());

@@ -152,7 +152,7 @@ impl Tiles {
         self.groups.checked_mul(self.heads)?.checked_mul(self.size).filter(|&total| total > 0)
     }
 
-    fn stored(self, index: usize) -> usize {
+    pub(crate) fn stored(self, index: usize) -> usize {
         let (head, inside) = (index / self.size, index % self.size);
         let (group, of_group) = (head / self.heads, head % self.heads);
         (of_group * self.groups + group) * self.size + inside

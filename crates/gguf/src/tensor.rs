@@ -1,17 +1,16 @@
 //! The tensors of the model folder, read lazily from stored blocks.
 
-use std::sync::Arc;
+mod change;
+mod read;
 
-use half::{bf16, f16};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::file::{GgufFile, StoredTensor};
 use crate::packing::{Conversion, Packing, Part, ScaleType};
-use crate::placement::{Change, Placement, RowOrder};
+use crate::placement::{Change, ColumnOrder, Placement, RowOrder};
 use crate::tensor_type::TensorType;
-
-/// Stored bytes that are read at once.
-const BUFFER: usize = 1 << 20;
 
 /// The end of the name of a matrix.
 const WEIGHT: &str = ".weight";
@@ -51,6 +50,7 @@ pub struct Tensor {
     file: Arc<GgufFile>,
     stored: StoredTensor,
     rows: RowOrder,
+    columns: ColumnOrder,
     content: Content,
 }
 
@@ -88,47 +88,40 @@ pub fn packings(file: &GgufFile, placements: &[(usize, Placement)]) -> Vec<(Stri
 /// Checks that a placement fits its stored tensor.
 fn check(file: &GgufFile, stored: &StoredTensor, placement: &Placement) -> Result<()> {
     let shape = placement.shape.as_ref().unwrap_or(&stored.shape);
-    if shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size)) != Some(stored.elements()) {
-        return Err(file.error(
-            stored,
-            format!("has the shape {:?}, but {} needs {shape:?}", stored.shape, placement.name),
-        ));
+    let width = row_elements(stored, placement.rows);
+    let rows = placement.rows.count(stored.elements() / width.max(1));
+    let elements = rows.and_then(|rows| rows.checked_mul(width));
+    let needed = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+    if elements.is_none() || elements != needed || !placement.columns.fits(width) {
+        let message = format!("has the shape {:?}, but {} needs {shape:?}", stored.shape, placement.name);
+        return Err(file.error(stored, message));
     }
-    if let RowOrder::Halves { head_dim } = placement.rows {
-        let rows = stored.elements() / row_elements(stored);
-        if head_dim == 0 || head_dim % 2 != 0 || rows % head_dim != 0 {
-            return Err(
-                file.error(stored, format!("has {rows} rows, which are not heads of {head_dim} rows"))
-            );
+    let Some(conversion) = Conversion::of(stored.kind) else { return Ok(()) };
+    let fault = match placement.columns {
+        _ if placement.change != Change::Same => "it must be a tensor of floats".to_owned(),
+        _ if shape.last() != Some(&width) => {
+            format!("in rows of {width}; it cannot have the shape {shape:?}")
         }
-    }
-    if Conversion::of(stored.kind).is_none() {
-        return Ok(());
-    }
-    if placement.change != Change::Same {
-        return Err(file.error(stored, format!("is {}; it must be a tensor of floats", stored.kind)));
-    }
-    if shape.last() != stored.shape.last() {
-        return Err(file.error(
-            stored,
+        ColumnOrder::Tiled { heads } if !heads.size.is_multiple_of(conversion.packing.group_size.max(32)) => {
             format!(
-                "is {} in rows of {}; it cannot have the shape {shape:?}",
-                stored.kind,
-                row_elements(stored)
-            ),
-        ));
-    }
-    if !placement.name.ends_with(WEIGHT) {
-        return Err(file.error(
-            stored,
-            format!("is {}, but {} must be a tensor of floats", stored.kind, placement.name),
-        ));
-    }
-    Ok(())
+                "in groups of {}, which heads of {} columns cut",
+                conversion.packing.group_size, heads.size
+            )
+        }
+        _ if !placement.name.ends_with(WEIGHT) => {
+            format!("but {} must be a tensor of floats", placement.name)
+        }
+        _ => return Ok(()),
+    };
+    Err(file.error(stored, format!("is {}, {fault}", stored.kind)))
 }
 
-fn row_elements(stored: &StoredTensor) -> usize {
-    stored.shape.last().copied().unwrap_or(1)
+/// Returns the number of elements of a row. A number of a vector is a row, if the order of rows changes.
+fn row_elements(stored: &StoredTensor, order: RowOrder) -> usize {
+    match stored.shape.as_slice() {
+        [_] if order != RowOrder::Same => 1,
+        shape => shape.last().copied().unwrap_or(1),
+    }
 }
 
 fn floats(file: &Arc<GgufFile>, stored: &StoredTensor, placement: Placement) -> Result<Tensor> {
@@ -152,6 +145,7 @@ fn floats(file: &Arc<GgufFile>, stored: &StoredTensor, placement: Placement) -> 
         file: Arc::clone(file),
         stored: stored.clone(),
         rows: placement.rows,
+        columns: placement.columns,
         content: Content::Floats(placement.change),
     })
 }
@@ -184,12 +178,18 @@ fn parts(
             file: Arc::clone(file),
             stored: stored.clone(),
             rows: placement.rows,
+            columns: placement.columns,
             content: Content::Part(*part, conversion),
         }
     })
 }
 
 impl Tensor {
+    /// The file that the tensor is read from.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// The name in the folder.
     pub fn name(&self) -> &str {
         &self.name
@@ -207,48 +207,7 @@ impl Tensor {
 
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
-        self.blocks() * self.unit() as u64
-    }
-
-    /// Computes bytes of the tensor from byte `place` of it. Several threads may read at the same time.
-    pub fn read_at(&self, place: u64, bytes: &mut [u8]) -> Result<()> {
-        let end = place.checked_add(bytes.len() as u64).filter(|end| *end <= self.bytes());
-        let Some(end) = end else {
-            return Err(self.file.error(
-                &self.stored,
-                format!("gives {} bytes of {}; a read would end after them", self.bytes(), self.name),
-            ));
-        };
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let unit = self.unit();
-        let mut window = Window::new(self, end.div_ceil(unit as u64));
-        let mut edge = vec![0; unit];
-        let (mut block, mut skipped) = (place / unit as u64, (place % unit as u64) as usize);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let blocks = window.blocks(block)?;
-            let stored = self.stored.kind.block_bytes();
-            if skipped > 0 || rest.len() < unit {
-                self.convert(&blocks[..stored], &mut edge);
-                let count = rest.len().min(unit - skipped);
-                let (out, after) = rest.split_at_mut(count);
-                out.copy_from_slice(&edge[skipped..skipped + count]);
-                (rest, skipped, block) = (after, 0, block + 1);
-            } else {
-                let count = (blocks.len() / stored).min(rest.len() / unit);
-                let (out, after) = rest.split_at_mut(count * unit);
-                self.convert(&blocks[..count * stored], out);
-                (rest, block) = (after, block + count as u64);
-            }
-        }
-        Ok(())
-    }
-
-    /// The number of stored blocks.
-    fn blocks(&self) -> u64 {
-        self.stored.length / self.stored.kind.block_bytes() as u64
+        (self.shape.iter().product::<usize>() * self.dtype.bytes()) as u64
     }
 
     /// Bytes of the tensor that a stored block gives.
@@ -266,105 +225,9 @@ impl Tensor {
             Content::Floats(change) => {
                 out.copy_from_slice(blocks);
                 if change != Change::Same {
-                    change_floats(change, self.dtype, out);
+                    change::change_floats(change, self.dtype, out);
                 }
             }
         }
     }
-}
-
-/// Changes each float.
-fn change_floats(change: Change, dtype: Dtype, bytes: &mut [u8]) {
-    let changed = |number: f32| match change {
-        Change::Same => number,
-        Change::MinusOne => number - 1.0,
-        Change::LogOfNegative => (-number).ln(),
-    };
-    match dtype {
-        Dtype::F16 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|bytes| {
-            *bytes = f16::from_f32(changed(f16::from_le_bytes(*bytes).to_f32())).to_le_bytes();
-        }),
-        Dtype::BF16 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|bytes| {
-            *bytes = bf16::from_f32(changed(bf16::from_le_bytes(*bytes).to_f32())).to_le_bytes();
-        }),
-        _ => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|bytes| {
-            *bytes = changed(f32::from_le_bytes(*bytes)).to_le_bytes();
-        }),
-    }
-}
-
-/// Stored blocks in memory, at most [`BUFFER`] bytes.
-struct Window<'a> {
-    tensor: &'a Tensor,
-    /// The block after the last that the reader needs, in the order of the folder.
-    end: u64,
-    /// Blocks of a row.
-    row: u64,
-    /// Rows whose order changes among each other, if they fit into the buffer together.
-    group: u64,
-    /// The first block in memory, in stored order.
-    start: u64,
-    buffer: Vec<u8>,
-}
-
-impl<'a> Window<'a> {
-    fn new(tensor: &'a Tensor, end: u64) -> Self {
-        let row = (row_elements(&tensor.stored) / tensor.stored.kind.block_elements()) as u64;
-        let size = row * tensor.stored.kind.block_bytes() as u64;
-        let group = match tensor.rows {
-            RowOrder::Halves { head_dim } if size.saturating_mul(head_dim as u64) <= BUFFER as u64 => {
-                head_dim as u64
-            }
-            _ => 1,
-        };
-        Self { tensor, end, row, group, start: 0, buffer: Vec::new() }
-    }
-
-    /// Returns stored blocks from `block` on that follow each other in the folder too. `block` counts in the order of the folder.
-    fn blocks(&mut self, block: u64) -> Result<&[u8]> {
-        let size = self.tensor.stored.kind.block_bytes() as u64;
-        let (stored, run) = match self.tensor.rows {
-            RowOrder::Same => (block, self.end - block),
-            RowOrder::Halves { head_dim } => {
-                let column = block % self.row;
-                let run = (self.row - column).min(self.end - block);
-                (stored_row(block / self.row, head_dim as u64) * self.row + column, run)
-            }
-        };
-        let held = self.buffer.len() as u64 / size;
-        if stored < self.start || stored >= self.start + held {
-            self.load(block, stored, run)?;
-        }
-        let first = (stored - self.start) * size;
-        let last = (first + run * size).min(self.buffer.len() as u64);
-        Ok(&self.buffer[first as usize..last as usize])
-    }
-
-    /// Reads blocks into the buffer: as many groups of rows as fit, or a part of a row.
-    fn load(&mut self, block: u64, stored: u64, run: u64) -> Result<()> {
-        let size = self.tensor.stored.kind.block_bytes() as u64;
-        let most = (BUFFER as u64 / size).max(1);
-        let count = if self.group > 1 {
-            let group = self.group * self.row;
-            self.start = block / group * group;
-            let needed = (self.end - self.start).div_ceil(group);
-            needed.min(most / group) * group
-        } else {
-            self.start = stored;
-            run.min(most)
-        };
-        self.buffer.resize((count * size) as usize, 0);
-        let read = self.tensor.file.read(&self.tensor.stored, self.start * size, &mut self.buffer);
-        if read.is_err() {
-            self.buffer.clear();
-        }
-        read
-    }
-}
-
-/// Returns the stored row of a row of the folder: two halves of a head alternate in the file.
-fn stored_row(row: u64, head_dim: u64) -> u64 {
-    let (head, row) = (row / head_dim, row % head_dim);
-    let half = head_dim / 2;
-    head * head_dim + 2 * (row % half) + row / half
 }

@@ -19,7 +19,7 @@ const SAMPLING: [(&str, &str); 5] = [
 ];
 
 /// Returns the content of `tokenizer_config.json`: the named special tokens and the chat templates.
-pub fn tokenizer_config(metadata: &Metadata) -> Result<Value> {
+pub(crate) fn tokenizer_config(metadata: &Metadata) -> Result<Value> {
     let (vocabulary, special) = special_tokens(metadata)?;
     let mut config = Map::new();
     let named = [
@@ -45,7 +45,7 @@ pub fn tokenizer_config(metadata: &Metadata) -> Result<Value> {
 }
 
 /// Returns the content of `generation_config.json`, or `None` if the file has nothing for it.
-pub fn generation_config(metadata: &Metadata) -> Result<Option<Value>> {
+pub(crate) fn generation_config(metadata: &Metadata) -> Result<Option<Value>> {
     let (_, special) = special_tokens(metadata)?;
     let mut config = Map::new();
     if let Some(id) = special.bos {
@@ -88,7 +88,11 @@ fn shortest(number: f64) -> Value {
     }
     let single = number as f32;
     let text = single.to_string();
-    if f64::from(single) == number { text.parse::<f64>().map_or(json!(number), Value::from) } else { json!(number) }
+    if f64::from(single) == number {
+        text.parse::<f64>().map_or(json!(number), Value::from)
+    } else {
+        json!(number)
+    }
 }
 
 /// Returns `chat_template`: a string, or a list of names and templates.
@@ -97,7 +101,8 @@ fn chat_template(metadata: &Metadata) -> Result<Option<Value>> {
     let mut named = Vec::new();
     for key in metadata.keys() {
         let name = key.strip_prefix(CHAT_TEMPLATE).and_then(|rest| rest.strip_prefix('.'));
-        if let (Some(name), Some(template)) = (name, name.map(|_| metadata.text(key)).transpose()?.flatten()) {
+        if let (Some(name), Some(template)) = (name, name.map(|_| metadata.text(key)).transpose()?.flatten())
+        {
             named.push(json!({"name": name, "template": template}));
         }
     }

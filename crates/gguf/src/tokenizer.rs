@@ -52,19 +52,23 @@ fn pre_tokenizer(metadata: &Metadata) -> Result<PreTokenizer> {
     let unknown = || {
         metadata.error(
             PRE_TOKENIZER,
-            format_args!("is {name:?}, which is not a supported pre-tokenizer. Use a safetensors version of the model"),
+            format_args!(
+                "is {name:?}, which is not a supported pre-tokenizer. Use a safetensors version of the model"
+            ),
         )
     };
     PreTokenizer::named(name).ok_or_else(unknown)
 }
 
 /// Returns the content of `tokenizer.json`.
-pub fn tokenizer_json(metadata: &Metadata) -> Result<Value> {
+pub(crate) fn tokenizer_json(metadata: &Metadata) -> Result<Value> {
     let model = Model::of(metadata)?;
     let mut vocabulary = Vocabulary::read(metadata)?;
     let special = SpecialTokens::read(metadata, &vocabulary, &model)?;
     let steps = match &model {
-        Model::BytePair(pre_tokenizer) => byte_pair::steps(metadata, &mut vocabulary, &special, pre_tokenizer)?,
+        Model::BytePair(pre_tokenizer) => {
+            byte_pair::steps(metadata, &mut vocabulary, &special, pre_tokenizer)?
+        }
         Model::SentencePiece => sentencepiece::steps(metadata, &mut vocabulary, &special)?,
     };
     let follows_spaces = matches!(model, Model::SentencePiece) && metadata.architecture()? == "phi3";

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use mlx_gguf::{DataType, GgufFolder, Tensor};
+use mlx_gguf::{GgufFolder, Tensor};
 use safetensors::Dtype;
 
 use super::checkpoint::Checkpoint;
@@ -31,12 +31,12 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint> {
     Ok(checkpoint)
 }
 
-fn dtype(found: DataType) -> Dtype {
+fn dtype(found: mlx_gguf::Dtype) -> Dtype {
     match found {
-        DataType::F32 => Dtype::F32,
-        DataType::F16 => Dtype::F16,
-        DataType::BF16 => Dtype::BF16,
-        DataType::U32 => Dtype::U32,
-        DataType::U8 => Dtype::U8,
+        mlx_gguf::Dtype::F32 => Dtype::F32,
+        mlx_gguf::Dtype::F16 => Dtype::F16,
+        mlx_gguf::Dtype::BF16 => Dtype::BF16,
+        mlx_gguf::Dtype::U32 => Dtype::U32,
+        mlx_gguf::Dtype::U8 => Dtype::U8,
     }
 }

@@ -44,8 +44,8 @@ impl PreTokenizer {
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "default" => split(&[PUNCTUATION, GPT2, NUMBERS, THREE_DIGITS]),
-            "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2"
-            | "jina-v5-nano" => Self { add_bos: true, ..whole_words(&[LLAMA3]) },
+            "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
+            | "lfm2" | "jina-v5-nano" => Self { add_bos: true, ..whole_words(&[LLAMA3]) },
             "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => split(&[LLAMA3]),
             "jais-2" => split(&[JAIS2]),
             "tekken" => Self { add_bos: true, ..whole_words(&[TEKKEN]) },
@@ -55,18 +55,16 @@ impl PreTokenizer {
             "deepseek-llm" => {
                 split(&[LINE_BREAK, LATIN_WORD, LATIN_PUNCTUATION, SPACES_AT_END, CHINESE_OR_KOREAN, NUMBERS])
             }
-            "deepseek-coder" => {
-                split(&[LINE_BREAK, r"\s?\p{L}+", r"\s?\p{P}+", CHINESE_OR_KOREAN, NUMBER])
-            }
+            "deepseek-coder" => split(&[LINE_BREAK, r"\s?\p{L}+", r"\s?\p{P}+", CHINESE_OR_KOREAN, NUMBER]),
             "deepseek-v3" | "hunyuan-dense" | "joyai-llm" | "hy_v4" => {
                 split(&[UP_TO_THREE_NUMBERS, CHINESE_OR_JAPANESE, DEEPSEEK3])
             }
             "spark2_5" => split(&[UP_TO_THREE_NUMBERS, CHINESE_OR_JAPANESE, SPARK, NUMBER]),
             "afmoe" => split(&[GROUPS_OF_THREE_NUMBERS, ASIAN, DEEPSEEK3]),
             "falcon" => split(&[PUNCTUATION_OR_ACCENT, GPT2, THREE_DIGITS]),
-            "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "jina-v2-es" | "jina-v2-de" | "a.x-4.0"
-            | "mellum" | "exaone4" | "jina-v1-en" | "jina-v2-code" | "roberta-bpe" | "jais" | "trillion"
-            | "granite-docling" => split(&[GPT2]),
+            "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "jina-v2-es" | "jina-v2-de"
+            | "a.x-4.0" | "mellum" | "exaone4" | "jina-v1-en" | "jina-v2-code" | "roberta-bpe" | "jais"
+            | "trillion" | "granite-docling" => split(&[GPT2]),
             "olmo" | "mpt" | "modern-bert" => compose(&[GPT2]),
             "starcoder" | "refact" | "smollm" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => {
                 split(&[NUMBER, GPT2])
@@ -81,9 +79,10 @@ impl PreTokenizer {
             "laguna" => split(&[LINES, QWEN2]),
             "poro-chat" | "bloom" | "gpt3-finnish" => split(&[BLOOM]),
             "viking" => split(&[BLOOM, NUMBER]),
-            "chameleon" => {
-                Self { add_bos: true, ..split(&[SENTINEL, IMAGE_TOKEN, PAIRS_OF_SPACES, NUMBER, ANY_PUNCTUATION, GPT2]) }
-            }
+            "chameleon" => Self {
+                add_bos: true,
+                ..split(&[SENTINEL, IMAGE_TOKEN, PAIRS_OF_SPACES, NUMBER, ANY_PUNCTUATION, GPT2])
+            },
             "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => split(&[GPT4O]),
             "tiny_aya" | "cohere2moe" => compose(&[GROUPS_OF_THREE_DIGITS, GPT4O]),
             "kimi-k2" => split(&[KIMI_K2]),
@@ -105,7 +104,8 @@ impl PreTokenizer {
     /// Returns the `pre_tokenizer` of tokenizer.json for words in bytes.
     pub(super) fn json(&self) -> Value {
         let split = |pattern: &&str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
-        let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let bytes =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
         let steps: Vec<Value> = self.splits.iter().map(split).chain([bytes]).collect();
         json!({"type": "Sequence", "pretokenizers": steps})
     }

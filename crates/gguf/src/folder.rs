@@ -1,0 +1,111 @@
+//! A GGUF file as a model folder: its small files, and its tensors in MLX's packing.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::config::config;
+use crate::error::{Error, Result};
+use crate::file::{GgufFile, SplitName};
+use crate::model::Stored;
+use crate::names::placements;
+use crate::packing::{Conversion, Packing};
+use crate::placement::Placement;
+use crate::tensor::{Dtype, Tensor, packings, tensors};
+use crate::text_config::{generation_config, tokenizer_config};
+use crate::tokenizer::tokenizer_json;
+
+/// Returns true if `path` is a file that begins like a GGUF file. The name does not matter: Ollama's have no suffix.
+pub fn is_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    // Opening a pipe would wait for its writer.
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == *b"GGUF"
+}
+
+/// Returns the files of the model whose first file is `path`, by their names. Reads nothing.
+pub fn parts(path: &Path) -> Vec<PathBuf> {
+    match SplitName::of(path) {
+        Some(name) => (1..=name.count).map(|number| name.path(number)).collect(),
+        None => vec![path.to_path_buf()],
+    }
+}
+
+/// A GGUF file as a model folder.
+#[derive(Debug)]
+pub struct GgufFolder {
+    file: Arc<GgufFile>,
+}
+
+impl GgufFolder {
+    /// The names of the small files that a GGUF file replaces.
+    pub const SMALL_FILES: [&str; 4] =
+        ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+
+    /// Opens the file at `path`, the first one of a split model. Reads its header.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self { file: Arc::new(GgufFile::open(path)?) })
+    }
+
+    /// Returns the contents of a small file; `None` if the folder has no such file.
+    pub fn small_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let metadata = self.file.metadata();
+        let value = match name {
+            "config.json" => self.config()?,
+            "tokenizer.json" => tokenizer_json(metadata)?,
+            "tokenizer_config.json" => tokenizer_config(metadata)?,
+            "generation_config.json" => match generation_config(metadata)? {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let failed = |error| Error::file(self.file.path(), format!("gives no {name}: {error}"));
+        serde_json::to_vec(&value).map(Some).map_err(failed)
+    }
+
+    /// The tensors of the folder.
+    pub fn tensors(&self) -> Result<Vec<Tensor>> {
+        tensors(&self.file, self.placements()?)
+    }
+
+    /// The float type to compute in, if the file is quantized. Others compute in the type of their tensors.
+    ///
+    /// Scales are 16-bit floats in most types, with the mantissa of f16. The activations of Gemma exceed the range of f16.
+    pub fn float_type(&self) -> Option<Dtype> {
+        let is_quantized = self.file.tensors().iter().any(|tensor| Conversion::of(tensor.kind).is_some());
+        let is_gemma = self.file.metadata().architecture().is_ok_and(|name| name.starts_with("gemma"));
+        is_quantized.then_some(if is_gemma { Dtype::BF16 } else { Dtype::F16 })
+    }
+
+    /// Returns config.json with the packing of each quantized module, as mlx-lm writes it.
+    fn config(&self) -> Result<Value> {
+        let (stored, file) = (self.stored(), &self.file);
+        let mut config = config(file.metadata(), &stored, &|index| file.floats(&file.tensors()[index]))?;
+        let packings = packings(file, &self.placements()?);
+        if let Some((_, first)) = packings.first() {
+            let mut quantization = entry(*first);
+            for (module, packing) in &packings {
+                quantization[module] = entry(*packing);
+            }
+            config["quantization"] = quantization;
+        }
+        Ok(config)
+    }
+
+    fn placements(&self) -> Result<Vec<(usize, Placement)>> {
+        placements(self.file.metadata(), &self.stored())
+    }
+
+    fn stored(&self) -> Vec<Stored<'_>> {
+        self.file.tensors().iter().map(|it| Stored { name: &it.name, shape: &it.shape }).collect()
+    }
+}
+
+fn entry(packing: Packing) -> Value {
+    json!({ "group_size": packing.group_size, "bits": packing.bits, "mode": packing.mode.name() })
+}
