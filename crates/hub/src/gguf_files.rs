@@ -30,7 +30,7 @@ pub(crate) struct GgufModel {
 }
 
 /// Returns true for a path that ends with `.gguf`.
-pub(crate) fn has_extension(path: &Path) -> bool {
+pub fn has_gguf_extension(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
@@ -103,7 +103,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         path.file_name().and_then(|name| quantization(name.to_str()?)).is_some() && path.is_dir()
     };
     let nested: Vec<PathBuf> = top.iter().filter(is_quantized).flat_map(|path| visible(path)).collect();
-    let is_model = |path: &PathBuf| has_extension(path) && !is_auxiliary(path) && path.is_file();
+    let is_model = |path: &PathBuf| has_gguf_extension(path) && !is_auxiliary(path) && path.is_file();
     top.into_iter().chain(nested).filter(is_model).collect()
 }
 

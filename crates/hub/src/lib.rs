@@ -16,6 +16,7 @@ mod env_path;
 mod error;
 mod gguf_files;
 mod list;
+mod local_model;
 mod local_name;
 mod model_files;
 mod name;
@@ -26,11 +27,13 @@ mod stores;
 pub use cache::{Cache, home};
 pub use env_path::{expanded, path_in};
 pub use error::{Error, Result};
+pub use gguf_files::has_gguf_extension;
 pub use list::{CachedModel, files};
+pub use local_model::{LocalModel, Revision, Store};
 pub use model_files::{affects_output, missing};
 pub use name::ModelName;
 pub use repo::Repo;
-pub use stores::{LocalModel, Revision, Store, Stores, name_of};
+pub use stores::{Stores, name_of};
 
 use std::fs::File;
 use std::io::Read;
@@ -49,7 +52,7 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
     let found = path.to_str().map(|text| Stores::from_env()?.find(text));
     match found.unwrap_or_else(|| Err(Error::not_a_model(&path))) {
-        Err(Error::NotDownloaded { .. }) if gguf_files::has_extension(&path) => {
+        Err(Error::NotDownloaded { .. }) if gguf_files::has_gguf_extension(&path) => {
             Err(Error::file(path, NO_FILE))
         }
         other => other,
@@ -92,7 +95,7 @@ fn expect_gguf(file: &Path) -> Result<()> {
         Ok(()) if start == *MAGIC && gguf_files::is_auxiliary(file) => Err(Error::file(file, AUXILIARY)),
         Ok(()) if start == *MAGIC => Ok(()),
         Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(Error::io(file, error)),
-        _ if gguf_files::has_extension(file) => Err(Error::file(file, NOT_GGUF)),
+        _ if gguf_files::has_gguf_extension(file) => Err(Error::file(file, NOT_GGUF)),
         _ => Err(Error::not_a_model(file)),
     }
 }

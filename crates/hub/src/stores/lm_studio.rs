@@ -6,10 +6,11 @@ use std::time::SystemTime;
 
 use mlx_files::Fields;
 
-use super::{LocalModel, Store, chosen};
+use super::chosen;
 use crate::contents;
 use crate::env_path::expanded;
 use crate::error::{Error, Result};
+use crate::local_model::{LocalModel, Store};
 use crate::local_name::LocalName;
 use crate::name::ModelName;
 use crate::repo::names_in;

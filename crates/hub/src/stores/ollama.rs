@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use mlx_files::Fields;
 
-use super::{LocalModel, Store};
 use crate::error::{Error, Result};
+use crate::local_model::{LocalModel, Store};
 use crate::repo::names_in;
 
 const DEFAULT_HOST: &str = "registry.ollama.ai";
