@@ -3,6 +3,7 @@
 mod hub_failures;
 mod hub_files;
 mod hub_mirrors;
+mod hub_stores;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -35,12 +36,19 @@ impl Setup {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
-        for name in
-            ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN"]
-        {
+        for name in [
+            "HF_HUB_CACHE",
+            "HUGGINGFACE_HUB_CACHE",
+            "HF_TOKEN_PATH",
+            "HUGGING_FACE_HUB_TOKEN",
+            "HF_TOKEN",
+            "OLLAMA_MODELS",
+        ] {
             command.env_remove(name);
         }
         command.args(arguments).env("HF_HOME", self.home.path()).env("HF_ENDPOINT", self.hub.endpoint());
+        // The stores of other programs are in the home folder.
+        command.env("HOME", self.home.path());
         command.env_remove("HF_HUB_OFFLINE").env_remove("MLX_MODEL").env("no_proxy", "*");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -24,7 +24,14 @@ impl Setup {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
-        for name in ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN_PATH", "HF_TOKEN", "HF_HUB_OFFLINE"] {
+        for name in [
+            "HF_HUB_CACHE",
+            "HUGGINGFACE_HUB_CACHE",
+            "HF_TOKEN_PATH",
+            "HF_TOKEN",
+            "HF_HUB_OFFLINE",
+            "OLLAMA_MODELS",
+        ] {
             command.env_remove(name);
         }
         for name in
@@ -175,6 +182,21 @@ fn the_first_run_offers_models_and_the_guide_for_one_key() {
 }
 
 #[test]
+fn a_model_of_lm_studio_is_offered() {
+    let setup = Setup::new();
+    let folder = setup.home.path().join(".lmstudio/models/org");
+    std::fs::create_dir_all(&folder).expect("writes");
+    std::os::unix::fs::symlink(model_folder("llama-f32"), folder.join("studio")).expect("links");
+    let mut session = setup.typed(&["chat"]);
+    let offer = expect(&mut session, "Enter for 1: ");
+    assert!(offer.contains("  1  org/studio  (LM Studio)"), "{offer}");
+    session.send_line("").expect("it can be typed");
+    expect(&mut session, "org/studio");
+    session.send_line("/quit").expect("it can be typed");
+    session.expect(Eof).expect("it ends");
+}
+
+#[test]
 fn a_default_model_is_used_until_another_is_named() {
     let setup = Setup::new();
     assert!(setup.run(&["pull", "org/tiny"], "").status.success());
@@ -224,7 +246,9 @@ fn names_that_cannot_be_meant_are_answered_with_ones_that_can() {
         ("tiny", "did you mean org/tiny?"),
         ("qwen3-0.6b", "did you mean mlx-community/Qwen3-0.6B-4bit"),
         ("nonesuch", "ORG/NAME"),
-        ("model.gguf", "GGUF is not supported"),
+        ("model.gguf", "does not exist"),
+        ("tiny:4b", "did you mean org/tiny?"),
+        ("org/tiny:Q4_0", "which has no GGUF file"),
         (".", "has no config.json"),
     ] {
         let output = setup.run(&["generate", "-m", model, "-p", "x"], "");

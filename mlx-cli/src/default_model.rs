@@ -19,7 +19,7 @@ A model on the command line or in MLX_MODEL overrides it. Without any of them, `
 
 #[derive(Debug, Args)]
 pub(crate) struct DefaultArgs {
-    /// The model: ORG/NAME, a folder, or guide; if omitted, the current default is shown
+    /// The model: a name that `mlx list` shows, a folder, or guide; if omitted, the current default is shown
     #[arg(value_name = "MODEL")]
     model: Option<PathBuf>,
 
@@ -46,11 +46,11 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the name to store once the model is found. A folder is stored as an absolute path.
+/// Returns the name to store once the model is found. A path is stored as an absolute one.
 fn checked(model: &Path) -> Result<String, Failure> {
-    let folder = model_choice::resolve(model)?;
-    let name = if model.is_dir() && !model_choice::is_guide(model) {
-        folder.canonicalize().map_err(|error| Error::io(&folder, error))?
+    model_choice::resolve(model)?;
+    let name = if model.exists() && !model_choice::is_guide(model) {
+        model.canonicalize().map_err(|error| Error::io(model, error))?
     } else {
         model.to_path_buf()
     };

@@ -1,19 +1,20 @@
 //! Chooses the model of a command: the named one, or the default. A terminal offers to download a missing model. A chat without a model
 //! offers a choice on a terminal and uses the guide in a pipe.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use mlx_core::machine::Machine;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{ModelFolder, Result, model};
+use mlx_core::{ModelFolder, Result};
 use mlx_guide as guide;
-use mlx_hub::{Cache, ModelName};
+use mlx_hub::{LocalModel, ModelName, Store, Stores};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
 use crate::pull::{self, Download};
 use crate::starter_models::{self, StarterModel};
-use crate::{default_file, terminal};
+use crate::{default_file, models, terminal};
 
 /// The model of a chat.
 pub(crate) struct ChosenModel {
@@ -38,10 +39,12 @@ pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
     folder.template.is_none().then(name)
 }
 
-/// Returns true if an argument is a model and not a prompt: the guide, a folder, a GGUF file (rejected later by name) or `ORG/NAME`.
+/// Returns true if an argument is a model and not a prompt: the guide, a folder, a GGUF file, `ORG/NAME`, or a name in the store of another
+/// program.
 pub(crate) fn looks_like_model(word: &Path) -> bool {
-    let is_name = |text: &str| text.contains('/') && text.parse::<ModelName>().is_ok();
-    is_guide(word) || word.exists() || word.to_str().is_some_and(is_name)
+    let is_hub_name = |text: &str| text.contains('/') && text.parse::<ModelName>().is_ok();
+    let is_local = |text: &str| Stores::from_env().is_ok_and(|stores| stores.has(text));
+    is_guide(word) || word.exists() || word.to_str().is_some_and(|text| is_hub_name(text) || is_local(text))
 }
 
 /// Returns the folder of the named model, or of the default. The guide is no substitute: it only answers questions about this program.
@@ -65,7 +68,7 @@ pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<ChosenModel, Failure> 
     }
 }
 
-/// Returns the folder of a named model: the guide, a folder, or `ORG/NAME[@REVISION]`. A terminal offers to download a missing one.
+/// Returns the folder or the GGUF file of a named model. A terminal offers to download a missing one.
 pub(crate) fn resolve(given: &Path) -> Result<PathBuf, Failure> {
     if is_guide(given) {
         return Ok(guide::folder()?);
@@ -82,10 +85,10 @@ fn guide_choice() -> Result<ChosenModel, Failure> {
 
 /// Offers to download a model if the user can be asked.
 fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
-    let name: ModelName = given.to_str().unwrap_or_default().parse()?;
-    if !name.repo.contains('/') {
-        return Err(unknown_model_error(&name, missing));
-    }
+    let text = given.to_str().unwrap_or_default();
+    let Some(name) = text.parse::<ModelName>().ok().filter(|name| name.repo.contains('/')) else {
+        return Err(unknown_model_error(text, missing));
+    };
     if !terminal::can_ask() || pull::is_offline() {
         return Err(missing.into());
     }
@@ -99,20 +102,20 @@ fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Fail
     }
 }
 
-/// Returns the error for a name without an organization, which cannot be on the Hub.
-fn unknown_model_error(name: &ModelName, missing: mlx_hub::Error) -> Failure {
+/// Returns the error for a name that cannot be on the Hub: one without an organization, or one with a tag or quantization.
+fn unknown_model_error(given: &str, missing: mlx_hub::Error) -> Failure {
     let chars = |text: &str| text.to_lowercase().replace(|ch: char| !ch.is_alphanumeric(), "");
-    let needle = chars(&name.repo);
-    let local = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
-    let known = local.into_iter().map(|model| model.name);
-    let known = known.chain(starter_models::all().into_iter().map(|model| model.name));
-    let similar = known.filter(|full| chars(full.rsplit('/').next().unwrap_or_default()).contains(&needle));
+    let last = |full: &str| full.rsplit('/').next().unwrap_or_default().to_owned();
+    // Another tag or quantization of the model is similar too.
+    let needle = chars(last(given).split(':').next().unwrap_or_default());
+    let known = local_names().into_iter().chain(starter_models::all().into_iter().map(|model| model.name));
+    let similar = known.filter(|full| !needle.is_empty() && chars(&last(full)).contains(&needle));
     let mut similar: Vec<String> = similar.collect();
     similar.dedup();
     similar.truncate(3);
     match missing {
         mlx_hub::Error::NotDownloaded { message, .. } if !similar.is_empty() => {
-            mlx_hub::Error::hub(name, format!("{message}; did you mean {}?", similar.join(" or "))).into()
+            mlx_hub::Error::hub(given, format!("{message}; did you mean {}?", similar.join(" or "))).into()
         }
         other => other.into(),
     }
@@ -137,29 +140,36 @@ fn ask() -> Result<ChosenModel, Failure> {
     Ok(ChosenModel { folder, is_guide: false })
 }
 
-/// Returns the cached models that can run.
-fn runnable() -> Result<Vec<(String, PathBuf)>> {
-    let policy = WeightPolicy::for_device(false)?;
-    let complete = Cache::from_env()?.list()?.into_iter().filter(|model| model.missing.is_empty());
-    let mut found: Vec<_> = complete.filter(|found| model::inspect(&found.folder, policy).is_ok()).collect();
-    // Latest first.
-    found.sort_by_key(|model| std::cmp::Reverse(model.modified));
-    Ok(found.into_iter().map(|model| (model.name, model.folder)).collect())
+/// Returns the names of the models in all stores, each once.
+pub(crate) fn local_names() -> Vec<String> {
+    let models = Stores::from_env().and_then(|stores| stores.list()).unwrap_or_default();
+    let mut seen = HashSet::new();
+    models.into_iter().map(|model| model.name).filter(|name| seen.insert(name.clone())).collect()
 }
 
-fn choose_from(local: &[(String, PathBuf)]) -> Result<ChosenModel, Failure> {
-    let lines: Vec<String> = local
-        .iter()
-        .take(9)
-        .enumerate()
-        .map(|(index, (name, _))| format!("  {}  {name}", index + 1))
-        .collect();
+/// Returns the local models that can run, the latest first. A model that the Hub cache has too is returned only once.
+fn runnable() -> Result<Vec<LocalModel>> {
+    let policy = WeightPolicy::for_device(false)?;
+    let mut models = Stores::from_env()?.list()?;
+    models.retain(|model| model.problem.is_none() && models::check_runs(&model.path, policy).is_ok());
+    let mut seen = HashSet::new();
+    models.retain(|model| seen.insert(model.name.clone()) || model.store == Store::Hub);
+    models.sort_by_key(|model| std::cmp::Reverse(model.modified));
+    Ok(models)
+}
+
+fn choose_from(local: &[LocalModel]) -> Result<ChosenModel, Failure> {
+    let line = |(index, model): (usize, &LocalModel)| {
+        let store = if model.store == Store::Hub { String::new() } else { format!("  ({})", model.store) };
+        format!("  {}  {}{store}", index + 1, model.name)
+    };
+    let lines: Vec<String> = local.iter().take(9).enumerate().map(line).collect();
     let text = format!(
         "Which model? (`mlx default NAME` skips this question)\n\n{}\n{GUIDE_LINE}\n",
         lines.join("\n")
     );
     match choice(&text, lines.len())? {
-        Some(index) => Ok(ChosenModel { folder: local[index].1.clone(), is_guide: false }),
+        Some(index) => Ok(ChosenModel { folder: local[index].path.clone(), is_guide: false }),
         None => guide_choice(),
     }
 }

@@ -1,12 +1,13 @@
-//! `mlx list` and `mlx rm`: the models in the Hub cache.
+//! `mlx list` and `mlx rm`: the models on this machine.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args;
 use mlx_core::weights::WeightPolicy;
 use mlx_core::{Result, model};
 use mlx_files::size;
-use mlx_hub::{Cache, CachedModel, ModelName};
+use mlx_hub::{LocalModel, ModelName, Store, Stores};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
@@ -27,13 +28,13 @@ pub(crate) struct RemoveArgs {
 }
 
 /// A model, and the reason if it cannot run.
-struct Row(CachedModel, Option<String>);
+struct Row(LocalModel, Option<String>);
 
-/// Lists the models in the cache.
+/// Lists the models of all stores.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
-    let cache = Cache::from_env()?;
+    let stores = Stores::from_env()?;
     let policy = WeightPolicy::for_device(false)?;
-    let rows: Vec<Row> = cache.list()?.into_iter().map(|model| Row::new(model, policy)).collect();
+    let rows: Vec<Row> = stores.list()?.into_iter().map(|model| Row::new(model, policy)).collect();
     if args.json {
         terminal::show(&format!("{}\n", rows.iter().map(Row::json).collect::<Value>()))?;
         return Ok(());
@@ -43,18 +44,31 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
         return Ok(());
     }
     terminal::show(&table(&rows))?;
-    terminal::note(&format!("{} in {}", rows.len(), cache.root().display()));
+    terminal::note(&format!("{} in all; the Hub cache is {}", rows.len(), stores.hub().root().display()));
     Ok(())
 }
 
-/// Removes models from the cache.
+/// Returns the reason if this program cannot run the complete model at `path`: a folder or a GGUF file.
+pub(crate) fn check_runs(path: &Path, policy: WeightPolicy) -> Result<(), String> {
+    if path.is_file() {
+        return Err("GGUF is not supported; look for the model in safetensors".to_owned());
+    }
+    // The reader of the reason sees the model's name already.
+    let short = |text: String| text.replace(&format!("{}/", path.display()), "");
+    model::inspect(path, policy).map(drop).map_err(|error| short(error.to_string()))
+}
+
+/// Removes models from the Hub cache.
 pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
-    let cache = Cache::from_env()?;
-    let names: Vec<ModelName> = args.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    let stores = Stores::from_env()?;
+    let parsed =
+        |text: &String| text.parse::<ModelName>().map_err(|error| not_removable(&stores, text, error));
+    let names: Vec<ModelName> = args.names.iter().map(parsed).collect::<Result<_, _>>()?;
     for name in names {
-        let bytes = cache.remove(&name).map_err(|error| match error {
+        let bytes = stores.hub().remove(&name).map_err(|error| match error {
             mlx_hub::Error::NotDownloaded { .. } => {
-                mlx_hub::Error::hub(&name, "is not in the cache; `mlx list` shows the cached models")
+                let message = "is not in the cache; `mlx list` shows the cached models";
+                not_removable(&stores, &name.to_string(), mlx_hub::Error::hub(&name, message))
             }
             other => other,
         })?;
@@ -63,16 +77,24 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the error for a model that the Hub cache does not have. Models of other programs are never removed.
+fn not_removable(stores: &Stores, name: &str, other: mlx_hub::Error) -> mlx_hub::Error {
+    let message = match stores.foreign_store(name) {
+        Some(Store::LmStudio) => {
+            "is in LM Studio's folder, which this program only reads; remove the model in LM Studio, under My Models"
+                .to_owned()
+        }
+        Some(Store::Ollama) => {
+            format!("is in Ollama's store, which this program only reads; `ollama rm {name}` removes the model")
+        }
+        Some(Store::Hub) | None => return other,
+    };
+    mlx_hub::Error::hub(name, message)
+}
+
 impl Row {
-    fn new(model: CachedModel, policy: WeightPolicy) -> Self {
-        let problem = if model.missing.is_empty() {
-            model::inspect(&model.folder, policy).err().map(|error| {
-                // The table shows the folder already.
-                error.to_string().replace(&format!("{}/", model.folder.display()), "")
-            })
-        } else {
-            Some(format!("{} is missing; `mlx pull` downloads it", model.missing.join(", ")))
-        };
+    fn new(model: LocalModel, policy: WeightPolicy) -> Self {
+        let problem = model.problem.clone().or_else(|| check_runs(&model.path, policy).err());
         Self(model, problem)
     }
 
@@ -80,24 +102,30 @@ impl Row {
     fn json(&self) -> Value {
         let Self(model, problem) = self;
         let modified = model.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let is_folder = model.path.is_dir();
         json!({
             "name": model.name,
-            "revision": model.commit,
-            "references": model.references,
+            "revision": model.revision.as_ref().map(|revision| &revision.commit),
+            "references": model.revision.as_ref().map_or(&[][..], |revision| &revision.references),
             "bytes": model.bytes,
             "modified": modified.as_secs(),
-            "folder": model.folder,
+            "folder": if is_folder { Some(&*model.path) } else { model.path.parent() },
             "problem": problem,
+            "store": model.store.id(),
+            "path": model.path,
         })
     }
 
-    fn cells(&self) -> [String; 5] {
+    fn cells(&self) -> [String; 6] {
         let Self(model, problem) = self;
-        let short: String = model.commit.chars().take(8).collect();
-        let revision = model.references.iter().fold(short, |all, reference| format!("{all} {reference}"));
+        let revision = model.revision.as_ref().map_or_else(String::new, |revision| {
+            let short: String = revision.commit.chars().take(8).collect();
+            revision.references.iter().fold(short, |all, reference| format!("{all} {reference}"))
+        });
         let state =
             problem.as_ref().map_or_else(|| "ready".to_owned(), |reason| format!("not ready: {reason}"));
-        [model.name.clone(), revision, size(model.bytes), age(model.modified), state]
+        let store = model.store.to_string();
+        [model.name.clone(), store, revision, size(model.bytes), age(model.modified), state]
     }
 }
 
@@ -105,8 +133,8 @@ impl Row {
 fn table(rows: &[Row]) -> String {
     let rows: Vec<_> = rows.iter().map(Row::cells).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths = [width(0), width(1), width(2), width(3)];
-    let line = |row: &[String; 5]| {
+    let widths = [width(0), width(1), width(2), width(3), width(4)];
+    let line = |row: &[String; 6]| {
         let [cells @ .., state] = row;
         let cells: String = cells.iter().zip(widths).map(|(cell, width)| pad(cell, width)).collect();
         format!("{cells}{state}\n")

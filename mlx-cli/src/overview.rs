@@ -1,11 +1,9 @@
 //! `mlx` without a command: shows the local models and the next command.
 
 use clap::ColorChoice;
-use mlx_hub::Cache;
 
-use crate::args;
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::{args, model_choice, terminal};
 
 /// Prints three lines on a terminal. Otherwise fails with the help.
 pub(crate) fn run() -> Result<(), Failure> {
@@ -13,7 +11,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         terminal::note(&args::command().color(ColorChoice::Never).render_help().to_string());
         return Err(Failure::Usage("no command given".to_owned()));
     }
-    terminal::show(&text(&Cache::from_env()?.list()?.into_iter().map(|model| model.name).collect::<Vec<_>>()))
+    terminal::show(&text(&model_choice::local_names()))
 }
 
 fn text(models: &[String]) -> String {

@@ -62,11 +62,9 @@ impl Cache {
 
     /// Returns the snapshot folder of a model, if it has every file that the model needs.
     pub fn find(&self, name: &ModelName) -> Result<PathBuf> {
-        let repo = self.repo(name);
-        let Some(commit) = repo.commit(name)? else {
-            return Err(absent(name, &repo.commits()?));
+        let Some(folder) = self.snapshot(name)? else {
+            return Err(Error::not_downloaded(name, "no such model in the cache"));
         };
-        let folder = repo.snapshot(&commit);
         let missing = model_files::missing(&folder)?;
         if missing.is_empty() {
             return Ok(folder);
@@ -74,17 +72,23 @@ impl Cache {
         let message = format!("is incomplete in the cache: {} is missing", missing.join(", "));
         Err(Error::not_downloaded(name, message))
     }
-}
 
-fn absent(name: &ModelName, commits: &[String]) -> Error {
-    let message = match commits {
-        [] => "no such folder, and no such model in the cache".to_owned(),
-        others => format!(
+    /// Returns the snapshot folder of a model, complete or not. `None` if the cache has no revision of the model.
+    pub(super) fn snapshot(&self, name: &ModelName) -> Result<Option<PathBuf>> {
+        let repo = self.repo(name);
+        if let Some(commit) = repo.commit(name)? {
+            return Ok(Some(repo.snapshot(&commit)));
+        }
+        let others = repo.commits()?;
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let message = format!(
             "this revision is not in the cache, but {} is; NAME@REVISION chooses another",
             others.join(", ")
-        ),
-    };
-    Error::not_downloaded(name, message)
+        );
+        Err(Error::not_downloaded(name, message))
+    }
 }
 
 #[cfg(test)]
@@ -129,8 +133,8 @@ mod tests {
             let message = cache.find(&name(text)).expect_err("half").to_string();
             assert!(message.contains("tokenizer.json, model.safetensors is missing"), "{message}");
         }
-        assert_eq!(super::super::name_of(&repo.snapshot(ONE)).as_deref(), Some("org/name"));
-        assert_eq!(super::super::name_of(root.path()), None);
+        assert_eq!(repo::name_of_snapshot(&repo.snapshot(ONE)).as_deref(), Some("org/name"));
+        assert_eq!(repo::name_of_snapshot(root.path()), None);
     }
 
     #[test]

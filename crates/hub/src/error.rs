@@ -60,7 +60,7 @@ impl Error {
     pub fn not_a_model(path: &Path) -> Self {
         Self::file(
             path,
-            "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
+            "is not a model: neither a folder with config.json and weights, nor a GGUF file, nor the name of a model that `mlx list` shows",
         )
     }
 

@@ -1,51 +1,61 @@
-//! Finds models of the Hugging Face Hub by name in the local cache, which all Hub tools share. Invariant: no network
-//! access; the front end handles downloads.
+//! Finds models on this machine by name: in the cache of the Hugging Face Hub, which all Hub tools share, in LM Studio's
+//! folder and in Ollama's store. Invariant: no network access; the front end handles downloads.
 //!
 //! ```no_run
 //! # fn main() -> mlx_hub::Result<()> {
-//! for model in mlx_hub::Cache::from_env()?.list()? {
-//!     println!("{} {} bytes", model.name, model.bytes);
+//! for model in mlx_hub::Stores::from_env()?.list()? {
+//!     println!("{} {} bytes in {}", model.name, model.bytes, model.store);
 //! }
 //! # Ok(())
 //! # }
 //! ```
 
 mod cache;
+mod contents;
 mod env_path;
 mod error;
+mod gguf_files;
 mod list;
+mod local_model;
+mod local_name;
 mod model_files;
 mod name;
 mod remove;
 mod repo;
+mod stores;
 
 pub use cache::{Cache, home};
 pub use env_path::{expanded, path_in};
 pub use error::{Error, Result};
+pub use gguf_files::has_gguf_extension;
 pub use list::{CachedModel, files};
+pub use local_model::{LocalModel, Revision, Store};
 pub use model_files::{affects_output, missing};
 pub use name::ModelName;
 pub use repo::Repo;
+pub use stores::{Stores, name_of};
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence
-/// over a name. Other paths are expanded like Hub tools do, since no shell expands paths in config files, variables or
-/// `NAME=~/FOLDER`.
+/// Resolves a model to its folder or GGUF file. It is given as a path or as a name that [`Stores::find`] finds. An
+/// existing path takes precedence over a name. Other paths are expanded like Hub tools do, since no shell expands paths
+/// in config files, variables or `NAME=~/FOLDER`.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
     let path = existing_or_expanded(given);
-    let given = path.as_path();
-    if given.is_dir() {
-        return if given.join("config.json").exists() {
-            Ok(given.to_path_buf())
-        } else {
-            Err(Error::file(given, without_config(given)))
-        };
+    if path.is_dir() {
+        return in_folder(&path);
     }
-    match given.to_str().map(str::parse::<ModelName>) {
-        _ if is_gguf(given) => Err(Error::file(given, GGUF)),
-        Some(Ok(name)) if !given.exists() => Cache::from_env()?.find(&name),
-        _ => Err(Error::not_a_model(given)),
+    if path.exists() {
+        return expect_gguf(&path).map(|()| path);
+    }
+    let found = path.to_str().map(|text| Stores::from_env()?.find(text));
+    match found.unwrap_or_else(|| Err(Error::not_a_model(&path))) {
+        Err(Error::NotDownloaded { .. }) if gguf_files::has_gguf_extension(&path) => {
+            Err(Error::file(path, NO_FILE))
+        }
+        other => other,
     }
 }
 
@@ -63,36 +73,45 @@ fn existing_or_expanded(given: &Path) -> PathBuf {
     if given.exists() { given.to_path_buf() } else { expanded(given) }
 }
 
-/// Returns the reason why a folder without config.json cannot be used.
-fn without_config(folder: &Path) -> &'static str {
-    if folder.join(ADAPTER).exists() {
-        return IS_ADAPTER;
+/// Returns the model to open in a folder: the folder itself, or a GGUF file in it.
+fn in_folder(folder: &Path) -> Result<PathBuf> {
+    match contents::choose(folder, None) {
+        Ok(content) if content.is_file() && content.missing.is_empty() => Ok(content.path),
+        Ok(content) if content.is_file() => Err(Error::file(
+            folder,
+            format!("has no {}; is the download complete?", content.missing.join(", ")),
+        )),
+        _ if folder.join("config.json").exists() => Ok(folder.to_path_buf()),
+        _ if folder.join(ADAPTER).exists() => Err(Error::file(folder, IS_ADAPTER)),
+        _ => Err(Error::file(folder, NO_CONFIG)),
     }
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    if files.map(|file| file.path()).any(|file| is_gguf(&file)) { GGUF } else { NO_CONFIG }
 }
 
-fn is_gguf(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+/// Fails if an existing file is not a model in the GGUF format. Blobs of Ollama have no suffix, so the content decides.
+fn expect_gguf(file: &Path) -> Result<()> {
+    let mut start = [0; MAGIC.len()];
+    let read = File::open(file).and_then(|mut file| file.read_exact(&mut start));
+    match read {
+        Ok(()) if start == *MAGIC && gguf_files::is_auxiliary(file) => Err(Error::file(file, AUXILIARY)),
+        Ok(()) if start == *MAGIC => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(Error::io(file, error)),
+        _ if gguf_files::has_gguf_extension(file) => Err(Error::file(file, NOT_GGUF)),
+        _ => Err(Error::not_a_model(file)),
+    }
 }
 
-const GGUF: &str =
-    "GGUF is not supported; look for the same model in safetensors, for example in mlx-community";
+/// The first bytes of a GGUF file.
+const MAGIC: &[u8; 4] = b"GGUF";
+const NOT_GGUF: &str = "is not a GGUF file: it does not begin with the bytes GGUF; is the download complete?";
+const NO_FILE: &str = "does not exist; a GGUF file is given by its path, or as ORG/NAME:QUANTIZATION of a model that `mlx list` shows";
+const AUXILIARY: &str =
+    "is a vision tower (mmproj) or calibration data (imatrix), not a model; give the file of the model";
 /// The config file of an adapter.
 const ADAPTER: &str = "adapter_config.json";
 const NO_ADAPTER: &str = "has no adapter_config.json; an adapter's folder holds adapter_config.json and adapters.safetensors (mlx-lm) or adapter_model.safetensors (PEFT)";
 const IS_ADAPTER: &str =
     "is an adapter; name the model that it was trained for, and give this folder with --adapter";
-const NO_CONFIG: &str =
-    "has no config.json; a model folder holds config.json, tokenizer.json and .safetensors files";
-
-/// Returns the model name of a snapshot folder in a cache; `None` for any other folder.
-pub fn name_of(folder: &Path) -> Option<String> {
-    let mut parents = folder.ancestors().skip(1);
-    let snapshots = parents.next()?.file_name()?;
-    let repo = parents.next()?.file_name()?.to_str()?;
-    if snapshots == repo::SNAPSHOTS { repo::name_of_folder(repo) } else { None }
-}
+const NO_CONFIG: &str = "has no config.json and no GGUF file; a model folder holds config.json, tokenizer.json and .safetensors files, or GGUF files";
 
 #[cfg(test)]
 mod tests {
@@ -103,5 +122,48 @@ mod tests {
         let why =
             resolve_adapter(Path::new("$CARGO_MANIFEST_DIR/src")).expect_err("it is no adapter").to_string();
         assert!(why.contains(NO_ADAPTER) && !why.contains('$'), "{why}");
+    }
+
+    #[test]
+    fn an_existing_path_is_a_folder_or_a_gguf_file() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let at = |path: &str| root.path().join(path);
+        for (file, text) in [
+            ("plain/config.json", "{}"),
+            ("plain/mmproj-m.gguf", "GGUF"),
+            ("gguf/config.json", "{}"),
+            ("gguf/m-Q8_0.gguf", "GGUF"),
+            ("gguf/m-Q4_K_M.gguf", "GGUF"),
+            ("half/m-Q8_0-00001-of-00002.gguf", "GGUF"),
+            ("tower/mmproj-m.gguf", "GGUF"),
+            ("adapter/adapter_config.json", "{}"),
+            ("blobs/sha256-11", "GGUF and more"),
+            ("pointer.gguf", "version https://git-lfs.github.com/spec/v1"),
+            ("short.gguf", "GG"),
+            ("note.txt", "hello"),
+        ] {
+            std::fs::create_dir_all(at(file).parent().expect("a folder")).expect("writes");
+            std::fs::write(at(file), text).expect("writes");
+        }
+        for (given, expected) in [
+            ("plain", "plain"),
+            ("gguf", "gguf/m-Q4_K_M.gguf"),
+            ("gguf/m-Q8_0.gguf", "gguf/m-Q8_0.gguf"),
+            ("blobs/sha256-11", "blobs/sha256-11"),
+        ] {
+            assert_eq!(resolve(&at(given)).expect(given), at(expected));
+        }
+        for (given, words) in [
+            ("half", "m-Q8_0-00002-of-00002.gguf"),
+            ("tower", NO_CONFIG),
+            ("tower/mmproj-m.gguf", AUXILIARY),
+            ("adapter", IS_ADAPTER),
+            ("pointer.gguf", NOT_GGUF),
+            ("short.gguf", NOT_GGUF),
+            ("note.txt", "is not a model"),
+        ] {
+            let message = resolve(&at(given)).expect_err(given).to_string();
+            assert!(message.contains(words), "{given}: {message}");
+        }
     }
 }

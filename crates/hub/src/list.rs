@@ -45,9 +45,6 @@ impl Cache {
 fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
     let folder = repo.snapshot(&commit);
     let modified = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?.modified().ok()?;
-    let contents: BTreeSet<PathBuf> =
-        files(&folder).iter().filter_map(|file| file.canonicalize().ok()).collect();
-    let bytes = contents.iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum();
     Some(CachedModel {
         name: repo.name().to_owned(),
         references: references(repo)
@@ -56,12 +53,19 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
             .map(|(name, _)| name)
             .collect(),
         commit,
-        bytes,
+        bytes: folder_bytes(&folder),
         modified,
         // An unreadable index is reported when the model is loaded.
         missing: model_files::missing(&folder).unwrap_or_default(),
         folder,
     })
+}
+
+/// Returns the total size of the files below `folder` in bytes. A file with several links counts once.
+pub(crate) fn folder_bytes(folder: &Path) -> u64 {
+    let contents: BTreeSet<PathBuf> =
+        files(folder).iter().filter_map(|file| file.canonicalize().ok()).collect();
+    contents.iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum()
 }
 
 /// Returns all files and links below `folder`. Links to folders are not followed.

@@ -11,7 +11,7 @@ use mlx_files::write_atomically;
 use super::name::ModelName;
 use crate::error::{Error, Result};
 
-pub(super) const SNAPSHOTS: &str = "snapshots";
+const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
 /// The minimum length of an abbreviated commit.
 const MIN_COMMIT_DIGITS: usize = 7;
@@ -20,6 +20,14 @@ const MIN_COMMIT_DIGITS: usize = 7;
 pub(super) fn name_of_folder(folder: &str) -> Option<String> {
     let name = folder.strip_prefix(PREFIX)?.replace("--", "/");
     name.parse::<ModelName>().ok().filter(|parsed| parsed.revision.is_none()).map(|parsed| parsed.repo)
+}
+
+/// Returns the model name of a snapshot folder in a cache; `None` for any other folder.
+pub(super) fn name_of_snapshot(folder: &Path) -> Option<String> {
+    let mut parents = folder.ancestors().skip(1);
+    let snapshots = parents.next()?.file_name()?;
+    let repo = parents.next()?.file_name()?.to_str()?;
+    if snapshots == SNAPSHOTS { name_of_folder(repo) } else { None }
 }
 
 /// Returns the sorted names of the entries of `folder`; empty if it does not exist.

@@ -11,11 +11,14 @@ pub fn describe(error: &Error) -> String {
             format!("{} {message}", flag(name))
         }
         Error::Environment { variable, message } => format!("{variable} {message}"),
-        Error::NotDownloaded { name, .. } if name.contains('/') => {
+        // A name with a colon is one of Ollama, or a GGUF file, which `mlx pull` does not download.
+        Error::NotDownloaded { name, .. } if name.contains('/') && !name.contains(':') => {
             format!("{error}; `mlx pull {name}` downloads it")
         }
         Error::NotDownloaded { .. } => {
-            format!("{error}; `mlx list` lists the cached models; a model of the Hub is named ORG/NAME")
+            format!(
+                "{error}; `mlx list` lists the models on this machine; a model of the Hub is named ORG/NAME"
+            )
         }
         Error::NoChatTemplate { .. } => format!("{error}; `mlx generate --raw` needs no template"),
         Error::NotEmpty { .. } => format!("{error}; give another folder, or --force to write into this one"),
@@ -58,7 +61,11 @@ mod tests {
             ),
             (
                 Error::NotDownloaded { name: "tiny".into(), message: "is not in the cache".into() },
-                "tiny: is not in the cache; `mlx list` lists the cached models; a model of the Hub is named ORG/NAME",
+                "tiny: is not in the cache; `mlx list` lists the models on this machine; a model of the Hub is named ORG/NAME",
+            ),
+            (
+                Error::NotDownloaded { name: "org/tiny:Q4_0".into(), message: "is not here".into() },
+                "org/tiny:Q4_0: is not here; `mlx list` lists the models on this machine; a model of the Hub is named ORG/NAME",
             ),
             (Error::Mlx("out of memory".into()), "mlx: out of memory"),
         ] {

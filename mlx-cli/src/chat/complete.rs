@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use mlx_hub::has_gguf_extension;
+
 use super::command::COMMANDS;
 use super::params::names;
 use crate::completion::local_models;
@@ -24,7 +26,8 @@ pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
         "/model" => {
             let models = local_models();
             let mut found = matching(&models.iter().map(String::as_str).collect::<Vec<_>>(), rest);
-            found.extend(paths(rest).into_iter().filter(|path| path.ends_with('/')));
+            let is_model = |path: &String| path.ends_with('/') || has_gguf_extension(path.as_ref());
+            found.extend(paths(rest).into_iter().filter(is_model));
             (start_of_rest, found)
         }
         "/think" => (start_of_rest, matching(&["on", "off", "auto"], rest)),

@@ -30,7 +30,8 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     }
     for given in &config.model {
         let entry = open(given, options)?;
-        if entries.iter().any(|other| other.name == entry.name) {
+        let is_taken = |name: &String| entries.iter().any(|other| other.has_name(name));
+        if is_taken(&entry.name) || entry.aliases.iter().any(is_taken) {
             let reason = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
             return Err(StartError::new("--model", reason));
         }
@@ -125,27 +126,30 @@ fn add_adapters(
     Ok(())
 }
 
+/// Opens the model of a `--model` flag: a folder or a GGUF file, by path or by name.
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
-    let split = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
+    let split = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).exists());
     let (name, location) = split.map_or((None, given), |(name, location)| (Some(name), location));
     let is_guide = location == guide::NAME;
     let folder =
         if is_guide { guide::folder() } else { mlx_hub::resolve(Path::new(location)).map_err(Into::into) };
     let folder = folder.map_err(|error| StartError::new("--model", describe(&error)))?;
-    let name = name.or(is_guide.then_some(guide::NAME));
-    let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
+    let name = name.or(is_guide.then_some(guide::NAME)).map_or_else(|| name_of(&folder), str::to_owned);
+    let config = if folder.is_file() { folder.clone() } else { folder.join("config.json") };
+    let Ok(metadata) = std::fs::metadata(config) else {
         let reason = "is not a model folder: it has no config.json";
         return Err(StartError::new(format_args!("--model: {}", folder.display()), reason));
     };
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    let real = folder.canonicalize().ok();
-    let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
-    let folder_name = real.as_deref().and_then(mlx_hub::name_of).or_else(last);
     let spec =
         options.weights().and_then(|policy| model::inspect(&folder, policy)).ok().map(|(spec, _)| spec);
     Ok(Entry {
-        name: name.map(str::to_owned).or(folder_name).unwrap_or_else(|| given.to_owned()),
-        aliases: Vec::new(),
+        // The name that the operator gave, which may lack the quantization of a GGUF file.
+        aliases: (split.is_none() && location != name && !Path::new(location).exists())
+            .then(|| location.to_owned())
+            .into_iter()
+            .collect(),
+        name,
         weight_bytes: AtomicU64::new(
             spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
         ),
@@ -162,17 +166,26 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     })
 }
 
+/// Returns the name of the model in its store, or the name of its folder or file.
+fn name_of(folder: &Path) -> String {
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let own = if folder.is_file() { folder } else { &real };
+    let last = || own.file_name().map(|name| name.to_string_lossy().into_owned());
+    let stored = mlx_hub::name_of(folder).or_else(|| mlx_hub::name_of(&real));
+    stored.or_else(last).unwrap_or_else(|| folder.display().to_string())
+}
+
 /// Returns a hash that identifies the model's version: of the names and sizes of all files, and of the configuration. Copies of a folder have
 /// the same hash.
 fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
     let mut hash = Sha256::new();
     for folder in folders {
-        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut files: Vec<(OsString, u64)> = files
-            .filter_map(|file| {
-                Some((file.file_name(), file.path().metadata().ok().filter(Metadata::is_file)?.len()))
-            })
-            .collect();
+        let size = |path: &Path| Some(path.metadata().ok().filter(Metadata::is_file)?.len());
+        // A GGUF file is a model without a folder.
+        let own = folder.file_name().zip(size(folder)).map(|(name, bytes)| (name.to_owned(), bytes));
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = entries.filter_map(|file| Some((file.file_name(), size(&file.path())?)));
+        let mut files: Vec<(OsString, u64)> = own.into_iter().chain(entries).collect();
         files.sort();
         for (name, bytes) in files {
             hash.update(name.as_encoded_bytes());

@@ -303,6 +303,9 @@ pub(super) fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::
 
 /// Returns the size of the weight files in bytes. Loading reports invalid files.
 pub(super) fn file_bytes(folder: &Path) -> u64 {
+    if folder.is_file() {
+        return folder.metadata().map_or(0, |file| file.len());
+    }
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
     weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

@@ -1,0 +1,69 @@
+//! The models in one folder: the folder itself with its safetensors, or GGUF files in it.
+
+use std::path::{Path, PathBuf};
+
+use super::gguf_files;
+use super::list::folder_bytes;
+use super::model_files;
+
+/// A model in a folder.
+#[derive(Debug)]
+pub(crate) struct Content {
+    /// The quantization of a GGUF file; `None` for the folder itself.
+    pub label: Option<String>,
+    /// The folder, or the GGUF file.
+    pub path: PathBuf,
+    /// The total size of the files in bytes.
+    pub bytes: u64,
+    /// Missing files that the model needs.
+    pub missing: Vec<String>,
+}
+
+/// Returns the models in `folder`. The folder itself is one if it is complete or has no GGUF files.
+pub(crate) fn models(folder: &Path) -> Vec<Content> {
+    let mut found: Vec<Content> = gguf_files::models(folder).iter().map(of_file).collect();
+    // An unreadable index is reported when the model is loaded.
+    let missing = model_files::missing(folder).unwrap_or_default();
+    if missing.is_empty() || found.is_empty() {
+        found.insert(0, of_folder(folder, missing));
+    }
+    found
+}
+
+/// Returns the model to open in `folder`: the GGUF file with this name or quantization, or the default. Fails with the
+/// existing quantizations.
+pub(crate) fn choose(folder: &Path, file: Option<&str>) -> Result<Content, Vec<String>> {
+    let gguf = gguf_files::models(folder);
+    if let Some(file) = file {
+        let labels = || gguf.iter().map(|model| model.label.clone()).collect();
+        return gguf_files::named(&gguf, file).map(of_file).ok_or_else(labels);
+    }
+    let missing = model_files::missing(folder).unwrap_or_default();
+    let default = gguf_files::default(&gguf).filter(|_| !missing.is_empty());
+    Ok(default.map_or_else(|| of_folder(folder, missing), of_file))
+}
+
+impl Content {
+    /// Returns true for a GGUF file.
+    pub(crate) fn is_file(&self) -> bool {
+        self.label.is_some()
+    }
+
+    /// Returns the model's name in a folder with this name: `ORG/NAME:QUANTIZATION` for a GGUF file.
+    pub(crate) fn name_in(&self, folder: &str) -> String {
+        self.label.as_ref().map_or_else(|| folder.to_owned(), |label| format!("{folder}:{label}"))
+    }
+}
+
+fn of_folder(folder: &Path, missing: Vec<String>) -> Content {
+    Content { label: None, path: folder.to_path_buf(), bytes: folder_bytes(folder), missing }
+}
+
+fn of_file(model: &gguf_files::GgufModel) -> Content {
+    Content {
+        label: Some(model.label.clone()),
+        path: model.path.clone(),
+        bytes: model.bytes,
+        missing: model.missing.clone(),
+    }
+}
