@@ -96,7 +96,7 @@ fn check(file: &GgufFile, stored: &StoredTensor, placement: &Placement) -> Resul
     }
     if let RowOrder::Halves { head_dim } = placement.rows {
         let rows = stored.elements() / row_elements(stored);
-        if head_dim == 0 || head_dim % 2 != 0 || rows % head_dim != 0 {
+        if head_dim == 0 || !head_dim.is_multiple_of(2) || !rows.is_multiple_of(head_dim) {
             return Err(
                 file.error(stored, format!("has {rows} rows, which are not heads of {head_dim} rows"))
             );

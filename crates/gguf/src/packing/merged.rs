@@ -20,10 +20,11 @@ pub(super) struct Q2K;
 pub(super) struct Q3K;
 pub(super) struct Q6K;
 
-/// A decoded block: the elements and the scale of each 16.
+/// A decoded block: element `n` is `scales[n / 16] * codes[n] + offsets[n / 16]`.
 struct Decoded {
-    values: [f32; 256],
+    codes: [u8; 256],
     scales: [f32; 16],
+    offsets: [f32; 16],
 }
 
 /// A type that decodes a block. `ALIGNED` types have codes around 0, so a step that divides a scale represents the elements exactly.
@@ -34,70 +35,91 @@ trait Decode {
     fn decode(block: &[u8]) -> Decoded;
 }
 
-/// Returns the scale and bias of a merged group.
-fn grid<D: Decode>(values: &[f32], scales: &[f32]) -> (f32, f32) {
-    let (mut low, mut high) = (values[0], values[0]);
-    for value in values {
-        low = if *value < low { *value } else { low };
-        high = if *value > high { *value } else { high };
+/// The scale and bias of a merged group.
+#[derive(Clone, Copy)]
+struct Grid {
+    scale: f32,
+    bias: f32,
+}
+
+impl Decoded {
+    /// Returns the grid of the merged group.
+    fn grid<D: Decode>(&self, group: usize) -> Grid {
+        let halves = [group * 2, group * 2 + 1];
+        let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
+        for half in halves {
+            let codes = &self.codes.as_chunks::<16>().0[half];
+            for code in [extreme(codes, u8::min), extreme(codes, u8::max)] {
+                let value = self.scales[half] * f32::from(code) + self.offsets[half];
+                // Comparisons in this order keep NaN.
+                low = if low < value { low } else { value };
+                high = if high > value { high } else { value };
+            }
+        }
+        let least = (high - low) / ((1 << D::BITS) - 1) as f32;
+        let aligned = halves
+            .map(|half| self.scales[half].abs())
+            .into_iter()
+            // The margin leaves space for the rounding of the zero point. A cast rounds down, and `floor` is a slow call on x86.
+            .map(|scale| scale / ((scale / least - 0.001) as i32 as f32))
+            .filter(|step| D::ALIGNED && step.is_finite() && *step > 0.0)
+            .reduce(f32::min);
+        let scale = to_half(aligned.unwrap_or(least));
+        let bias = if scale > 0.0 && aligned.is_some() { round(low / scale) * scale } else { low };
+        Grid { scale, bias: to_half(bias) }
     }
-    let least = (high - low) / ((1 << D::BITS) - 1) as f32;
-    let aligned = scales
-        .iter()
-        // The margin leaves space for the rounding of the zero point.
-        .map(|scale| scale.abs() / (scale.abs() / least - 0.001).floor())
-        .filter(|step| D::ALIGNED && step.is_finite() && *step > 0.0)
-        .reduce(f32::min);
-    let step = to_half(aligned.unwrap_or(least));
-    if step > 0.0 && aligned.is_some() {
-        (step, to_half((low / step).round() * step))
-    } else {
-        // A group of one value has the step 0.
-        (step, to_half(low))
-    }
+}
+
+/// Returns the smallest or largest of 16 codes. Halves are compared so that the compiler uses vectors.
+#[inline]
+fn extreme(codes: &[u8; 16], choose: impl Fn(u8, u8) -> u8) -> u8 {
+    let eight: [u8; 8] = std::array::from_fn(|index| choose(codes[index], codes[index + 8]));
+    let four: [u8; 4] = std::array::from_fn(|index| choose(eight[index], eight[index + 4]));
+    choose(choose(four[0], four[1]), choose(four[2], four[3]))
+}
+
+/// Rounds a number below 2^22. `f32::round` is a slow call on x86.
+fn round(number: f32) -> f32 {
+    const SHIFT: f32 = 12_582_912.0;
+    (number + SHIFT) - SHIFT
 }
 
 fn to_half(number: f32) -> f32 {
     half::f16::from_f32(number).to_f32()
 }
 
-fn codes<D: Decode>(block: &[u8], codes: &mut [u8]) {
-    let Decoded { values, scales } = D::decode(block);
-    let groups = values.as_chunks::<32>().0.iter().zip(scales.as_chunks::<2>().0);
-    for ((values, scales), codes) in groups.zip(codes.as_chunks_mut::<32>().0) {
-        let (step, bias) = grid::<D>(values, scales);
-        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
-        let top = ((1 << D::BITS) - 1) as f32;
-        for (value, code) in values.iter().zip(codes) {
-            // The conversion to integers rounds down and replaces NaN by 0.
-            *code = ((value - bias) * inverse + 0.5).clamp(0.0, top) as u8;
+fn codes<D: Decode>(block: &[u8], out: &mut [u8]) {
+    let decoded = D::decode(block);
+    let top = ((1 << D::BITS) - 1) as f32;
+    for group in 0..8 {
+        let grid = decoded.grid::<D>(group);
+        // A group of one value has the scale 0.
+        let inverse = if grid.scale > 0.0 { 1.0 / grid.scale } else { 0.0 };
+        for half in [group * 2, group * 2 + 1] {
+            let factor = decoded.scales[half] * inverse;
+            let offset = (decoded.offsets[half] - grid.bias) * inverse;
+            let elements = half * 16..half * 16 + 16;
+            for (code, out) in decoded.codes[elements.clone()].iter().zip(&mut out[elements]) {
+                // After the addition the lowest bits of the float are the rounded code. Unlike a cast it needs no branch.
+                let code = (f32::from(*code) * factor + offset).max(0.0).min(top) + 8_388_608.0;
+                *out = code.to_bits() as u8;
+            }
         }
     }
 }
 
-fn grids<D: Decode>(block: &[u8]) -> [(f32, f32); 8] {
-    let Decoded { values, scales } = D::decode(block);
-    std::array::from_fn(|group| {
-        grid::<D>(&values[group * 32..group * 32 + 32], &scales[group * 2..group * 2 + 2])
-    })
+fn grids<D: Decode>(block: &[u8]) -> [Grid; 8] {
+    let decoded = D::decode(block);
+    std::array::from_fn(|group| decoded.grid::<D>(group))
 }
 
-/// Fills 256 elements. `code` returns the code of element `column` of row `row`, with eight rows of 32.
-#[inline]
-fn decoded(scales: [f32; 16], code: impl Fn(usize, usize) -> f32) -> Decoded {
-    let mut values = [0.0; 256];
-    for (row, values) in values.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        for (column, value) in values.iter_mut().enumerate() {
-            *value = scales[row * 2 + column / 16] * code(row, column);
+/// Decodes the 2 bits of elements of Q2_K and Q3_K.
+fn two_bits(bytes: &[u8], codes: &mut [u8; 256]) {
+    for (row, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for (byte, code) in bytes[row / 4 * 32..].iter().zip(codes) {
+            *code = byte >> (row % 4 * 2) & 3;
         }
     }
-    Decoded { values, scales }
-}
-
-/// Reads the 2 bits that Q2_K and Q3_K store in 64 bytes.
-#[inline]
-fn two_bits(bytes: &[u8; 64], row: usize, column: usize) -> u8 {
-    bytes[row / 4 * 32 + column] >> (row % 4 * 2) & 3
 }
 
 impl Decode for Q6K {
@@ -105,14 +127,18 @@ impl Decode for Q6K {
     const ALIGNED: bool = true;
 
     fn decode(block: &[u8]) -> Decoded {
-        let (low, high) = (&block[..128], &block[128..192]);
-        let scale = half_at(block, 208);
-        decoded(std::array::from_fn(|group| scale * f32::from(block[192 + group] as i8)), |row, column| {
+        let mut codes = [0; 256];
+        for (row, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let (half, quarter) = (row / 4, row % 4);
-            let low = low[half * 64 + quarter % 2 * 32 + column] >> (quarter / 2 * 4) & 15;
-            let high = high[half * 32 + column] >> (quarter * 2) & 3;
-            f32::from(low | high << 4) - 32.0
-        })
+            let low = &block[half * 64 + quarter % 2 * 32..][..32];
+            let high = &block[128 + half * 32..][..32];
+            for ((low, high), code) in low.iter().zip(high).zip(codes) {
+                *code = low >> (quarter / 2 * 4) & 15 | (high >> (quarter * 2) & 3) << 4;
+            }
+        }
+        let scale = half_at(block, 208);
+        let scales = std::array::from_fn(|group| scale * f32::from(block[192 + group] as i8));
+        Decoded { codes, scales, offsets: scales.map(|scale| -32.0 * scale) }
     }
 }
 
@@ -121,20 +147,21 @@ impl Decode for Q3K {
     const ALIGNED: bool = true;
 
     fn decode(block: &[u8]) -> Decoded {
-        let high = &block[..32];
-        let mut low = [0; 64];
-        low.copy_from_slice(&block[32..96]);
-        let codes = &block[96..108];
+        let mut codes = [0; 256];
+        two_bits(&block[32..96], &mut codes);
+        for (row, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (bits, code) in block[..32].iter().zip(codes) {
+                *code |= (bits >> row & 1) << 2;
+            }
+        }
         let scale = half_at(block, 108);
+        let packed = &block[96..108];
         let scales = std::array::from_fn(|group| {
-            let low = codes[group % 8] >> (group / 8 * 4) & 15;
-            let high = codes[8 + group % 4] >> (group / 4 * 2) & 3;
+            let low = packed[group % 8] >> (group / 8 * 4) & 15;
+            let high = packed[8 + group % 4] >> (group / 4 * 2) & 3;
             scale * (f32::from(low | high << 4) - 32.0)
         });
-        decoded(scales, |row, column| {
-            // A set bit adds 4.
-            f32::from(two_bits(&low, row, column) | (high[column] >> row & 1) << 2) - 4.0
-        })
+        Decoded { codes, scales, offsets: scales.map(|scale| -4.0 * scale) }
     }
 }
 
@@ -143,15 +170,12 @@ impl Decode for Q2K {
     const ALIGNED: bool = false;
 
     fn decode(block: &[u8]) -> Decoded {
-        let mut codes = [0; 64];
-        codes.copy_from_slice(&block[16..80]);
+        let mut codes = [0; 256];
+        two_bits(&block[16..80], &mut codes);
         let (scale, minimum) = (half_at(block, 80), half_at(block, 82));
         let scales = std::array::from_fn(|group| scale * f32::from(block[group] & 15));
-        let mut decoded = decoded(scales, |row, column| f32::from(two_bits(&codes, row, column)));
-        for (values, byte) in decoded.values.as_chunks_mut::<16>().0.iter_mut().zip(block) {
-            values.iter_mut().for_each(|value| *value -= minimum * f32::from(byte >> 4));
-        }
-        decoded
+        let offsets = std::array::from_fn(|group| -(minimum * f32::from(block[group] >> 4)));
+        Decoded { codes, scales, offsets }
     }
 }
 
@@ -167,11 +191,11 @@ macro_rules! blocks {
             }
 
             fn scales(block: &[u8], out: &mut [u8]) {
-                write_halves(grids::<Self>(block).map(|(scale, _)| scale), out);
+                write_halves(grids::<Self>(block).map(|grid| grid.scale), out);
             }
 
             fn biases(block: &[u8], out: &mut [u8]) {
-                write_halves(grids::<Self>(block).map(|(_, bias)| bias), out);
+                write_halves(grids::<Self>(block).map(|grid| grid.bias), out);
             }
         }
     )*};
