@@ -259,3 +259,21 @@ fn nibbles(bytes: &[u8], codes: &mut [u8]) {
         *high = byte >> 4;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_is_negated_and_multiplied() {
+        for bits in 0..=u16::MAX {
+            for exponent in [0, 3, 4, 7] {
+                let mut out = [0; 2];
+                write_negated(&bits.to_le_bytes(), 0, exponent, &mut out);
+                let (ours, half) = (f16::from_le_bytes(out), f16::from_bits(bits));
+                let expected = f16::from_f32(-half.to_f32() * f32::from(1u16 << exponent));
+                assert!(ours.to_bits() == expected.to_bits() || ours.is_nan() && half.is_nan(), "{half}");
+            }
+        }
+    }
+}
