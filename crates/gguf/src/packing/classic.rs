@@ -2,7 +2,7 @@
 
 use super::{Block, Packing, ScaleType, nibbles, spread, write_negated};
 
-/// The numbers that codes of IQ4_NL and IQ4_XS stand for, plus 128.
+/// The numbers of the 16 codes of IQ4_NL and IQ4_XS, plus 128.
 pub(super) const TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
 pub(super) struct Q4_0;

@@ -1,7 +1,7 @@
 //! Blocks of 256 elements with a scale per 16. Two groups of 16 become one of 32, which cannot be exact.
 //!
 //! The step of the merged group is the scale of one of the two groups, divided by the largest whole number with which the codes still cover both
-//! groups. The elements of that group remain exact; those of the other are rounded. Q2_K has a minimum per group, so its step follows from the range.
+//! groups. That group remains exact; the other is rounded. Q2_K has a minimum per group, so its step follows from the range.
 //! Scales and biases are 16-bit floats: codes are chosen for the rounded numbers, and f32 would change the errors below by less than 0.005 %.
 //!
 //! The table shows the rms of the added error relative to the rms of the weights. No file with Q3_K or Q2_K was at hand: their blocks were made from
