@@ -166,7 +166,7 @@ impl Input<'_> {
         match self.u32("the version")? {
             2 | 3 => {}
             1 => return Err(self.error("GGUF version 1 is not supported; convert the model again")),
-            version if version & 0xffff == 0 => {
+            version if version.trailing_zeros() >= 16 => {
                 return Err(
                     self.error("the file is big-endian; convert the model again for a little-endian machine")
                 );

@@ -199,18 +199,41 @@ fn pack(bits: usize, codes: &[u8], out: &mut [u8]) {
         return;
     }
     for (codes, out) in codes.as_chunks::<8>().0.iter().zip(out.chunks_exact_mut(bits)) {
-        let mut word = 0u64;
-        for (index, code) in codes.iter().enumerate() {
-            word |= u64::from(*code) << (index * bits);
-        }
+        // Neighbours become pairs, pairs become fours, and fours become eight.
+        let word = u64::from_le_bytes(*codes);
+        let word = (word & 0x00ff_00ff_00ff_00ff) | ((word >> 8 & 0x00ff_00ff_00ff_00ff) << bits);
+        let word = (word & 0x0000_ffff_0000_ffff) | ((word >> 16 & 0x0000_ffff_0000_ffff) << (2 * bits));
+        let word = (word & 0xffff_ffff) | (word >> 32 << (4 * bits));
         out.copy_from_slice(&word.to_le_bytes()[..bits]);
     }
+}
+
+/// Spreads eight bits over the lowest bits of eight bytes.
+#[inline]
+fn spread(bits: u8) -> u64 {
+    // Bit n remains in byte n; then the addition carries it into the highest bit of the byte.
+    let apart = (u64::from(bits) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    (apart + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101
 }
 
 /// Reads the 16-bit float at byte `place`.
 #[inline]
 fn half_at(block: &[u8], place: usize) -> f32 {
     f16::from_le_bytes([block[place], block[place + 1]]).to_f32()
+}
+
+/// Writes the product of the 16-bit float at byte `place` and -2 to the power of `exponent`.
+#[inline]
+fn write_negated(block: &[u8], place: usize, exponent: u16, out: &mut [u8]) {
+    let bits = u16::from_le_bytes([block[place], block[place + 1]]);
+    let old = bits >> 10 & 31;
+    // A change of the exponent suffices for a normal number with a normal product.
+    let product = if old > 0 && old + exponent < 31 {
+        (bits + (exponent << 10)) ^ 0x8000
+    } else {
+        f16::from_f32(-half_at(block, place) * f32::from(1u16 << exponent)).to_bits()
+    };
+    out[..2].copy_from_slice(&product.to_le_bytes());
 }
 
 /// Writes 16-bit floats.
@@ -234,5 +257,23 @@ fn nibbles(bytes: &[u8], codes: &mut [u8]) {
     for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
         *low = byte & 15;
         *high = byte >> 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_is_negated_and_multiplied() {
+        for bits in 0..=u16::MAX {
+            for exponent in [0, 3, 4, 7] {
+                let mut out = [0; 2];
+                write_negated(&bits.to_le_bytes(), 0, exponent, &mut out);
+                let (ours, half) = (f16::from_le_bytes(out), f16::from_bits(bits));
+                let expected = f16::from_f32(-half.to_f32() * f32::from(1u16 << exponent));
+                assert!(ours.to_bits() == expected.to_bits() || ours.is_nan() && half.is_nan(), "{half}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
     python make_golden.py
 
 blocks.bin: per type the u32 type number, the u32 count of blocks, the blocks, and the f32 value of each element as the package `gguf` dequantizes it.
-The package has no code for Q1_0 and Q2_0; their values are computed here: a bit selects d or -d, and a 2-bit code c stands for (c - 1) d.
+The package has no code for Q1_0 and Q2_0; their values are computed here: a bit selects d or -d, and a 2-bit code c means (c - 1) d.
 header.gguf: metadata of every value type and three tensors, written by the package.
 """
 

@@ -1,8 +1,8 @@
 //! Blocks of 32 elements with a 16-bit scale. All are exact.
 
-use super::{Block, Packing, ScaleType, half_at, nibbles, write_halves};
+use super::{Block, Packing, ScaleType, nibbles, spread, write_negated};
 
-/// The numbers that codes of IQ4_NL and IQ4_XS stand for, plus 128.
+/// The numbers of the 16 codes of IQ4_NL and IQ4_XS, plus 128.
 pub(super) const TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
 pub(super) struct Q4_0;
@@ -15,9 +15,7 @@ pub(super) struct Iq4Nl;
 /// Adds bit 4 of 32 codes.
 fn fifth_bits(bits: &[u8], codes: &mut [u8]) {
     for (bits, codes) in bits.iter().zip(codes.as_chunks_mut::<8>().0) {
-        for (index, code) in codes.iter_mut().enumerate() {
-            *code |= (bits >> index & 1) << 4;
-        }
+        *codes = (u64::from_le_bytes(*codes) | spread(*bits) << 4).to_le_bytes();
     }
 }
 
@@ -35,7 +33,7 @@ impl Block for Q4_0 {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-8.0 * half_at(block, 0)], out);
+        write_negated(block, 0, 3, out);
     }
 }
 
@@ -72,7 +70,7 @@ impl Block for Q5_0 {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-16.0 * half_at(block, 0)], out);
+        write_negated(block, 0, 4, out);
     }
 }
 
@@ -111,7 +109,7 @@ impl Block for Q8_0 {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-128.0 * half_at(block, 0)], out);
+        write_negated(block, 0, 7, out);
     }
 }
 
@@ -122,7 +120,9 @@ impl Block for Iq4Nl {
 
     fn codes(block: &[u8], codes: &mut [u8]) {
         nibbles(&block[2..], codes);
-        codes.iter_mut().for_each(|code| *code = TABLE[usize::from(*code)]);
+        for code in codes {
+            *code = TABLE[usize::from(*code)];
+        }
     }
 
     fn scales(block: &[u8], out: &mut [u8]) {
@@ -130,6 +130,6 @@ impl Block for Iq4Nl {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-128.0 * half_at(block, 0)], out);
+        write_negated(block, 0, 7, out);
     }
 }

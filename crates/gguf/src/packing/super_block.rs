@@ -95,7 +95,9 @@ impl Block for Iq4Xs {
         for (bytes, codes) in block[8..].chunks_exact(16).zip(codes.chunks_exact_mut(32)) {
             nibbles(bytes, codes);
         }
-        codes.iter_mut().for_each(|code| *code = TABLE[usize::from(*code)]);
+        for code in codes {
+            *code = TABLE[usize::from(*code)];
+        }
     }
 
     fn scales(block: &[u8], out: &mut [u8]) {

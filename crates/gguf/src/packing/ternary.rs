@@ -1,6 +1,6 @@
 //! Blocks of one bit or of three values per element, with one 16-bit scale. All are exact.
 
-use super::{Block, Packing, ScaleType, half_at, write_halves};
+use super::{Block, Packing, ScaleType, half_at, spread, write_halves, write_negated};
 
 pub(super) struct Q1_0;
 pub(super) struct Q2_0;
@@ -15,7 +15,7 @@ impl Block for Q1_0 {
 
     fn codes(block: &[u8], codes: &mut [u8]) {
         for (bits, codes) in block[2..].iter().zip(codes.as_chunks_mut::<8>().0) {
-            *codes = std::array::from_fn(|index| bits >> index & 1);
+            *codes = spread(*bits).to_le_bytes();
         }
     }
 
@@ -24,7 +24,7 @@ impl Block for Q1_0 {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-half_at(block, 0)], out);
+        write_negated(block, 0, 0, out);
     }
 }
 
@@ -44,7 +44,7 @@ impl Block for Q2_0 {
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
-        write_halves([-half_at(block, 0)], out);
+        write_negated(block, 0, 0, out);
     }
 }
 
@@ -60,7 +60,7 @@ impl Block for Tq1_0 {
         for (range, digits) in runs {
             for power in [1u8, 3, 9, 27, 81].into_iter().take(digits) {
                 for (byte, code) in block[range.clone()].iter().zip(&mut codes) {
-                    *code = (u16::from(byte.wrapping_mul(power)) * 3 >> 8) as u8;
+                    *code = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
                 }
             }
         }

@@ -114,7 +114,7 @@ fn floats_change() {
 fn impossible_placements_are_errors() {
     let error = |kind, placement| {
         let (_folder, tensors) = placed(&[256, 4], kind, noise(size(kind, 1024)), placement);
-        let message = tensors.err().expect("an error").to_string();
+        let message = tensors.expect_err("an error").to_string();
         message.split_once(".gguf: ").expect("the path").1.to_owned()
     };
     let named = || Placement::named("x.weight");
@@ -144,4 +144,22 @@ fn impossible_placements_are_errors() {
             format!("tensor w has 4 rows, which are not heads of {head_dim} rows")
         );
     }
+}
+
+#[test]
+fn threads_read_the_same_tensor() {
+    let bytes = noise(34 * 1000);
+    let (_folder, tensors) = placed(&[32_000], 8, bytes, Placement::named("w.weight"));
+    let tensor = &tensors.expect("a supported type")[0];
+    let whole = all(tensor);
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let expected = &whole[part * 8000..part * 8000 + 8000];
+            scope.spawn(move || {
+                let mut bytes = vec![0; 8000];
+                tensor.read_at(part as u64 * 8000, &mut bytes).expect("the range is readable");
+                assert!(bytes == expected);
+            });
+        }
+    });
 }

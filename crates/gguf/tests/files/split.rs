@@ -27,8 +27,8 @@ fn the_first_file_opens_all_files() {
     write(folder.path(), 2, 3, "b", 3);
     let third = write(folder.path(), 3, 3, "c", 3);
     let file = GgufFile::open(&first).expect("a complete model");
-    let read = |index: usize| file.floats(&file.tensors()[index]).expect("floats")[0];
-    assert_eq!([read(0), read(1), read(2)], [1.0, 2.0, 3.0]);
+    let read = |index: usize| file.floats(&file.tensors()[index]).expect("floats");
+    assert_eq!([read(0), read(1), read(2)].concat(), [1.0, 0.5, 2.0, 0.5, 3.0, 0.5]);
     let message = error(&third);
     assert!(message.contains("is file 3 of 3 of a split model; open"), "{message}");
     assert!(message.contains("m-00001-of-00003.gguf instead"), "{message}");

@@ -37,7 +37,7 @@ impl Writer {
         for (name, shape, kind, bytes) in &self.tensors {
             out.extend(text(name));
             out.extend((shape.len() as u32).to_le_bytes());
-            shape.iter().for_each(|size| out.extend(size.to_le_bytes()));
+            out.extend(shape.iter().flat_map(|size| size.to_le_bytes()));
             out.extend(kind.to_le_bytes());
             out.extend(start.to_le_bytes());
             start += (bytes.len() as u64).next_multiple_of(32);
