@@ -87,8 +87,9 @@ fn shortest(number: f64) -> Value {
         return Value::from(number as i64);
     }
     let single = number as f32;
-    let text = single.to_string();
-    if f64::from(single) == number { text.parse::<f64>().map_or(json!(number), Value::from) } else { json!(number) }
+    let is_single = f64::from(single).to_bits() == number.to_bits();
+    let short = is_single.then(|| single.to_string().parse().ok()).flatten();
+    Value::from(short.unwrap_or(number))
 }
 
 /// Returns `chat_template`: a string, or a list of names and templates.
@@ -97,7 +98,8 @@ fn chat_template(metadata: &Metadata) -> Result<Option<Value>> {
     let mut named = Vec::new();
     for key in metadata.keys() {
         let name = key.strip_prefix(CHAT_TEMPLATE).and_then(|rest| rest.strip_prefix('.'));
-        if let (Some(name), Some(template)) = (name, name.map(|_| metadata.text(key)).transpose()?.flatten()) {
+        if let (Some(name), Some(template)) = (name, name.map(|_| metadata.text(key)).transpose()?.flatten())
+        {
             named.push(json!({"name": name, "template": template}));
         }
     }

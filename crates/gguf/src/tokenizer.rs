@@ -52,7 +52,9 @@ fn pre_tokenizer(metadata: &Metadata) -> Result<PreTokenizer> {
     let unknown = || {
         metadata.error(
             PRE_TOKENIZER,
-            format_args!("is {name:?}, which is not a supported pre-tokenizer. Use a safetensors version of the model"),
+            format_args!(
+                "is {name:?}, which is not a supported pre-tokenizer. Use a safetensors version of the model"
+            ),
         )
     };
     PreTokenizer::named(name).ok_or_else(unknown)
@@ -64,7 +66,9 @@ pub fn tokenizer_json(metadata: &Metadata) -> Result<Value> {
     let mut vocabulary = Vocabulary::read(metadata)?;
     let special = SpecialTokens::read(metadata, &vocabulary, &model)?;
     let steps = match &model {
-        Model::BytePair(pre_tokenizer) => byte_pair::steps(metadata, &mut vocabulary, &special, pre_tokenizer)?,
+        Model::BytePair(pre_tokenizer) => {
+            byte_pair::steps(metadata, &mut vocabulary, &special, pre_tokenizer)?
+        }
         Model::SentencePiece => sentencepiece::steps(metadata, &mut vocabulary, &special)?,
     };
     let follows_spaces = matches!(model, Model::SentencePiece) && metadata.architecture()? == "phi3";
@@ -146,4 +150,4 @@ fn sentencepiece_decoder(strip: bool) -> Value {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -45,7 +45,8 @@ fn marks(adds_space: bool, vocabulary: &Vocabulary) -> (Value, Value) {
     // The templates of Mistral's later models write a space after `[INST]`, so these tokenizers add one only at the start of a text. GGUF has no
     // key for it.
     if vocabulary.id("[INST]").is_some_and(|id| vocabulary.kind(id) == Kind::Control) {
-        let marks = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
+        let marks =
+            json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
         return (Value::Null, marks);
     }
     let normalizers = [json!({"type": "Prepend", "prepend": "▁"}), spaces_to_marks()];
@@ -80,7 +81,8 @@ fn merges<'a>(
     for id in (0..vocabulary.len() as u32).filter(|id| vocabulary.kind(*id) == Kind::Normal) {
         let text = vocabulary.text(id);
         if text.len() > LONGEST_TOKEN {
-            let message = format!("contains token {id} of {} bytes; the limit is {LONGEST_TOKEN}", text.len());
+            let message =
+                format!("contains token {id} of {} bytes; the limit is {LONGEST_TOKEN}", text.len());
             return Err(metadata.error(TOKENS, message));
         }
         for (left, _) in text.char_indices().skip(1) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::vocabulary::{Kind, Vocabulary};
 use super::Model;
+use super::vocabulary::{Kind, Vocabulary};
 use crate::error::Result;
 use crate::metadata::Metadata;
 
@@ -70,7 +70,9 @@ const OTHER_CONTROL: [&str; 21] = [
 
 /// Returns true if the token has a meaning in every vocabulary that contains it.
 pub(super) fn looks_like_control(text: &str) -> bool {
-    END_TOKENS.contains(&text) || REPOSITORY_TOKENS.contains(&text) || OTHER_CONTROL.contains(&text)
+    // Nearly all tokens are words, which need no search.
+    text.starts_with(['<', '[', '_', '▁'])
+        && (END_TOKENS.contains(&text) || REPOSITORY_TOKENS.contains(&text) || OTHER_CONTROL.contains(&text))
 }
 
 /// The special tokens.
@@ -98,9 +100,8 @@ impl SpecialTokens {
         let required = |name: &str| -> Result<Option<u32>> {
             let key = format!("tokenizer.ggml.{name}_token_id");
             match metadata.size(&key)? {
-                Some(id) if id >= vocabulary.len() => {
-                    Err(metadata.error(&key, format_args!("is {id}; the vocabulary has {} tokens", vocabulary.len())))
-                }
+                Some(id) if id >= vocabulary.len() => Err(metadata
+                    .error(&key, format_args!("is {id}; the vocabulary has {} tokens", vocabulary.len()))),
                 id => Ok(id.map(|id| id as u32)),
             }
         };
@@ -172,10 +173,8 @@ fn ends(vocabulary: &Vocabulary, named: impl Iterator<Item = u32>) -> Vec<u32> {
                 || has("<|flush|>") && (has("<|call|>") || has("<|calls|>")))
     };
     let known = END_TOKENS.iter().filter(|text| !is_part(text)).filter_map(|text| vocabulary.id(text));
-    let repository = REPOSITORY_TOKENS
-        .iter()
-        .find_map(|text| vocabulary.id(text))
-        .filter(|_| !has("<|fim_repo|>"));
+    let repository =
+        REPOSITORY_TOKENS.iter().find_map(|text| vocabulary.id(text)).filter(|_| !has("<|fim_repo|>"));
     let tag = vocabulary.id(END_OR_TAG).filter(|id| is_control(id) && !has("<|tool_response>"));
     let mut ends: Vec<u32> = named.chain(known).chain(repository).chain(tag).collect();
     ends.sort_unstable();
