@@ -87,12 +87,9 @@ fn shortest(number: f64) -> Value {
         return Value::from(number as i64);
     }
     let single = number as f32;
-    let text = single.to_string();
-    if f64::from(single) == number {
-        text.parse::<f64>().map_or(json!(number), Value::from)
-    } else {
-        json!(number)
-    }
+    let is_single = f64::from(single).to_bits() == number.to_bits();
+    let short = is_single.then(|| single.to_string().parse().ok()).flatten();
+    Value::from(short.unwrap_or(number))
 }
 
 /// Returns `chat_template`: a string, or a list of names and templates.

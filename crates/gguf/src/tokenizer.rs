@@ -150,4 +150,4 @@ fn sentencepiece_decoder(strip: bool) -> Value {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

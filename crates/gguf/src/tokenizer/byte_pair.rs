@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::pre_tokenizer::PreTokenizer;
+use super::pre_tokenizer::{PreTokenizer, Spelling};
 use super::{BytePair, MERGES, SpecialTokens, Steps, Vocabulary, sentencepiece_decoder, spaces_to_marks};
 use crate::error::Result;
 use crate::metadata::Metadata;
@@ -14,27 +14,31 @@ pub(super) fn steps(
     special: &SpecialTokens,
     pre_tokenizer: &PreTokenizer,
 ) -> Result<Steps> {
-    if !pre_tokenizer.is_byte_level {
+    if pre_tokenizer.spelling == Spelling::Marks {
         vocabulary.mark_runs_of_spaces();
     }
     let vocabulary = &*vocabulary;
     let merges = merges(metadata, vocabulary)?;
     let ignore_merges = pre_tokenizer.ignore_merges;
-    if pre_tokenizer.is_byte_level {
-        let model = BytePair { unknown: None, byte_fallback: false, ignore_merges, merges };
-        return Ok(Steps {
-            normalizer: if pre_tokenizer.composes { json!({"type": "NFC"}) } else { Value::Null },
-            pre_tokenizer: pre_tokenizer.json(),
-            decoder: json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
-            model: model.json(vocabulary),
-        });
-    }
-    let unknown = special.unknown.map(|id| vocabulary.text(id));
-    let model = BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ignore_merges, merges };
+    let normalizer = match pre_tokenizer.spelling {
+        Spelling::Bytes => Value::Null,
+        Spelling::ComposedBytes => json!({"type": "NFC"}),
+        Spelling::Marks => {
+            let unknown = special.unknown.map(|id| vocabulary.text(id));
+            let model = BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ignore_merges, merges };
+            return Ok(Steps {
+                normalizer: spaces_to_marks(),
+                pre_tokenizer: Value::Null,
+                decoder: sentencepiece_decoder(false),
+                model: model.json(vocabulary),
+            });
+        }
+    };
+    let model = BytePair { unknown: None, byte_fallback: false, ignore_merges, merges };
     Ok(Steps {
-        normalizer: spaces_to_marks(),
-        pre_tokenizer: Value::Null,
-        decoder: sentencepiece_decoder(false),
+        normalizer,
+        pre_tokenizer: pre_tokenizer.json(),
+        decoder: json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
         model: model.json(vocabulary),
     })
 }
@@ -43,17 +47,17 @@ pub(super) fn steps(
 fn merges<'a>(metadata: &'a Metadata, vocabulary: &Vocabulary) -> Result<Vec<(&'a str, &'a str)>> {
     let lines = metadata.texts(MERGES)?.ok_or_else(|| metadata.error(MERGES, "is missing"))?;
     let mut merges = Vec::with_capacity(lines.len());
-    let mut merged = String::new();
+    let mut joined = String::new();
     for line in lines {
         // The left token may be a space.
         let space = line.bytes().skip(1).position(|byte| byte == b' ');
         let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
             return Err(metadata.error(MERGES, format_args!("contains {line:?}, which is not two tokens")));
         };
-        merged.clear();
-        merged.push_str(left);
-        merged.push_str(right);
-        if [left, right, &merged].into_iter().all(|text| vocabulary.id(text).is_some()) {
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        if [left, right, &joined].into_iter().all(|text| vocabulary.id(text).is_some()) {
             merges.push((left, right));
         }
     }

@@ -4,34 +4,50 @@ use serde_json::{Value, json};
 
 mod patterns;
 
-use patterns::*;
+use patterns::{
+    ANY_PUNCTUATION, ASIAN, BAILING, BEFORE_GROUPS_OF_THREE, BLOOM, CHINESE_OR_JAPANESE, CHINESE_OR_KOREAN,
+    DEEPSEEK3, EXAONE_MOE, GPT2, GPT4O, GROUPS_OF_THREE_DIGITS, GROUPS_OF_THREE_NUMBERS, IMAGE_TOKEN, JAIS2,
+    KIMI_K2, LATIN_PUNCTUATION, LATIN_WORD, LINE_BREAK, LINES, LLAMA3, MINICPM5, NUMBER, NUMBERS,
+    PAIRS_OF_SPACES, PUNCTUATION, PUNCTUATION_OR_ACCENT, QWEN2, QWEN35, SEED_CODER, SENTINEL, SPACES_AT_END,
+    SPARK, TEKKEN, THREE_DIGITS, UFAKZEKA, UP_TO_THREE_NUMBERS, YOUTU, YOUTU_LETTERS,
+};
 
 /// The steps before the merges.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PreTokenizer {
     /// Patterns. Each splits the parts of the previous one into matches and the texts between them.
     splits: &'static [&'static str],
-    /// True if words are spelled in bytes. If false, spaces are spelled as SentencePiece's marks.
-    pub(super) is_byte_level: bool,
-    /// True if letters and their accents are composed first.
-    pub(super) composes: bool,
+    /// The spelling of words in the vocabulary.
+    pub(super) spelling: Spelling,
     /// True if a word that is a token needs no merges.
     pub(super) ignore_merges: bool,
     /// True if encoding adds BOS unless the file has a setting.
     pub(super) add_bos: bool,
 }
 
+/// The spelling of words in a vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// A letter per byte.
+    Bytes,
+    /// A letter per byte, after letters and their accents are composed.
+    ComposedBytes,
+    /// Unchanged, with SentencePiece's marks instead of spaces.
+    Marks,
+}
+
 /// The pre-tokenizer of Gemma 4, which splits nothing.
-pub(super) const GEMMA: PreTokenizer = PreTokenizer { is_byte_level: false, add_bos: true, ..split(&[]) };
+pub(super) const GEMMA: PreTokenizer =
+    PreTokenizer { spelling: Spelling::Marks, add_bos: true, ..split(&[]) };
 
 /// Returns a pre-tokenizer that only splits.
 const fn split(splits: &'static [&'static str]) -> PreTokenizer {
-    PreTokenizer { splits, is_byte_level: true, composes: false, ignore_merges: false, add_bos: false }
+    PreTokenizer { splits, spelling: Spelling::Bytes, ignore_merges: false, add_bos: false }
 }
 
 /// Returns a pre-tokenizer that composes letters before it splits.
 const fn compose(splits: &'static [&'static str]) -> PreTokenizer {
-    PreTokenizer { composes: true, ..split(splits) }
+    PreTokenizer { spelling: Spelling::ComposedBytes, ..split(splits) }
 }
 
 /// Returns a pre-tokenizer for words that need no merges if they are tokens.
@@ -98,7 +114,7 @@ impl PreTokenizer {
 
     /// Returns true if encoding adds BOS even if the file has another setting. Many files of Gemma 4 have it wrong.
     pub(super) fn forces_bos(&self) -> bool {
-        !self.is_byte_level && self.add_bos
+        self.spelling == Spelling::Marks && self.add_bos
     }
 
     /// Returns the `pre_tokenizer` of tokenizer.json for words in bytes.
@@ -110,3 +126,6 @@ impl PreTokenizer {
         json!({"type": "Sequence", "pretokenizers": steps})
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,9 @@ const OTHER_CONTROL: [&str; 21] = [
 
 /// Returns true if the token has a meaning in every vocabulary that contains it.
 pub(super) fn looks_like_control(text: &str) -> bool {
-    END_TOKENS.contains(&text) || REPOSITORY_TOKENS.contains(&text) || OTHER_CONTROL.contains(&text)
+    // Nearly all tokens are words, which need no search.
+    text.starts_with(['<', '[', '_', '▁'])
+        && (END_TOKENS.contains(&text) || REPOSITORY_TOKENS.contains(&text) || OTHER_CONTROL.contains(&text))
 }
 
 /// The special tokens.

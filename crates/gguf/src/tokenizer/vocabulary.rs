@@ -103,8 +103,11 @@ impl<'a> Vocabulary<'a> {
         let mut changed = Vec::new();
         for id in 0..self.tokens.len() {
             let text = &self.tokens[id];
+            if !text.bytes().all(|byte| byte == b' ') {
+                continue;
+            }
             let marked: Cow<str> = "▁".repeat(text.len()).into();
-            if !text.bytes().all(|byte| byte == b' ') || self.ids.contains_key(&marked) {
+            if self.ids.contains_key(&marked) {
                 continue;
             }
             self.ids.remove(text);
