@@ -45,9 +45,7 @@ pub(crate) type Write = fn(&Model, Floats) -> Result<Map<String, Value>>;
 pub fn config(metadata: &Metadata, tensors: &[Stored], floats: Floats) -> Result<Value> {
     let family = Family::of(metadata)?;
     let model = Model::of(metadata, tensors)?;
-    let config = (family.write)(&model, floats)?;
-    // Keys without a value are left out.
-    Ok(Value::Object(config))
+    Ok(Value::Object((family.write)(&model, floats)?))
 }
 
 #[cfg(test)]

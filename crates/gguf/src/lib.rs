@@ -8,6 +8,8 @@ mod metadata;
 mod model;
 mod names;
 mod placement;
+#[cfg(test)]
+mod testing;
 
 pub use config::{Floats, config};
 pub use error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::base::{Config, layer_types, read, set, window};
+use super::base::{Config, layer_types, read, set, window, without_rope};
 use super::{Floats, experts, rope};
 use crate::error::Result;
 use crate::model::Model;
@@ -73,9 +73,8 @@ fn newer(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result
 
 /// Gemma 4: layers without a window have heads of another shape.
 pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
-    let mut config = read(model, floats, "Gemma4ForCausalLM", "gemma4_text")?;
+    let mut config = without_rope(model, "Gemma4ForCausalLM", "gemma4_text")?;
     config.remove("hidden_act");
-    config.remove("rope_scaling");
     let sliding = model.sliding(6)?;
     set(
         &mut config,
@@ -89,7 +88,6 @@ pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
             "rope_parameters": gemma4_ropes(model, floats)?,
         }),
     );
-    config.remove("rope_theta");
     gemma4_heads(model, &sliding, &mut config)?;
     gemma4_widths(model, &mut config)?;
     if experts::count(model)? > 0 {

@@ -95,7 +95,7 @@ pub(crate) fn lfm2_moe(model: &Model, floats: Floats) -> Result<Config> {
             "num_experts_per_tok": experts::used(model)?,
             "moe_intermediate_size": experts::width(model)?,
             "num_dense_layers": experts::dense_layers(model)?,
-            "use_expert_bias": model.any_has("exp_probs_b.bias"),
+            "use_expert_bias": experts::corrected(model),
             "norm_topk_prob": experts::normalizes(model, true)?,
             "routed_scaling_factor": experts::scale(model)?,
         }),

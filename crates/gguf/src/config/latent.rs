@@ -18,7 +18,7 @@ pub(crate) fn deepseek(model: &Model, floats: Floats) -> Result<Config> {
         return Ok(config);
     }
     // Old files of V2 have no scoring function.
-    let corrected = model.any_has("exp_probs_b.bias");
+    let corrected = experts::corrected(model);
     let usual = if corrected { "sigmoid" } else { "softmax" };
     let scoring = experts::scoring(model, usual)?;
     let (class, model_type) = match scoring {
@@ -61,7 +61,7 @@ pub(crate) fn mistral4(model: &Model, floats: Floats) -> Result<Config> {
 /// MiniCPM 3. Its factors are not stored; they are the same in all published models.
 pub(crate) fn minicpm3(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "MiniCPM3ForCausalLM", "minicpm3")?;
-    set(&mut config, json!({"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256.0}));
+    set(&mut config, json!({"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}));
     if let Some(scaling) = rope::long(model, floats)? {
         config.insert("rope_scaling".to_owned(), scaling);
     }

@@ -111,7 +111,7 @@ fn llama3(model: &Model, floats: Floats) -> Result<Option<Value>> {
     })))
 }
 
-fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
+pub(super) fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
     if wavelength < LLAMA3_CONTEXT / LLAMA3_HIGH {
         return 1.0;
     }

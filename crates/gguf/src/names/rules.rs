@@ -23,7 +23,6 @@ pub(crate) const LLAMA: &[Rule] = &[
     rule("rope_factors_long.weight", "", Skip),
     rule("rope_factors_short.weight", "", Skip),
     rule("attn_rot_embd", "", Skip),
-    rule("rope_freqs", "", Skip),
     named("attn_norm", "input_layernorm"),
     named("attn_q", "self_attn.q_proj"),
     named("attn_k", "self_attn.k_proj"),
@@ -198,7 +197,9 @@ pub(crate) const NEMOTRON: &[Rule] = &[
 /// Falcon-H1.
 pub(crate) const FALCON: &[Rule] = &[
     named("output_norm", "model.final_layernorm"),
-    named("ffn_norm", "pre_ff_layernorm"),
+    named("ffn_norm.weight", "pre_ff_layernorm.weight"),
+    // llama.cpp's converter writes this one without a suffix.
+    named("ffn_norm", "pre_ff_layernorm.weight"),
     named("ffn_gate", "feed_forward.gate_proj"),
     named("ffn_up", "feed_forward.up_proj"),
     named("ffn_down", "feed_forward.down_proj"),
