@@ -6,6 +6,7 @@ use crate::metadata::Metadata;
 use crate::names::{self, Rule};
 
 /// A supported architecture.
+#[derive(Clone, Copy)]
 pub(crate) struct Family {
     /// Writes config.json.
     pub(crate) write: Write,

@@ -263,9 +263,12 @@ fn delta(
         return Err(model.error("ssm.group_count", message));
     }
     let heads = values / groups;
-    let tiled = |first: usize, size: usize| match family.tiled && heads > 1 {
-        true => RowOrder::Tiled { first, heads: Tiles { groups, heads, size } },
-        false => RowOrder::Same,
+    let tiled = |first: usize, size: usize| {
+        if family.tiled && heads > 1 {
+            RowOrder::Tiled { first, heads: Tiles { groups, heads, size } }
+        } else {
+            RowOrder::Same
+        }
     };
     let keys = groups.saturating_mul(key_size).saturating_mul(2);
     Ok(vec![match part {

@@ -63,9 +63,10 @@ fn newer(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result
     let mut config = read(model, floats, class, model_type)?;
     config.remove("hidden_act");
     let heads = model.heads()?;
-    let scalar = match LAYERS_27B.contains(&model.layers) {
-        true => model.size("embedding_length")? / heads,
-        false => model.head_dim()?,
+    let scalar = if LAYERS_27B.contains(&model.layers) {
+        model.size("embedding_length")? / heads
+    } else {
+        model.head_dim()?
     };
     set(&mut config, json!({"hidden_activation": ACTIVATION, "query_pre_attn_scalar": scalar}));
     Ok(config)
@@ -108,7 +109,7 @@ pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
 fn gemma4_ropes(model: &Model, floats: Floats) -> Result<Value> {
     let name = "rope_freqs.weight";
     let factors = rope::numbers(model, floats, name)?;
-    let rotated = factors.iter().take_while(|&&factor| factor == 1.0).count();
+    let rotated = factors.iter().take_while(|&&factor| (factor - 1.0).abs() < 1e-6).count();
     if factors.is_empty() || factors[rotated..].iter().any(|&factor| factor < 1e20) {
         let message =
             "must be 1 for the first pairs and huge for the others; other factors are not supported";
@@ -134,10 +135,10 @@ fn gemma4_heads(model: &Model, sliding: &[bool], config: &mut Config) -> Result<
     let of = |slides: bool| -> Result<Option<usize>> {
         let mut all = heads.iter().zip(sliding).filter(|(_, it)| **it == slides).map(|(heads, _)| *heads);
         let first = all.next();
-        match all.all(|heads| Some(heads) == first) {
-            true => Ok(first),
-            false => Err(model.error(name, "differs between layers of one type")),
+        if all.all(|heads| Some(heads) == first) {
+            return Ok(first);
         }
+        Err(model.error(name, "differs between layers of one type"))
     };
     let (local, global) = (of(true)?, of(false)?);
     let full = (0..model.layers).filter(|&layer| !sliding[layer]);

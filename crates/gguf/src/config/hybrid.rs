@@ -106,10 +106,8 @@ pub(crate) fn lfm2_moe(model: &Model, floats: Floats) -> Result<Config> {
 fn short_convs(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
     let mut config = read(model, floats, class, model_type)?;
     let epsilon = config.remove("rms_norm_eps").unwrap_or_default();
-    let kind = |layer| match model.layer_has(layer, "shortconv.conv.weight") {
-        true => "conv",
-        false => "full_attention",
-    };
+    let is_conv = |layer| model.layer_has(layer, "shortconv.conv.weight");
+    let kind = |layer| if is_conv(layer) { "conv" } else { "full_attention" };
     let types: Vec<&str> = (0..model.layers).map(kind).collect();
     set(
         &mut config,

@@ -37,11 +37,11 @@ pub(super) fn theta(model: &Model) -> Result<f64> {
 pub(super) fn scaling(model: &Model, floats: Floats) -> Result<Option<Value>> {
     let name = "rope.scaling.type";
     match model.text(name)? {
-        Some("linear") => linear(model),
         Some("yarn") => yarn(model).map(Some),
         Some("longrope") => Ok(None),
         Some("none") | None if model.has("rope_freqs.weight") => llama3(model, floats),
-        Some("none") | None => linear(model),
+        Some("none") => Ok(None),
+        Some("linear") | None => linear(model),
         Some(other) => {
             let message = format!("is {other:?}; supported are none, linear, yarn and longrope");
             Err(model.error(name, message))
@@ -56,7 +56,7 @@ fn linear(model: &Model) -> Result<Option<Value>> {
         factor = model.number("rope.scale_linear")?;
     }
     Ok(factor
-        .filter(|&factor| factor > 0.0 && factor != 1.0)
+        .filter(|&factor| factor > 0.0 && (factor - 1.0).abs() > f64::EPSILON)
         .map(|factor| json!({"rope_type": "linear", "factor": factor})))
 }
 
