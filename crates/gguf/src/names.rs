@@ -12,8 +12,8 @@ use crate::placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 
 pub(crate) use rules::{
     AFMOE, BAILING, DEEPSEEK, ERNIE, EXAONE, FALCON, GEMMA, GEMMA_FEED_FORWARD, GEMMA4, GLM, GPT_OSS,
-    GRANITE, HUNYUAN, HY, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS, QWEN_MOE,
-    QWEN3_5, STABLELM, STARCODER,
+    GRANITE, HUNYUAN, HY, KIMI, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS,
+    QWEN_MOE, QWEN3_5, STABLELM, STARCODER,
 };
 
 /// The stems of tensors outside of layers.
@@ -33,7 +33,7 @@ const OF_MODEL: [&str; 10] = [
 /// The names of tensors in layers that may be stored without a suffix.
 const WITHOUT_SUFFIX: [&str; 3] = ["ssm_a", "ssm_d", "ffn_norm"];
 
-/// The maximum number of heads with tensors of their own; a file with more is damaged.
+/// The maximum number of heads with separate tensors; a file with more is damaged.
 const MAX_HEADS: usize = 1024;
 
 /// A rule for a stored tensor of a layer, or of the whole model.
@@ -189,7 +189,7 @@ fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: Strin
 /// Returns the rows and columns of a matrix. Axes of 1 between them are ignored.
 fn matrix(model: &Model, tensor: Stored) -> Result<[usize; 2]> {
     match *tensor.shape {
-        [rows, columns] | [rows, 1, columns] => Ok([rows, columns]),
+        [rows, columns] | [rows, 1, columns] | [1, rows, 1, columns] => Ok([rows, columns]),
         _ => {
             Err(model.tensor_error(tensor.name, format!("has shape {:?}; it must be a matrix", tensor.shape)))
         }

@@ -53,13 +53,13 @@ pub(super) fn scoring(model: &Model, usual: &'static str) -> Result<&'static str
     }
 }
 
-/// Checks that the scoring function is the one of the family.
+/// Checks that the scoring function is the known one.
 pub(super) fn expect_scoring(model: &Model, known: &'static str) -> Result<()> {
     let found = scoring(model, known)?;
     if found == known {
         return Ok(());
     }
-    let message = format!("is {found}; the supported one in this family is {known}");
+    let message = format!("is {found}; this family supports only {known}");
     Err(model.error("expert_gating_func", message))
 }
 

@@ -68,6 +68,35 @@ pub(crate) fn minicpm3(model: &Model, floats: Floats) -> Result<Config> {
     Ok(config)
 }
 
+/// Kimi Linear: latent attention without rope in every fourth layer, Kimi Delta Attention in the others.
+pub(crate) fn kimi_linear(model: &Model, floats: Floats) -> Result<Config> {
+    let mut config = read(model, floats, "KimiLinearForCausalLM", "kimi_linear")?;
+    let is_linear = |layer: usize| model.layer_has(layer, "ssm_a");
+    let numbers = |linear: bool| -> Vec<usize> {
+        (0..model.layers).filter(|&layer| is_linear(layer) == linear).map(|layer| layer + 1).collect()
+    };
+    let count = model.size("expert_count")?;
+    experts::write_deepseek(model, &mut config, true)?;
+    set(
+        &mut config,
+        json!({
+            "num_experts": count,
+            "num_experts_per_token": experts::used(model)?,
+            "num_shared_experts": experts::shared(model)?,
+            "moe_renormalize": experts::normalizes(model, true)?,
+            "moe_router_activation_func": experts::scoring(model, "sigmoid")?,
+            "linear_attn_config": {
+                "num_heads": model.heads()?,
+                "head_dim": model.size("kda.head_dim")?,
+                "short_conv_kernel_size": model.size("ssm.conv_kernel")?,
+                "kda_layers": numbers(true),
+                "full_attn_layers": numbers(false),
+            },
+        }),
+    );
+    Ok(config)
+}
+
 /// Returns the keys of latent attention. Files with a split expansion of latents store the sizes of a head under other keys.
 fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
     let mut config = sizes(model, class, model_type)?;

@@ -96,9 +96,7 @@ pub(crate) fn phimoe(model: &Model, floats: Floats) -> Result<Config> {
             "sliding_window": null,
         }),
     );
-    if let Some(mut scaling) = rope::long(model, floats)? {
-        let name = "rope.scaling.original_context_length";
-        scaling["original_max_position_embeddings"] = model.size(name)?.into();
+    if let Some(scaling) = rope::long(model, floats)? {
         config.insert("rope_scaling".to_owned(), scaling);
     }
     Ok(config)

@@ -240,6 +240,21 @@ pub(crate) const DEEPSEEK: &[Rule] = &[
     named("attn_v_b", "self_attn.unembed_out"),
 ];
 
+/// Kimi Linear: Kimi Delta Attention beside latent attention.
+pub(crate) const KIMI: &[Rule] = &[
+    rule("ssm_conv1d_q", "self_attn.q_conv1d", Taps),
+    rule("ssm_conv1d_k", "self_attn.k_conv1d", Taps),
+    rule("ssm_conv1d_v", "self_attn.v_conv1d", Taps),
+    named("ssm_f_a", "self_attn.f_a_proj"),
+    named("ssm_f_b", "self_attn.f_b_proj"),
+    named("ssm_g_a", "self_attn.g_a_proj"),
+    named("ssm_g_b", "self_attn.g_b_proj"),
+    named("ssm_beta", "self_attn.b_proj"),
+    rule("ssm_a", "self_attn.A_log", Rate),
+    named("ssm_dt.bias", "self_attn.dt_bias"),
+    named("ssm_norm", "self_attn.o_norm"),
+];
+
 /// OLMo 2 and EXAONE 4: norms after both parts of a layer.
 pub(crate) const OLMO: &[Rule] = &[
     named("post_attention_norm", "post_attention_layernorm"),

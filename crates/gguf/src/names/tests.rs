@@ -152,3 +152,18 @@ fn wrong_tensors_are_named() {
     let message = file.placements().expect_err("a second tensor").to_string();
     assert!(message.contains("is a second tensor for model.layers.0.self_attn.v_proj.weight"), "{message}");
 }
+
+#[test]
+fn convolutions_lose_outer_axes_of_1() {
+    let file = File::of(
+        "kimi-linear",
+        &keys(&json!({})),
+        &[("ssm_conv1d_q.weight", &[1, 8, 1, 4]), ("attn_k_b.weight", &[2, 4, 2])],
+    );
+    let conv = file.placement("blk.0.ssm_conv1d_q.weight");
+    assert_eq!(
+        (conv.name.as_str(), conv.shape),
+        ("model.layers.0.self_attn.q_conv1d.weight", Some(vec![8, 1, 4]))
+    );
+    assert_eq!(file.placement("blk.0.attn_k_b.weight").name, "model.layers.0.self_attn.embed_q.weight");
+}
