@@ -20,7 +20,7 @@ use crate::model::{Model, Stored};
 
 pub(crate) use gemma::{gemma, gemma2, gemma3, gemma4};
 pub(crate) use hybrid::{lfm2, lfm2_moe, qwen3_5, qwen3_5_moe};
-pub(crate) use latent::{deepseek, minicpm3, mistral4};
+pub(crate) use latent::{deepseek, kimi_linear, minicpm3, mistral4};
 pub(crate) use llama::{ernie4_5, granite, llama, minicpm, mistral3, qwen2, qwen3, seed_oss, smollm3};
 pub(crate) use mamba::{falcon_h1, granite_hybrid, mamba2, nemotron_h};
 pub(crate) use mixtures::{
@@ -45,9 +45,7 @@ pub(crate) type Write = fn(&Model, Floats) -> Result<Map<String, Value>>;
 pub(crate) fn config(metadata: &Metadata, tensors: &[Stored], floats: Floats) -> Result<Value> {
     let family = Family::of(metadata)?;
     let model = Model::of(metadata, tensors)?;
-    let config = (family.write)(&model, floats)?;
-    // Keys without a value are left out.
-    Ok(Value::Object(config))
+    Ok(Value::Object((family.write)(&model, floats)?))
 }
 
 #[cfg(test)]

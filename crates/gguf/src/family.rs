@@ -6,6 +6,7 @@ use crate::metadata::Metadata;
 use crate::names::{self, Rule};
 
 /// A supported architecture.
+#[derive(Clone, Copy)]
 pub(crate) struct Family {
     /// Writes config.json.
     pub(crate) write: Write,
@@ -61,6 +62,7 @@ const FAMILIES: &[(&str, Family)] = &[
     ("hunyuan-moe", family(config::hunyuan_moe, &[names::HUNYUAN, names::LLAMA])),
     ("hy_v3", family(config::hy_v3, &[names::HY, names::LLAMA])),
     ("internlm2", family(config::llama, &[names::PERMUTED, names::LLAMA])),
+    ("kimi-linear", family(config::kimi_linear, &[names::KIMI, names::DEEPSEEK, names::LLAMA])),
     ("lfm2", family(config::lfm2, &[names::LFM2, names::LLAMA])),
     ("lfm2moe", family(config::lfm2_moe, &[names::LFM2, names::LLAMA])),
     ("llama", family(config::llama, &[names::MIXTRAL, names::PERMUTED, names::LLAMA])),

@@ -14,6 +14,8 @@ mod packing;
 mod placement;
 mod tensor;
 mod tensor_type;
+#[cfg(test)]
+mod testing;
 mod text_config;
 mod tokenizer;
 

@@ -90,7 +90,7 @@ impl<'a> Model<'a> {
         let Some(list) = self.metadata.integers(&self.key(name))? else { return Ok(None) };
         let sizes: Option<Vec<usize>> = list
             .iter()
-            .map(|&number| usize::try_from(number).ok().filter(|&size| size <= i32::MAX as usize))
+            .map(|&number| i32::try_from(number).ok().and_then(|size| usize::try_from(size).ok()))
             .collect();
         let Some(sizes) = sizes else {
             return Err(self.error(name, "must be whole numbers from 0 to 2147483647"));
@@ -113,16 +113,13 @@ impl<'a> Model<'a> {
     /// Returns true for each layer with a sliding window: by a list, or all except every n-th layer. `usual` is n if the key is missing.
     pub(crate) fn sliding(&self, usual: usize) -> Result<Vec<bool>> {
         let name = "attention.sliding_window_pattern";
-        match self.metadata.get(&self.key(name)) {
-            Some(Value::List(List::Bools(_) | List::Integers(_))) => {
-                let all = self.by_layer(name)?.unwrap_or_default();
-                Ok(all.into_iter().map(|layer| layer != 0).collect())
-            }
-            _ => {
-                let every = self.optional_size(name)?.unwrap_or(usual);
-                Ok((1..=self.layers).map(|layer| every > 0 && !layer.is_multiple_of(every)).collect())
-            }
+        let stored = self.metadata.get(&self.key(name));
+        if let Some(Value::List(List::Bools(_) | List::Integers(_))) = stored {
+            let all = self.by_layer(name)?.unwrap_or_default();
+            return Ok(all.into_iter().map(|layer| layer != 0).collect());
         }
+        let every = self.optional_size(name)?.unwrap_or(usual);
+        Ok((1..=self.layers).map(|layer| every > 0 && !layer.is_multiple_of(every)).collect())
     }
 
     /// Returns the index of a tensor.
@@ -181,5 +178,8 @@ impl<'a> Model<'a> {
 /// Returns the shortest decimal number that rounds to the same 32-bit float, if `number` is one.
 pub(crate) fn shortest(number: f64) -> f64 {
     let narrow = number as f32;
-    if f64::from(narrow) == number { narrow.to_string().parse().unwrap_or(number) } else { number }
+    if f64::from(narrow).to_bits() != number.to_bits() {
+        return number;
+    }
+    narrow.to_string().parse().unwrap_or(number)
 }

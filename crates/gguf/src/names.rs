@@ -2,6 +2,8 @@
 
 mod rules;
 
+use std::collections::BTreeSet;
+
 use crate::error::Result;
 use crate::family::Family;
 use crate::metadata::Metadata;
@@ -10,9 +12,29 @@ use crate::placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 
 pub(crate) use rules::{
     AFMOE, BAILING, DEEPSEEK, ERNIE, EXAONE, FALCON, GEMMA, GEMMA_FEED_FORWARD, GEMMA4, GLM, GPT_OSS,
-    GRANITE, HUNYUAN, HY, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS, QWEN_MOE,
-    QWEN3_5, STABLELM, STARCODER,
+    GRANITE, HUNYUAN, HY, KIMI, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS,
+    QWEN_MOE, QWEN3_5, STABLELM, STARCODER,
 };
+
+/// The stems of tensors outside of layers.
+const OF_MODEL: [&str; 10] = [
+    "token_embd",
+    "token_embd_norm",
+    "output",
+    "output_norm",
+    "rope_freqs",
+    "rope_factors_long",
+    "rope_factors_short",
+    "per_layer_token_embd",
+    "per_layer_model_proj",
+    "per_layer_proj_norm",
+];
+
+/// The names of tensors in layers that may be stored without a suffix.
+const WITHOUT_SUFFIX: [&str; 3] = ["ssm_a", "ssm_d", "ffn_norm"];
+
+/// The maximum number of heads with separate tensors; a file with more is damaged.
+const MAX_HEADS: usize = 1024;
 
 /// A rule for a stored tensor of a layer, or of the whole model.
 pub(crate) struct Rule {
@@ -83,10 +105,15 @@ pub(crate) fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<
     let family = Family::of(metadata)?;
     let model = Model::of(metadata, tensors)?;
     let mut placements = Vec::with_capacity(tensors.len());
+    let mut taken = BTreeSet::new();
     for (index, tensor) in tensors.iter().enumerate() {
         let Some((rule, name)) = find(family, &model, tensor.name)? else { continue };
         for placement in apply(family, &model, *tensor, rule.edit, name)? {
             expect_fits(&model, *tensor, &placement)?;
+            if !taken.insert(placement.name.clone()) {
+                let message = format!("is a second tensor for {}", placement.name);
+                return Err(model.tensor_error(tensor.name, message));
+            }
             placements.push((index, placement));
         }
     }
@@ -111,14 +138,21 @@ fn find(family: &Family, model: &Model, name: &str) -> Result<Option<(&'static R
             (format!("{}{layer}.", family.layers), rest)
         }
     };
+    // Some converters write this one without a suffix.
+    let rest = if rest == "exp_probs_b" { "exp_probs_b.bias" } else { rest };
     let rules = || family.names.iter().flat_map(|group| group.iter());
-    let whole = rules().find(|rule| rule.stored == rest).map(|rule| (rule, String::new()));
+    let is_complete = rest.contains('.') || WITHOUT_SUFFIX.contains(&rest);
+    let whole = rules().find(|rule| is_complete && rule.stored == rest).map(|rule| (rule, String::new()));
     let by_stem = || {
         let (stem, suffix) = rest.rsplit_once('.')?;
         let rule = rules().find(|rule| rule.stored == stem)?;
         matches!(suffix, "weight" | "bias").then(|| (rule, format!(".{suffix}")))
     };
     let (rule, suffix) = whole.or_else(by_stem).ok_or_else(unknown)?;
+    let stem = rest.split_once('.').map_or(rest, |(stem, _)| stem);
+    if OF_MODEL.contains(&stem) == layer.is_some() {
+        return Err(unknown());
+    }
     if rule.edit == Edit::Skip {
         return Ok(None);
     }
@@ -132,14 +166,15 @@ fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: Strin
         let shape = Some(shape).filter(|shape| shape != tensor.shape);
         Placement { shape, ..plain.clone() }
     };
-    let flat = || shaped(vec![tensor.shape.iter().product()]);
+    let all = elements(tensor.shape).ok_or_else(|| model.tensor_error(tensor.name, "is too large"))?;
+    let flat = || shaped(vec![all]);
     Ok(vec![match edit {
         Edit::Same | Edit::Skip => plain,
         Edit::Halves => Placement { rows: RowOrder::Halves { head_dim: model.head_dim()? }, ..plain },
         Edit::MinusOne => Placement { change: Change::MinusOne, ..plain },
         Edit::Rate => Placement { change: Change::LogOfNegative, ..flat() },
         Edit::Flat => flat(),
-        Edit::Row => shaped(vec![1, tensor.shape.iter().product()]),
+        Edit::Row => shaped(vec![1, all]),
         Edit::Taps => {
             let [channels, taps] = matrix(model, tensor)?;
             shaped(vec![channels, 1, taps])
@@ -154,7 +189,7 @@ fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: Strin
 /// Returns the rows and columns of a matrix. Axes of 1 between them are ignored.
 fn matrix(model: &Model, tensor: Stored) -> Result<[usize; 2]> {
     match *tensor.shape {
-        [rows, columns] | [rows, 1, columns] => Ok([rows, columns]),
+        [rows, columns] | [rows, 1, columns] | [1, rows, 1, columns] => Ok([rows, columns]),
         _ => {
             Err(model.tensor_error(tensor.name, format!("has shape {:?}; it must be a matrix", tensor.shape)))
         }
@@ -192,13 +227,17 @@ fn queries(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> 
             rows: RowOrder::Part { period, start, count },
             ..Placement::named(name.replace("qkv_proj", part))
         });
-        start += count;
+        start = start.saturating_add(count);
     }
     Ok(placements)
 }
 
 fn heads(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> {
     let [heads, head_dim] = matrix(model, tensor)?;
+    if heads > MAX_HEADS {
+        let message = format!("has {heads} heads; no model has more than {MAX_HEADS}");
+        return Err(model.tensor_error(tensor.name, message));
+    }
     let (stem, suffix) = name.rsplit_once('.').unwrap_or((name, "weight"));
     let of_head = |start| Placement {
         shape: Some(vec![head_dim]),
@@ -224,9 +263,12 @@ fn delta(
         return Err(model.error("ssm.group_count", message));
     }
     let heads = values / groups;
-    let tiled = |first: usize, size: usize| match family.tiled && heads > 1 {
-        true => RowOrder::Tiled { first, heads: Tiles { groups, heads, size } },
-        false => RowOrder::Same,
+    let tiled = |first: usize, size: usize| {
+        if family.tiled && heads > 1 {
+            RowOrder::Tiled { first, heads: Tiles { groups, heads, size } }
+        } else {
+            RowOrder::Same
+        }
     };
     let keys = groups.saturating_mul(key_size).saturating_mul(2);
     Ok(vec![match part {
@@ -256,21 +298,27 @@ fn delta(
 
 /// Checks that the tensor's shape fits its placement.
 fn expect_fits(model: &Model, tensor: Stored, placement: &Placement) -> Result<()> {
-    let misfit = || {
-        let message = format!("has shape {:?}, which does not fit the heads in the metadata", tensor.shape);
-        model.tensor_error(tensor.name, message)
+    let fits = || {
+        let (width, outer) = match tensor.shape {
+            [] => return None,
+            [_] => (1, tensor.shape),
+            [outer @ .., width] => (*width, outer),
+        };
+        let count = placement.rows.count(elements(outer)?)?;
+        let total = count.checked_mul(width)?;
+        let shaped = placement.shape.as_deref().map_or(Some(total), elements)?;
+        Some(shaped == total && placement.columns.fits(width))
     };
-    let (rows, width) = match *tensor.shape {
-        [] => return Err(misfit()),
-        [rows] => (rows, 1),
-        [ref outer @ .., width] => (outer.iter().product(), width),
-    };
-    let count = placement.rows.count(rows).ok_or_else(misfit)?;
-    let elements = placement.shape.as_ref().map_or(count * width, |shape| shape.iter().product());
-    if elements != count * width || !placement.columns.fits(width) {
-        return Err(misfit());
+    if fits() == Some(true) {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("has shape {:?}, which does not fit the sizes in the metadata", tensor.shape);
+    Err(model.tensor_error(tensor.name, message))
+}
+
+/// Returns the number of elements of a shape; `None` if it overflows.
+fn elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size))
 }
 
 #[cfg(test)]

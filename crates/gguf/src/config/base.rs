@@ -18,6 +18,13 @@ pub(super) fn set(config: &mut Config, section: Value) {
 
 /// Returns a config like llama's, with norms by root mean square.
 pub(super) fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
+    let mut config = without_rope(model, class, model_type)?;
+    rope::write(model, floats, &mut config)?;
+    Ok(config)
+}
+
+/// Like [`read`], without the keys of rope.
+pub(super) fn without_rope(model: &Model, class: &str, model_type: &str) -> Result<Config> {
     let mut config = sizes(model, class, model_type)?;
     set(
         &mut config,
@@ -29,7 +36,6 @@ pub(super) fn read(model: &Model, floats: Floats, class: &str, model_type: &str)
             "hidden_act": "silu",
         }),
     );
-    rope::write(model, floats, &mut config)?;
     Ok(config)
 }
 
@@ -50,7 +56,7 @@ pub(super) fn sizes(model: &Model, class: &str, model_type: &str) -> Result<Conf
     if let Some(context) = model.optional_size("context_length")?.filter(|&context| context > 0) {
         config.insert("max_position_embeddings".to_owned(), context.into());
     }
-    if let Some(width) = model.largest("feed_forward_length")? {
+    if let Some(width) = model.largest("feed_forward_length")?.or(model.rows_of("ffn_up.weight")) {
         config.insert("intermediate_size".to_owned(), width.into());
     }
     for (key, name) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
@@ -86,6 +92,15 @@ pub(super) fn rotated(model: &Model) -> Result<f64> {
         Some(rotated) if rotated > 0 && rotated < head_dim => rotated as f64 / head_dim as f64,
         _ => 1.0,
     })
+}
+
+/// Checks that rope rotates whole heads.
+pub(super) fn expect_whole_heads(model: &Model) -> Result<()> {
+    if rotated(model)? < 1.0 {
+        let message = "is below the size of a head; this family rotates whole heads";
+        return Err(model.error("rope.dimension_count", message));
+    }
+    Ok(())
 }
 
 /// Returns the sliding window. A window of 0 counts as none.

@@ -10,9 +10,12 @@ use crate::model::Model;
 const SOFTMAX: usize = 1;
 const SIGMOID: usize = 2;
 
-/// Returns the number of experts; 0 for a dense model.
+/// Returns the number of experts; 0 for a dense model. Some dense models have the key, too.
 pub(super) fn count(model: &Model) -> Result<usize> {
-    Ok(model.optional_size("expert_count")?.unwrap_or(0))
+    if !model.any_has("ffn_gate_inp.weight") {
+        return Ok(0);
+    }
+    model.size("expert_count")
 }
 
 /// Returns the number of experts for each token.
@@ -50,13 +53,13 @@ pub(super) fn scoring(model: &Model, usual: &'static str) -> Result<&'static str
     }
 }
 
-/// Checks that the scoring function is the one of the family.
+/// Checks that the scoring function is the known one.
 pub(super) fn expect_scoring(model: &Model, known: &'static str) -> Result<()> {
     let found = scoring(model, known)?;
     if found == known {
         return Ok(());
     }
-    let message = format!("is {found}; the supported one in this family is {known}");
+    let message = format!("is {found}; this family supports only {known}");
     Err(model.error("expert_gating_func", message))
 }
 
@@ -133,6 +136,8 @@ pub(super) fn write_deepseek(model: &Model, config: &mut Config, normalizes: boo
             "routed_scaling_factor": scale(model)?,
             "n_group": groups(model, "expert_group_count")?,
             "topk_group": groups(model, "expert_group_used_count")?,
+            // Draft layers are left out.
+            "num_nextn_predict_layers": 0,
         }),
     );
     Ok(())
@@ -141,4 +146,9 @@ pub(super) fn write_deepseek(model: &Model, config: &mut Config, normalizes: boo
 /// Returns a number of groups of experts.
 pub(super) fn groups(model: &Model, name: &str) -> Result<usize> {
     Ok(model.optional_size(name)?.filter(|&count| count > 0).unwrap_or(1))
+}
+
+/// Returns true if the choice of experts is corrected by a bias for each.
+pub(super) fn corrected(model: &Model) -> bool {
+    model.any_has("exp_probs_b.bias") || model.any_has("exp_probs_b")
 }

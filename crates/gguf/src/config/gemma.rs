@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::base::{Config, layer_types, read, set, window};
+use super::base::{Config, layer_types, read, set, window, without_rope};
 use super::{Floats, experts, rope};
 use crate::error::Result;
 use crate::model::Model;
@@ -63,9 +63,10 @@ fn newer(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result
     let mut config = read(model, floats, class, model_type)?;
     config.remove("hidden_act");
     let heads = model.heads()?;
-    let scalar = match LAYERS_27B.contains(&model.layers) {
-        true => model.size("embedding_length")? / heads,
-        false => model.head_dim()?,
+    let scalar = if LAYERS_27B.contains(&model.layers) {
+        model.size("embedding_length")? / heads
+    } else {
+        model.head_dim()?
     };
     set(&mut config, json!({"hidden_activation": ACTIVATION, "query_pre_attn_scalar": scalar}));
     Ok(config)
@@ -73,9 +74,8 @@ fn newer(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result
 
 /// Gemma 4: layers without a window have heads of another shape.
 pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
-    let mut config = read(model, floats, "Gemma4ForCausalLM", "gemma4_text")?;
+    let mut config = without_rope(model, "Gemma4ForCausalLM", "gemma4_text")?;
     config.remove("hidden_act");
-    config.remove("rope_scaling");
     let sliding = model.sliding(6)?;
     set(
         &mut config,
@@ -89,7 +89,6 @@ pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
             "rope_parameters": gemma4_ropes(model, floats)?,
         }),
     );
-    config.remove("rope_theta");
     gemma4_heads(model, &sliding, &mut config)?;
     gemma4_widths(model, &mut config)?;
     if experts::count(model)? > 0 {
@@ -110,7 +109,7 @@ pub(crate) fn gemma4(model: &Model, floats: Floats) -> Result<Config> {
 fn gemma4_ropes(model: &Model, floats: Floats) -> Result<Value> {
     let name = "rope_freqs.weight";
     let factors = rope::numbers(model, floats, name)?;
-    let rotated = factors.iter().take_while(|&&factor| factor == 1.0).count();
+    let rotated = factors.iter().take_while(|&&factor| (factor - 1.0).abs() < 1e-6).count();
     if factors.is_empty() || factors[rotated..].iter().any(|&factor| factor < 1e20) {
         let message =
             "must be 1 for the first pairs and huge for the others; other factors are not supported";
@@ -136,10 +135,10 @@ fn gemma4_heads(model: &Model, sliding: &[bool], config: &mut Config) -> Result<
     let of = |slides: bool| -> Result<Option<usize>> {
         let mut all = heads.iter().zip(sliding).filter(|(_, it)| **it == slides).map(|(heads, _)| *heads);
         let first = all.next();
-        match all.all(|heads| Some(heads) == first) {
-            true => Ok(first),
-            false => Err(model.error(name, "differs between layers of one type")),
+        if all.all(|heads| Some(heads) == first) {
+            return Ok(first);
         }
+        Err(model.error(name, "differs between layers of one type"))
     };
     let (local, global) = (of(true)?, of(false)?);
     let full = (0..model.layers).filter(|&layer| !sliding[layer]);

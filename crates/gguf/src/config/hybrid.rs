@@ -95,7 +95,7 @@ pub(crate) fn lfm2_moe(model: &Model, floats: Floats) -> Result<Config> {
             "num_experts_per_tok": experts::used(model)?,
             "moe_intermediate_size": experts::width(model)?,
             "num_dense_layers": experts::dense_layers(model)?,
-            "use_expert_bias": model.any_has("exp_probs_b.bias"),
+            "use_expert_bias": experts::corrected(model),
             "norm_topk_prob": experts::normalizes(model, true)?,
             "routed_scaling_factor": experts::scale(model)?,
         }),
@@ -106,10 +106,8 @@ pub(crate) fn lfm2_moe(model: &Model, floats: Floats) -> Result<Config> {
 fn short_convs(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
     let mut config = read(model, floats, class, model_type)?;
     let epsilon = config.remove("rms_norm_eps").unwrap_or_default();
-    let kind = |layer| match model.layer_has(layer, "shortconv.conv.weight") {
-        true => "conv",
-        false => "full_attention",
-    };
+    let is_conv = |layer| model.layer_has(layer, "shortconv.conv.weight");
+    let kind = |layer| if is_conv(layer) { "conv" } else { "full_attention" };
     let types: Vec<&str> = (0..model.layers).map(kind).collect();
     set(
         &mut config,

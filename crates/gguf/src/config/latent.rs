@@ -18,7 +18,7 @@ pub(crate) fn deepseek(model: &Model, floats: Floats) -> Result<Config> {
         return Ok(config);
     }
     // Old files of V2 have no scoring function.
-    let corrected = model.any_has("exp_probs_b.bias");
+    let corrected = experts::corrected(model);
     let usual = if corrected { "sigmoid" } else { "softmax" };
     let scoring = experts::scoring(model, usual)?;
     let (class, model_type) = match scoring {
@@ -61,10 +61,39 @@ pub(crate) fn mistral4(model: &Model, floats: Floats) -> Result<Config> {
 /// MiniCPM 3. Its factors are not stored; they are the same in all published models.
 pub(crate) fn minicpm3(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "MiniCPM3ForCausalLM", "minicpm3")?;
-    set(&mut config, json!({"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256.0}));
+    set(&mut config, json!({"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}));
     if let Some(scaling) = rope::long(model, floats)? {
         config.insert("rope_scaling".to_owned(), scaling);
     }
+    Ok(config)
+}
+
+/// Kimi Linear: latent attention without rope in every fourth layer, Kimi Delta Attention in the others.
+pub(crate) fn kimi_linear(model: &Model, floats: Floats) -> Result<Config> {
+    let mut config = read(model, floats, "KimiLinearForCausalLM", "kimi_linear")?;
+    let is_linear = |layer: usize| model.layer_has(layer, "ssm_a");
+    let numbers = |linear: bool| -> Vec<usize> {
+        (0..model.layers).filter(|&layer| is_linear(layer) == linear).map(|layer| layer + 1).collect()
+    };
+    let count = model.size("expert_count")?;
+    experts::write_deepseek(model, &mut config, true)?;
+    set(
+        &mut config,
+        json!({
+            "num_experts": count,
+            "num_experts_per_token": experts::used(model)?,
+            "num_shared_experts": experts::shared(model)?,
+            "moe_renormalize": experts::normalizes(model, true)?,
+            "moe_router_activation_func": experts::scoring(model, "sigmoid")?,
+            "linear_attn_config": {
+                "num_heads": model.heads()?,
+                "head_dim": model.size("kda.head_dim")?,
+                "short_conv_kernel_size": model.size("ssm.conv_kernel")?,
+                "kda_layers": numbers(true),
+                "full_attn_layers": numbers(false),
+            },
+        }),
+    );
     Ok(config)
 }
 

@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use super::Floats;
-use super::base::{Config, has_biases, layer_types, read, set, window};
+use super::base::{Config, expect_whole_heads, has_biases, layer_types, read, set, window};
 use super::experts;
 use crate::error::Result;
 use crate::model::Model;
 
 /// Llama, Mistral 7B, and Mixtral. InternLM 2 and XVERSE are stored like llama.
 pub(crate) fn llama(model: &Model, floats: Floats) -> Result<Config> {
+    expect_whole_heads(model)?;
     if experts::count(model)? > 0 {
         let mut config = read(model, floats, "MixtralForCausalLM", "mixtral")?;
         set(
@@ -37,6 +38,7 @@ pub(crate) fn llama(model: &Model, floats: Floats) -> Result<Config> {
 
 /// Ministral 3, and the text part of Mistral Small 3.
 pub(crate) fn mistral3(model: &Model, floats: Floats) -> Result<Config> {
+    expect_whole_heads(model)?;
     if experts::count(model)? > 0 {
         return Err(model.error("expert_count", "is above 0; experts are not supported in this family"));
     }
@@ -58,6 +60,7 @@ pub(crate) fn mistral3(model: &Model, floats: Floats) -> Result<Config> {
 
 /// Granite.
 pub(crate) fn granite(model: &Model, floats: Floats) -> Result<Config> {
+    expect_whole_heads(model)?;
     let mut config = read(model, floats, "GraniteForCausalLM", "granite")?;
     set(
         &mut config,
@@ -154,6 +157,7 @@ pub(crate) fn ernie4_5(model: &Model, floats: Floats) -> Result<Config> {
 
 /// Qwen 2, and the text part of Qwen 2 VL. Text has the same position on all three axes, which is the usual rope.
 pub(crate) fn qwen2(model: &Model, floats: Floats) -> Result<Config> {
+    expect_whole_heads(model)?;
     let mut config = read(model, floats, "Qwen2ForCausalLM", "qwen2")?;
     slide_or_not(model, &mut config)?;
     Ok(config)
@@ -161,6 +165,7 @@ pub(crate) fn qwen2(model: &Model, floats: Floats) -> Result<Config> {
 
 /// Qwen 3, and the text part of Qwen 3 VL.
 pub(crate) fn qwen3(model: &Model, floats: Floats) -> Result<Config> {
+    expect_whole_heads(model)?;
     let mut config = read(model, floats, "Qwen3ForCausalLM", "qwen3")?;
     set(&mut config, json!({"attention_bias": has_biases(model)}));
     slide_or_not(model, &mut config)?;

@@ -157,6 +157,8 @@ pub(crate) fn nemotron_h(model: &Model, _: Floats) -> Result<Config> {
     let pattern = pattern.ok_or_else(|| {
         model.tensor_error("blk.*", "must have Mamba-2, attention, or a feed-forward block in each layer")
     })?;
+    let names = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+    let norm = if model.number(names[0])?.is_some() { names[0] } else { names[1] };
     set(
         &mut config,
         json!({
@@ -176,7 +178,7 @@ pub(crate) fn nemotron_h(model: &Model, _: Floats) -> Result<Config> {
             "mlp_bias": model.any_has("ffn_down.bias"),
             "mlp_hidden_act": "relu2",
             "mamba_hidden_act": "silu",
-            "layer_norm_epsilon": epsilon(model, "attention.layer_norm_rms_epsilon")?,
+            "layer_norm_epsilon": epsilon(model, norm)?,
         }),
     );
     if experts::count(model)? > 0 {

@@ -96,9 +96,7 @@ pub(crate) fn phimoe(model: &Model, floats: Floats) -> Result<Config> {
             "sliding_window": null,
         }),
     );
-    if let Some(mut scaling) = rope::long(model, floats)? {
-        let name = "rope.scaling.original_context_length";
-        scaling["original_max_position_embeddings"] = model.size(name)?.into();
+    if let Some(scaling) = rope::long(model, floats)? {
         config.insert("rope_scaling".to_owned(), scaling);
     }
     Ok(config)
@@ -183,7 +181,7 @@ pub(crate) fn bailing(model: &Model, floats: Floats) -> Result<Config> {
             "use_qk_norm": model.any_has("attn_q_norm.weight"),
             "partial_rotary_factor": rotated(model)?,
             "score_function": experts::scoring(model, "sigmoid")?,
-            "moe_router_enable_expert_bias": model.any_has("exp_probs_b.bias"),
+            "moe_router_enable_expert_bias": experts::corrected(model),
             "num_experts": model.size("expert_count")?,
             "num_shared_experts": shared,
         }),
@@ -238,7 +236,15 @@ pub(crate) fn exaone_moe(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = varied::exaone4(model, floats)?;
     experts::expect_scoring(model, "sigmoid")?;
     experts::write_deepseek(model, &mut config, true)?;
-    set(&mut config, json!({"architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe"}));
+    set(
+        &mut config,
+        json!({
+            "architectures": ["ExaoneMoeForCausalLM"],
+            "model_type": "exaone_moe",
+            "num_experts": model.size("expert_count")?,
+            "num_shared_experts": experts::shared(model)?,
+        }),
+    );
     Ok(config)
 }
 
@@ -247,7 +253,15 @@ pub(crate) fn hy_v3(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "HYV3ForCausalLM", "hy_v3")?;
     experts::expect_scoring(model, "sigmoid")?;
     experts::write_deepseek(model, &mut config, true)?;
-    let biases = (has_biases(model), model.any_has("ffn_down.bias"));
-    set(&mut config, json!({"attention_bias": biases.0, "mlp_bias": biases.1}));
+    set(
+        &mut config,
+        json!({
+            "attention_bias": has_biases(model),
+            "mlp_bias": model.any_has("ffn_down.bias"),
+            "num_experts": model.size("expert_count")?,
+            "num_shared_experts": experts::shared(model)?,
+            "router_scaling_factor": experts::scale(model)?,
+        }),
+    );
     Ok(config)
 }

@@ -37,11 +37,14 @@ pub(super) fn theta(model: &Model) -> Result<f64> {
 pub(super) fn scaling(model: &Model, floats: Floats) -> Result<Option<Value>> {
     let name = "rope.scaling.type";
     match model.text(name)? {
-        Some("linear") => linear(model),
         Some("yarn") => yarn(model).map(Some),
-        Some("longrope") => Ok(None),
+        Some("longrope") => match long(model, floats)? {
+            Some(scaling) => Ok(Some(scaling)),
+            None => Err(model.tensor_error("rope_factors_long.weight", "is missing; longrope needs it")),
+        },
         Some("none") | None if model.has("rope_freqs.weight") => llama3(model, floats),
-        Some("none") | None => linear(model),
+        Some("none") => Ok(None),
+        Some("linear") | None => linear(model),
         Some(other) => {
             let message = format!("is {other:?}; supported are none, linear, yarn and longrope");
             Err(model.error(name, message))
@@ -56,7 +59,7 @@ fn linear(model: &Model) -> Result<Option<Value>> {
         factor = model.number("rope.scale_linear")?;
     }
     Ok(factor
-        .filter(|&factor| factor > 0.0 && factor != 1.0)
+        .filter(|&factor| factor > 0.0 && (factor - 1.0).abs() > f64::EPSILON)
         .map(|factor| json!({"rope_type": "linear", "factor": factor})))
 }
 
@@ -111,7 +114,7 @@ fn llama3(model: &Model, floats: Floats) -> Result<Option<Value>> {
     })))
 }
 
-fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
+pub(super) fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
     if wavelength < LLAMA3_CONTEXT / LLAMA3_HIGH {
         return 1.0;
     }
@@ -122,16 +125,21 @@ fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
     1.0 / ((1.0 - smooth) / factor + smooth)
 }
 
-/// Returns the factors of LongRoPE, for families that have them.
+/// Returns the factors of LongRoPE; `None` if the file has none.
 pub(super) fn long(model: &Model, floats: Floats) -> Result<Option<Value>> {
     if !model.has("rope_factors_long.weight") {
         return Ok(None);
     }
-    Ok(Some(json!({
+    let mut scaling = json!({
         "rope_type": "longrope",
         "long_factor": numbers(model, floats, "rope_factors_long.weight")?,
         "short_factor": numbers(model, floats, "rope_factors_short.weight")?,
-    })))
+    });
+    let original = model.optional_size("rope.scaling.original_context_length")?;
+    if let Some(original) = original.filter(|&original| original > 0) {
+        scaling["original_max_position_embeddings"] = original.into();
+    }
+    Ok(Some(scaling))
 }
 
 /// Returns the numbers of a tensor.

@@ -1,4 +1,4 @@
-//! Families with layouts of their own.
+//! Families with separate layouts.
 
 use serde_json::{Value, json};
 

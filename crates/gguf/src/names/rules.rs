@@ -23,7 +23,6 @@ pub(crate) const LLAMA: &[Rule] = &[
     rule("rope_factors_long.weight", "", Skip),
     rule("rope_factors_short.weight", "", Skip),
     rule("attn_rot_embd", "", Skip),
-    rule("rope_freqs", "", Skip),
     named("attn_norm", "input_layernorm"),
     named("attn_q", "self_attn.q_proj"),
     named("attn_k", "self_attn.k_proj"),
@@ -198,7 +197,9 @@ pub(crate) const NEMOTRON: &[Rule] = &[
 /// Falcon-H1.
 pub(crate) const FALCON: &[Rule] = &[
     named("output_norm", "model.final_layernorm"),
-    named("ffn_norm", "pre_ff_layernorm"),
+    named("ffn_norm.weight", "pre_ff_layernorm.weight"),
+    // llama.cpp's converter writes this one without a suffix.
+    named("ffn_norm", "pre_ff_layernorm.weight"),
     named("ffn_gate", "feed_forward.gate_proj"),
     named("ffn_up", "feed_forward.up_proj"),
     named("ffn_down", "feed_forward.down_proj"),
@@ -237,6 +238,21 @@ pub(crate) const DEEPSEEK: &[Rule] = &[
     named("attn_kv_b", "self_attn.kv_b_proj"),
     named("attn_k_b", "self_attn.embed_q"),
     named("attn_v_b", "self_attn.unembed_out"),
+];
+
+/// Kimi Linear: Kimi Delta Attention beside latent attention.
+pub(crate) const KIMI: &[Rule] = &[
+    rule("ssm_conv1d_q", "self_attn.q_conv1d", Taps),
+    rule("ssm_conv1d_k", "self_attn.k_conv1d", Taps),
+    rule("ssm_conv1d_v", "self_attn.v_conv1d", Taps),
+    named("ssm_f_a", "self_attn.f_a_proj"),
+    named("ssm_f_b", "self_attn.f_b_proj"),
+    named("ssm_g_a", "self_attn.g_a_proj"),
+    named("ssm_g_b", "self_attn.g_b_proj"),
+    named("ssm_beta", "self_attn.b_proj"),
+    rule("ssm_a", "self_attn.A_log", Rate),
+    named("ssm_dt.bias", "self_attn.dt_bias"),
+    named("ssm_norm", "self_attn.o_norm"),
 ];
 
 /// OLMo 2 and EXAONE 4: norms after both parts of a layer.

@@ -246,8 +246,8 @@ proptest::proptest! {
             Ok(json) => {
                 let tokenizer = Tokenizer::from_bytes(json.to_string());
                 proptest::prop_assert!(tokenizer.is_ok(), "{:?}", tokenizer.err());
-                proptest::prop_assert!(crate::tokenizer_config(&metadata).is_ok());
-                proptest::prop_assert!(crate::generation_config(&metadata).is_ok());
+                proptest::prop_assert!(crate::text_config::tokenizer_config(&metadata).is_ok());
+                proptest::prop_assert!(crate::text_config::generation_config(&metadata).is_ok());
             }
             Err(error) => proptest::prop_assert!(error.to_string().starts_with("model.gguf: tokenizer.ggml.")),
         }
