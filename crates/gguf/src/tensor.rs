@@ -98,22 +98,22 @@ fn check(file: &GgufFile, stored: &StoredTensor, placement: &Placement) -> Resul
     }
     let Some(conversion) = Conversion::of(stored.kind) else { return Ok(()) };
     let fault = match placement.columns {
-        _ if placement.change != Change::Same => "it must be a tensor of floats".to_owned(),
+        _ if placement.change != Change::Same => "; it must be a tensor of floats".to_owned(),
         _ if shape.last() != Some(&width) => {
-            format!("in rows of {width}; it cannot have the shape {shape:?}")
+            format!(" in rows of {width}; it cannot have the shape {shape:?}")
         }
         ColumnOrder::Tiled { heads } if !heads.size.is_multiple_of(conversion.packing.group_size.max(32)) => {
             format!(
-                "in groups of {}, which heads of {} columns cut",
+                " in groups of {}, which heads of {} columns cut",
                 conversion.packing.group_size, heads.size
             )
         }
         _ if !placement.name.ends_with(WEIGHT) => {
-            format!("but {} must be a tensor of floats", placement.name)
+            format!(", but {} must be a tensor of floats", placement.name)
         }
         _ => return Ok(()),
     };
-    Err(file.error(stored, format!("is {}, {fault}", stored.kind)))
+    Err(file.error(stored, format!("is {}{fault}", stored.kind)))
 }
 
 /// Returns the number of elements of a row. A number of a vector is a row, if the order of rows changes.

@@ -51,12 +51,12 @@ impl File {
     }
 
     pub(crate) fn config(&self) -> Result<Json> {
-        crate::config(&self.metadata, &self.stored(), &|_| Ok(self.floats.clone()))
+        crate::config::config(&self.metadata, &self.stored(), &|_| Ok(self.floats.clone()))
     }
 
     /// Returns the placements by the names of the stored tensors.
     pub(crate) fn placements(&self) -> Result<Vec<(String, Placement)>> {
-        let placements = crate::placements(&self.metadata, &self.stored())?;
+        let placements = crate::names::placements(&self.metadata, &self.stored())?;
         Ok(placements.into_iter().map(|(index, it)| (self.tensors[index].0.clone(), it)).collect())
     }
 

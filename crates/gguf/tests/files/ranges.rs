@@ -1,12 +1,15 @@
 //! Ranges of tensors, row orders and changes.
 
-use mlx_gguf::{Change, Placement, RowOrder, TensorType};
+use mlx_gguf::{Change, ColumnOrder, Placement, RowOrder, TensorType, Tiles};
 use proptest::prelude::*;
 
 use crate::writer::{all, placed};
 
 /// Type numbers with different blocks: F32, F16, Q4_0, Q5_1, Q8_0, Q5_K, Q6_K, IQ4_XS, MXFP4 and NVFP4.
 const TYPES: [u32; 10] = [0, 1, 2, 7, 8, 13, 14, 23, 39, 40];
+
+/// Columns that stay together: two groups of 32, the fewest that a K block gives.
+const SEGMENT: usize = 64;
 
 /// Returns bytes that differ from block to block.
 fn noise(count: usize) -> Vec<u8> {
@@ -27,20 +30,42 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_range_equals_the_range_of_the_whole(
+    fn a_range_equals_the_range_of_the_reordered_whole(
         kind in prop::sample::select(&TYPES),
-        heads in 1u64..4,
-        blocks in 1u64..4,
-        halves in any::<bool>(),
+        heads in 1usize..4,
+        blocks in 1usize..4,
+        order in 0usize..4,
+        tiled in any::<bool>(),
         ranges in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 8),
     ) {
-        let (rows, columns) = (heads * 6, blocks * 256);
-        let bytes = noise(size(kind, (rows * columns) as usize));
-        let rows_order = if halves { RowOrder::Halves { head_dim: 6 } } else { RowOrder::Same };
-        let placement = Placement { rows: rows_order, ..Placement::named("w.weight") };
-        let (_folder, tensors) = placed(&[columns, rows], kind, bytes, placement);
-        for tensor in tensors.expect("a supported type") {
-            let whole = all(&tensor);
+        let (rows, width) = (heads * 6, blocks * 256);
+        let bytes = noise(size(kind, rows * width));
+        let rows_of = [
+            RowOrder::Same,
+            RowOrder::Halves { head_dim: 6 },
+            RowOrder::Part { period: 6, start: 2, count: 3 },
+            RowOrder::Tiled { first: 0, heads: Tiles { groups: 2, heads: 3, size: heads } },
+        ][order];
+        let tiles = Tiles { groups: 2, heads: 2 * blocks, size: SEGMENT };
+        let columns = if tiled { ColumnOrder::Tiled { heads: tiles } } else { ColumnOrder::Same };
+        let kept = rows_of.count(rows).expect("the order fits");
+        let (dimensions, shape) = ([width as u64, rows as u64], Some(vec![kept, width]));
+        let placement = Placement { rows: rows_of, columns, shape, ..Placement::named("w.weight") };
+        let (_plain_folder, plain) = placed(&dimensions, kind, bytes.clone(), Placement::named("w.weight"));
+        let (_folder, tensors) = placed(&dimensions, kind, bytes, placement);
+        for (plain, tensor) in plain.expect("a supported type").iter().zip(tensors.expect("it fits")) {
+            let plain = all(plain);
+            let row = plain.len() / rows;
+            let segment = row * SEGMENT / width;
+            let whole: Vec<u8> = (0..kept)
+                .flat_map(|folder| (0..width / SEGMENT).map(move |column| (folder, column)))
+                .flat_map(|(folder, column)| {
+                    let stored = columns.stored(column * SEGMENT) / SEGMENT;
+                    &plain[rows_of.stored(folder) * row + stored * segment..][..segment]
+                })
+                .copied()
+                .collect();
+            prop_assert_eq!(all(&tensor), whole.clone());
             for (start, end) in &ranges {
                 let (start, end) = (start.index(whole.len() + 1), end.index(whole.len() + 1));
                 let (start, end) = (start.min(end), start.max(end));
