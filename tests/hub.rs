@@ -191,7 +191,8 @@ fn a_server_offers_a_downloaded_model_by_name() {
     let setup = Setup::with("llama-f32");
     succeeded(&setup.pull());
     let home = format!("HF_HOME={}", setup.home.path().display());
-    let program = ["env", "-u", "HF_HUB_CACHE", &home, env!("CARGO_BIN_EXE_mlx"), "serve", "-m", "org/tiny"];
+    let program =
+        ["env", "-u", "HF_HUB_CACHE", &home, env!("CARGO_BIN_EXE_mlx"), "serve", "-m", "org/tiny@main"];
     let server = Server::start_on(&program, &model_folder("llama-f32"), &["-m", "other=org/tiny@main"]);
     let models = server.get("/v1/models").body;
     let names: Vec<_> = models["data"].as_array().expect("a list").iter().map(|model| &model["id"]).collect();
@@ -202,7 +203,10 @@ fn a_server_offers_a_downloaded_model_by_name() {
     };
     assert!(text("org/tiny").is_string());
     assert_eq!([text("org/tiny"), text("other")], [text("tiny"), text("tiny")]);
-    assert_eq!(server.get("/v1/models/org/tiny").body["id"], "org/tiny");
+    // The name on the command line is an alias of the model's own name.
+    for name in ["org/tiny", "org/tiny@main"] {
+        assert_eq!(server.get(&format!("/v1/models/{name}")).body["id"], "org/tiny");
+    }
 }
 
 #[test]

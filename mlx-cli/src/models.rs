@@ -77,8 +77,13 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the error for a model that the Hub cache does not have. Models of other programs are never removed.
+/// Returns the error for a name that is not a model of the Hub cache. Models of other programs are never removed.
 fn not_removable(stores: &Stores, name: &str, other: mlx_hub::Error) -> mlx_hub::Error {
+    let repo = name.rsplit_once(':').and_then(|(repo, _)| repo.parse::<ModelName>().ok());
+    if let Some(repo) = repo.filter(|repo| stores.hub().repo(repo).folder().exists()) {
+        let message = format!("names a file in the cache; `mlx rm {repo}` removes all files of the model");
+        return mlx_hub::Error::hub(name, message);
+    }
     let message = match stores.foreign_store(name) {
         Some(Store::LmStudio) => {
             "is in LM Studio's folder, which this program only reads; remove the model in LM Studio, under My Models"

@@ -96,6 +96,7 @@ fn models_of_other_programs_are_never_removed() {
     // The first name is not removed if the second cannot be.
     succeeded(&setup.pull());
     failed(&setup.run(&["rm", "org/tiny", "lake:3b"]), &["Ollama"]);
+    failed(&setup.run(&["rm", "org/tiny:Q4_0"]), &["`mlx rm org/tiny`"]);
     assert_eq!(listed(&setup).len(), 4);
 }
 
