@@ -50,9 +50,6 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 
 /// Returns the reason if this program cannot run the complete model at `path`: a folder or a GGUF file.
 pub(crate) fn check_runs(path: &Path, policy: WeightPolicy) -> Result<(), String> {
-    if path.is_file() {
-        return Err("GGUF is not supported; look for the model in safetensors".to_owned());
-    }
     // The reader of the reason sees the model's name already.
     let short = |text: String| text.replace(&format!("{}/", path.display()), "");
     model::inspect(path, policy).map(drop).map_err(|error| short(error.to_string()))

@@ -110,12 +110,6 @@ pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     if path.is_dir() || mlx_gguf::is_gguf(path) {
         return Ok(());
     }
-    if path.is_file() {
-        return Err(Error::file(
-            path,
-            "is a GGUF file, and GGUF is not supported; look for the model in safetensors",
-        ));
-    }
     Err(mlx_hub::Error::not_a_model(path).into())
 }
 
