@@ -17,6 +17,7 @@ mod process;
 mod product;
 mod proxies;
 mod python;
+mod real_model;
 mod setup;
 mod suite;
 mod tidy;
@@ -47,7 +48,7 @@ enum Task {
         #[arg(long, conflicts_with_all = ["from_source", "cuda"])]
         plain: bool,
     },
-    /// Set up, build with optimization and run `mlx chat` with these arguments
+    /// Set up, build with optimization and run `mlx chat` with these arguments; --real chats with a small trained model from PyPI
     #[command(disable_help_flag = true)]
     Chat {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
