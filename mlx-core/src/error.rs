@@ -189,12 +189,6 @@ impl From<mlx_files::Error> for Error {
     }
 }
 
-impl From<mlx_gguf::Error> for Error {
-    fn from(error: mlx_gguf::Error) -> Self {
-        mlx_files::Error::from(error).into()
-    }
-}
-
 impl From<chat_format::Error> for Error {
     fn from(error: chat_format::Error) -> Self {
         match error {

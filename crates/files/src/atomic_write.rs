@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use mlx_gguf::{Error, Result};
 
 /// The extension of a temporary file.
 pub const TEMPORARY: &str = "tmp";

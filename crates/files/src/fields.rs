@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
 use crate::model_file::read_model_file;
+use mlx_gguf::{Error, Result};
 
 /// The largest dimension, count or length in a config; shapes are `i32` on the device.
 const MAX_SIZE: u64 = 1 << 30;

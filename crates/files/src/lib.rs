@@ -12,7 +12,6 @@
 //! ```
 
 mod atomic_write;
-mod error;
 mod fields;
 mod human_bytes;
 mod model_file;
@@ -23,8 +22,9 @@ pub use atomic_write::{
     TEMPORARY, create_private_folder, create_privately, sync_folder, warn_of_readers, write_atomically,
     write_privately,
 };
-pub use error::{Error, Result};
 pub use fields::{Fields, bytes, expect_utf8_json, object};
 pub use human_bytes::size;
 pub use model_file::read_model_file;
 pub use warnings::Warnings;
+
+pub use mlx_gguf::{Error, Result};

@@ -4,9 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use mlx_gguf::GgufFolder;
-
-use crate::error::{Error, Result};
+use mlx_gguf::{Error, GgufFolder, Result};
 
 /// Reads a file of a model; `None` if it does not exist. Fails if it is larger than `limit` bytes.
 pub fn read_model_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
@@ -31,7 +29,7 @@ pub fn read_model_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
 /// Returns a file that a GGUF file replaces. Other files have none.
 fn of_gguf(path: &Path) -> Result<Option<Vec<u8>>> {
     match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
-        (Some(file), Some(name)) if mlx_gguf::is_gguf(file) => Ok(GgufFolder::open(file)?.small_file(name)?),
+        (Some(file), Some(name)) if mlx_gguf::is_gguf(file) => GgufFolder::open(file)?.small_file(name),
         _ => Ok(None),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
 use crate::{Fields, object};
+use mlx_gguf::{Error, Result};
 
 /// The index file that maps each tensor to its shard.
 pub const INDEX: &str = "model.safetensors.index.json";

@@ -1,27 +1,27 @@
-//! Errors of GGUF files.
+//! Errors of files, which the readers of a model's other files share.
 
 use std::path::{Path, PathBuf};
 
-/// The result of an operation on a GGUF file.
+/// The result of an operation on a file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A GGUF file that cannot be read or used.
+/// A file that cannot be read, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file could not be read.
+    /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The content of a file cannot be used.
+    /// The content of a file or folder cannot be used.
     #[error("{}: {message}", path.display())]
     File {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
-        /// The key or tensor and the problem with it.
+        /// The key or tensor, and the problem with its value.
         message: String,
     },
 }

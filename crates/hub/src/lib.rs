@@ -36,7 +36,6 @@ pub use repo::Repo;
 pub use stores::{Stores, name_of};
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Resolves a model to its folder or GGUF file. It is given as a path or as a name that [`Stores::find`] finds. An
@@ -89,19 +88,15 @@ fn in_folder(folder: &Path) -> Result<PathBuf> {
 
 /// Fails if an existing file is not a model in the GGUF format. Blobs of Ollama have no suffix, so the content decides.
 fn expect_gguf(file: &Path) -> Result<()> {
-    let mut start = [0; MAGIC.len()];
-    let read = File::open(file).and_then(|mut file| file.read_exact(&mut start));
-    match read {
-        Ok(()) if start == *MAGIC && gguf_files::is_auxiliary(file) => Err(Error::file(file, AUXILIARY)),
-        Ok(()) if start == *MAGIC => Ok(()),
-        Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(Error::io(file, error)),
-        _ if gguf_files::has_gguf_extension(file) => Err(Error::file(file, NOT_GGUF)),
-        _ => Err(Error::not_a_model(file)),
+    File::open(file).map_err(|source| Error::io(file, source))?;
+    match (mlx_gguf::is_gguf(file), gguf_files::has_gguf_extension(file)) {
+        (true, _) if gguf_files::is_auxiliary(file) => Err(Error::file(file, AUXILIARY)),
+        (true, _) => Ok(()),
+        (false, true) => Err(Error::file(file, NOT_GGUF)),
+        (false, false) => Err(Error::not_a_model(file)),
     }
 }
 
-/// The first bytes of a GGUF file.
-const MAGIC: &[u8; 4] = b"GGUF";
 const NOT_GGUF: &str = "is not a GGUF file: it does not begin with the bytes GGUF; is the download complete?";
 const NO_FILE: &str = "does not exist; a GGUF file is given by its path, or as ORG/NAME:QUANTIZATION of a model that `mlx list` shows";
 const AUXILIARY: &str =
