@@ -10,6 +10,7 @@ use super::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
 use crate::error::{Error, Result};
+use crate::quantization::MATRIX_PARTS;
 use crate::weights::{AxisSelection, Weights};
 use rank::Rank;
 
@@ -150,7 +151,7 @@ struct Sharder<'a, 'w> {
 impl Sharder<'_, '_> {
     /// Cuts a projection to some of its outputs.
     fn outputs(&mut self, name: &str, places: &AxisSelection) -> Result<()> {
-        for part in ["weight", "scales", "biases"] {
+        for part in MATRIX_PARTS {
             self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
         }
         self.weights.cut(&format!("{name}.bias"), 1, places)

@@ -71,6 +71,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Reads some bytes. The tensor must not be cut.
+    pub(super) fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(self.start + place as u64, bytes)
+    }
+
     fn read(&self, bytes: &mut [u8]) -> Result<()> {
         let read = |place: usize, target: &mut [u8]| self.file.read_at(self.start + place as u64, target);
         match &self.cut {
