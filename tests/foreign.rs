@@ -10,14 +10,15 @@ use mlx_core::model;
 use mlx_core::weights::{FloatPolicy, Kind, Kinds, WeightPolicy};
 use mlx_tests::golden::worst_difference;
 use mlx_tests::tensors::{self, Tensor};
-use mlx_tests::{copied, device, golden_folder};
+use mlx_tests::{copied, device, golden_folder, model_folder};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
 use crate::convert::options;
 use crate::families::{logits_in_passes, tolerance};
+use crate::family_configs::{Tensors, bits, rewritten};
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 20] = [
     "one-bit",
     "w4a16",
     "w4a16-zeros",
@@ -29,6 +30,8 @@ const NAMES: [&str; 18] = [
     "fp8-tensor-experts",
     "fp8-blocks",
     "fp8-blocks-experts",
+    "fp8-stacks",
+    "fp8-stacks-blocks",
     "fp8-ue8m0",
     "nvfp4",
     "nvfp4-modelopt-experts",
@@ -118,6 +121,8 @@ fn inspect_names_the_format_in_memory_and_a_different_one_in_the_files() {
         ("w3a16", "affine 3 bits, groups of 32"),
         ("w8a16-rows", "affine 8 bits, groups of 32"),
         ("fp8-rows", "mxfp8 8 bits, groups of 32"),
+        ("fp8-stacks", "mxfp8 8 bits, groups of 32"),
+        ("fp8-stacks-blocks", "bf16 (in the files: fp8 in blocks)"),
         ("fp8-ue8m0", "mxfp8 8 bits, groups of 32"),
         ("fp8-blocks", "bf16 (in the files: fp8 in blocks)"),
         ("nvfp4", "nvfp4 4 bits, groups of 16"),
@@ -231,10 +236,10 @@ fn tensors_that_do_not_fit_their_settings_are_named() {
         bytes[..4].copy_from_slice(&1_i32.to_le_bytes());
     });
     assert_says(&refusal("gptq", reordered), &[QUERY, "g_idx", "desc_act"]);
-    let scaled = query(|all| {
+    let with_input_scales = query(|all| {
         all.insert(format!("{QUERY}.pre_quant_scale"), (Dtype::F32, vec![1], vec![0; 4]));
     });
-    assert_says(&refusal("nvfp4-modelopt-experts", scaled), &[QUERY, "pre_quant_scale"]);
+    assert_says(&refusal("nvfp4-modelopt-experts", with_input_scales), &[QUERY, "pre_quant_scale"]);
 }
 
 #[test]
@@ -262,5 +267,43 @@ fn only_dequantized_checkpoints_of_other_tools_can_be_converted() {
             let worst = worst_difference(&found, &reference, reference.len() / tokens.len());
             assert!(worst < tolerance("f32"), "{worst:e} of the spread");
         }
+    }
+}
+
+/// Splits `{prefix}.gate_up_proj` and `{prefix}.down_proj` of all experts into one tensor per expert and projection.
+fn split_experts(all: &mut Tensors, transposed: bool) {
+    let stacks: Vec<String> = all.keys().filter(|name| name.contains(".experts.")).cloned().collect();
+    assert!(!stacks.is_empty());
+    for name in stacks {
+        let (dtype, shape, bytes) = all.remove(&name).expect("it is listed");
+        let (prefix, part) = name.rsplit_once('.').expect("it has a prefix");
+        let parts: &[&str] = if part == "gate_up_proj" { &["gate_proj", "up_proj"] } else { &["down_proj"] };
+        let numbers = bytes.as_chunks::<4>().0;
+        for (expert, matrix) in numbers.chunks(shape[1] * shape[2]).enumerate() {
+            let rows: Vec<Vec<[u8; 4]>> = if transposed {
+                (0..shape[2])
+                    .map(|output| matrix.iter().skip(output).step_by(shape[2]).copied().collect())
+                    .collect()
+            } else {
+                matrix.chunks(shape[2]).map(<[_]>::to_vec).collect()
+            };
+            for (own, rows) in parts.iter().zip(rows.chunks(rows.len() / parts.len())) {
+                let tensor = (dtype, vec![rows.len(), rows[0].len()], rows.concat().concat());
+                all.insert(format!("{prefix}.{expert}.{own}.weight"), tensor);
+            }
+        }
+    }
+}
+
+/// llm-compressor splits stacks of experts before it quantizes them.
+#[test]
+fn experts_that_a_tool_wrote_apart_give_the_same_logits() {
+    let _turn = device();
+    for (name, transposed) in [("qwen3_vl_moe-f32", true), ("gemma4-f32", false)] {
+        let apart = rewritten(name, |all| split_experts(all, transposed), |_| {});
+        let [found, expected] = [apart.path(), &model_folder(name)]
+            .map(|folder| bits(folder).into_iter().map(f32::from_bits).collect::<Vec<_>>());
+        let worst = worst_difference(&found, &expected, expected.len() / 40);
+        assert!(worst < tolerance("f32"), "{name}: {worst:e} of the spread");
     }
 }

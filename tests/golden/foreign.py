@@ -125,6 +125,17 @@ def fp8_blocks(side, ue8m0=False):
     return pack, config | (dict(scale_fmt="ue8m0") if ue8m0 else {})
 
 
+def fp8_stack(side=None):
+    """transformers' `fp8` for all experts in one tensor: one number for each expert, or for each block."""
+    pack, config = fp8_blocks(side or 4096)
+
+    def stack(weight):
+        parts, values = zip(*map(pack, weight))
+        scales = torch.stack([part["weight_scale_inv"] for part in parts])
+        return {"": torch.stack([part["weight"] for part in parts]), "_scale_inv": scales, "_activation_scale": torch.ones(len(parts))}, torch.stack(values)
+    return pack, config if side else config | dict(weight_block_size=None, activation_scheme="static"), stack
+
+
 def fp8_tensor():
     """ModelOpt's FP8: one f32 for the tensor."""
     def pack(weight):
@@ -210,6 +221,8 @@ CASES = {  # name: (model, float type, format)
     "fp8-tensor-experts": (EXPERTS, BF16, fp8_tensor()),
     "fp8-blocks": (DENSE, BF16, fp8_blocks(128)),
     "fp8-blocks-experts": (EXPERTS, BF16, fp8_blocks(32)),
+    "fp8-stacks": (EXPERTS, BF16, fp8_stack()),
+    "fp8-stacks-blocks": (EXPERTS, BF16, fp8_stack(32)),
     "fp8-ue8m0": (DENSE, BF16, fp8_blocks(32, ue8m0=True)),
     "nvfp4": (DENSE, BF16, floats_of_4_bits()),
     "nvfp4-modelopt-experts": (EXPERTS, BF16, modelopt_nvfp4()),
@@ -225,12 +238,12 @@ def is_quantized(name):
 
 
 def write(name):
-    config, dtype, (pack, quantization) = CASES[name]
-    torch.manual_seed(list(CASES).index(name))
+    config, dtype, (pack, quantization, *stack) = CASES[name]
+    torch.manual_seed(sum(name.encode()))
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config)).to(F32).eval()
     published = {}
     for key, value in model.state_dict().items():
-        if config is EXPERTS and ".experts." in key:  # transformers stores all experts in one tensor
+        if config is EXPERTS and ".experts." in key and not stack:  # transformers stores all experts in one tensor
             prefix, part = key.rsplit(".", 1)
             for index, expert in enumerate(value):
                 names = ["gate_proj", "up_proj"] if part == "gate_up_proj" else ["down_proj"]
@@ -241,7 +254,10 @@ def write(name):
     tensors, dequantized = {}, {}
     for key, value in published.items():
         value = spread[key] + torch.randn(value.shape) * (0.1 if "norm" in key else 0.5 if "embed" in key else 0.15)
-        if is_quantized(key):
+        if ".experts." in key and stack:
+            parts, dequantized[key] = stack[0](value)
+            tensors |= {key + part: number for part, number in parts.items()}
+        elif is_quantized(key):
             module = key.removesuffix("weight")
             parts, dequantized[key] = pack(value)
             tensors |= {module + part: number.contiguous() for part, number in parts.items()}

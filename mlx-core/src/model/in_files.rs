@@ -41,6 +41,6 @@ impl InFiles {
         config.prepare(&mut weights)?;
         let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.file_name_of(module));
         let (checkpoint, quantization) = weights.into_checkpoint();
-        Ok(Self { family, config, tables, checkpoint, tower, unused, quantization })
+        Ok(Self { family, config, checkpoint, tower, tables, unused, quantization })
     }
 }

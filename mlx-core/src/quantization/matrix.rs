@@ -154,7 +154,9 @@ impl QuantizedMatrix {
                 dequantizer.dequantize(&words[start * width..end * width], &scales[some], biases);
             if let Some(scales) = row_scales {
                 for (row, scale) in numbers.chunks_exact_mut(inputs).zip(&scales[start..end]) {
-                    row.iter_mut().for_each(|number| *number *= scale);
+                    for number in row {
+                        *number *= scale;
+                    }
                 }
             }
             let numbers = Array::from_slice(&numbers, &[(end - start) as i32, inputs as i32]);

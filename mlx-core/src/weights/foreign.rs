@@ -19,16 +19,17 @@ use crate::quantization::{QuantizationConfig, Tool};
 use rewriter::Rewriter;
 
 /// Name suffixes of tensors for quantized activations and caches, which are not quantized here, and of shapes before packing.
-const UNUSED: [&str; 9] = [
-    ".input_scale",
+const UNUSED: [&str; 10] = [
+    "input_scale",
     ".input_global_scale",
     ".input_scale_ub",
-    ".activation_scale",
+    "activation_scale",
     ".weight_shape",
     ".output_scale",
     ".k_scale",
     ".v_scale",
     ".q_scale",
+    ".kv_scale",
 ];
 
 /// Returns the bytes in the files of tensors that become floats while they are read.

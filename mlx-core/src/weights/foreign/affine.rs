@@ -70,14 +70,20 @@ impl Affine {
             rewriter.put_as(&module, "scales", &self.scales, dtype, shape);
         } else {
             let scales = GroupFloats { affine: self.clone(), repeat, are_biases: false };
-            rewriter.put((&module, "scales"), form(), scales, &self.scales, self.scales.entry.file_bytes);
+            rewriter.put(
+                &format!("{module}.scales"),
+                form(),
+                scales,
+                &self.scales,
+                self.scales.entry.file_bytes,
+            );
         }
         let zeros = match &self.zeros {
             Zeros::Same(_) => 0,
             Zeros::Packed { words, .. } => words.entry.file_bytes,
         };
         let biases = GroupFloats { affine: self.clone(), repeat, are_biases: true };
-        rewriter.put((&module, "biases"), form(), biases, &self.scales, zeros);
+        rewriter.put(&format!("{module}.biases"), form(), biases, &self.scales, zeros);
         rewriter.set_scheme(module, QuantScheme { mode: Mode::Affine, bits, group_size: group });
         Ok(())
     }

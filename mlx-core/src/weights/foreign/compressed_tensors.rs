@@ -32,7 +32,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
 fn packed(rewriter: &mut Rewriter, module: String, formats: &[Integers]) -> Result<()> {
     let words = rewriter.take(&module, "weight_packed")?;
     let scales = rewriter.take(&module, "weight_scale")?;
-    let shape = rewriter.find(&module, "weight_shape");
+    let shape = rewriter.find(&format!("{module}.weight_shape"));
     let ([outputs, width], [rows, groups]) = (words.matrix()?, scales.matrix()?);
     if rows != outputs {
         return Err(scales.error(format_args!("has {rows} rows; the module has {outputs}")));
@@ -52,10 +52,10 @@ fn packed(rewriter: &mut Rewriter, module: String, formats: &[Integers]) -> Resu
         )));
     };
     let (bits, inputs) = (format.bits, width * 32 / format.bits);
-    if let Some(indices) = rewriter.find(&module, "weight_g_idx") {
+    if let Some(indices) = rewriter.find(&format!("{module}.weight_g_idx")) {
         expect_no_act_order(&indices, inputs, inputs / groups)?;
     }
-    let zeros = match rewriter.find(&module, "weight_zero_point") {
+    let zeros = match rewriter.find(&format!("{module}.weight_zero_point")) {
         None => Zeros::Same((1_u32 << (bits - 1)) as f32),
         Some(words) => {
             if 32 % bits != 0 {
@@ -100,12 +100,12 @@ fn bytes(rewriter: &mut Rewriter, module: String) -> Result<()> {
             codes.shape()
         )));
     }
-    if let Some(zeros) = rewriter.find(&module, "weight_zero_point") {
+    if let Some(zeros) = rewriter.find(&format!("{module}.weight_zero_point")) {
         return Err(zeros.error("is not supported; 8-bit weights must be symmetric"));
     }
     let flipped = Flipped { codes: Arc::clone(&codes), inputs };
     let form = (Dtype::U32, vec![outputs, inputs / 4]);
-    rewriter.put((&module, "weight"), form, flipped, &codes, codes.entry.file_bytes);
+    rewriter.put(&format!("{module}.weight"), form, flipped, &codes, codes.entry.file_bytes);
     let zeros = Zeros::Same(128.0);
     Affine { scales, zeros, layout: Layout::OutputsFirst, outputs, groups }.put(rewriter, module, 8, inputs)
 }
@@ -120,7 +120,9 @@ struct Flipped {
 impl Rows for Flipped {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         self.codes.source.read_at(first * self.inputs, bytes)?;
-        bytes.iter_mut().for_each(|code| *code ^= 0x80);
+        for code in bytes {
+            *code ^= 0x80;
+        }
         Ok(())
     }
 }

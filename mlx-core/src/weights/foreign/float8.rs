@@ -18,6 +18,9 @@ const MXFP8: QuantScheme = QuantScheme { mode: Mode::Mxfp8, bits: 8, group_size:
 /// The names of scales, by tool.
 const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 
+/// The ends of the names of scales of stacks.
+const SCALES_OF_STACKS: [&str; 2] = ["_scale_inv", "_scale"];
+
 /// The bytes of a scale that are powers of two.
 const EXPONENTS: [Dtype; 2] = [Dtype::F8_E8M0, Dtype::U8];
 
@@ -31,23 +34,43 @@ pub(super) const ORIGIN: &str = "fp8 in blocks";
 pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> {
     for module in rewriter.modules("weight", &[Dtype::F8_E4M3]) {
         let codes = rewriter.take(&module, "weight")?;
-        let found = SCALES.iter().find_map(|part| rewriter.find(&module, part));
+        let found = SCALES.iter().find_map(|part| rewriter.find(&format!("{module}.{part}")));
         let Some(scales) = found else {
             return Err(codes.error(format_args!("has type F8_E4M3, but {module}.weight_scale is missing")));
         };
-        let matrix = Float8 { sides: codes.matrix()?, codes, scales, exact: foreign.powers_of_two };
-        matrix.replace(rewriter, module, foreign.block)?;
+        let [outputs, inputs] = codes.matrix()?;
+        let shape = [1, outputs, inputs];
+        Float8 { shape, codes, scales, exact: foreign.powers_of_two }.replace(
+            rewriter,
+            module,
+            foreign.block,
+        )?;
+    }
+    // The experts of a layer in one tensor.
+    for name in rewriter.stacks(Dtype::F8_E4M3) {
+        let found = SCALES_OF_STACKS.iter().find_map(|end| rewriter.find(&format!("{name}{end}")));
+        let Some(scales) = found else { continue };
+        let Some(codes) = rewriter.find(&name) else { continue };
+        let shape = match *codes.shape() {
+            [count, outputs, inputs] if count * outputs * inputs > 0 => [count, outputs, inputs],
+            _ => return Err(codes.error("is empty")),
+        };
+        Float8 { shape, codes, scales, exact: foreign.powers_of_two }.replace(
+            rewriter,
+            name,
+            foreign.block,
+        )?;
     }
     Ok(())
 }
 
-/// A matrix of 8-bit floats and its scales.
+/// A matrix of 8-bit floats, or a stack of them, and its scales.
 #[derive(Debug, Clone)]
 struct Float8 {
     codes: Arc<Operand>,
     scales: Arc<Operand>,
-    /// Outputs and inputs.
-    sides: [usize; 2],
+    /// Matrices, outputs and inputs.
+    shape: [usize; 3],
     /// True if all scales must be powers of two.
     exact: bool,
 }
@@ -56,76 +79,105 @@ struct Float8 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Blocks {
     sides: [usize; 2],
-    /// The number of blocks beside each other.
-    across: usize,
+    /// The numbers of blocks in a matrix: one below the other, and beside each other.
+    counts: [usize; 2],
+    /// The number of rows in a matrix.
+    rows: usize,
+}
+
+impl Blocks {
+    /// Returns the number of the blocks' row that contains row `row` of the stack.
+    fn row(&self, row: usize) -> usize {
+        row / self.rows * self.counts[0] + row % self.rows / self.sides[0]
+    }
 }
 
 impl Float8 {
     fn replace(self, rewriter: &mut Rewriter, module: String, block: [usize; 2]) -> Result<()> {
         let blocks = self.blocks(block)?;
-        let [outputs, inputs] = self.sides;
-        let by_row = blocks.across == 1 && blocks.sides[1] >= inputs;
+        let [_, _, inputs] = self.shape;
+        let by_row = blocks.counts[1] == 1 && blocks.sides[1] >= inputs;
         let is_exponent = EXPONENTS.contains(&self.scales.dtype());
         let groups_fit = blocks.sides[1].is_multiple_of(MXFP8.group_size) || by_row;
         if !inputs.is_multiple_of(MXFP8.group_size) || !groups_fit || !(by_row || is_exponent || self.exact) {
-            self.put_floats(rewriter, &module, blocks);
+            self.put_floats(rewriter, blocks);
             return Ok(());
         }
         let file_bytes = self.scales.entry.file_bytes;
-        rewriter.put_as(&module, "weight", &self.codes, Dtype::U32, vec![outputs, inputs / 4]);
-        let form = |dtype, width| (dtype, vec![outputs, width]);
+        rewriter.put_as(&module, "weight", &self.codes, Dtype::U32, self.shape_of(inputs / 4));
+        let form = |dtype, width| (dtype, self.shape_of(width));
         let has_factors = by_row && !is_exponent && !self.exact;
         let exponents = Exponents { matrix: self.clone(), blocks, has_factors };
         let width = inputs / MXFP8.group_size;
-        rewriter.put((&module, "scales"), form(Dtype::U8, width), exponents, &self.scales, file_bytes);
+        rewriter.put(
+            &format!("{module}.scales"),
+            form(Dtype::U8, width),
+            exponents,
+            &self.scales,
+            file_bytes,
+        );
         if has_factors {
             let factors = Factors { matrix: self.clone(), blocks };
-            rewriter.put((&module, "row_scales"), form(Dtype::F32, 1), factors, &self.scales, 0);
+            rewriter.put(&format!("{module}.row_scales"), form(Dtype::F32, 1), factors, &self.scales, 0);
         }
         rewriter.set_scheme(module, MXFP8);
         Ok(())
     }
 
-    fn put_floats(&self, rewriter: &mut Rewriter, module: &str, blocks: Blocks) {
+    fn put_floats(&self, rewriter: &mut Rewriter, blocks: Blocks) {
         let file_bytes = self.codes.entry.file_bytes + self.scales.entry.file_bytes;
         let floats =
             Floats { matrix: self.clone(), blocks, table: std::array::from_fn(|code| e4m3(code as u8)) };
-        let form = (Dtype::BF16, self.sides.to_vec());
-        rewriter.put((module, "weight"), form, floats, &self.codes, file_bytes);
-        rewriter.set_origin(module, "weight", ORIGIN);
+        let form = (Dtype::BF16, self.codes.shape().to_vec());
+        rewriter.put(&self.codes.name, form, floats, &self.codes, file_bytes);
+        rewriter.set_origin(&self.codes.name, ORIGIN);
+    }
+
+    /// Returns the shape of a tensor with `width` columns.
+    fn shape_of(&self, width: usize) -> Vec<usize> {
+        let shape = self.codes.shape();
+        [&shape[..shape.len() - 1], &[width]].concat()
     }
 
     /// Returns the blocks that the shape of the scales implies. `block` are the sides of a block in the settings.
     fn blocks(&self, block: [usize; 2]) -> Result<Blocks> {
         self.scales.expect_type(&[FLOATS.as_slice(), EXPONENTS.as_slice()].concat())?;
-        let [outputs, inputs] = self.sides;
+        let [count, outputs, inputs] = self.shape;
         let counts = [outputs.div_ceil(block[0]), inputs.div_ceil(block[1])];
+        let groups = [outputs, inputs / MXFP8.group_size];
+        // A single matrix has no axis of matrices.
         let shape = self.scales.shape();
-        let of_rows = |rows: usize| Ok(Blocks { sides: [rows, inputs], across: 1 });
-        match *shape {
-            [] | [1] | [1, 1] => of_rows(outputs),
-            [rows] | [rows, 1] if rows == outputs => of_rows(1),
-            [down, across] | [down, 1, across, 1] if [down, across] == counts => {
-                Ok(Blocks { sides: block, across })
+        let own = match shape.split_first() {
+            Some((first, own)) if self.codes.shape().len() == 3 && *first == count => own,
+            _ if self.codes.shape().len() == 3 && shape.iter().product::<usize>() != 1 => &[0],
+            _ => shape,
+        };
+        let of = |sides, counts| Ok(Blocks { sides, counts, rows: outputs });
+        match *own {
+            [] | [1] | [1, 1] if own.len() < shape.len() => of([outputs, inputs], [1, 1]),
+            [] | [1] | [1, 1] | [1, 1, 1] => {
+                Ok(Blocks { sides: [count * outputs, inputs], counts: [1, 1], rows: count * outputs })
             }
-            [rows, groups] if rows == outputs && groups * MXFP8.group_size == inputs => {
-                Ok(Blocks { sides: [1, MXFP8.group_size], across: groups })
+            [rows] | [rows, 1] if rows == outputs => of([1, inputs], [rows, 1]),
+            [down, across] | [down, 1, across, 1] if [down, across] == counts => of(block, counts),
+            [down, across] if [down, across] == groups && inputs.is_multiple_of(MXFP8.group_size) => {
+                of([1, MXFP8.group_size], groups)
             }
             _ => Err(self.scales.error(format_args!(
                 "has shape {shape:?} for a matrix {:?}; it must have one scale, one per row, or one per block of {block:?}",
-                self.sides
+                self.codes.shape()
             ))),
         }
     }
 
     /// Returns the scales of the blocks that contain row `row`.
     fn scales_of(&self, row: usize, blocks: Blocks) -> Result<Vec<f32>> {
-        let start = row / blocks.sides[0] * blocks.across;
+        let (start, across) = (blocks.row(row) * blocks.counts[1], blocks.counts[1]);
         if EXPONENTS.contains(&self.scales.dtype()) {
-            let codes = self.scales.bytes(start, blocks.across)?;
+            let codes = self.scales.bytes(start, across)?;
             return Ok(codes.into_iter().map(|code| 2_f32.powi(i32::from(code) - ONE)).collect());
         }
-        self.scales.floats(start, blocks.across)
+        self.scales.floats(start, across)
     }
 }
 
@@ -149,11 +201,11 @@ struct Exponents {
 
 impl Rows for Exponents {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
-        let width = self.matrix.sides[1] / MXFP8.group_size;
+        let width = self.matrix.shape[2] / MXFP8.group_size;
         let per_block = self.blocks.sides[1] / MXFP8.group_size;
         let mut last: Option<(usize, Vec<u8>)> = None;
         for (row, to) in bytes.chunks_exact_mut(width).enumerate() {
-            let block = (first + row) / self.blocks.sides[0];
+            let block = self.blocks.row(first + row);
             if last.as_ref().is_none_or(|(known, _)| *known != block) {
                 last = Some((block, self.exponents_of(first + row)?));
             }
@@ -170,11 +222,11 @@ impl Exponents {
     fn exponents_of(&self, row: usize) -> Result<Vec<u8>> {
         let scales = &self.matrix.scales;
         if EXPONENTS.contains(&scales.dtype()) {
-            let start = row / self.blocks.sides[0] * self.blocks.across;
-            return scales.bytes(start, self.blocks.across);
+            let across = self.blocks.counts[1];
+            return scales.bytes(self.blocks.row(row) * across, across);
         }
         let exponent = |scale: f32| match split(scale) {
-            (exponent, factor) if self.has_factors || factor == 1.0 => Ok(exponent),
+            (exponent, factor) if self.has_factors || factor.to_bits() == 1_f32.to_bits() => Ok(exponent),
             _ => Err(scales
                 .error(format_args!("has the scale {scale}; scale_fmt in config.json needs powers of two"))),
         };
@@ -192,10 +244,10 @@ struct Factors {
 impl Rows for Factors {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         let count = bytes.len() / 4;
-        let rows = self.blocks.sides[0];
-        let start = first / rows;
-        let scales = self.matrix.scales.floats(start, (first + count).div_ceil(rows) - start)?;
-        let factors = (first..first + count).map(|row| split(scales[row / rows - start]).1);
+        let start = self.blocks.row(first);
+        let end = self.blocks.row(first + count.saturating_sub(1)) + 1;
+        let scales = self.matrix.scales.floats(start, end - start)?;
+        let factors = (first..first + count).map(|row| split(scales[self.blocks.row(row) - start]).1);
         encode(factors, Dtype::F32, bytes);
         Ok(())
     }
@@ -212,13 +264,13 @@ struct Floats {
 
 impl Rows for Floats {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
-        let inputs = self.matrix.sides[1];
+        let inputs = self.matrix.shape[2];
         let codes = self.matrix.codes.bytes(first * inputs, bytes.len() / 2)?;
         let mut last: Option<(usize, Vec<f32>)> = None;
         for (row, (to, codes)) in
             bytes.chunks_exact_mut(2 * inputs).zip(codes.chunks_exact(inputs)).enumerate()
         {
-            let block = (first + row) / self.blocks.sides[0];
+            let block = self.blocks.row(first + row);
             if last.as_ref().is_none_or(|(known, _)| *known != block) {
                 last = Some((block, self.matrix.scales_of(first + row, self.blocks)?));
             }
@@ -242,7 +294,8 @@ mod tests {
     fn a_scale_is_its_exponent_times_a_factor() {
         for scale in [1.0_f32, 0.5, 3.75, 0.000_123, 1e30, -0.7, f32::MIN_POSITIVE, f32::MAX] {
             let (exponent, factor) = split(scale);
-            assert_eq!(2_f32.powi(i32::from(exponent) - ONE) * factor, scale);
+            let product = 2_f32.powi(i32::from(exponent) - ONE) * factor;
+            assert_eq!(product.to_bits(), scale.to_bits());
             assert!((1.0..4.0).contains(&factor.abs()), "{scale}: {factor}");
         }
         for scale in [0.0, f32::INFINITY, 1e-40] {

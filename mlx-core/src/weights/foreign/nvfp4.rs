@@ -71,7 +71,7 @@ impl Replaced {
         }
         let form = (Dtype::F32, vec![self.outputs, 1]);
         let rows = Factor { factor: Arc::clone(factor), divides };
-        rewriter.put((&self.module, "row_scales"), form, rows, factor, factor.entry.file_bytes);
+        rewriter.put(&format!("{}.row_scales", self.module), form, rows, factor, factor.entry.file_bytes);
         Ok(())
     }
 }

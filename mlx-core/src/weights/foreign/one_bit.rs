@@ -35,9 +35,15 @@ pub(super) fn widen(
         let narrow = *width * 4;
         *width *= 2;
         let computed = Widened { words: Arc::clone(&words), narrow };
-        rewriter.put((&module, "weight"), (Dtype::U32, shape), computed, &words, words.entry.file_bytes);
+        rewriter.put(
+            &format!("{module}.weight"),
+            (Dtype::U32, shape),
+            computed,
+            &words,
+            words.entry.file_bytes,
+        );
         for part in ["weight", "scales", "biases"] {
-            rewriter.set_origin(&module, part, ORIGIN);
+            rewriter.set_origin(&format!("{module}.{part}"), ORIGIN);
         }
     }
     Ok(quantization.widened())

@@ -100,16 +100,18 @@ fn decode(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
 /// Writes numbers in this float type, rounded to the nearest.
 pub(super) fn encode(numbers: impl Iterator<Item = f32>, dtype: Dtype, bytes: &mut [u8]) {
     match dtype {
-        Dtype::F16 => bytes
-            .chunks_exact_mut(2)
-            .zip(numbers)
-            .for_each(|(to, it)| to.copy_from_slice(&f16::from_f32(it).to_le_bytes())),
-        Dtype::BF16 => bytes
-            .chunks_exact_mut(2)
-            .zip(numbers)
-            .for_each(|(to, it)| to.copy_from_slice(&bf16::from_f32(it).to_le_bytes())),
-        _ => {
-            bytes.chunks_exact_mut(4).zip(numbers).for_each(|(to, it)| to.copy_from_slice(&it.to_le_bytes()))
-        }
+        Dtype::F16 => write(numbers, bytes, |number| f16::from_f32(number).to_le_bytes()),
+        Dtype::BF16 => write(numbers, bytes, |number| bf16::from_f32(number).to_le_bytes()),
+        _ => write(numbers, bytes, f32::to_le_bytes),
+    }
+}
+
+fn write<const N: usize>(
+    numbers: impl Iterator<Item = f32>,
+    bytes: &mut [u8],
+    encode: impl Fn(f32) -> [u8; N],
+) {
+    for (to, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+        *to = encode(number);
     }
 }

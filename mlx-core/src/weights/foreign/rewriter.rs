@@ -46,17 +46,23 @@ impl<'a> Rewriter<'a> {
         named.filter_map(|(name, _)| name.strip_suffix(&end).map(str::to_owned)).collect()
     }
 
-    /// Takes the tensor `{module}.{part}`, if there is one.
-    pub(super) fn find(&mut self, module: &str, part: &str) -> Option<Arc<Operand>> {
-        let name = format!("{module}.{part}");
-        let entry = self.checkpoint.remove(&name)?;
+    /// Lists the tensors of this type that hold a stack of matrices.
+    pub(super) fn stacks(&self, dtype: Dtype) -> Vec<String> {
+        let stacks = self.checkpoint.entries().iter();
+        let stacks = stacks.filter(|(_, entry)| entry.dtype == dtype && entry.shape.len() == 3);
+        stacks.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes the tensor `name`, if there is one.
+    pub(super) fn find(&mut self, name: &str) -> Option<Arc<Operand>> {
+        let entry = self.checkpoint.remove(name)?;
         let source = self.checkpoint.source(&entry);
-        Some(Arc::new(Operand { name, entry, source }))
+        Some(Arc::new(Operand { name: name.to_owned(), entry, source }))
     }
 
     /// Takes the tensor `{module}.{part}`.
     pub(super) fn take(&mut self, module: &str, part: &str) -> Result<Arc<Operand>> {
-        self.find(module, part).ok_or_else(|| {
+        self.find(&format!("{module}.{part}")).ok_or_else(|| {
             Error::file(self.checkpoint.main_file(), format!("tensor {module}.{part} is missing"))
         })
     }
@@ -84,11 +90,11 @@ impl<'a> Rewriter<'a> {
         self.checkpoint.replace(&format!("{module}.{part}"), operand.entry.clone().viewed_as(dtype, shape));
     }
 
-    /// Adds `{module}.{part}` with computed rows. Errors name the file of `operand`. `file_bytes` are the bytes in the files that it
+    /// Adds the tensor `name` with computed rows. Errors name the file of `operand`. `file_bytes` are the bytes in the files that it
     /// replaces.
     pub(super) fn put(
         &mut self,
-        (module, part): (&str, &str),
+        name: &str,
         (dtype, shape): (Dtype, Vec<usize>),
         computed: impl Rows + 'static,
         operand: &Operand,
@@ -98,8 +104,8 @@ impl<'a> Rewriter<'a> {
             shape.split_last().map_or((1, 1), |(width, rows)| (*width, rows.iter().product()));
         let path = operand.path().to_path_buf();
         let computed = Computed::new(computed, rows, width * dtype.bitsize() / 8, path);
-        let name = format!("{module}.{part}");
-        self.checkpoint.add_computed(name, dtype, shape, Arc::new(computed)).file_bytes = file_bytes;
+        self.checkpoint.add_computed(name.to_owned(), dtype, shape, Arc::new(computed)).file_bytes =
+            file_bytes;
     }
 
     /// Sets the scheme of `module`.
@@ -107,8 +113,8 @@ impl<'a> Rewriter<'a> {
         self.schemes.insert(module, scheme);
     }
 
-    /// Sets the format in the files of `{module}.{part}`.
-    pub(super) fn set_origin(&mut self, module: &str, part: &str, origin: &'static str) {
-        self.checkpoint.set_origin(&format!("{module}.{part}"), origin);
+    /// Sets the format in the files of the tensor `name`.
+    pub(super) fn set_origin(&mut self, name: &str, origin: &'static str) {
+        self.checkpoint.set_origin(name, origin);
     }
 }

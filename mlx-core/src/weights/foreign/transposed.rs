@@ -21,8 +21,8 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
         for module in rewriter.modules("qweight", &WORDS) {
             let codes = rewriter.take(&module, "qweight")?;
             match foreign.tool {
-                Tool::Gptq { zero_offset } => gptq(rewriter, module, codes, format, zero_offset)?,
-                _ => awq(rewriter, module, codes, format)?,
+                Tool::Gptq { zero_offset } => gptq(rewriter, module, &codes, format, zero_offset)?,
+                _ => awq(rewriter, module, &codes, format)?,
             }
         }
     }
@@ -30,13 +30,13 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
 }
 
 /// Replaces `qweight`, `[inputs, outputs / 8]`, with neighboring outputs in a word.
-fn awq(rewriter: &mut Rewriter, module: String, codes: Arc<Operand>, format: Integers) -> Result<()> {
+fn awq(rewriter: &mut Rewriter, module: String, codes: &Arc<Operand>, format: Integers) -> Result<()> {
     let [inputs, columns] = codes.matrix()?;
     let outputs = columns * 8;
-    expect_words(&codes, inputs, format.bits)?;
-    let rows = AwqRows { codes: Arc::clone(&codes), inputs, columns };
+    expect_words(codes, inputs, format.bits)?;
+    let rows = AwqRows { codes: Arc::clone(codes), inputs, columns };
     let form = (Dtype::U32, vec![outputs, inputs / 8]);
-    rewriter.put((&module, "weight"), form, rows, &codes, codes.entry.file_bytes);
+    rewriter.put(&format!("{module}.weight"), form, rows, codes, codes.entry.file_bytes);
     affine(rewriter, module, [outputs, inputs], format, AWQ_ORDER, 0)
 }
 
@@ -44,7 +44,7 @@ fn awq(rewriter: &mut Rewriter, module: String, codes: Arc<Operand>, format: Int
 fn gptq(
     rewriter: &mut Rewriter,
     module: String,
-    codes: Arc<Operand>,
+    codes: &Arc<Operand>,
     format: Integers,
     zero_offset: u8,
 ) -> Result<()> {
@@ -52,15 +52,15 @@ fn gptq(
     let inputs = words * 32 / format.bits;
     // AutoGPTQ writes biases that the model does not have.
     rewriter.drop_zeros(&module, "bias")?;
-    if let Some(indices) = rewriter.find(&module, "g_idx") {
+    if let Some(indices) = rewriter.find(&format!("{module}.g_idx")) {
         expect_no_act_order(&indices, inputs, format.group.unwrap_or(inputs))?;
     }
-    let rows = GptqRows { codes: Arc::clone(&codes), words, outputs };
+    let rows = GptqRows { codes: Arc::clone(codes), words, outputs };
     rewriter.put(
-        (&module, "weight"),
+        &format!("{module}.weight"),
         (Dtype::U32, vec![outputs, words]),
         rows,
-        &codes,
+        codes,
         codes.entry.file_bytes,
     );
     affine(rewriter, module, [outputs, inputs], format, IN_ORDER, zero_offset)
@@ -120,14 +120,21 @@ impl Rows for AwqRows {
         let width = self.inputs / 2;
         let count = bytes.len() / width;
         let (start, end) = (first / 8, (first + count).div_ceil(8));
-        bytes.fill(0);
-        for input in 0..self.inputs {
-            let words = self.codes.words(input * self.columns + start, end - start)?;
-            let (place, shift) = (input / 2, input % 2 * 4);
+        let stripe = (end - start) * 4;
+        // Eight inputs are a word of each output.
+        let mut stripes = vec![0; 8 * stripe];
+        for word in 0..width / 4 {
+            for (input, stripe) in stripes.chunks_exact_mut(stripe).enumerate() {
+                let place = (word * 8 + input) * self.columns + start;
+                self.codes.source.read_at(place * 4, stripe)?;
+            }
             for (row, to) in bytes.chunks_exact_mut(width).enumerate() {
-                let output = first + row;
-                let code = words[output / 8 - start] >> (AWQ_ORDER[output % 8] * 4) & 15;
-                to[place] |= (code << shift) as u8;
+                let (column, shift) = ((first + row) / 8 - start, AWQ_ORDER[(first + row) % 8] * 4);
+                let (place, low) = (column * 4 + shift / 8, shift % 8);
+                let code = |input: usize| stripes[input * stripe + place] >> low & 15;
+                for pair in 0..4 {
+                    to[word * 4 + pair] = code(2 * pair) | code(2 * pair + 1) << 4;
+                }
             }
         }
         Ok(())
@@ -147,8 +154,9 @@ impl Rows for GptqRows {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         let width = self.words * 4;
         let count = bytes.len() / width;
+        let mut column = vec![0; count * 4];
         for word in 0..self.words {
-            let column = self.codes.bytes((word * self.outputs + first) * 4, count * 4)?;
+            self.codes.source.read_at((word * self.outputs + first) * 4, &mut column)?;
             for (to, from) in bytes.chunks_exact_mut(width).zip(column.as_chunks::<4>().0) {
                 to[word * 4..word * 4 + 4].copy_from_slice(from);
             }
