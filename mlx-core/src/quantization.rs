@@ -41,7 +41,7 @@ impl QuantizationConfig {
         if let Some(section) = fields.section("quantization")? {
             return Self::of_section(&section);
         }
-        if let Some(foreign) = Foreign::read(fields)? {
+        if let Some(foreign) = foreign::read(fields)? {
             return Ok(Self { foreign: Some(foreign), ..Self::default() });
         }
         match fields.section("quantization_config")? {

@@ -1,6 +1,6 @@
 //! The settings that compressed-tensors writes.
 
-use super::{Foreign, Integers, Tool, USUAL_BLOCK, block};
+use super::settings::{Foreign, Integers, Tool, USUAL_BLOCK, block};
 use crate::config::Fields;
 use crate::error::Result;
 

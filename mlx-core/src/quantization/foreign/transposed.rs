@@ -1,6 +1,6 @@
 //! The settings of AWQ and GPTQ. Both tools store matrices transposed.
 
-use super::{Foreign, Integers, Tool};
+use super::settings::{Foreign, Integers, Tool};
 use crate::config::Fields;
 use crate::error::Result;
 
