@@ -203,10 +203,6 @@ fn settings_that_cannot_be_kept_are_refused_by_name() {
         &refusal("fp8-blocks", set("weight_block_size", json!([0, 128]))),
         &["weight_block_size", "0"],
     );
-    assert_says(
-        &refusal("fp8-blocks", set("scale_fmt", json!("ue8m0"))),
-        &["weight_scale_inv", "powers of two"],
-    );
     let algorithm = set("quant_algo", json!("W4A8_AWQ"));
     assert_says(&refusal("fp8-tensor-experts", algorithm), &["quant_algo", "W4A8_AWQ", "NVFP4"]);
 }

@@ -63,9 +63,8 @@ fn fp8(section: &Fields) -> Result<Foreign> {
     if let Some(fmt) = section.optional_text("fmt")?.filter(|fmt| *fmt != "e4m3") {
         return Err(section.error("fmt", format_args!("is {fmt:?}; supported is \"e4m3\"")));
     }
-    let powers_of_two = section.optional_text("scale_fmt")? == Some("ue8m0");
     let block = block(section, "weight_block_size")?.unwrap_or(USUAL_BLOCK);
-    Ok(Foreign { block, powers_of_two, ..Foreign::of(Tool::Fp8) })
+    Ok(Foreign { block, ..Foreign::of(Tool::Fp8) })
 }
 
 /// Reads the settings of ModelOpt, from its own file or config.json.

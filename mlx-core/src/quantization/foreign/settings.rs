@@ -37,14 +37,12 @@ pub(crate) struct Foreign {
     pub(crate) integers: Vec<Integers>,
     /// Rows and columns of a block of FP8 weights that shares a scale.
     pub(crate) block: [usize; 2],
-    /// True if the scales of blocks are powers of two.
-    pub(crate) powers_of_two: bool,
 }
 
 impl Foreign {
     /// Creates the settings of a tool without integer formats.
     pub(super) fn of(tool: Tool) -> Self {
-        Self { tool, integers: Vec::new(), block: USUAL_BLOCK, powers_of_two: false }
+        Self { tool, integers: Vec::new(), block: USUAL_BLOCK }
     }
 }
 

@@ -21,6 +21,10 @@ const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 /// The ends of the names of scales of stacks.
 const SCALES_OF_STACKS: [&str; 2] = ["_scale_inv", "_scale"];
 
+/// The number of tensors of scales that are checked for powers of two, and the maximum number of scales of each.
+const SAMPLES: usize = 16;
+const SAMPLE: usize = 4096;
+
 /// The bytes of a scale that are powers of two.
 const EXPONENTS: [Dtype; 2] = [Dtype::F8_E8M0, Dtype::U8];
 
@@ -32,7 +36,10 @@ pub(super) const ORIGIN: &str = "fp8 in blocks";
 
 /// Replaces all matrices of 8-bit floats and their scales.
 pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> {
-    for module in rewriter.modules("weight", &[Dtype::F8_E4M3]) {
+    let modules = rewriter.modules("weight", &[Dtype::F8_E4M3]);
+    let stacks = rewriter.stacks(Dtype::F8_E4M3);
+    let exact = have_exact_scales(rewriter, &modules, &stacks)?;
+    for module in modules {
         let codes = rewriter.take(&module, "weight")?;
         let found = SCALES.iter().find_map(|part| rewriter.find(&format!("{module}.{part}")));
         let Some(scales) = found else {
@@ -40,14 +47,10 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
         };
         let [outputs, inputs] = codes.matrix()?;
         let shape = [1, outputs, inputs];
-        Float8 { shape, codes, scales, exact: foreign.powers_of_two }.replace(
-            rewriter,
-            module,
-            foreign.block,
-        )?;
+        Float8 { codes, scales, shape, exact }.replace(rewriter, module, foreign.block)?;
     }
     // The experts of a layer in one tensor.
-    for name in rewriter.stacks(Dtype::F8_E4M3) {
+    for name in stacks {
         let found = SCALES_OF_STACKS.iter().find_map(|end| rewriter.find(&format!("{name}{end}")));
         let Some(scales) = found else { continue };
         let Some(codes) = rewriter.find(&name) else { continue };
@@ -55,13 +58,28 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
             [count, outputs, inputs] if count * outputs * inputs > 0 => [count, outputs, inputs],
             _ => return Err(codes.error("is empty")),
         };
-        Float8 { shape, codes, scales, exact: foreign.powers_of_two }.replace(
-            rewriter,
-            name,
-            foreign.block,
-        )?;
+        Float8 { codes, scales, shape, exact }.replace(rewriter, name, foreign.block)?;
     }
     Ok(())
+}
+
+/// Returns true if all scales are powers of two, by some of the tensors. config.json mentions it only for some checkpoints.
+fn have_exact_scales(rewriter: &Rewriter, modules: &[String], stacks: &[String]) -> Result<bool> {
+    let of_modules = modules.iter().flat_map(|module| SCALES.map(|part| format!("{module}.{part}")));
+    let of_stacks = stacks.iter().flat_map(|name| SCALES_OF_STACKS.map(|end| format!("{name}{end}")));
+    let scales: Vec<Operand> = of_modules.chain(of_stacks).filter_map(|name| rewriter.peek(&name)).collect();
+    let some = scales.iter().step_by((scales.len() / SAMPLES).max(1));
+    for scales in some.filter(|scales| FLOATS.contains(&scales.dtype())) {
+        let count = scales.shape().iter().product::<usize>().min(SAMPLE);
+        if !scales.floats(0, count)?.into_iter().all(is_power_of_two) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_power_of_two(scale: f32) -> bool {
+    split(scale).1.to_bits() == 1_f32.to_bits()
 }
 
 /// A matrix of 8-bit floats, or a stack of them, and its scales.
@@ -225,10 +243,12 @@ impl Exponents {
             let across = self.blocks.counts[1];
             return scales.bytes(self.blocks.row(row) * across, across);
         }
-        let exponent = |scale: f32| match split(scale) {
-            (exponent, factor) if self.has_factors || factor.to_bits() == 1_f32.to_bits() => Ok(exponent),
-            _ => Err(scales
-                .error(format_args!("has the scale {scale}; scale_fmt in config.json needs powers of two"))),
+        let exponent = |scale: f32| {
+            if self.has_factors || is_power_of_two(scale) {
+                return Ok(split(scale).0);
+            }
+            Err(scales
+                .error(format_args!("has the scale {scale}; scales of other tensors are powers of two")))
         };
         self.matrix.scales_of(row, self.blocks)?.into_iter().map(exponent).collect()
     }

@@ -53,6 +53,13 @@ impl<'a> Rewriter<'a> {
         stacks.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the tensor `name`, if there is one, and leaves it in the checkpoint.
+    pub(super) fn peek(&self, name: &str) -> Option<Operand> {
+        let entry = self.checkpoint.entries().get(name)?.clone();
+        let source = self.checkpoint.source(&entry);
+        Some(Operand { name: name.to_owned(), entry, source })
+    }
+
     /// Takes the tensor `name`, if there is one.
     pub(super) fn find(&mut self, name: &str) -> Option<Arc<Operand>> {
         let entry = self.checkpoint.remove(name)?;
