@@ -33,6 +33,11 @@ pub(super) trait ReadAt: Debug + Send + Sync {
 
     /// The file to name in errors.
     fn path(&self) -> &Path;
+
+    /// The bytes of which a read should be a multiple.
+    fn unit(&self) -> usize {
+        1
+    }
 }
 
 /// A file of tensors.
@@ -102,13 +107,15 @@ impl Source {
         if self.cut.is_some() {
             return vec![self];
         }
+        let unit = self.file.unit().max(1);
+        let size = (BLOCK / unit).max(1) * unit;
         let block = |start: usize| Self {
             file: Arc::clone(&self.file),
             start: self.start + start as u64,
-            length: BLOCK.min(self.length - start),
+            length: size.min(self.length - start),
             cut: None,
         };
-        (0..self.length).step_by(BLOCK).map(block).collect()
+        (0..self.length).step_by(size).map(block).collect()
     }
 }
 

@@ -7,8 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::Result;
 use crate::weights::source::ReadAt;
 
-/// Bytes of a band. Several reads of parts of one band compute it once.
-const BAND: usize = 1 << 20;
+/// Bytes of a band. Several small reads of parts of one band compute it once.
+const BAND: usize = 4 << 20;
+
+/// The number of rows of which large reads are a multiple. Some formats pack the codes of eight rows in a word.
+const UNIT: usize = 8;
 
 /// Computes rows of a matrix.
 pub(super) trait Rows: Debug + Send + Sync {
@@ -40,18 +43,30 @@ impl<R: Rows> Computed<R> {
 
     /// Copies bytes from offset `inside` of the band with row `row`. Returns their number.
     fn copy_of_band(&self, row: usize, inside: usize, bytes: &mut [u8]) -> Result<usize> {
+        if row >= self.count {
+            return Ok(0);
+        }
         let first = row / self.band * self.band;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != first || last.1.is_empty() {
             let mut band = std::mem::take(&mut last.1);
-            band.resize(self.band.min(self.count.saturating_sub(first)) * self.width, 0);
+            band.resize(self.band.min(self.count - first) * self.width, 0);
             self.rows.fill(first, &mut band)?;
             *last = (first, band);
         }
         let found = last.1.get((row - first) * self.width + inside..).unwrap_or_default();
         let count = found.len().min(bytes.len());
         bytes[..count].copy_from_slice(&found[..count]);
+        if count == found.len() {
+            // A reader that goes through the matrix does not come back.
+            last.1 = Vec::new();
+        }
         Ok(count)
+    }
+
+    /// Returns true if `rows` rows from row `first` are computed without a band: if they are many, or the last ones.
+    fn is_direct(&self, first: usize, rows: usize) -> bool {
+        rows > 0 && (rows >= self.band.div_ceil(2) || first + rows == self.count)
     }
 }
 
@@ -61,8 +76,8 @@ impl<R: Rows> ReadAt for Computed<R> {
         while !rest.is_empty() {
             let (row, inside) = (place / self.width, place % self.width);
             let whole = if inside == 0 { rest.len() / self.width } else { 0 };
-            let count = if whole >= self.band {
-                let count = self.band * self.width;
+            let count = if self.is_direct(row, whole) {
+                let count = whole * self.width;
                 self.rows.fill(row, &mut rest[..count])?;
                 count
             } else {
@@ -80,6 +95,10 @@ impl<R: Rows> ReadAt for Computed<R> {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn unit(&self) -> usize {
+        UNIT * self.width
     }
 }
 
@@ -101,7 +120,7 @@ mod tests {
 
     #[test]
     fn any_range_of_a_computed_matrix_can_be_read() {
-        for (count, width) in [(5, 7), (3000, 1000), (3, 2 << 20)] {
+        for (count, width) in [(5, 7), (3000, 1000), (3, 2 << 20), (9000, 1000)] {
             let matrix = Computed::new(Counted(width), count, width, PathBuf::new());
             let size = count * width;
             for (start, end) in

@@ -11,6 +11,9 @@ use super::rewriter::Rewriter;
 use crate::error::Result;
 use crate::quantization::{Foreign, Integers, Tool};
 
+/// The number of words of an output that are transposed at a time: a line of a cache.
+const LINE: usize = 16;
+
 /// The order of AWQ's numbers in a word.
 const AWQ_ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
@@ -118,27 +121,52 @@ struct AwqRows {
 impl Rows for AwqRows {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         let width = self.inputs / 2;
-        let count = bytes.len() / width;
-        let (start, end) = (first / 8, (first + count).div_ceil(8));
-        let stripe = (end - start) * 4;
-        // Eight inputs are a word of each output.
-        let mut stripes = vec![0; 8 * stripe];
-        for word in 0..width / 4 {
-            for (input, stripe) in stripes.chunks_exact_mut(stripe).enumerate() {
+        let outputs = first..first + bytes.len() / width;
+        let (start, end) = (outputs.start / 8, outputs.end.div_ceil(8));
+        let stripe = end - start;
+        let mut codes = vec![0; 8 * LINE * stripe * 4];
+        for word in (0..width / 4).step_by(LINE) {
+            let words = LINE.min(width / 4 - word);
+            // Eight inputs are a word of each output.
+            for (input, codes) in codes.chunks_exact_mut(stripe * 4).take(words * 8).enumerate() {
                 let place = (word * 8 + input) * self.columns + start;
-                self.codes.source.read_at(place * 4, stripe)?;
+                self.codes.source.read_at(place * 4, codes)?;
             }
-            for (row, to) in bytes.chunks_exact_mut(width).enumerate() {
-                let (column, shift) = ((first + row) / 8 - start, AWQ_ORDER[(first + row) % 8] * 4);
-                let (place, low) = (column * 4 + shift / 8, shift % 8);
-                let code = |input: usize| stripes[input * stripe + place] >> low & 15;
-                for pair in 0..4 {
-                    to[word * 4 + pair] = code(2 * pair) | code(2 * pair + 1) << 4;
+            let codes = codes.as_chunks::<4>().0;
+            for column in 0..stripe {
+                let mut by_output = [[0; 8]; LINE];
+                for (place, line) in by_output.iter_mut().enumerate().take(words) {
+                    *line = transposed(std::array::from_fn(|input| {
+                        u32::from_le_bytes(codes[(place * 8 + input) * stripe + column])
+                    }));
+                }
+                for (number, place) in AWQ_ORDER.into_iter().enumerate() {
+                    let output = (start + column) * 8 + number;
+                    if outputs.contains(&output) {
+                        let to = (output - first) * width + word * 4;
+                        let to = bytes[to..to + words * 4].as_chunks_mut().0;
+                        for (to, line) in to.iter_mut().zip(&by_output) {
+                            *to = line[place].to_le_bytes();
+                        }
+                    }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Transposes a square of eight words with eight codes of 4 bits.
+fn transposed(mut words: [u32; 8]) -> [u32; 8] {
+    for (step, mask) in [(4, 0x0000_ffff), (2, 0x00ff_00ff), (1, 0x0f0f_0f0f)] {
+        for one in (0..8).filter(|one| one & step == 0) {
+            let other = one + step;
+            let swapped = (words[one] >> (4 * step) ^ words[other]) & mask;
+            words[one] ^= swapped << (4 * step);
+            words[other] ^= swapped;
+        }
+    }
+    words
 }
 
 /// GPTQ's matrix with outputs as rows.
@@ -154,13 +182,34 @@ impl Rows for GptqRows {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         let width = self.words * 4;
         let count = bytes.len() / width;
-        let mut column = vec![0; count * 4];
-        for word in 0..self.words {
-            self.codes.source.read_at((word * self.outputs + first) * 4, &mut column)?;
-            for (to, from) in bytes.chunks_exact_mut(width).zip(column.as_chunks::<4>().0) {
-                to[word * 4..word * 4 + 4].copy_from_slice(from);
+        let mut columns = vec![0; LINE * count * 4];
+        for word in (0..self.words).step_by(LINE) {
+            let words = LINE.min(self.words - word);
+            for (place, column) in columns.chunks_exact_mut(count * 4).take(words).enumerate() {
+                self.codes.source.read_at(((word + place) * self.outputs + first) * 4, column)?;
+            }
+            let columns = columns.as_chunks::<4>().0;
+            for (row, to) in bytes.chunks_exact_mut(width).enumerate() {
+                let to = to[word * 4..(word + words) * 4].as_chunks_mut().0;
+                for (place, to) in to.iter_mut().enumerate() {
+                    *to = columns[place * count + row];
+                }
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::transposed;
+
+    #[test]
+    fn a_square_of_codes_is_transposed() {
+        let words: [u32; 8] = std::array::from_fn(|row| 0x9e37_79b9_u32.wrapping_mul(row as u32 + 3));
+        let other = transposed(words);
+        for (row, column) in (0..64).map(|place| (place / 8, place % 8)) {
+            assert_eq!(other[row] >> (4 * column) & 15, words[column] >> (4 * row) & 15);
+        }
     }
 }
