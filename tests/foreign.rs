@@ -85,6 +85,23 @@ fn checkpoints_of_other_tools_give_the_logits_of_their_dequantized_weights() {
     assert!(off.is_empty(), "differences in shares of the spread: {off:#?}");
 }
 
+/// ModelOpt's older checkpoints have their settings only in a separate file.
+#[test]
+fn settings_of_modelopt_may_be_in_a_file_of_their_own() {
+    let _turn = device();
+    let name = "fp8-tensor-experts";
+    let copy = copied(&folder(name));
+    config(|settings| *settings = Value::Null)(copy.path());
+    let settings = json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}});
+    std::fs::write(copy.path().join("hf_quant_config.json"), settings.to_string())
+        .expect("it can be written");
+    let (tokens, reference) = expected(name);
+    let model = model::load(copy.path(), POLICIES[0], &mut |_, _| {}).expect("it loads");
+    let found = logits_in_passes(model.as_ref(), &tokens, &[]);
+    let worst = worst_difference(&found, &reference, reference.len() / tokens.len());
+    assert!(worst < tolerance("f32"), "{worst:e} of the spread");
+}
+
 #[test]
 fn inspect_reports_what_loading_checkpoints_of_other_tools_takes() {
     let _turn = device();
