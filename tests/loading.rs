@@ -152,12 +152,16 @@ fn quantization_settings_that_do_not_match_the_tensors_are_named() {
 }
 
 #[test]
-fn checkpoints_of_other_quantization_tools_are_refused_by_name() {
-    for method in
-        ["gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors", "mxfp4", "aqlm", "hqq", "bitnet"]
-    {
+fn checkpoints_of_unsupported_quantization_tools_are_refused_by_name() {
+    for method in ["bitsandbytes", "mxfp4", "aqlm", "hqq", "bitnet", "quark"] {
         let config = json!({"quant_method": method, "bits": 4, "group_size": 128});
-        let words = ["config.json", "quantization_config.quant_method", method, "mlx-community"];
+        let words = [
+            "config.json",
+            "quantization_config.quant_method",
+            method,
+            "compressed-tensors",
+            "mlx-community",
+        ];
         assert_refused("llama-f32", set("quantization_config", config.clone()), &words);
         let nested = set("text_config", json!({"quantization_config": config}));
         assert_refused("llama-f32", nested, &["text_config.quantization_config.quant_method", method]);

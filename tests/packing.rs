@@ -232,3 +232,56 @@ fn a_stack_equals_the_concatenated_matrices() {
         assert_eq!(unpacked, [one.numbers, other.numbers].concat(), "{scheme}");
     }
 }
+
+/// A scale of each row, as files of other tools have them, applies in every operation.
+#[test]
+fn scales_of_rows_multiply_the_rows_of_every_result() {
+    let _turn = device();
+    let (scheme, mut dice) = (QuantScheme { mode: Mode::Mxfp8, bits: 8, group_size: 32 }, Dice::new(9));
+    let made = [5, 6].map(|seed| make_up_with(scheme, OUTPUTS, seed));
+    let factor = |row: usize| 1.0 + (row * 7 % 13) as f32 / 64.0;
+    let parts = made.each_ref().map(|it| {
+        let scales: Vec<f32> = (0..OUTPUTS).map(factor).collect();
+        let scales = Array::from_slice(&scales, &[OUTPUTS as i32, 1]);
+        load(scheme, &it.tensors, OUTPUTS).with_row_scales(Some(scales))
+    });
+    let scaled = |it: &MadeUp| -> Vec<f32> {
+        it.numbers.iter().enumerate().map(|(at, number)| number * factor(at / INPUTS)).collect()
+    };
+    let numbers = made.each_ref().map(scaled);
+    let plain = load(scheme, &made[0].tensors, OUTPUTS);
+    assert!(!plain.has_same_scheme(&parts[0]) && parts[0].has_same_scheme(&parts[1]));
+    assert_eq!(parts[0].bytes(), plain.bytes() + 4 * OUTPUTS);
+    let f32 = Dtype::Float32;
+    assert_eq!(values(&parts[0].dequantize(f32).expect("it computes")), numbers[0]);
+    assert_eq!(values(&parts[0].dequantize_on_device(f32).expect("it computes")), numbers[0]);
+    let chosen = Array::from_slice(&[7_u32, 0, 23], &[3]);
+    let picked: Vec<f32> =
+        [7, 0, 23].iter().flat_map(|row| &numbers[0][row * INPUTS..][..INPUTS]).copied().collect();
+    assert_eq!(values(&parts[0].rows(&chosen, f32).expect("rows")), picked);
+    let selected = parts[0].select_rows(&chosen).expect("rows").evaluated().expect("it computes");
+    assert_eq!(values(&selected.dequantize(f32).expect("it computes")), picked);
+    let rows = QuantizedMatrix::stack(&[&parts[0], &parts[1]]).expect("their schemes are equal");
+    assert_eq!(values(&rows.dequantize(f32).expect("it computes")), numbers.concat());
+    let stack = rows.reshape_to_stack(2).expect("their shapes are equal");
+    let input = random(&mut dice, 4);
+    let near = |found: &[f32], row: usize, matrix: usize| {
+        let input = values(&input);
+        for (found, (sum, size)) in
+            found.iter().zip(products(&input[row * INPUTS..][..INPUTS], &numbers[matrix]))
+        {
+            assert!((sum - f64::from(*found)).abs() < 1e-5 * size, "{found} instead of {sum}");
+        }
+    };
+    let found = values(&parts[1].multiply(&input).expect("it computes"));
+    found.chunks(OUTPUTS).enumerate().for_each(|(row, found)| near(found, row, 1));
+    for chosen in [[0, 0, 1, 1], [1, 0, 0, 1]] {
+        let rows = input.reshape(&[4, 1, INPUTS as i32]).expect("rows");
+        let found = stack.gather_multiply(&rows, &Array::from_slice(&chosen, &[4]), chosen[0] == 0);
+        let found = values(&found.expect("it computes"));
+        found.chunks(OUTPUTS).enumerate().for_each(|(row, found)| near(found, row, chosen[row] as usize));
+    }
+    let found =
+        stack.multiply(&input.reshape(&[1, 2, 2, INPUTS as i32]).expect("rows")).expect("it computes");
+    values(&found).chunks(OUTPUTS).enumerate().for_each(|(row, found)| near(found, row, row / 2));
+}

@@ -119,7 +119,14 @@ struct Planned {
 fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     // No weights are loaded, so the device's policy does not matter.
     let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
-    let InFiles { family, config, mut checkpoint, tower, tables, unused } = InFiles::read(source, policy)?;
+    let InFiles { family, config, mut checkpoint, tower, tables, unused, quantization } =
+        InFiles::read(source, policy)?;
+    let path = source.join("config.json");
+    if QuantizationConfig::read(&Fields::read(&path)?)?.is_rewritten() && !quantization.is_empty() {
+        let message =
+            "quantization is in a format that cannot be converted; convert the original model instead";
+        return Err(Error::file(path, message));
+    }
     let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
     if let Some(adapter) = &mut adapter {
         adapter.check_layers(config.layers.len())?;
@@ -128,7 +135,6 @@ fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     expect_numbers(&checkpoint, &tower)?;
     let mut units = plan::plan(&checkpoint, (&family, &config), options)?;
     if let Some(adapter) = &mut adapter {
-        let quantization = QuantizationConfig::read(&Fields::read(&source.join("config.json"))?)?;
         change::assign(&mut units, adapter, &quantization, options)?;
         adapter.expect_taken()?;
     }
@@ -153,12 +159,18 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
     let path = source.join("config.json");
     let fields = Fields::read(&path)?;
     // gpt-oss was published quantized, without a `quantization` entry.
-    let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
+    let quantization = QuantizationConfig::read(&fields)?;
+    let is_foreign = quantization.foreign().is_some();
+    let quantized = !is_foreign && (!quantization.is_empty() || fields.has("quantization_config"));
     if options.scheme.is_some() && quantized {
         let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
         return Err(Error::file(path, message));
     }
-    Ok(mlx_files::object(&path, &mlx_files::bytes(&path)?)?)
+    let mut config = mlx_files::object(&path, &mlx_files::bytes(&path)?)?;
+    if is_foreign {
+        settings::drop_foreign(&mut config);
+    }
+    Ok(config)
 }
 
 /// Lists the decoder's matrices that remain floats although others are quantized.

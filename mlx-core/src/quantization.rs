@@ -2,16 +2,22 @@
 //! the settings.
 
 pub(crate) mod dequantize;
+mod foreign;
 mod matrix;
 mod scheme;
 
 use std::collections::BTreeMap;
 
+pub(crate) use foreign::{Foreign, Integers, Tool};
 pub use matrix::QuantizedMatrix;
 pub use scheme::{Mode, QuantScheme};
 
 use crate::config::Fields;
-use crate::error::{Error, Result};
+use crate::error::Result;
+
+/// The tensors of a quantized matrix. Only affine schemes have biases. Row scales are f32 `[..., output, 1]`; only matrices of
+/// [`Foreign`] checkpoints have them.
+pub(crate) const MATRIX_PARTS: [&str; 4] = ["weight", "scales", "biases", "row_scales"];
 
 /// The quantization settings of all modules, from config.json.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,10 +26,12 @@ pub struct QuantizationConfig {
     default: Option<QuantScheme>,
     /// The modules with an entry; `None` for a module that is not quantized.
     modules: BTreeMap<String, Option<QuantScheme>>,
+    /// The settings of another tool. Its modules get their entries when the files are opened.
+    foreign: Option<Foreign>,
 }
 
 impl QuantizationConfig {
-    /// Reads `quantization` of config.json, or `quantization_config` as MLX's tools write it. Rejects checkpoints quantized by other tools.
+    /// Reads `quantization` of config.json, or `quantization_config` as MLX's or other tools write it. Rejects unsupported tools.
     pub fn read(fields: &Fields) -> Result<Self> {
         if fields.optional_flag("quantize_activations")?.unwrap_or(false) {
             return Err(
@@ -33,7 +41,9 @@ impl QuantizationConfig {
         if let Some(section) = fields.section("quantization")? {
             return Self::of_section(&section);
         }
-        refuse_others(fields)?;
+        if let Some(foreign) = foreign::read(fields)? {
+            return Ok(Self { foreign: Some(foreign), ..Self::default() });
+        }
         match fields.section("quantization_config")? {
             Some(section) if !section.has("quant_method") => Self::of_section(&section),
             _ => Ok(Self::default()),
@@ -41,7 +51,8 @@ impl QuantizationConfig {
     }
 
     fn of_section(section: &Fields) -> Result<Self> {
-        let mut config = Self { default: Some(QuantScheme::read(section, false)?), modules: BTreeMap::new() };
+        let default = Some(QuantScheme::read(section, false)?);
+        let mut config = Self { default, ..Self::default() };
         for module in section.keys() {
             if section.is_object(module) {
                 let entry = section.section(module)?.map(|it| QuantScheme::read(&it, true)).transpose()?;
@@ -62,7 +73,36 @@ impl QuantizationConfig {
 
     /// Returns true if no module is quantized.
     pub fn is_empty(&self) -> bool {
-        self.default.is_none() && self.modules.is_empty()
+        self.default.is_none() && self.modules.is_empty() && self.foreign.is_none()
+    }
+
+    /// Creates the settings of these modules. No others are quantized.
+    pub(crate) fn of_modules(modules: BTreeMap<String, QuantScheme>) -> Self {
+        let modules = modules.into_iter().map(|(name, scheme)| (name, Some(scheme))).collect();
+        Self { modules, ..Self::default() }
+    }
+
+    /// The settings of another tool, if it quantized the checkpoint.
+    pub(crate) fn foreign(&self) -> Option<&Foreign> {
+        self.foreign.as_ref()
+    }
+
+    /// Returns true if loading replaces the tensors by others in MLX's packing.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.foreign.is_some() || self.has_one_bit()
+    }
+
+    /// Returns true if a module may have codes of 1 bit.
+    pub(crate) fn has_one_bit(&self) -> bool {
+        self.default.iter().chain(self.modules.values().flatten()).any(|scheme| scheme.bits == 1)
+    }
+
+    /// Returns the settings after codes of 1 bit were widened to 2 bits.
+    pub(crate) fn widened(mut self) -> Self {
+        for scheme in self.default.iter_mut().chain(self.modules.values_mut().flatten()) {
+            scheme.bits = scheme.bits.max(2);
+        }
+        self
     }
 
     /// Returns the scheme of `module`, if it is quantized. An entry in config.json decides this. Without an entry, a module is quantized if it
@@ -73,36 +113,4 @@ impl QuantizationConfig {
             None => self.default.filter(|_| has_scales),
         }
     }
-}
-
-/// Rejects checkpoints of other quantization tools. The error names the tool's method.
-fn refuse_others(fields: &Fields) -> Result<()> {
-    const HELP: &str = "only checkpoints quantized with MLX are supported; use a version from mlx-community on the Hugging Face Hub, or the \
-                        original before quantization";
-    let text = fields.section("text_config")?;
-    let sections = [Some((fields, "quantization_config")), Some((fields, "compression_config"))];
-    for (parent, key) in
-        sections.into_iter().chain([text.as_ref().map(|it| (it, "quantization_config"))]).flatten()
-    {
-        let Some(section) = parent.section(key)? else { continue };
-        if let Some(method) = section.optional_text("quant_method")? {
-            if method == "mxfp4" && fields.optional_text("model_type")? == Some("gpt_oss") {
-                // The names of its expert tensors show that they are quantized.
-                continue;
-            }
-            return Err(section.error("quant_method", format_args!("is {method:?}; {HELP}")));
-        }
-        // Older MLX tools wrote their settings under this key.
-        if !section.has("bits") || key != "quantization_config" {
-            return Err(parent.error(key, format_args!("is set; {HELP}")));
-        }
-    }
-    let modelopt = fields.path().with_file_name("hf_quant_config.json");
-    if modelopt.exists() && !fields.has("quantization_config") {
-        return Err(Error::file(
-            modelopt,
-            format!("says that NVIDIA's ModelOpt quantized this model; {HELP}"),
-        ));
-    }
-    Ok(())
 }

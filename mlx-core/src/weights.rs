@@ -5,6 +5,7 @@ mod base_names;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
+mod foreign;
 mod gguf;
 mod packed;
 mod read;
@@ -51,6 +52,8 @@ pub struct Weights<'a> {
     policy: WeightPolicy,
     dtype: Dtype,
     tally: Tally,
+    /// Bytes in the files of weights that become floats while they are read, since MLX lacks their format.
+    dequantized: u64,
     read: u64,
     /// The hash of all tensors taken so far, block by block.
     hash: Xxh3,
@@ -68,14 +71,16 @@ pub struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// Opens the safetensors files of `folder` with these quantization settings. Reads only headers.
+    /// Opens the safetensors files of `folder`, or a GGUF file, with these quantization settings. Reads only headers.
     pub fn open(
         folder: &Path,
         quantization: QuantizationConfig,
         policy: WeightPolicy,
         progress: Progress<'a>,
     ) -> Result<Self> {
-        let (mut checkpoint, mut quantization) = (Checkpoint::open(folder)?, quantization);
+        let mut checkpoint =
+            if mlx_gguf::is_gguf(folder) { gguf::open(folder)? } else { Checkpoint::open(folder)? };
+        let mut quantization = foreign::rewrite(&mut checkpoint, quantization)?;
         if let Some((prefix, lacks)) = base_names::missing_prefix(checkpoint.entries()) {
             checkpoint.add_prefix(prefix, &lacks);
             quantization.add_prefix(prefix, &lacks);
@@ -86,13 +91,13 @@ impl<'a> Weights<'a> {
         // Weights in the files' types may give other sums than the same weights in the model's float type.
         hash.update(&[u8::from(policy.keep_packed), u8::from(policy.floats == FloatPolicy::Mixed)]);
         Ok(Self {
-            checkpoint,
             renamed: Vec::new(),
             wide: Vec::new(),
             quantization,
             policy,
             dtype,
             tally,
+            dequantized: foreign::dequantized_bytes(&checkpoint),
             read: 0,
             hash,
             progress,
@@ -101,6 +106,7 @@ impl<'a> Weights<'a> {
             adapter: None,
             replaced: BTreeSet::new(),
             shard: None,
+            checkpoint,
         })
     }
 
@@ -205,9 +211,9 @@ impl<'a> Weights<'a> {
         checkpoint.entries().iter().map(move |tensor| (tensor.0.as_str(), size(tensor).device_bytes))
     }
 
-    /// Returns the remaining tensors, unchanged.
-    pub(crate) fn into_checkpoint(self) -> Checkpoint {
-        self.checkpoint
+    /// Returns the remaining tensors, unchanged, and their quantization.
+    pub(crate) fn into_checkpoint(self) -> (Checkpoint, QuantizationConfig) {
+        (self.checkpoint, self.quantization)
     }
 
     /// Finishes loading. A tensor that was not taken is an error, since the loaded model would differ from the saved one.
@@ -226,6 +232,13 @@ impl<'a> Weights<'a> {
         self.checkpoint.skip_unnamed();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
             self.tally.log(self.policy);
+            if self.dequantized > 0 {
+                let files = mlx_files::size(self.dequantized);
+                tracing::info!(
+                    files,
+                    "FP8 weights with a scale per block are computed in bf16, since MLX lacks this format"
+                );
+            }
             return Ok(self.tally);
         };
         let names: Vec<&str> = self.checkpoint.entries().keys().take(8).map(String::as_str).collect();

@@ -205,6 +205,19 @@ impl Tensor {
         &self.shape
     }
 
+    /// The name of the type in the file, such as `Q4_K`, if the tensor is a part of a quantized matrix.
+    pub fn quantization(&self) -> Option<&'static str> {
+        matches!(self.content, Content::Part(..)).then(|| self.stored.kind.name())
+    }
+
+    /// The number of bytes in the file. The codes of a quantized matrix count all of its blocks, its scales and biases nothing.
+    pub fn stored_bytes(&self) -> u64 {
+        match self.content {
+            Content::Part(Part::Scales | Part::Biases, _) => 0,
+            _ => self.stored.length,
+        }
+    }
+
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         (self.shape.iter().product::<usize>() * self.dtype.bytes()) as u64

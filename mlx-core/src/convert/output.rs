@@ -76,7 +76,11 @@ impl Output {
         for path in files(source).map_err(|error| Error::io(source, error))? {
             let name = text(&path);
             let weights = path.extension().and_then(OsStr::to_str).is_some_and(|end| WEIGHTS.contains(&end));
-            let own = name == "config.json" || name.ends_with(".index.json") || name.starts_with('.');
+            // Loading dequantized the weights that ModelOpt's file describes.
+            let own = name == "config.json"
+                || name == "hf_quant_config.json"
+                || name.ends_with(".index.json")
+                || name.starts_with('.');
             if !weights && !own {
                 self.copy(&path, &name)?;
             }

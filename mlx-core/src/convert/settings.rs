@@ -50,6 +50,16 @@ pub(super) fn changed(
     Value::Object(sorted.into_iter().collect())
 }
 
+/// Drops the settings of other quantization tools, whose weights are written as floats.
+pub(super) fn drop_foreign(config: &mut Map<String, Value>) {
+    for key in ["quantization_config", "compression_config"] {
+        config.remove(key);
+        if let Some(Value::Object(text)) = config.get_mut("text_config") {
+            text.remove(key);
+        }
+    }
+}
+
 fn entry(scheme: QuantScheme) -> Map<String, Value> {
     let QuantScheme { mode, bits, group_size: group } = scheme;
     Map::from_iter([

@@ -126,7 +126,7 @@ impl Divided {
     pub(super) fn identity(&self) -> Result<u128> {
         let progress = &mut |_, _| {};
         let weights = Weights::open(&self.folder, QuantizationConfig::default(), self.policy, progress)?;
-        let checkpoint = weights.into_checkpoint();
+        let (checkpoint, _) = weights.into_checkpoint();
         let mut hash = Xxh3::new();
         hash.update(format!("{:?}", self.config).as_bytes());
         let entries: Vec<_> =

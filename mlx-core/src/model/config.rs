@@ -11,6 +11,7 @@ use super::per_layer_input::PerLayerInputConfig;
 use super::rope::RopeConfig;
 use super::tensors::TensorNames;
 use crate::error::Result;
+use crate::quantization::MATRIX_PARTS;
 use crate::weights::Weights;
 
 /// Everything that differs between checkpoints of the families that this decoder supports.
@@ -91,7 +92,7 @@ impl DecoderConfig {
             (self.head.is_missing, self.head.tie_word_embeddings) = (true, true);
         }
         if self.head.tie_word_embeddings {
-            for part in ["weight", "scales", "biases"] {
+            for part in MATRIX_PARTS {
                 weights.skip(&format!("lm_head.{part}"));
             }
         }
@@ -106,7 +107,7 @@ impl DecoderConfig {
         let borrowing = self.layers.iter().enumerate().filter(|(_, layer)| layer.kv_source.is_some());
         for (index, _) in borrowing {
             for part in ["k_proj", "v_proj", "k_norm", "v_norm"] {
-                for end in ["weight", "scales", "biases", "bias"] {
+                for end in MATRIX_PARTS.into_iter().chain(["bias"]) {
                     weights.skip(&format!("model.layers.{index}.self_attn.{part}.{end}"));
                 }
             }

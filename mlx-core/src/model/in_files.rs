@@ -22,6 +22,8 @@ pub(crate) struct InFiles {
     pub(crate) tables: [String; 2],
     /// The other parts of the model, which are not loaded.
     pub(crate) unused: BTreeSet<&'static str>,
+    /// The quantization of the checkpoint.
+    pub(crate) quantization: QuantizationConfig,
 }
 
 impl InFiles {
@@ -38,6 +40,7 @@ impl InFiles {
         }
         config.prepare(&mut weights)?;
         let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.file_name_of(module));
-        Ok(Self { family, config, tables, checkpoint: weights.into_checkpoint(), tower, unused })
+        let (checkpoint, quantization) = weights.into_checkpoint();
+        Ok(Self { family, config, checkpoint, tower, tables, unused, quantization })
     }
 }

@@ -2,6 +2,7 @@
 //! products of a row involve only that row, so its bits do not depend on the choices of other rows.
 
 mod config;
+mod expert_stack;
 mod expert_weights;
 mod router;
 mod shared;

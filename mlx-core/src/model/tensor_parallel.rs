@@ -10,6 +10,7 @@ use super::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
 use crate::error::{Error, Result};
+use crate::quantization::MATRIX_PARTS;
 use crate::weights::{AxisSelection, Weights};
 use rank::Rank;
 
@@ -150,7 +151,7 @@ struct Sharder<'a, 'w> {
 impl Sharder<'_, '_> {
     /// Cuts a projection to some of its outputs.
     fn outputs(&mut self, name: &str, places: &AxisSelection) -> Result<()> {
-        for part in ["weight", "scales", "biases"] {
+        for part in MATRIX_PARTS {
             self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
         }
         self.weights.cut(&format!("{name}.bias"), 1, places)
@@ -270,12 +271,15 @@ impl Sharder<'_, '_> {
         let (inner, width) =
             (config.intermediate_size, config.latent.map_or(hidden, |latent| latent.moe_latent_size));
         match config.tensors {
-            ExpertTensors::Each([gate, up, down]) => {
-                for expert in 0..config.num_experts {
-                    self.outputs(&format!("{name}.experts.{expert}.{gate}"), &self.rank.equal_shards(1))?;
-                    self.outputs(&format!("{name}.experts.{expert}.{up}"), &self.rank.equal_shards(1))?;
-                    self.inputs(&format!("{name}.experts.{expert}.{down}"))?;
-                }
+            ExpertTensors::Each(names) => self.experts_apart(name, names, config.num_experts)?,
+            // Quantization tools write such experts apart.
+            ExpertTensors::InOne(_) | ExpertTensors::Transposed => {
+                self.experts_apart(name, ["gate_proj", "up_proj", "down_proj"], config.num_experts)?;
+            }
+            ExpertTensors::Interleaved | ExpertTensors::Plain => {}
+        }
+        match config.tensors {
+            ExpertTensors::Each(_) => {
                 self.in_one(&format!("{name}.experts.gate_up_proj"), &format!("{name}.experts.down_proj"))
             }
             ExpertTensors::InOne([first, last]) => {
@@ -298,8 +302,21 @@ impl Sharder<'_, '_> {
         }
     }
 
+    /// Cuts the matrices of single experts, if present.
+    fn experts_apart(&mut self, name: &str, [gate, up, down]: [&str; 3], count: usize) -> Result<()> {
+        for expert in 0..count {
+            self.outputs(&format!("{name}.experts.{expert}.{gate}"), &self.rank.equal_shards(1))?;
+            self.outputs(&format!("{name}.experts.{expert}.{up}"), &self.rank.equal_shards(1))?;
+            self.inputs(&format!("{name}.experts.{expert}.{down}"))?;
+        }
+        Ok(())
+    }
+
     /// Cuts stacks `[experts, output, input]`, gate above up.
     fn in_one(&mut self, first: &str, last: &str) -> Result<()> {
+        // Packed stacks of other tools.
+        self.outputs(first, &self.rank.equal_shards(2))?;
+        self.inputs(last)?;
         self.weights.cut(first, OUTPUTS, &self.rank.equal_shards(2))?;
         self.weights.cut(last, INPUTS, &self.rank.equal_shards(1))
     }

@@ -61,7 +61,7 @@ fn e2m1(code: u8) -> f32 {
 }
 
 /// An 8-bit float: sign, 4 exponent bits, 3 fraction bits, no infinity (Micikevicius et al., 2022, arXiv:2209.05433).
-fn e4m3(code: u8) -> f32 {
+pub(crate) fn e4m3(code: u8) -> f32 {
     let (exponent, fraction) = (i32::from(code >> 3 & 15), f32::from(code & 7) / 8.0);
     let size = match (exponent, code & 7) {
         (15, 7) => f32::NAN,

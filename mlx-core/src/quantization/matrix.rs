@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use mlx_rs::ops::indexing::TryIndexMutOp;
-use mlx_rs::ops::zeros_dtype;
+use mlx_rs::ops::{multiply, zeros_dtype};
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
@@ -26,12 +26,20 @@ pub struct QuantizedMatrix {
     scales: Array,
     /// Same shape as the scales.
     biases: Option<Array>,
+    /// A factor of each row, `[..., output, 1]` in f32. Products are multiplied by it.
+    row_scales: Option<Array>,
 }
 
 impl QuantizedMatrix {
     /// Creates a matrix from its arrays. The caller has checked their shapes.
     pub fn new(scheme: QuantScheme, weight: Array, scales: Array, biases: Option<Array>) -> Self {
-        Self { scheme, weight, scales, biases }
+        Self { scheme, weight, scales, biases, row_scales: None }
+    }
+
+    /// Adds a factor of each row, `[..., output, 1]` in f32.
+    #[must_use]
+    pub fn with_row_scales(self, row_scales: Option<Array>) -> Self {
+        Self { row_scales, ..self }
     }
 
     /// Quantizes floats `[..., output, input]` with MLX's function. Rows must be a multiple of the group size.
@@ -44,14 +52,14 @@ impl QuantizedMatrix {
         }
     }
 
-    /// Returns the bytes of the words, the scales and, in affine mode, the biases, in the file format.
+    /// Returns the bytes of the words, the scales and, in affine mode, the biases, in the file format. It must have no row scales.
     pub fn to_bytes(&self) -> Result<Vec<Vec<u8>>> {
         self.arrays().map(|array| Ok(array::to_bytes(array)?.1)).collect()
     }
 
     /// Returns true if `other` has the same scheme, so that the two can be stacked.
     pub fn has_same_scheme(&self, other: &Self) -> bool {
-        self.scheme == other.scheme
+        self.scheme == other.scheme && self.row_scales.is_some() == other.row_scales.is_some()
     }
 
     /// Bytes in memory.
@@ -61,12 +69,20 @@ impl QuantizedMatrix {
 
     /// Multiplies `[..., input]` by the matrix to `[..., output]`.
     pub fn multiply(&self, input: &Array) -> Result<Array> {
-        mlx_sys::quantized_matmul(input, self.operand())
+        let product = mlx_sys::quantized_matmul(input, self.operand())?;
+        match &self.row_scales {
+            None => Ok(product),
+            Some(scales) => scaled(&product, scales),
+        }
     }
 
     /// Multiplies each row `[.., 1, input]` by its matrix of the stack, selected by `chosen`. Returns `[.., 1, output]`.
     pub fn gather_multiply(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        mlx_sys::gather_quantized_matmul(input, self.operand(), chosen, sorted)
+        let product = mlx_sys::gather_quantized_matmul(input, self.operand(), chosen, sorted)?;
+        match &self.row_scales {
+            None => Ok(product),
+            Some(scales) => scaled(&product, &scales.take_axis(chosen, 0)?),
+        }
     }
 
     /// Returns the dequantized rows with these indices, `[R, input]`, of a single matrix.
@@ -77,14 +93,13 @@ impl QuantizedMatrix {
             rows.scales = rows.scales.as_dtype(dtype)?;
             rows.biases = rows.biases.map(|biases| biases.as_dtype(dtype)).transpose()?;
         }
-        mlx_sys::dequantize(rows.operand(), dtype)
+        rows.dequantize_on_device(dtype)
     }
 
     /// Returns a matrix of the selected rows; for a stack, the selected rows of each matrix.
     pub fn select_rows(&self, indices: &Array) -> Result<Self> {
-        let pick = |array: &Array| array.take_axis(indices, -2)?.contiguous();
-        let biases = self.biases.as_ref().map(pick).transpose()?;
-        Ok(Self::new(self.scheme, pick(&self.weight)?, pick(&self.scales)?, biases))
+        let pick = |array: &Array| Ok(array.take_axis(indices, -2)?.contiguous()?);
+        self.mapped(pick)
     }
 
     /// Evaluates the arrays.
@@ -97,19 +112,19 @@ impl QuantizedMatrix {
     pub fn stack(parts: &[&Self]) -> Result<Self> {
         let join = |arrays: Vec<&Array>| array::stacked(&arrays);
         let biases: Option<Vec<&Array>> = parts.iter().map(|part| part.biases.as_ref()).collect();
+        let row_scales: Option<Vec<&Array>> = parts.iter().map(|part| part.row_scales.as_ref()).collect();
         Ok(Self {
             scheme: parts[0].scheme,
             weight: join(parts.iter().map(|part| &part.weight).collect())?,
             scales: join(parts.iter().map(|part| &part.scales).collect())?,
             biases: biases.map(join).transpose()?,
+            row_scales: row_scales.map(join).transpose()?,
         })
     }
 
     /// Splits the rows evenly into a stack of `matrices` matrices, `[matrices, output, input]`.
     pub fn reshape_to_stack(&self, matrices: usize) -> Result<Self> {
-        let cut = |array: &Array| array.reshape(&[matrices as i32, -1, array.dim(-1)]);
-        let biases = self.biases.as_ref().map(cut).transpose()?;
-        Self::new(self.scheme, cut(&self.weight)?, cut(&self.scales)?, biases).evaluated()
+        self.mapped(|array| Ok(array.reshape(&[matrices as i32, -1, array.dim(-1)])?))?.evaluated()
     }
 
     /// Returns the dequantized matrix `[..., output, input]` in `dtype`.
@@ -126,6 +141,8 @@ impl QuantizedMatrix {
         } else {
             array::host::<u8>(&self.scales)?.iter().map(|&code| dequantizer.scale(code)).collect()
         };
+        let row_scales = self.row_scales.as_ref().map(single).transpose()?;
+        let row_scales: Option<&[f32]> = row_scales.as_ref().map(array::host).transpose()?;
         let groups = scales.len() / rows;
         let step = (CHUNK / inputs).max(1);
         let mut result = zeros_dtype(&[rows as i32, inputs as i32], dtype)?;
@@ -133,7 +150,15 @@ impl QuantizedMatrix {
             let end = rows.min(start + step);
             let some = start * groups..end * groups;
             let biases = biases.map(|biases| &biases[some.clone()]);
-            let numbers = dequantizer.dequantize(&words[start * width..end * width], &scales[some], biases);
+            let mut numbers =
+                dequantizer.dequantize(&words[start * width..end * width], &scales[some], biases);
+            if let Some(scales) = row_scales {
+                for (row, scale) in numbers.chunks_exact_mut(inputs).zip(&scales[start..end]) {
+                    for number in row {
+                        *number *= scale;
+                    }
+                }
+            }
             let numbers = Array::from_slice(&numbers, &[(end - start) as i32, inputs as i32]);
             result.try_index_mut(start as i32..end as i32, numbers.as_dtype(dtype)?)?;
             result.eval()?;
@@ -145,11 +170,24 @@ impl QuantizedMatrix {
 
     /// Like [`dequantize`](Self::dequantize), but with MLX's operation and its rounding. The result is not evaluated.
     pub fn dequantize_on_device(&self, dtype: Dtype) -> Result<Array> {
-        mlx_sys::dequantize(self.operand(), dtype)
+        let Some(scales) = &self.row_scales else { return mlx_sys::dequantize(self.operand(), dtype) };
+        let numbers = mlx_sys::dequantize(self.operand(), Dtype::Float32)?;
+        Ok(multiply(&numbers, scales)?.as_dtype(dtype)?)
     }
 
     fn arrays(&self) -> impl Iterator<Item = &Array> {
-        [&self.weight, &self.scales].into_iter().chain(&self.biases)
+        [&self.weight, &self.scales].into_iter().chain(&self.biases).chain(&self.row_scales)
+    }
+
+    /// Applies `change` to each array.
+    fn mapped(&self, change: impl Fn(&Array) -> Result<Array>) -> Result<Self> {
+        Ok(Self {
+            scheme: self.scheme,
+            weight: change(&self.weight)?,
+            scales: change(&self.scales)?,
+            biases: self.biases.as_ref().map(&change).transpose()?,
+            row_scales: self.row_scales.as_ref().map(&change).transpose()?,
+        })
     }
 
     fn operand(&self) -> PackedMatrix<'_> {
@@ -162,6 +200,11 @@ impl QuantizedMatrix {
             mode: name_of(self.scheme.mode),
         }
     }
+}
+
+/// Multiplies a product `[.., rows, output]` by the scales of its outputs, `[.., output, 1]`, in f32.
+fn scaled(product: &Array, scales: &Array) -> Result<Array> {
+    Ok(multiply(product, scales.swap_axes(-1, -2)?)?.as_dtype(product.dtype())?)
 }
 
 /// Returns MLX's name of a mode.

@@ -109,6 +109,11 @@ impl QuantScheme {
             bits: given("bits", defaults.bits)?,
             group_size: given("group_size", defaults.group_size)?,
         };
+        if scheme.mode == Mode::Affine && scheme.bits == 1 {
+            // Only files have codes of 1 bit. Loading widens them to 2 bits.
+            let wide = Self { bits: 2, ..scheme };
+            return wide.checked().map(|_| scheme).map_err(|(key, message)| fields.error(key, message));
+        }
         scheme.checked().map_err(|(key, message)| fields.error(key, message))
     }
 

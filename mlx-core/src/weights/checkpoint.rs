@@ -1,6 +1,9 @@
 //! The safetensors files of a folder: their tensors and the location of the data. Every header is validated before it is used.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -13,7 +16,6 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Slice;
-use super::gguf;
 use super::source::{self, BlockHash, ReadAt, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
@@ -33,6 +35,10 @@ pub(crate) struct Entry {
     start: u64,
     /// Length in bytes.
     pub(crate) length: usize,
+    /// Bytes in the files. They differ from the length if the tensor is computed.
+    pub(crate) file_bytes: u64,
+    /// The format in the files, if the tensor is computed in another one.
+    pub(crate) origin: Option<&'static str>,
     /// The selection of a larger tensor's bytes, if they are not contiguous in the file.
     cut: Option<Slice>,
 }
@@ -40,14 +46,26 @@ pub(crate) struct Entry {
 impl Entry {
     /// Returns a range of its bytes. The tensor must not be cut.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
-        Self { start: self.start + range.start as u64, length: range.len(), ..self.clone() }
+        let file_bytes = self.share(range.len());
+        Self { start: self.start + range.start as u64, length: range.len(), file_bytes, ..self.clone() }
+    }
+
+    /// Returns this tensor with another interpretation of its bytes. The caller has checked that the shape has as many.
+    pub(super) fn viewed_as(self, dtype: Dtype, shape: Vec<usize>) -> Self {
+        Self { dtype, shape, ..self }
+    }
+
+    /// Returns the bytes in the files for `length` bytes of this tensor.
+    fn share(&self, length: usize) -> u64 {
+        let share = u128::from(self.file_bytes) * length as u128 / (self.length.max(1)) as u128;
+        share as u64
     }
 
     /// Returns a slice of the tensor with this shape.
     pub(super) fn cut(&self, shape: Vec<usize>, cut: Slice) -> Self {
         let elements: usize = self.shape.iter().product();
         let length = self.length / elements * shape.iter().product::<usize>();
-        Self { shape, length, cut: Some(cut), ..self.clone() }
+        Self { shape, length, file_bytes: self.share(length), cut: Some(cut), ..self.clone() }
     }
 
     /// Returns true if it is a slice of a larger tensor.
@@ -70,12 +88,8 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`. Reads headers only.
     ///
-    /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them. A GGUF file counts
-    /// as a folder.
+    /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them.
     pub(super) fn open(folder: &Path) -> Result<Self> {
-        if mlx_gguf::is_gguf(folder) {
-            return gguf::open(folder);
-        }
         let (paths, index) = shard_paths(folder)?;
         let mut checkpoint = Self { index, ..Self::default() };
         for path in paths {
@@ -235,7 +249,8 @@ impl Checkpoint {
         filled(first.dtype, &shape, move |bytes| source::read(sources, bytes))
     }
 
-    fn source(&self, entry: &Entry) -> Source {
+    /// Returns the location of a tensor's bytes.
+    pub(super) fn source(&self, entry: &Entry) -> Source {
         let Entry { file, start, length, ref cut, .. } = *entry;
         Source { file: Arc::clone(&self.shards[file]), start, length, cut: cut.clone() }
     }
@@ -280,18 +295,37 @@ impl Checkpoint {
         }
     }
 
-    /// Adds a tensor whose bytes are computed.
+    /// Adds a tensor whose bytes are computed. Returns it, to set its bytes in the files if they differ.
     pub(super) fn add_computed(
         &mut self,
         name: String,
         dtype: Dtype,
         shape: Vec<usize>,
         data: Arc<dyn ReadAt>,
-    ) {
+    ) -> &mut Entry {
         let length = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-        let entry = Entry { file: self.shards.len(), dtype, shape, start: 0, length, cut: None };
+        let (file, file_bytes) = (self.shards.len(), length as u64);
         self.shards.push(data);
-        self.entries.insert(name, entry);
+        let entry = Entry { file, dtype, shape, start: 0, length, file_bytes, origin: None, cut: None };
+        match self.entries.entry(name) {
+            btree_map::Entry::Vacant(free) => free.insert(entry),
+            btree_map::Entry::Occupied(mut old) => {
+                old.insert(entry);
+                old.into_mut()
+            }
+        }
+    }
+
+    /// Sets the format in the files of a tensor, if present.
+    pub(super) fn set_origin(&mut self, name: &str, origin: &'static str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.origin = Some(origin);
+        }
+    }
+
+    /// Removes a tensor.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Entry> {
+        self.entries.remove(name)
     }
 
     fn add_shard(&mut self, path: PathBuf) -> Result<()> {
@@ -339,72 +373,10 @@ fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)
         shape: info.shape.clone(),
         start: info.data_offsets.0 as u64,
         length: info.data_offsets.1 - info.data_offsets.0,
+        file_bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
+        origin: None,
         cut: None,
     };
     let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
     Ok((8 + length, entries))
-}
-
-#[cfg(test)]
-mod tests {
-    use mlx_files::weight_files::SINGLE;
-    use safetensors::serialize;
-    use safetensors::tensor::TensorView;
-
-    use super::*;
-    use crate::array::to_bytes;
-    use crate::device_lock::device;
-    use crate::weights::cut::AxisSelection;
-
-    #[test]
-    fn stacks_are_joined_matrix_by_matrix() {
-        let _turn = device();
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let (gate, up): (Vec<u8>, Vec<u8>) = ((0..24).collect(), (100..112).collect());
-        let view = |shape: [usize; 3], bytes| TensorView::new(Dtype::U8, shape.to_vec(), bytes);
-        let tensors = [("gate", view([2, 4, 3], &gate)), ("up", view([2, 2, 3], &up))];
-        let tensors = tensors.map(|(name, view)| (name, view.expect("its shape fits")));
-        let bytes = serialize(tensors, None).expect("they are tensors");
-        std::fs::write(folder.path().join(SINGLE), bytes).expect("it is written");
-        let checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
-        let [gate, up] = ["gate", "up"].map(|name| checkpoint.entries()[name].clone());
-        let joined = |entries: &[Entry]| {
-            let (array, _) = checkpoint.array(entries).expect("it is there");
-            (array.shape().to_vec(), to_bytes(&array).expect("it is there").1)
-        };
-        let rows = |first: u8, count: u8| first..first + 3 * count;
-        let whole = [rows(0, 4), rows(100, 2), rows(12, 4), rows(106, 2)].into_iter().flatten().collect();
-        assert_eq!(joined(&[gate.clone(), up.clone()]), (vec![2, 6, 3], whole));
-        // The second half of the rows, for one of two machines.
-        let half = |entry: &Entry| {
-            let places = AxisSelection { of: 2, ranges: vec![1..2; 1] };
-            let (shape, cut) = Slice::at(&entry.shape, entry.length, 2, &places).expect("its rows are even");
-            entry.cut(shape, cut)
-        };
-        let cut = [rows(6, 2), rows(103, 1), rows(18, 2), rows(109, 1)].into_iter().flatten().collect();
-        assert_eq!(joined(&[half(&gate), half(&up)]), (vec![2, 3, 3], cut));
-    }
-
-    /// Each side of a shape is an i32 on the device, but their product may be larger. The file is sparse.
-    #[test]
-    fn a_tensor_may_have_more_elements_than_an_i32_counts() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join(SINGLE);
-        let shape = [262_144, 8_960];
-        let size = 2 * (shape[0] * shape[1]) as u64;
-        let header = format!(r#"{{"table":{{"dtype":"BF16","shape":{shape:?},"data_offsets":[0,{size}]}}}}"#);
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend(header.bytes());
-        std::fs::write(&path, &bytes).expect("it is written");
-        let file = File::options().write(true).open(&path).expect("it is there");
-        file.set_len(bytes.len() as u64 + size).expect("it is sparse");
-        std::os::unix::fs::FileExt::write_all_at(&file, &[7, 9], bytes.len() as u64 + size - 2)
-            .expect("writes");
-        let mut checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
-        let entry = checkpoint.take("table", &shape, "the test").expect("its sides fit");
-        let end = entry.length;
-        assert_eq!(checkpoint.read_part(&entry, end - 4..end).expect("it is there"), [0, 0, 7, 9]);
-        let last = entry.part(end - 2 * shape[1]..end);
-        assert_eq!(checkpoint.read_part(&last, 2 * shape[1] - 1..2 * shape[1]).expect("it is there"), [9]);
-    }
 }

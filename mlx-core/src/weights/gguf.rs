@@ -26,7 +26,9 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint> {
     let mut checkpoint = Checkpoint::with_float_type(folder.float_type().map(dtype));
     for tensor in folder.tensors()? {
         let (name, dtype, shape) = (tensor.name().to_owned(), dtype(tensor.dtype()), tensor.shape().to_vec());
-        checkpoint.add_computed(name, dtype, shape, Arc::new(tensor));
+        let (file_bytes, origin) = (tensor.stored_bytes(), tensor.quantization());
+        let entry = checkpoint.add_computed(name, dtype, shape, Arc::new(tensor));
+        (entry.file_bytes, entry.origin) = (file_bytes, origin);
     }
     Ok(checkpoint)
 }

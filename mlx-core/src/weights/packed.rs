@@ -71,7 +71,7 @@ impl Weights<'_> {
         modules: &[NamedShape],
         scheme: QuantScheme,
     ) -> Result<QuantizedMatrix> {
-        let mut parts: [Vec<TensorRequest>; 3] = Default::default();
+        let mut parts: [Vec<TensorRequest>; 4] = Default::default();
         for (module, shape) in modules {
             let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
             let Some(words) = scheme.words(*inputs) else {
@@ -81,7 +81,7 @@ impl Weights<'_> {
                 return Err(Error::file(self.checkpoint.main_file(), message));
             };
             let groups = inputs / scheme.group_size;
-            let widths = [("weight", words), ("scales", groups), ("biases", groups)];
+            let widths = [("weight", words), ("scales", groups), ("biases", groups), ("row_scales", 1)];
             for (part, (end, width)) in parts.iter_mut().zip(widths) {
                 part.push(TensorRequest {
                     name: format!("{module}.{end}"),
@@ -91,7 +91,8 @@ impl Weights<'_> {
             }
         }
         let as_in_files = self.policy.floats == FloatPolicy::Mixed;
-        let [words, scales, biases] = parts;
+        let [words, scales, biases, row_scales] = parts;
+        let has_row_scales = row_scales.iter().any(|it| self.checkpoint.has(&it.name));
         let words = self.take_words(words, Dtype::U32)?;
         let (scales, biases) = if scheme.has_biases() {
             let scales = self.take_floats(scales, as_in_files)?;
@@ -99,6 +100,7 @@ impl Weights<'_> {
         } else {
             (self.take_words(scales, Dtype::U8)?, None)
         };
-        Ok(QuantizedMatrix::new(scheme, words, scales, biases))
+        let row_scales = if has_row_scales { Some(self.take_words(row_scales, Dtype::F32)?) } else { None };
+        Ok(QuantizedMatrix::new(scheme, words, scales, biases).with_row_scales(row_scales))
     }
 }

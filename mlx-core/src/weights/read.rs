@@ -8,14 +8,14 @@ use super::checkpoint::Entry;
 use super::tensor::{NamedShape, TensorRequest};
 use crate::array;
 use crate::error::Result;
-use crate::quantization::QuantScheme;
+use crate::quantization::{MATRIX_PARTS, QuantScheme};
 
 /// The storage format of a module's matrix.
 #[derive(PartialEq)]
 struct StorageFormat {
     scheme: Option<QuantScheme>,
-    /// The types of its weight, scales and biases in the files; `None` for a missing tensor.
-    in_files: [Option<FileDtype>; 3],
+    /// The types of its weight, scales, biases and row scales in the files; `None` for a missing tensor.
+    in_files: [Option<FileDtype>; 4],
     stays_half: bool,
     is_wide: bool,
 }
@@ -31,7 +31,7 @@ impl Weights<'_> {
 
     fn form(&self, module: &str) -> StorageFormat {
         let name = self.file_name_of(&format!("{module}.weight"));
-        let parts = ["weight", "scales", "biases"].map(|end| self.file_name_of(&format!("{module}.{end}")));
+        let parts = MATRIX_PARTS.map(|end| self.file_name_of(&format!("{module}.{end}")));
         let entries = parts.map(|part| self.checkpoint.entries().get(&part));
         let stays_half = |entry: &Entry| self.policy.keeps_half(&name, entry.dtype, &entry.shape);
         StorageFormat {
@@ -138,7 +138,7 @@ impl Weights<'_> {
                 let message = format!("tensor {name} has type {:?}; {fault}", entry.dtype);
                 return Err(self.checkpoint.error(&entry, message));
             }
-            self.read += entry.length as u64;
+            self.read += entry.file_bytes;
             entries.push(entry);
         }
         let (array, hashes) = self.checkpoint.array(&entries)?;

@@ -44,6 +44,6 @@ impl Weights<'_> {
 
     /// Recomputes the bytes in the files after tensors were dropped or cut.
     pub(crate) fn recount(&mut self) {
-        self.tally.file_bytes = self.checkpoint.entries().values().map(|entry| entry.length as u64).sum();
+        self.tally.file_bytes = self.checkpoint.entries().values().map(|entry| entry.file_bytes).sum();
     }
 }

@@ -33,6 +33,11 @@ pub(super) trait ReadAt: Debug + Send + Sync {
 
     /// The file to name in errors.
     fn path(&self) -> &Path;
+
+    /// The bytes of which a read should be a multiple.
+    fn unit(&self) -> usize {
+        1
+    }
 }
 
 /// A file of tensors.
@@ -71,6 +76,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Reads some bytes. The tensor must not be cut.
+    pub(super) fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(self.start + place as u64, bytes)
+    }
+
     fn read(&self, bytes: &mut [u8]) -> Result<()> {
         let read = |place: usize, target: &mut [u8]| self.file.read_at(self.start + place as u64, target);
         match &self.cut {
@@ -97,13 +107,15 @@ impl Source {
         if self.cut.is_some() {
             return vec![self];
         }
+        let unit = self.file.unit().max(1);
+        let size = (BLOCK / unit).max(1) * unit;
         let block = |start: usize| Self {
             file: Arc::clone(&self.file),
             start: self.start + start as u64,
-            length: BLOCK.min(self.length - start),
+            length: size.min(self.length - start),
             cut: None,
         };
-        (0..self.length).step_by(BLOCK).map(block).collect()
+        (0..self.length).step_by(size).map(block).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use safetensors::Dtype;
 
 use super::checkpoint::{Checkpoint, Entry};
 use super::floats::{FloatPolicy, WeightPolicy};
-use crate::quantization::{QuantScheme, QuantizationConfig};
+use crate::quantization::{MATRIX_PARTS, QuantScheme, QuantizationConfig};
 
 /// Totals over all weights of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Tally {
             let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
             candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
         });
-        let file_bytes = checkpoint.entries().values().map(|entry| entry.length as u64).sum();
+        let file_bytes = checkpoint.entries().values().map(|entry| entry.file_bytes).sum();
         Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
 
@@ -107,7 +107,11 @@ pub(super) fn survey(
     for (name, entry) in checkpoint.entries() {
         let (scheme, found) =
             of_tensor(checkpoint, quantization, wide, policy, tally.float_bytes(), (name, entry));
-        let label = scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
+        let mut label =
+            scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
+        if let Some(origin) = entry.origin {
+            label = format!("{label} (in the files: {origin})");
+        }
         let kind = kinds.entry(label).or_default();
         for (sum, add) in [
             (&mut kind.tensors, found.tensors),
@@ -156,7 +160,7 @@ fn scheme<'n>(
     }
     let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
     let scheme = quantization.of(module, checkpoint.has(&format!("{module}.scales")));
-    (scheme.filter(|_| ["weight", "scales", "biases"].contains(&part)), part)
+    (scheme.filter(|_| MATRIX_PARTS.contains(&part)), part)
 }
 
 /// Returns the contribution of one tensor.
@@ -169,20 +173,20 @@ fn sizes(
     float: u64,
 ) -> Kind {
     let elements = entry.shape.iter().product::<usize>() as u64;
-    let file_bytes = entry.length as u64;
+    let (file_bytes, length) = (entry.file_bytes, entry.length as u64);
     let Some(scheme) = scheme else {
         let float = if policy.keeps_half(name, entry.dtype, &entry.shape) { 2 } else { float };
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
     if part != "weight" && part != "blocks" {
-        let as_in_files = policy.floats == FloatPolicy::Mixed || !scheme.has_biases();
-        let packed_bytes = if as_in_files { file_bytes } else { elements * float };
+        let as_in_files = policy.floats == FloatPolicy::Mixed || !scheme.has_biases() || part == "row_scales";
+        let packed_bytes = if as_in_files { length } else { elements * float };
         let device_bytes = if policy.keeps_packed(name) { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
     // An element of blocks is a byte; an element of other quantized weights is a word.
     let bits = if part == "blocks" { 8 } else { 32 };
     let parameters = elements * bits / scheme.bits as u64;
-    let device_bytes = if policy.keeps_packed(name) { file_bytes } else { parameters * float };
+    let device_bytes = if policy.keeps_packed(name) { length } else { parameters * float };
     Kind { tensors: 1, parameters, file_bytes, device_bytes }
 }

@@ -1,10 +1,11 @@
 //! The stacked weights of all experts of a layer, and the product of a row with its chosen experts. Invariant: only this file handles the
 //! layouts of experts in checkpoints.
 
-use mlx_rs::ops::{add, concatenate, gather_mm};
-use mlx_rs::{Array, Dtype};
+use mlx_rs::Array;
+use mlx_rs::ops::{add, concatenate};
 
 use super::config::{ExpertTensors, MoeConfig};
+use super::expert_stack::{Stack, joined};
 use crate::array;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -21,60 +22,6 @@ pub(super) struct ExpertLinear {
     bias: Option<Array>,
     /// The change of an adapter.
     low_rank: Option<LowRank>,
-}
-
-/// The matrices of all experts.
-#[derive(Clone)]
-enum Stack {
-    /// `[experts, input, output]`, possibly a transposed view. Halves with activations in f32 are always such a view, because MLX multiplies
-    /// them without a copy only then.
-    Dense(Array),
-    /// `[experts, output, input]`
-    QuantizedMatrix(QuantizedMatrix),
-}
-
-impl Stack {
-    fn of(taken: LoadedMatrix) -> Result<Self> {
-        match taken {
-            LoadedMatrix::Packed(packed) => Ok(Self::QuantizedMatrix(packed)),
-            LoadedMatrix::Dense(weight) => Self::dense(&weight),
-        }
-    }
-
-    /// Transposes `[experts, output, input]`.
-    fn dense(weight: &Array) -> Result<Self> {
-        let transposed = weight.swap_axes(1, 2)?;
-        transposed.eval()?;
-        Ok(Self::Dense(transposed))
-    }
-
-    /// Takes `[experts, input, output]`, for activations of type `dtype`.
-    fn transposed(weight: Array, dtype: Dtype) -> Result<Self> {
-        if weight.dtype() == dtype {
-            return Ok(Self::Dense(weight));
-        }
-        Self::dense(&weight.swap_axes(1, 2)?.contiguous()?)
-    }
-
-    fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        match self {
-            Self::Dense(weight) => Ok(gather_mm(input, weight, None, chosen, sorted)?),
-            Self::QuantizedMatrix(packed) => packed.gather_multiply(input, chosen, sorted),
-        }
-    }
-
-    /// Combines outputs of the same experts into as few stacks as their schemes allow.
-    fn joined(parts: Vec<Self>) -> Result<Vec<Self>> {
-        Ok(match parts.as_slice() {
-            [Self::Dense(one), Self::Dense(other)] => {
-                vec![Self::dense(&joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?)?]
-            }
-            [Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)] if one.has_same_scheme(other) => {
-                vec![Self::QuantizedMatrix(QuantizedMatrix::stack(&[one, other])?)]
-            }
-            _ => parts,
-        })
-    }
 }
 
 impl ExpertLinear {
@@ -98,6 +45,9 @@ impl ExpertLinear {
         }
     }
 }
+
+/// The usual names of the matrices of one expert.
+const APART: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 impl ExpertTensors {
     /// Loads the experts under `{name}.`: gate above up, and down.
@@ -141,6 +91,12 @@ impl ExpertTensors {
             {
                 taker.stacked("experts")
             }
+            // Quantization tools write such experts apart.
+            Self::InOne(_) | Self::Transposed
+                if taker.weights.has(&format!("{name}.experts.0.gate_proj.weight")) =>
+            {
+                taker.one_by_one(APART)
+            }
             Self::InOne(names) => taker.fused(names),
             Self::Plain => taker.plain(),
             Self::Each(_) | Self::Transposed if taker.has_outputs_first() => {
@@ -181,8 +137,10 @@ impl ExpertLoader<'_, '_> {
 
     /// Like [`stacks`](Self::stacks), for one part by its full name. Only names that end with `.weight` can be packed.
     fn whole(&mut self, name: &str, shape: [usize; 3]) -> Result<Vec<Stack>> {
+        let is_packed = self.weights.has(&format!("{}.{name}.scales", self.name));
         match name.strip_suffix(".weight") {
             Some(part) => self.stacks(&[part], shape),
+            None if is_packed => self.stacks(&[name], shape),
             None => Ok(vec![Stack::dense(&self.take_matrix(name, &shape)?)?]),
         }
     }
@@ -295,7 +253,8 @@ impl ExpertLoader<'_, '_> {
     fn has_outputs_first(&self) -> bool {
         let (count, inner) = (self.config.num_experts, self.config.intermediate_size);
         let has = |part: &str, shape: [usize; 3]| {
-            self.weights.shape(&format!("{}.experts.{part}", self.name)) == Some(&shape)
+            let name = format!("{}.experts.{part}", self.name);
+            self.weights.shape(&name) == Some(&shape) || self.weights.has(&format!("{name}.scales"))
         };
         has("gate_up_proj", [count, 2 * inner, self.hidden]) && has("down_proj", [count, self.hidden, inner])
     }
@@ -371,13 +330,6 @@ pub(in crate::model) fn expect_type_of_floats(dtype: &str, backend: Backend) -> 
     }
     let why = "on a CPU, MLX multiplies by experts in f32 only, unless they are quantized and stay packed";
     Err(Error::option("dtype", format!("cannot be {dtype} for this model: {why}")))
-}
-
-/// Concatenates the parts along `axis` and evaluates the result.
-fn joined(parts: &[Array], axis: i32) -> Result<Array> {
-    let joined = concatenate(parts, axis)?;
-    joined.eval()?;
-    Ok(joined)
 }
 
 /// Separates alternating elements along the last axis into two halves.
