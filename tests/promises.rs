@@ -23,6 +23,7 @@ mod failures;
 mod families;
 mod family_configs;
 mod footprints;
+mod gguf;
 mod halves;
 mod hybrid_configs;
 mod kv_bits;
