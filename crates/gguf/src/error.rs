@@ -37,12 +37,12 @@ impl Error {
 
     /// Returns an [`Error::File`] for `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
-        Self::File { path: path.as_ref().to_path_buf(), message: legible(message.into()) }
+        Self::File { path: path.as_ref().to_path_buf(), message: legible(&message.into()) }
     }
 }
 
 /// Returns a message of one line. Keys and names of a damaged file can be long, and contain anything.
-fn legible(message: String) -> String {
+fn legible(message: &str) -> String {
     let message = message.replace(char::is_control, "\u{fffd}");
     let length = message.chars().count();
     if length <= LONGEST_MESSAGE {

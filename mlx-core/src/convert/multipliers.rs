@@ -48,7 +48,7 @@ impl Multipliers {
         let mut by_row = Vec::new();
         if module == "in_proj"
             && let Some(factors) = both.mamba.multipliers
-            && factors != [1.0; 5]
+            && factors.iter().any(|factor| factor.to_bits() != 1.0_f32.to_bits())
         {
             let parts = both.mamba.widths().into_iter().zip(factors);
             by_row = parts.flat_map(|(width, factor)| std::iter::repeat_n(factor, width)).collect();

@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn a_metal_library_names_its_macos_and_its_kernels() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("mlx.metallib");
         let read = |bytes: &[u8]| {
-            std::fs::write(&file, bytes).unwrap();
+            std::fs::write(&file, bytes).expect("it can be written");
             MetalLibrary::read(&file)
         };
         let with = library((26, 2), "NAME steel_gemm_fused_nax_nn_float16");
