@@ -24,6 +24,7 @@ mod families;
 mod family_configs;
 mod footprints;
 mod foreign;
+mod gguf;
 mod halves;
 mod hybrid_configs;
 mod kv_bits;

@@ -74,8 +74,9 @@ pub fn convert(
     progress: Progress,
 ) -> Result<Option<Report>> {
     expect_folder(source)?;
-    let config = read_config(source, options)?;
-    let Planned { mut checkpoint, adapter, units, embedding, unused } = planned(source, options)?;
+    let mut config = read_config(source, options)?;
+    let Planned { mut checkpoint, adapter, units, embedding, unused, renamed } = planned(source, options)?;
+    settings::rename_modules(&mut config, &renamed);
     let config = settings::changed(config, &units, options.scheme, options.dtype, &unused);
     let report = Report {
         quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
@@ -114,6 +115,8 @@ struct Planned {
     embedding: Option<QuantScheme>,
     /// The parts that are dropped.
     unused: BTreeSet<&'static str>,
+    /// The modules that are quantized in the files, with mlx-lm's names, if these differ.
+    renamed: BTreeMap<String, String>,
 }
 
 fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
@@ -141,7 +144,10 @@ fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     units.extend(tower::plan(tower, options));
     let tables = tables.map(|table| plan::module_name(&table, (&family, &config)));
     let embedding = plan::quantize(&mut units, &checkpoint, (&family, &tables), options)?;
-    Ok(Planned { checkpoint, adapter, units, embedding, unused })
+    let packed = checkpoint.entries().keys().filter_map(|name| name.strip_suffix(".scales"));
+    let names = packed.map(|module| (module.to_owned(), plan::module_name(module, (&family, &config))));
+    let renamed = names.filter(|(module, name)| module != name).collect();
+    Ok(Planned { checkpoint, adapter, units, embedding, unused, renamed })
 }
 
 /// Fails if a tensor is empty.

@@ -348,6 +348,8 @@ def main():
     adapters.write(target)
     import pictures
     pictures.write_all(output)
+    import gguf_files
+    gguf_files.write_all(output)
 
 
 if __name__ == "__main__":

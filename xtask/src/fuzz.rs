@@ -13,7 +13,7 @@ const TARGETS: [(&str, &[&str]); 10] = [
     ("cache", &[]),
     ("config", &["config.json"]),
     ("constraint", &[]),
-    ("gguf", &["model.gguf"]),
+    ("gguf", &["gemma3.gguf", "llama.gguf", "qwen35.gguf"]),
     ("http", &[]),
     ("image", &[]),
     ("parser", &[]),

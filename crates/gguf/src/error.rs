@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// The longest message in characters. Longer ones lose their middle.
+const LONGEST_MESSAGE: usize = 600;
+
 /// The result of an operation on a file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -34,6 +37,19 @@ impl Error {
 
     /// Returns an [`Error::File`] for `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
-        Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
+        Self::File { path: path.as_ref().to_path_buf(), message: legible(&message.into()) }
     }
+}
+
+/// Returns a message of one line. Keys and names of a damaged file can be long, and contain anything.
+fn legible(message: &str) -> String {
+    let message = message.replace(char::is_control, "\u{fffd}");
+    let length = message.chars().count();
+    if length <= LONGEST_MESSAGE {
+        return message;
+    }
+    let part = LONGEST_MESSAGE / 2;
+    let start: String = message.chars().take(part).collect();
+    let end: String = message.chars().skip(length - part).collect();
+    format!("{start} … {end}")
 }

@@ -48,10 +48,39 @@ impl Multipliers {
         let mut by_row = Vec::new();
         if module == "in_proj"
             && let Some(factors) = both.mamba.multipliers
+            && factors.iter().any(|factor| factor.to_bits() != 1.0_f32.to_bits())
         {
             let parts = both.mamba.widths().into_iter().zip(factors);
             by_row = parts.flat_map(|(width, factor)| std::iter::repeat_n(factor, width)).collect();
         }
         (factor.to_bits() != 1.0_f32.to_bits() || !by_row.is_empty()).then_some(Self { factor, by_row })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::Multipliers;
+    use crate::config::Fields;
+    use crate::model::family;
+
+    /// The weights of a GGUF file contain the factors, and may be packed.
+    #[test]
+    fn factors_of_one_change_no_matrix() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/falcon_h1-f32");
+        let path = folder.join("config.json");
+        let bytes = mlx_files::bytes(&path).expect("a fixture");
+        let mut config = mlx_files::object(&path, &bytes).expect("an object");
+        let of = |config: &serde_json::Map<_, _>| {
+            let (_, config) = family::read(&Fields::of(&path, config.clone())).expect("a config");
+            Multipliers::of(&config, "model.layers.0.mamba.in_proj.weight")
+        };
+        assert!(of(&config).is_some_and(|it| !it.by_row.is_empty()));
+        config.insert("ssm_in_multiplier".to_owned(), json!(1.0));
+        config.insert("ssm_multipliers".to_owned(), json!([1.0, 1.0, 1.0, 1.0, 1.0]));
+        assert_eq!(of(&config), None);
     }
 }

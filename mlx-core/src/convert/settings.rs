@@ -60,6 +60,18 @@ pub(super) fn drop_foreign(config: &mut Map<String, Value>) {
     }
 }
 
+/// Renames modules in the sections of a quantized model.
+pub(super) fn rename_modules(config: &mut Map<String, Value>, renamed: &BTreeMap<String, String>) {
+    for key in ["quantization", "quantization_config"] {
+        let Some(Value::Object(section)) = config.get_mut(key) else { continue };
+        for (module, name) in renamed {
+            if let Some(entry) = section.remove(module) {
+                section.insert(name.clone(), entry);
+            }
+        }
+    }
+}
+
 fn entry(scheme: QuantScheme) -> Map<String, Value> {
     let QuantScheme { mode, bits, group_size: group } = scheme;
     Map::from_iter([

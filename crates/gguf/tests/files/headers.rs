@@ -84,6 +84,13 @@ fn counts_are_checked_against_the_bytes_that_are_left() {
 }
 
 #[test]
+fn messages_with_damaged_names_are_short_and_of_one_line() {
+    let message = error(&Writer::default().key(&"a\n\0".repeat(1000), 13, &[0; 8]).bytes());
+    assert!(message.starts_with("a\u{fffd}\u{fffd}a") && message.ends_with("has the unknown value type 13"));
+    assert!(message.chars().count() < 650 && !message.contains(char::is_control), "{message:?}");
+}
+
+#[test]
 fn values_of_unknown_types_and_deep_lists_are_errors() {
     assert_eq!(error(&Writer::default().key("k", 13, &[0; 8]).bytes()), "k has the unknown value type 13");
     assert_eq!(error(&Writer::default().key("k", 7, &[2]).bytes()), "k is the boolean 2; it must be 0 or 1");
