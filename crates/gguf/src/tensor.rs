@@ -89,7 +89,12 @@ pub fn packings(file: &GgufFile, placements: &[(usize, Placement)]) -> Vec<(Stri
 fn check(file: &GgufFile, stored: &StoredTensor, placement: &Placement) -> Result<()> {
     let shape = placement.shape.as_ref().unwrap_or(&stored.shape);
     let width = row_elements(stored, placement.rows);
-    let rows = placement.rows.count(stored.elements() / width.max(1));
+    let stored_rows = stored.elements() / width.max(1);
+    let rows = placement.rows.count(stored_rows);
+    if let (RowOrder::Halves { head_dim }, None) = (placement.rows, rows) {
+        let message = format!("has {stored_rows} rows, which are not heads of {head_dim} rows");
+        return Err(file.error(stored, message));
+    }
     let elements = rows.and_then(|rows| rows.checked_mul(width));
     let needed = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
     if elements.is_none() || elements != needed || !placement.columns.fits(width) {
