@@ -20,7 +20,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     }
     let _ = ModelFolder::open(&path);
     for tensor in file.tensors().into_iter().flatten().take(16) {
-        let mut bytes = vec![0; tensor.length().min(4096) as usize];
-        let _ = tensor.read_at(tensor.length().saturating_sub(4096) / 3, &mut bytes);
+        let mut bytes = vec![0; tensor.bytes().min(4096) as usize];
+        let _ = tensor.read_at(tensor.bytes().saturating_sub(4096) / 3, &mut bytes);
     }
 });

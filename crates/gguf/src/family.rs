@@ -1,33 +1,33 @@
 //! The architectures: the function that writes config.json, and the rules of tensor names.
 
-use crate::config::{self, Write};
+use serde_json::Value;
+
+use crate::config::{self, Floats, Write};
 use crate::error::Result;
 use crate::metadata::Metadata;
-use crate::names::{self, Rule};
+use crate::model::{Model, Stored};
+use crate::names::{self, Naming, Rule};
+use crate::placement::Placement;
 
 /// A supported architecture.
 #[derive(Clone, Copy)]
-pub(crate) struct Family {
+struct Family {
     /// Writes config.json.
-    pub(crate) write: Write,
-    /// The rules of tensor names. The first rule that fits applies.
-    pub(crate) names: &'static [&'static [Rule]],
-    /// The prefix of the names of layers in the folder.
-    pub(crate) layers: &'static str,
-    /// True if the value heads of gated delta layers are stored tiled.
-    pub(crate) tiled: bool,
+    write: Write,
+    /// The names of tensors.
+    naming: Naming,
 }
 
-const fn family(write: Write, names: &'static [&'static [Rule]]) -> Family {
-    Family { write, names, layers: "model.layers.", tiled: false }
+const fn family(write: Write, rules: &'static [&'static [Rule]]) -> Family {
+    Family { write, naming: Naming { rules, layers: "model.layers.", tiled: false } }
 }
 
 const fn under(layers: &'static str, family: Family) -> Family {
-    Family { layers, ..family }
+    Family { naming: Naming { layers, ..family.naming }, ..family }
 }
 
 const fn tiled(family: Family) -> Family {
-    Family { tiled: true, ..family }
+    Family { naming: Naming { tiled: true, ..family.naming }, ..family }
 }
 
 /// The supported architectures, by `general.architecture`.
@@ -122,13 +122,34 @@ const ENCODERS: [&str; 11] = [
     "t5encoder",
 ];
 
+/// Returns the config.json that transformers would have for the model. `floats` is called for the few tensors with factors of rope.
+///
+/// # Errors
+///
+/// An architecture that is not supported, and keys that are missing or cannot be used.
+pub(crate) fn config(metadata: &Metadata, tensors: &[Stored], floats: Floats) -> Result<Value> {
+    let family = Family::of(metadata)?;
+    let model = Model::of(metadata, tensors)?;
+    Ok(Value::Object((family.write)(&model, floats)?))
+}
+
+/// Returns the placements of the stored tensors in the folder, each with the index of its stored tensor.
+///
+/// # Errors
+///
+/// An architecture or a tensor that is not known, and a shape that does not fit.
+pub(crate) fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<(usize, Placement)>> {
+    let family = Family::of(metadata)?;
+    names::placements(&family.naming, &Model::of(metadata, tensors)?)
+}
+
 impl Family {
     /// Returns the family of a file.
     ///
     /// # Errors
     ///
     /// A file without a decoder, or with one that is not supported.
-    pub(crate) fn of(metadata: &Metadata) -> Result<&'static Self> {
+    fn of(metadata: &Metadata) -> Result<&'static Self> {
         let architecture = metadata.architecture()?;
         let refuse = |message: &str| {
             Err(metadata.error("general.architecture", format!("is {architecture:?}; {message}")))

@@ -48,7 +48,7 @@ pub struct StoredTensor {
 
 impl StoredTensor {
     /// The number of elements.
-    pub fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 }
@@ -98,7 +98,7 @@ impl GgufFile {
     }
 
     /// The path of the first file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.metadata.path()
     }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::config::config;
 use crate::error::{Error, Result};
+use crate::family;
 use crate::file::{GgufFile, SplitName};
 use crate::model::Stored;
-use crate::names::placements;
 use crate::packing::{Conversion, Packing};
 use crate::placement::Placement;
 use crate::tensor::{Dtype, Tensor, packings, tensors};
@@ -27,7 +26,7 @@ pub fn is_gguf(path: &Path) -> bool {
         && magic == *b"GGUF"
 }
 
-/// Returns the files of the model whose first file is `path`, by their names. Reads nothing.
+/// Returns the files of the model with the first file `path`, by their names. Reads nothing.
 pub fn parts(path: &Path) -> Vec<PathBuf> {
     match SplitName::of(path) {
         Some(name) => (1..=name.count).map(|number| name.path(number)).collect(),
@@ -85,7 +84,8 @@ impl GgufFolder {
     /// Returns config.json with the packing of each quantized module, as mlx-lm writes it.
     fn config(&self) -> Result<Value> {
         let (stored, file) = (self.stored(), &self.file);
-        let mut config = config(file.metadata(), &stored, &|index| file.floats(&file.tensors()[index]))?;
+        let mut config =
+            family::config(file.metadata(), &stored, &|index| file.floats(&file.tensors()[index]))?;
         let packings = packings(file, &self.placements()?);
         if let Some((_, first)) = packings.first() {
             let mut quantization = entry(*first);
@@ -98,7 +98,7 @@ impl GgufFolder {
     }
 
     fn placements(&self) -> Result<Vec<(usize, Placement)>> {
-        placements(self.file.metadata(), &self.stored())
+        family::placements(self.file.metadata(), &self.stored())
     }
 
     fn stored(&self) -> Vec<Stored<'_>> {

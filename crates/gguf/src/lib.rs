@@ -23,7 +23,7 @@ pub use error::{Error, Result};
 pub use file::{GgufFile, StoredTensor};
 pub use folder::{GgufFolder, is_gguf, parts};
 pub use metadata::{List, Metadata, Value};
-pub use packing::{Conversion, Mode, Packing, Part, ScaleType};
+pub use packing::{Conversion, Mode, Packing};
 pub use placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 pub use tensor::{Dtype, Tensor, packings, tensors};
 pub use tensor_type::{Other, TensorType};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The key that names the architecture, the prefix of its own keys.
+/// The key that names the architecture. The keys of the architecture begin with this name.
 const ARCHITECTURE: &str = "general.architecture";
 
 /// A value.
@@ -47,27 +47,27 @@ pub struct Metadata {
 
 impl Metadata {
     /// Returns the metadata of the file at `path`.
-    pub fn of(path: &Path, values: BTreeMap<String, Value>) -> Self {
+    pub(crate) fn of(path: &Path, values: BTreeMap<String, Value>) -> Self {
         Self { path: path.to_path_buf(), values }
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns an error about `key`.
-    pub fn error(&self, key: &str, message: impl std::fmt::Display) -> Error {
+    pub(crate) fn error(&self, key: &str, message: impl std::fmt::Display) -> Error {
         Error::file(&self.path, format!("{key} {message}"))
     }
 
     /// The architecture, such as `llama`.
-    pub fn architecture(&self) -> Result<&str> {
+    pub(crate) fn architecture(&self) -> Result<&str> {
         self.text(ARCHITECTURE)?.ok_or_else(|| self.error(ARCHITECTURE, "is missing"))
     }
 
     /// Returns the full name of a key of the architecture: `llama.block_count` for `block_count`.
-    pub fn key(&self, name: &str) -> Result<String> {
+    pub(crate) fn key(&self, name: &str) -> Result<String> {
         Ok(format!("{}.{name}", self.architecture()?))
     }
 
@@ -77,12 +77,12 @@ impl Metadata {
     }
 
     /// The keys.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
     /// Returns an optional string.
-    pub fn text(&self, key: &str) -> Result<Option<&str>> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
@@ -91,7 +91,7 @@ impl Metadata {
     }
 
     /// Returns an optional boolean.
-    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
@@ -100,7 +100,7 @@ impl Metadata {
     }
 
     /// Returns an optional whole number of at least 0 that fits into 31 bits.
-    pub fn size(&self, key: &str) -> Result<Option<usize>> {
+    pub(crate) fn size(&self, key: &str) -> Result<Option<usize>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Integer(number)) if (0..=i128::from(i32::MAX)).contains(number) => {
@@ -111,7 +111,7 @@ impl Metadata {
     }
 
     /// Returns an optional finite number.
-    pub fn number(&self, key: &str) -> Result<Option<f64>> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Float(number)) if number.is_finite() => Ok(Some(*number)),
@@ -121,7 +121,7 @@ impl Metadata {
     }
 
     /// Returns an optional list of integers. A single integer counts as a list of one.
-    pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>> {
+    pub(crate) fn integers(&self, key: &str) -> Result<Option<Vec<i64>>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Integer(number)) if i64::try_from(*number).is_ok() => Ok(Some(vec![*number as i64])),
@@ -134,7 +134,7 @@ impl Metadata {
     }
 
     /// Returns an optional list of numbers.
-    pub fn numbers(&self, key: &str) -> Result<Option<&[f64]>> {
+    pub(crate) fn numbers(&self, key: &str) -> Result<Option<&[f64]>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::List(List::Floats(list))) => Ok(Some(list)),
@@ -143,7 +143,7 @@ impl Metadata {
     }
 
     /// Returns an optional list of strings.
-    pub fn texts(&self, key: &str) -> Result<Option<&[String]>> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<&[String]>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::List(List::Texts(list))) => Ok(Some(list)),

@@ -63,6 +63,11 @@ impl<'a> Model<'a> {
         self.metadata.size(&self.key(name))
     }
 
+    /// Returns an optional size. A size of 0 counts as none.
+    pub(crate) fn positive_size(&self, name: &str) -> Result<Option<usize>> {
+        Ok(self.optional_size(name)?.filter(|&size| size > 0))
+    }
+
     /// Returns a size above 0.
     pub(crate) fn size(&self, name: &str) -> Result<usize> {
         match self.optional_size(name)? {
@@ -150,7 +155,7 @@ impl<'a> Model<'a> {
 
     /// Returns the dimensions of a head.
     pub(crate) fn head_dim(&self) -> Result<usize> {
-        if let Some(size) = self.optional_size("attention.key_length")?.filter(|&size| size > 0) {
+        if let Some(size) = self.positive_size("attention.key_length")? {
             return Ok(size);
         }
         match self.size("embedding_length")? / self.heads()? {

@@ -1,15 +1,17 @@
 //! The names, shapes and orders of the folder's tensors.
 
+mod rule;
 mod rules;
 
 use std::collections::BTreeSet;
 
 use crate::error::Result;
-use crate::family::Family;
-use crate::metadata::Metadata;
 use crate::model::{Model, Stored};
 use crate::placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 
+use rule::{Delta, Edit};
+
+pub(crate) use rule::{Naming, Rule};
 pub(crate) use rules::{
     AFMOE, BAILING, DEEPSEEK, ERNIE, EXAONE, FALCON, GEMMA, GEMMA_FEED_FORWARD, GEMMA4, GLM, GPT_OSS,
     GRANITE, HUNYUAN, HY, KIMI, LFM2, LLAMA, MAMBA, MIXTRAL, NEMOTRON, OLMO, PERMUTED, PHI, POST_NORMS,
@@ -36,80 +38,19 @@ const WITHOUT_SUFFIX: [&str; 3] = ["ssm_a", "ssm_d", "ffn_norm"];
 /// The maximum number of heads with separate tensors; a file with more is damaged.
 const MAX_HEADS: usize = 1024;
 
-/// A rule for a stored tensor of a layer, or of the whole model.
-pub(crate) struct Rule {
-    /// The stored name, without `blk.0.`. Without a suffix such as `.weight`, the rule is for all suffixes.
-    pub(crate) stored: &'static str,
-    /// The name in the folder, without `model.layers.0.`, and without a suffix if `stored` has none.
-    pub(crate) folder: &'static str,
-    /// The change of the tensor.
-    pub(crate) edit: Edit,
-}
-
-/// The change of a tensor on the way to the folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Edit {
-    /// None.
-    Same,
-    /// The folder does not have the tensor.
-    Skip,
-    /// Rows of a head alternate, see [`RowOrder::Halves`].
-    Halves,
-    /// 1 is subtracted.
-    MinusOne,
-    /// `A` of Mamba, stored as a column.
-    Rate,
-    /// The shape becomes one axis.
-    Flat,
-    /// The shape becomes one row.
-    Row,
-    /// A convolution: `[channels, taps]` becomes `[channels, 1, taps]`.
-    Taps,
-    /// Gate above up, for each expert: two tensors, with `gate_proj` and `up_proj` instead of `gate_up_proj` in the name.
-    GateUp,
-    /// Queries above keys above values: three tensors, with `q_proj` and so on instead of `qkv_proj` in the name.
-    Queries,
-    /// A row for each head: a tensor each, with the number of the head at the end of the name.
-    Heads,
-    /// Parts of a gated delta layer.
-    Delta(Delta),
-}
-
-/// A part of a gated delta layer. Its value heads are stored tiled if there are more of them than key heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delta {
-    /// Queries, keys and values.
-    Qkv,
-    /// Rows of the value heads.
-    Values,
-    /// A row for each value head.
-    Heads,
-    /// Corrections and decays by key head: two tensors, with `in_proj_b` and `in_proj_a` instead of `in_proj_ba` in the name.
-    BetaAlpha,
-    /// Columns of the value heads.
-    Output,
-    /// The convolution over queries, keys and values: `[channels, taps]` becomes `[channels, taps, 1]`. This shape also tells that norms have
-    /// 1 added.
-    Taps,
-    /// `A`, a number for each value head.
-    Rate,
-}
-
 /// Returns the places of the stored tensors in the folder: the index of each stored tensor with its placement. A tensor that the folder has in
 /// several parts occurs several times. Tensors that the folder does not have are left out.
 ///
 /// # Errors
 ///
-/// An architecture or a tensor that is not known, and a shape that does not fit.
-pub(crate) fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<(usize, Placement)>> {
-    let family = Family::of(metadata)?;
-    let model = Model::of(metadata, tensors)?;
-    let mut placements = Vec::with_capacity(tensors.len());
+/// A tensor that is not known, and a shape that does not fit.
+pub(crate) fn placements(naming: &Naming, model: &Model) -> Result<Vec<(usize, Placement)>> {
+    let mut placements = Vec::with_capacity(model.tensors.len());
     let mut taken = BTreeSet::new();
-    for (index, tensor) in tensors.iter().enumerate() {
-        let Some((rule, name)) = find(family, &model, tensor.name)? else { continue };
-        for placement in apply(family, &model, *tensor, rule.edit, name)? {
-            expect_fits(&model, *tensor, &placement)?;
+    for (index, tensor) in model.tensors.iter().enumerate() {
+        let Some((rule, name)) = find(naming, model, tensor.name)? else { continue };
+        for placement in apply(naming, model, *tensor, rule.edit, name)? {
+            expect_fits(model, *tensor, &placement)?;
             if !taken.insert(placement.name.clone()) {
                 let message = format!("is a second tensor for {}", placement.name);
                 return Err(model.tensor_error(tensor.name, message));
@@ -121,7 +62,7 @@ pub(crate) fn placements(metadata: &Metadata, tensors: &[Stored]) -> Result<Vec<
 }
 
 /// Returns the rule for a tensor, and its name in the folder. `None` if it belongs to a draft layer, or if the folder does not have it.
-fn find(family: &Family, model: &Model, name: &str) -> Result<Option<(&'static Rule, String)>> {
+fn find(naming: &Naming, model: &Model, name: &str) -> Result<Option<(&'static Rule, String)>> {
     let unknown = || {
         let message = format!("is not known for architecture {}", model.architecture);
         model.tensor_error(name, message)
@@ -135,12 +76,12 @@ fn find(family: &Family, model: &Model, name: &str) -> Result<Option<(&'static R
                 let drafts = model.optional_size("nextn_predict_layers")?.unwrap_or(0);
                 return if layer - model.layers < drafts { Ok(None) } else { Err(unknown()) };
             }
-            (format!("{}{layer}.", family.layers), rest)
+            (format!("{}{layer}.", naming.layers), rest)
         }
     };
     // Some converters write this one without a suffix.
     let rest = if rest == "exp_probs_b" { "exp_probs_b.bias" } else { rest };
-    let rules = || family.names.iter().flat_map(|group| group.iter());
+    let rules = || naming.rules.iter().flat_map(|group| group.iter());
     let is_complete = rest.contains('.') || WITHOUT_SUFFIX.contains(&rest);
     let whole = rules().find(|rule| is_complete && rule.stored == rest).map(|rule| (rule, String::new()));
     let by_stem = || {
@@ -160,7 +101,7 @@ fn find(family: &Family, model: &Model, name: &str) -> Result<Option<(&'static R
 }
 
 /// Returns the placements of a tensor.
-fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: String) -> Result<Vec<Placement>> {
+fn apply(naming: &Naming, model: &Model, tensor: Stored, edit: Edit, name: String) -> Result<Vec<Placement>> {
     let plain = Placement::named(name);
     let shaped = |shape: Vec<usize>| {
         let shape = Some(shape).filter(|shape| shape != tensor.shape);
@@ -182,7 +123,7 @@ fn apply(family: &Family, model: &Model, tensor: Stored, edit: Edit, name: Strin
         Edit::GateUp => return halves_of_stack(model, tensor, &plain.name),
         Edit::Queries => return queries(model, tensor, &plain.name),
         Edit::Heads => return heads(model, tensor, &plain.name),
-        Edit::Delta(part) => return delta(family, model, tensor, part, plain),
+        Edit::Delta(part) => return delta(naming, model, tensor, part, plain),
     }])
 }
 
@@ -249,7 +190,7 @@ fn heads(model: &Model, tensor: Stored, name: &str) -> Result<Vec<Placement>> {
 
 /// Returns the placements of a part of a gated delta layer.
 fn delta(
-    family: &Family,
+    naming: &Naming,
     model: &Model,
     tensor: Stored,
     part: Delta,
@@ -264,7 +205,7 @@ fn delta(
     }
     let heads = values / groups;
     let tiled = |first: usize, size: usize| {
-        if family.tiled && heads > 1 {
+        if naming.tiled && heads > 1 {
             RowOrder::Tiled { first, heads: Tiles { groups, heads, size } }
         } else {
             RowOrder::Same

@@ -138,7 +138,7 @@ impl ColumnOrder {
     }
 
     /// Returns true if a row of `width` numbers fits the order.
-    pub fn fits(self, width: usize) -> bool {
+    pub(crate) fn fits(self, width: usize) -> bool {
         match self {
             Self::Same => true,
             Self::Tiled { heads } => heads.total() == Some(width),
@@ -148,7 +148,7 @@ impl ColumnOrder {
 
 impl Tiles {
     /// Returns the number of rows or columns of all heads; `None` if it overflows or is 0.
-    pub fn total(self) -> Option<usize> {
+    pub(crate) fn total(self) -> Option<usize> {
         self.groups.checked_mul(self.heads)?.checked_mul(self.size).filter(|&total| total > 0)
     }
 

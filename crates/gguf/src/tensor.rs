@@ -32,7 +32,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// Bytes of an element.
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,

@@ -40,7 +40,7 @@ impl File {
         self.tensors.push((name.to_owned(), shape.to_vec()));
     }
 
-    /// Adds a tensor whose numbers are read.
+    /// Adds a tensor with numbers.
     pub(crate) fn add_floats(&mut self, name: &str, floats: Vec<f32>) {
         self.add(name, &[floats.len()]);
         self.floats = floats;
@@ -51,12 +51,12 @@ impl File {
     }
 
     pub(crate) fn config(&self) -> Result<Json> {
-        crate::config::config(&self.metadata, &self.stored(), &|_| Ok(self.floats.clone()))
+        crate::family::config(&self.metadata, &self.stored(), &|_| Ok(self.floats.clone()))
     }
 
     /// Returns the placements by the names of the stored tensors.
     pub(crate) fn placements(&self) -> Result<Vec<(String, Placement)>> {
-        let placements = crate::names::placements(&self.metadata, &self.stored())?;
+        let placements = crate::family::placements(&self.metadata, &self.stored())?;
         Ok(placements.into_iter().map(|(index, it)| (self.tensors[index].0.clone(), it)).collect())
     }
 

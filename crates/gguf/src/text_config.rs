@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Result;
 use crate::metadata::Metadata;
+use crate::model::shortest;
 use crate::tokenizer::{Model, SpecialTokens, Vocabulary};
 
 /// The key of the default chat template, and the start of the keys of named ones.
@@ -66,7 +67,7 @@ pub(crate) fn generation_config(metadata: &Metadata) -> Result<Option<Value>> {
             continue;
         }
         samples = samples.or(Some(true));
-        config.insert(name.into(), shortest(number));
+        config.insert(name.into(), plain(number));
     }
     if let Some(samples) = samples {
         config.insert("do_sample".into(), samples.into());
@@ -81,15 +82,12 @@ fn special_tokens(metadata: &Metadata) -> Result<(Vocabulary<'_>, SpecialTokens)
     Ok((vocabulary, special))
 }
 
-/// Returns a number in the shortest form that gives the same 32-bit float: 0.95, not 0.949999988.
-fn shortest(number: f64) -> Value {
+/// Returns a number as a person writes it: 0.95, not 0.949999988, and 20, not 20.0.
+fn plain(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e9 {
         return Value::from(number as i64);
     }
-    let single = number as f32;
-    let is_single = f64::from(single).to_bits() == number.to_bits();
-    let short = is_single.then(|| single.to_string().parse().ok()).flatten();
-    Value::from(short.unwrap_or(number))
+    Value::from(shortest(number))
 }
 
 /// Returns `chat_template`: a string, or a list of names and templates.

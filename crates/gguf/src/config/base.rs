@@ -1,20 +1,11 @@
 //! The keys of most families.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::{Floats, rope};
+use super::keys::{Config, Floats, set};
+use super::rope;
 use crate::error::Result;
 use crate::model::Model;
-
-/// The keys of a config.
-pub(super) type Config = Map<String, Value>;
-
-/// Sets the keys of `section`.
-pub(super) fn set(config: &mut Config, section: Value) {
-    if let Value::Object(section) = section {
-        config.extend(section);
-    }
-}
 
 /// Returns a config like llama's, with norms by root mean square.
 pub(super) fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<Config> {
@@ -25,17 +16,23 @@ pub(super) fn read(model: &Model, floats: Floats, class: &str, model_type: &str)
 
 /// Like [`read`], without the keys of rope.
 pub(super) fn without_rope(model: &Model, class: &str, model_type: &str) -> Result<Config> {
-    let mut config = sizes(model, class, model_type)?;
+    let mut config = with_heads(model, class, model_type)?;
     set(
         &mut config,
         json!({
-            "num_attention_heads": model.heads()?,
-            "num_key_value_heads": model.kv_heads()?,
             "head_dim": model.head_dim()?,
             "rms_norm_eps": epsilon(model, "attention.layer_norm_rms_epsilon")?,
             "hidden_act": "silu",
         }),
     );
+    Ok(config)
+}
+
+/// Returns the sizes of a decoder with attention.
+pub(super) fn with_heads(model: &Model, class: &str, model_type: &str) -> Result<Config> {
+    let mut config = sizes(model, class, model_type)?;
+    let (heads, kv_heads) = (model.heads()?, model.kv_heads()?);
+    set(&mut config, json!({"num_attention_heads": heads, "num_key_value_heads": kv_heads}));
     Ok(config)
 }
 
@@ -53,7 +50,7 @@ pub(super) fn sizes(model: &Model, class: &str, model_type: &str) -> Result<Conf
             "tie_word_embeddings": !model.has("output.weight"),
         }),
     );
-    if let Some(context) = model.optional_size("context_length")?.filter(|&context| context > 0) {
+    if let Some(context) = model.positive_size("context_length")? {
         config.insert("max_position_embeddings".to_owned(), context.into());
     }
     if let Some(width) = model.largest("feed_forward_length")?.or(model.rows_of("ffn_up.weight")) {
@@ -105,7 +102,7 @@ pub(super) fn expect_whole_heads(model: &Model) -> Result<()> {
 
 /// Returns the sliding window. A window of 0 counts as none.
 pub(super) fn window(model: &Model) -> Result<Option<usize>> {
-    Ok(model.optional_size("attention.sliding_window")?.filter(|&window| window > 0))
+    model.positive_size("attention.sliding_window")
 }
 
 /// Returns the types of layers: with a sliding window, or without one.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::base::{Config, set};
+use super::keys::{Config, set};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -101,21 +101,46 @@ pub(super) fn normalizes(model: &Model, usual: bool) -> Result<bool> {
     Ok(model.flag("expert_weights_norm")?.unwrap_or(usual))
 }
 
-/// Writes the keys of Qwen's mixtures.
-pub(super) fn write_qwen(model: &Model, config: &mut Config, normalizes: bool) -> Result<()> {
-    let dense: Vec<usize> =
-        sparse(model).iter().enumerate().filter(|(_, sparse)| !**sparse).map(|(layer, _)| layer).collect();
+/// Checks that the model has no experts.
+pub(super) fn expect_none(model: &Model) -> Result<()> {
+    if count(model)? > 0 {
+        return Err(model.error("expert_count", "is above 0; experts are not supported in this family"));
+    }
+    Ok(())
+}
+
+/// Writes the number of experts, the number for each token, and their width.
+pub(super) fn write_sizes(model: &Model, config: &mut Config) -> Result<()> {
     set(
         config,
         json!({
             "num_experts": model.size("expert_count")?,
             "num_experts_per_tok": used(model)?,
             "moe_intermediate_size": width(model)?,
-            "norm_topk_prob": normalizes,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": dense,
         }),
     );
+    Ok(())
+}
+
+/// Like [`write_sizes`], for families with Mixtral's keys.
+pub(super) fn write_local_sizes(model: &Model, config: &mut Config) -> Result<()> {
+    set(
+        config,
+        json!({
+            "intermediate_size": width(model)?,
+            "num_local_experts": model.size("expert_count")?,
+            "num_experts_per_tok": used(model)?,
+        }),
+    );
+    Ok(())
+}
+
+/// Writes the keys of Qwen's mixtures.
+pub(super) fn write_qwen(model: &Model, config: &mut Config, normalizes: bool) -> Result<()> {
+    let dense: Vec<usize> =
+        sparse(model).iter().enumerate().filter(|(_, sparse)| !**sparse).map(|(layer, _)| layer).collect();
+    write_sizes(model, config)?;
+    set(config, json!({"norm_topk_prob": normalizes, "decoder_sparse_step": 1, "mlp_only_layers": dense}));
     if let Some(width) = model.rows_of("ffn_up_shexp.weight") {
         config.insert("shared_expert_intermediate_size".to_owned(), width.into());
     }
@@ -145,7 +170,7 @@ pub(super) fn write_deepseek(model: &Model, config: &mut Config, normalizes: boo
 
 /// Returns a number of groups of experts.
 pub(super) fn groups(model: &Model, name: &str) -> Result<usize> {
-    Ok(model.optional_size(name)?.filter(|&count| count > 0).unwrap_or(1))
+    Ok(model.positive_size(name)?.unwrap_or(1))
 }
 
 /// Returns true if the choice of experts is corrected by a bias for each.

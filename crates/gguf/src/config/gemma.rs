@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::base::{Config, layer_types, read, set, window, without_rope};
-use super::{Floats, experts, rope};
+use super::base::{layer_types, read, window, without_rope};
+use super::keys::{Config, Floats, set};
+use super::{experts, rope};
 use crate::error::Result;
 use crate::model::Model;
 

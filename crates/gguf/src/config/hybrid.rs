@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::base::{Config, has_biases, read, rotated, set};
-use super::{Floats, experts};
+use super::base::{has_biases, read, rotated};
+use super::experts;
+use super::keys::{Config, Floats, set};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -88,12 +89,10 @@ pub(crate) fn lfm2(model: &Model, floats: Floats) -> Result<Config> {
 pub(crate) fn lfm2_moe(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = short_convs(model, floats, "Lfm2MoeForCausalLM", "lfm2_moe")?;
     experts::expect_scoring(model, "sigmoid")?;
+    experts::write_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
-            "num_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
-            "moe_intermediate_size": experts::width(model)?,
             "num_dense_layers": experts::dense_layers(model)?,
             "use_expert_bias": experts::corrected(model),
             "norm_topk_prob": experts::normalizes(model, true)?,

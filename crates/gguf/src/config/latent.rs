@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::base::{Config, epsilon, set, sizes};
-use super::{Floats, experts, rope};
+use super::base::{epsilon, sizes};
+use super::keys::{Config, Floats, set};
+use super::{experts, rope};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -62,9 +63,7 @@ pub(crate) fn mistral4(model: &Model, floats: Floats) -> Result<Config> {
 pub(crate) fn minicpm3(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "MiniCPM3ForCausalLM", "minicpm3")?;
     set(&mut config, json!({"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}));
-    if let Some(scaling) = rope::long(model, floats)? {
-        config.insert("rope_scaling".to_owned(), scaling);
-    }
+    rope::write_long(model, floats, &mut config)?;
     Ok(config)
 }
 
@@ -116,7 +115,7 @@ fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<
         json!({
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
-            "q_lora_rank": model.optional_size("attention.q_lora_rank")?.filter(|&rank| rank > 0),
+            "q_lora_rank": model.positive_size("attention.q_lora_rank")?,
             "kv_lora_rank": rank,
             "qk_nope_head_dim": nope,
             "qk_rope_head_dim": rotated,
@@ -139,7 +138,7 @@ fn read(model: &Model, floats: Floats, class: &str, model_type: &str) -> Result<
 /// Returns the width of a value of a head.
 fn value_width(model: &Model, heads: usize, nope: usize) -> Result<usize> {
     for name in ["attention.value_length_mla", "attention.value_length"] {
-        if let Some(width) = model.optional_size(name)?.filter(|&width| width > 0) {
+        if let Some(width) = model.positive_size(name)? {
             return Ok(width);
         }
     }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::Floats;
-use super::base::{Config, expect_whole_heads, has_biases, layer_types, read, set, window};
+use super::base::{expect_whole_heads, has_biases, layer_types, read, window};
 use super::experts;
+use super::keys::{Config, Floats, set};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -39,9 +39,7 @@ pub(crate) fn llama(model: &Model, floats: Floats) -> Result<Config> {
 /// Ministral 3, and the text part of Mistral Small 3.
 pub(crate) fn mistral3(model: &Model, floats: Floats) -> Result<Config> {
     expect_whole_heads(model)?;
-    if experts::count(model)? > 0 {
-        return Err(model.error("expert_count", "is above 0; experts are not supported in this family"));
-    }
+    experts::expect_none(model)?;
     let Some(beta) = model.number("attention.temperature_scale")? else {
         let mut config = read(model, floats, "MistralForCausalLM", "mistral")?;
         set(&mut config, json!({"sliding_window": null}));
@@ -92,9 +90,7 @@ pub(super) fn granite_factors(model: &Model, config: &mut Config) -> Result<()> 
 
 /// MiniCPM.
 pub(crate) fn minicpm(model: &Model, floats: Floats) -> Result<Config> {
-    if experts::count(model)? > 0 {
-        return Err(model.error("expert_count", "is above 0; experts are not supported in this family"));
-    }
+    experts::expect_none(model)?;
     let mut config = read(model, floats, "MiniCPMForCausalLM", "minicpm")?;
     let (layers, width) = (model.layers as f64, model.size("embedding_length")? as f64);
     let depth = model.number("residual_scale")?.map_or(1.4, |scale| scale * layers.sqrt());

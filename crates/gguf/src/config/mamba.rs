@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::base::{Config, epsilon, has_biases, read, set, sizes};
-use super::{Floats, experts, llama};
+use super::base::{epsilon, has_biases, read, sizes};
+use super::keys::{Config, Floats, set};
+use super::{experts, llama};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -35,17 +36,23 @@ impl Mamba {
     fn head_dim(&self) -> usize {
         self.inner / self.heads
     }
+
+    /// Returns the factor from the width of the model to the width of the layer.
+    fn expand(&self, model: &Model) -> Result<usize> {
+        let width = model.size("embedding_length")?;
+        if !self.inner.is_multiple_of(width) {
+            let message = format!("is {}; it must be a multiple of embedding_length, {width}", self.inner);
+            return Err(model.error("ssm.inner_size", message));
+        }
+        Ok(self.inner / width)
+    }
 }
 
 /// Mamba-2.
 pub(crate) fn mamba2(model: &Model, _: Floats) -> Result<Config> {
     let mut config = sizes(model, "Mamba2ForCausalLM", "mamba2")?;
     let mamba = Mamba::read(model)?;
-    let width = model.size("embedding_length")?;
-    if !mamba.inner.is_multiple_of(width) {
-        let message = format!("is {}; it must be a multiple of embedding_length, {width}", mamba.inner);
-        return Err(model.error("ssm.inner_size", message));
-    }
+    let expand = mamba.expand(model)?;
     set(
         &mut config,
         json!({
@@ -54,7 +61,7 @@ pub(crate) fn mamba2(model: &Model, _: Floats) -> Result<Config> {
             "state_size": mamba.state,
             "n_groups": mamba.groups,
             "conv_kernel": mamba.taps,
-            "expand": mamba.inner / width,
+            "expand": expand,
             "use_conv_bias": model.any_has("ssm_conv1d.bias"),
             "use_bias": model.any_has("ssm_in.bias"),
             "layer_norm_epsilon": epsilon(model, "attention.layer_norm_rms_epsilon")?,
@@ -70,11 +77,7 @@ pub(crate) fn granite_hybrid(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "GraniteMoeHybridForCausalLM", "granitemoehybrid")?;
     llama::granite_factors(model, &mut config)?;
     let mamba = Mamba::read(model)?;
-    let width = model.size("embedding_length")?;
-    if mamba.inner % width != 0 {
-        let message = format!("is {}; it must be a multiple of embedding_length, {width}", mamba.inner);
-        return Err(model.error("ssm.inner_size", message));
-    }
+    let expand = mamba.expand(model)?;
     let kind = |layer| if model.layer_has(layer, "ssm_a") { "mamba" } else { "attention" };
     let types: Vec<&str> = (0..model.layers).map(kind).collect();
     let rope = model.flag("rope.scaling.finetuned")?.unwrap_or(false);
@@ -85,7 +88,7 @@ pub(crate) fn granite_hybrid(model: &Model, floats: Floats) -> Result<Config> {
             "attention_bias": has_biases(model),
             "layer_types": types,
             "position_embedding_type": if rope { "rope" } else { "nope" },
-            "mamba_expand": mamba.inner / width,
+            "mamba_expand": expand,
             "num_local_experts": experts::count(model)?,
             "shared_intermediate_size":
                 model.rows_of("ffn_up_shexp.weight").or(model.rows_of("ffn_up.weight")),
@@ -185,7 +188,7 @@ pub(crate) fn nemotron_h(model: &Model, _: Floats) -> Result<Config> {
         experts::write_deepseek(model, &mut config, true)?;
         config.remove("first_k_dense_replace");
         let width = model.rows_of("ffn_up_shexp.weight");
-        let latent = model.optional_size("moe_latent_size")?.filter(|&width| width > 0);
+        let latent = model.positive_size("moe_latent_size")?;
         set(&mut config, json!({"moe_shared_expert_intermediate_size": width, "moe_latent_size": latent}));
     }
     Ok(config)

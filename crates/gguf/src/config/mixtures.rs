@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::Floats;
-use super::base::{Config, has_biases, layer_types, read, rotated, set, window};
+use super::base::{has_biases, layer_types, read, rotated, window};
+use super::keys::{Config, Floats, set};
 use super::{experts, llama, rope, varied};
 use crate::error::Result;
 use crate::model::Model;
@@ -42,13 +42,11 @@ pub(crate) fn gpt_oss(model: &Model, floats: Floats) -> Result<Config> {
         // Not stored; the same in all published models.
         scaling["truncate"] = false.into();
     }
+    experts::write_local_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
             "attention_bias": has_biases(model),
-            "intermediate_size": experts::width(model)?,
-            "num_local_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
             "sliding_window": window(model)?,
             "layer_types": layer_types(&model.sliding(2)?),
         }),
@@ -60,13 +58,11 @@ pub(crate) fn gpt_oss(model: &Model, floats: Floats) -> Result<Config> {
 pub(crate) fn granite_moe(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "GraniteMoeForCausalLM", "granitemoe")?;
     llama::granite_factors(model, &mut config)?;
+    experts::write_local_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
             "attention_bias": has_biases(model),
-            "num_local_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
-            "intermediate_size": experts::width(model)?,
         }),
     );
     if let Some(width) = model.rows_of("ffn_up_shexp.weight") {
@@ -85,20 +81,16 @@ pub(crate) fn granite_moe(model: &Model, floats: Floats) -> Result<Config> {
 /// Phi's mixture: layer norms with biases.
 pub(crate) fn phimoe(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "PhimoeForCausalLM", "phimoe")?;
+    experts::write_local_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
             "attention_bias": has_biases(model),
             "lm_head_bias": model.has("output.bias"),
-            "num_local_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
-            "intermediate_size": experts::width(model)?,
             "sliding_window": null,
         }),
     );
-    if let Some(scaling) = rope::long(model, floats)? {
-        config.insert("rope_scaling".to_owned(), scaling);
-    }
+    rope::write_long(model, floats, &mut config)?;
     Ok(config)
 }
 
@@ -196,14 +188,12 @@ pub(crate) fn bailing(model: &Model, floats: Floats) -> Result<Config> {
 pub(crate) fn minimax_m2(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "MiniMaxM2ForCausalLM", "minimax_m2")?;
     experts::expect_scoring(model, "sigmoid")?;
+    experts::write_local_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
             "use_qk_norm": model.any_has("attn_q_norm.weight"),
             "rotary_dim": model.optional_size("rope.dimension_count")?.unwrap_or(model.head_dim()?),
-            "num_local_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
-            "intermediate_size": experts::width(model)?,
         }),
     );
     Ok(config)
@@ -213,12 +203,10 @@ pub(crate) fn minimax_m2(model: &Model, floats: Floats) -> Result<Config> {
 pub(crate) fn afmoe(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "AfmoeForCausalLM", "afmoe")?;
     experts::expect_scoring(model, "sigmoid")?;
+    experts::write_sizes(model, &mut config)?;
     set(
         &mut config,
         json!({
-            "num_experts": model.size("expert_count")?,
-            "num_experts_per_tok": experts::used(model)?,
-            "moe_intermediate_size": experts::width(model)?,
             "num_shared_experts": experts::shared(model)?,
             "num_dense_layers": experts::dense_layers(model)?,
             "route_norm": experts::normalizes(model, true)?,

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Floats;
-use super::base::Config;
+use super::keys::{Config, Floats};
 use crate::error::Result;
 use crate::model::{Model, shortest};
 
@@ -77,8 +76,8 @@ fn yarn(model: &Model) -> Result<Value> {
         }
     }
     let name = "rope.scaling.original_context_length";
-    let original = model.optional_size(name)?.filter(|&original| original > 0);
-    let original = original.ok_or_else(|| model.error(name, "is missing or 0; yarn needs it"))?;
+    let original =
+        model.positive_size(name)?.ok_or_else(|| model.error(name, "is missing or 0; yarn needs it"))?;
     scaling.insert("original_max_position_embeddings".to_owned(), original.into());
     if !scaling.contains_key("factor") {
         return Err(model.error("rope.scaling.factor", "is missing; yarn needs it"));
@@ -125,8 +124,16 @@ pub(super) fn llama3_factor(wavelength: f64, factor: f64) -> f64 {
     1.0 / ((1.0 - smooth) / factor + smooth)
 }
 
-/// Returns the factors of LongRoPE; `None` if the file has none.
-pub(super) fn long(model: &Model, floats: Floats) -> Result<Option<Value>> {
+/// Writes LongRoPE's scaling if the file has its factors.
+pub(super) fn write_long(model: &Model, floats: Floats, config: &mut Config) -> Result<()> {
+    if let Some(scaling) = long(model, floats)? {
+        config.insert("rope_scaling".to_owned(), scaling);
+    }
+    Ok(())
+}
+
+/// Returns LongRoPE's scaling; `None` if the file has no factors.
+fn long(model: &Model, floats: Floats) -> Result<Option<Value>> {
     if !model.has("rope_factors_long.weight") {
         return Ok(None);
     }
@@ -135,8 +142,7 @@ pub(super) fn long(model: &Model, floats: Floats) -> Result<Option<Value>> {
         "long_factor": numbers(model, floats, "rope_factors_long.weight")?,
         "short_factor": numbers(model, floats, "rope_factors_short.weight")?,
     });
-    let original = model.optional_size("rope.scaling.original_context_length")?;
-    if let Some(original) = original.filter(|&original| original > 0) {
+    if let Some(original) = model.positive_size("rope.scaling.original_context_length")? {
         scaling["original_max_position_embeddings"] = original.into();
     }
     Ok(Some(scaling))

@@ -1,3 +1,5 @@
+//! Tests of config.json: keys of transformers, factors of rope, and errors.
+
 use serde_json::json;
 
 use super::rope;

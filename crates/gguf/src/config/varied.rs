@@ -2,27 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::Floats;
-use super::base::{Config, epsilon, has_biases, layer_types, read, rotated, set, sizes, window};
+use super::base::{epsilon, has_biases, layer_types, read, rotated, window, with_heads};
+use super::keys::{Config, Floats, set};
 use super::rope;
 use crate::error::Result;
 use crate::model::Model;
 
-/// Returns a config with layer norms, whose epsilon has the key `epsilon_key`.
+/// Returns a config with layer norms. `epsilon_key` is the key of their epsilon.
 fn with_layer_norms(
     model: &Model,
     floats: Floats,
     [class, model_type, epsilon_key]: [&str; 3],
 ) -> Result<Config> {
-    let mut config = sizes(model, class, model_type)?;
-    set(
-        &mut config,
-        json!({
-            "num_attention_heads": model.heads()?,
-            "num_key_value_heads": model.kv_heads()?,
-            epsilon_key: epsilon(model, "attention.layer_norm_epsilon")?,
-        }),
-    );
+    let mut config = with_heads(model, class, model_type)?;
+    set(&mut config, json!({epsilon_key: epsilon(model, "attention.layer_norm_epsilon")?}));
     rope::write(model, floats, &mut config)?;
     Ok(config)
 }
@@ -30,14 +23,11 @@ fn with_layer_norms(
 /// Phi 3 and 4: a rope factor for each pair in models with long contexts.
 pub(crate) fn phi3(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = read(model, floats, "Phi3ForCausalLM", "phi3")?;
-    let name = "rope.scaling.original_context_length";
     set(&mut config, json!({"sliding_window": window(model)?, "partial_rotary_factor": rotated(model)?}));
-    if let Some(original) = model.optional_size(name)?.filter(|&original| original > 0) {
+    if let Some(original) = model.positive_size("rope.scaling.original_context_length")? {
         config.insert("original_max_position_embeddings".to_owned(), original.into());
     }
-    if let Some(scaling) = rope::long(model, floats)? {
-        config.insert("rope_scaling".to_owned(), scaling);
-    }
+    rope::write_long(model, floats, &mut config)?;
     Ok(config)
 }
 

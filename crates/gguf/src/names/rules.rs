@@ -1,10 +1,10 @@
 //! The rules of all families. A family lists groups of rules; the first rule that fits a tensor applies.
 
-use super::Delta::{
+use super::rule::Delta::{
     BetaAlpha, Heads as DeltaHeads, Output, Qkv, Rate as DeltaRate, Taps as DeltaTaps, Values,
 };
-use super::Edit::{Delta, Flat, GateUp, Halves, Heads, MinusOne, Queries, Rate, Row, Same, Skip, Taps};
-use super::{Edit, Rule};
+use super::rule::Edit::{Delta, Flat, GateUp, Halves, Heads, MinusOne, Queries, Rate, Row, Same, Skip, Taps};
+use super::rule::{Edit, Rule};
 
 const fn rule(stored: &'static str, folder: &'static str, edit: Edit) -> Rule {
     Rule { stored, folder, edit }

@@ -1,3 +1,5 @@
+//! Tests of the names, shapes and orders of tensors in the folder.
+
 use serde_json::json;
 
 use crate::placement::{Change, ColumnOrder, RowOrder, Tiles};

@@ -1,9 +1,10 @@
 //! Blocks of 32 elements with a 16-bit scale. All are exact.
 
-use super::{Block, Packing, ScaleType, nibbles, spread, write_negated};
+use super::block::{Block, nibbles, spread, write_negated};
+use super::kind::{Packing, ScaleType};
 
 /// The numbers of the 16 codes of IQ4_NL and IQ4_XS, plus 128.
-pub(super) const TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+const TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
 pub(super) struct Q4_0;
 pub(super) struct Q4_1;
@@ -11,6 +12,13 @@ pub(super) struct Q5_0;
 pub(super) struct Q5_1;
 pub(super) struct Q8_0;
 pub(super) struct Iq4Nl;
+
+/// Replaces codes by their numbers in [`TABLE`].
+pub(super) fn look_up(codes: &mut [u8]) {
+    for code in codes {
+        *code = TABLE[usize::from(*code)];
+    }
+}
 
 /// Adds bit 4 of 32 codes.
 fn fifth_bits(bits: &[u8], codes: &mut [u8]) {
@@ -28,10 +36,6 @@ impl Block for Q4_0 {
         nibbles(&block[2..], codes);
     }
 
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
-    }
-
     fn biases(block: &[u8], out: &mut [u8]) {
         write_negated(block, 0, 3, out);
     }
@@ -44,10 +48,6 @@ impl Block for Q4_1 {
 
     fn codes(block: &[u8], codes: &mut [u8]) {
         nibbles(&block[4..], codes);
-    }
-
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
@@ -65,10 +65,6 @@ impl Block for Q5_0 {
         fifth_bits(&block[2..6], codes);
     }
 
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
-    }
-
     fn biases(block: &[u8], out: &mut [u8]) {
         write_negated(block, 0, 4, out);
     }
@@ -82,10 +78,6 @@ impl Block for Q5_1 {
     fn codes(block: &[u8], codes: &mut [u8]) {
         nibbles(&block[8..], codes);
         fifth_bits(&block[4..8], codes);
-    }
-
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {
@@ -104,10 +96,6 @@ impl Block for Q8_0 {
         }
     }
 
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
-    }
-
     fn biases(block: &[u8], out: &mut [u8]) {
         write_negated(block, 0, 7, out);
     }
@@ -120,13 +108,7 @@ impl Block for Iq4Nl {
 
     fn codes(block: &[u8], codes: &mut [u8]) {
         nibbles(&block[2..], codes);
-        for code in codes {
-            *code = TABLE[usize::from(*code)];
-        }
-    }
-
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
+        look_up(codes);
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {

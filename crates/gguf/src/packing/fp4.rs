@@ -1,6 +1,7 @@
-//! Blocks of 4-bit floats with one byte per group as the scale. Codes and scales are those of MLX; only the order of codes differs.
+//! Blocks of 4-bit floats with one byte per group as the scale. Codes and scales equal those in MLX; only the order of codes differs.
 
-use super::{Block, Mode, Packing, ScaleType, nibbles};
+use super::block::{Block, nibbles};
+use super::kind::{Mode, Packing, ScaleType};
 
 pub(super) struct Mxfp4;
 pub(super) struct Nvfp4;

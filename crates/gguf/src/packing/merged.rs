@@ -22,7 +22,8 @@ use std::array::from_fn;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use super::{Block, Packing, ScaleType, half_at, write_halves};
+use super::block::{Block, half_at, write_halves};
+use super::kind::{Packing, ScaleType};
 
 pub(super) struct Q2K;
 pub(super) struct Q3K;

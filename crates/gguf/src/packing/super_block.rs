@@ -1,7 +1,8 @@
 //! Blocks of 256 elements with a scale per 32. Exact with f32 scales: a 16-bit scale of the block times a 6-bit one has 17 bits.
 
-use super::classic::TABLE;
-use super::{Block, Packing, ScaleType, half_at, nibbles, write_floats};
+use super::block::{Block, half_at, nibbles, write_floats};
+use super::classic::look_up;
+use super::kind::{Packing, ScaleType};
 
 pub(super) struct Q4K;
 pub(super) struct Q5K;
@@ -95,9 +96,7 @@ impl Block for Iq4Xs {
         for (bytes, codes) in block[8..].chunks_exact(16).zip(codes.chunks_exact_mut(32)) {
             nibbles(bytes, codes);
         }
-        for code in codes {
-            *code = TABLE[usize::from(*code)];
-        }
+        look_up(codes);
     }
 
     fn scales(block: &[u8], out: &mut [u8]) {

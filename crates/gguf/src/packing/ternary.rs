@@ -1,6 +1,7 @@
 //! Blocks of one bit or of three values per element, with one 16-bit scale. All are exact.
 
-use super::{Block, Packing, ScaleType, half_at, spread, write_halves, write_negated};
+use super::block::{Block, half_at, spread, write_halves, write_negated};
+use super::kind::{Packing, ScaleType};
 
 pub(super) struct Q1_0;
 pub(super) struct Q2_0;
@@ -37,10 +38,6 @@ impl Block for Q2_0 {
         for (bits, codes) in block[2..].iter().zip(codes.as_chunks_mut::<4>().0) {
             *codes = std::array::from_fn(|index| bits >> (2 * index) & 3);
         }
-    }
-
-    fn scales(block: &[u8], out: &mut [u8]) {
-        out.copy_from_slice(&block[..2]);
     }
 
     fn biases(block: &[u8], out: &mut [u8]) {

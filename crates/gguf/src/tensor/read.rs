@@ -86,7 +86,7 @@ struct Window<'a> {
     end: u64,
     /// Blocks of a row.
     row: u64,
-    /// Rows whose order changes among each other, if they fit into the buffer together.
+    /// The number of rows that change places with each other, if they fit into the buffer together; otherwise 1.
     group: u64,
     /// The first block in memory, in stored order.
     start: u64,

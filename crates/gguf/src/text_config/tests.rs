@@ -1,3 +1,5 @@
+//! Tests of tokenizer_config.json and generation_config.json.
+
 use serde_json::json;
 
 use super::*;

@@ -1,11 +1,16 @@
-//! Vocabularies with merges: byte-level ones, as in GPT-2, and those of whole letters, as in Gemma 4.
+//! Vocabularies with merges: of bytes, as in GPT-2, and of whole letters, as in Gemma 4.
 
 use serde_json::{Value, json};
 
 use super::pre_tokenizer::{PreTokenizer, Spelling};
-use super::{BytePair, MERGES, SpecialTokens, Steps, Vocabulary, sentencepiece_decoder, spaces_to_marks};
+use super::special_tokens::SpecialTokens;
+use super::steps::{BytePair, Steps, sentencepiece_decoder, spaces_to_marks};
+use super::vocabulary::Vocabulary;
 use crate::error::Result;
 use crate::metadata::Metadata;
+
+/// The key with the merges of a byte-pair vocabulary, best first.
+pub(super) const MERGES: &str = "tokenizer.ggml.merges";
 
 /// Returns the steps of a tokenizer with merges.
 pub(super) fn steps(

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::vocabulary::Kind;
-use super::{BytePair, SpecialTokens, Steps, Vocabulary, sentencepiece_decoder, spaces_to_marks};
+use super::special_tokens::SpecialTokens;
+use super::steps::{BytePair, Steps, sentencepiece_decoder, spaces_to_marks};
+use super::vocabulary::{Kind, TOKENS, Vocabulary};
 use crate::error::Result;
 use crate::metadata::Metadata;
 
-const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 /// The maximum size of a token in bytes. The work to find its merges grows with the square of it.
 const LONGEST_TOKEN: usize = 512;

@@ -1,8 +1,12 @@
+//! Tests of tokenizer.json: it encodes and decodes as the model does. Other tests use its small files.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use tokenizers::Tokenizer;
 
+use super::byte_pair::MERGES;
+use super::model::{MODEL, PRE_TOKENIZER};
 use super::*;
 use crate::metadata::List;
 use crate::metadata::Value as Stored;

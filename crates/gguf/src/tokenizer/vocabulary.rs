@@ -6,11 +6,13 @@ use std::collections::hash_map::Entry;
 
 use serde_json::{Value, json};
 
-use super::special_tokens::looks_like_control;
+use super::known_tokens::looks_like_control;
 use crate::error::Result;
 use crate::metadata::Metadata;
 
-const TOKENS: &str = "tokenizer.ggml.tokens";
+/// The key with the texts of the tokens.
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
+/// The key with the kinds of the tokens.
 const TYPES: &str = "tokenizer.ggml.token_type";
 
 /// The kind of a token.

@@ -1,3 +1,5 @@
+//! Tests of pre-tokenizers: the words of one text with each of them.
+
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper};
 
 use super::*;
