@@ -148,13 +148,17 @@ fn expect_numbers(checkpoint: &Checkpoint, tower: &BTreeMap<String, Entry>) -> R
     }
 }
 
+/// Returns true if the model in `source` is quantized.
+pub fn is_quantized(source: &Path) -> Result<bool> {
+    let fields = Fields::read(&source.join("config.json"))?;
+    // gpt-oss was published quantized, without a `quantization` entry.
+    Ok(!QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config"))
+}
+
 /// Reads config.json and checks that it allows this conversion.
 fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Map<String, Value>> {
     let path = source.join("config.json");
-    let fields = Fields::read(&path)?;
-    // gpt-oss was published quantized, without a `quantization` entry.
-    let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
-    if options.scheme.is_some() && quantized {
+    if options.scheme.is_some() && is_quantized(source)? {
         let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
         return Err(Error::file(path, message));
     }

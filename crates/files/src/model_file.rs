@@ -13,7 +13,10 @@ pub fn read_model_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
     let bytes = match fs::metadata(path) {
         Ok(metadata) if metadata.len() > limit => {
             let size = metadata.len();
-            return Err(Error::file(path, format!("has {size} bytes, too many for this file; the limit is {limit}")));
+            return Err(Error::file(
+                path,
+                format!("has {size} bytes, too many for this file; the limit is {limit}"),
+            ));
         }
         Ok(_) => fs::read(path).map(Some),
         Err(error) if error.kind() == ErrorKind::NotADirectory => return of_gguf(path),

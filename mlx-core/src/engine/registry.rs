@@ -19,7 +19,9 @@ impl FolderStamp {
         let about = |error| Error::io(folder, error);
         let mut files = Vec::new();
         let paths = match folder.read_dir() {
-            Ok(entries) => entries.map(|entry| Ok(entry.map_err(about)?.path())).collect::<Result<Vec<_>>>()?,
+            Ok(entries) => {
+                entries.map(|entry| Ok(entry.map_err(about)?.path())).collect::<Result<Vec<_>>>()?
+            }
             Err(error) if error.kind() == ErrorKind::NotADirectory => mlx_gguf::parts(folder),
             Err(error) => return Err(about(error)),
         };

@@ -47,7 +47,9 @@ fn files(folder: &Path) -> Result<Vec<Source>> {
     let folder = folder.join("additional_chat_templates");
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(sources),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(sources);
+        }
         Err(error) => return Err(Error::io(folder, error)),
     };
     for entry in entries {
