@@ -53,15 +53,16 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
     let found = path.to_str().map(|text| Stores::from_env()?.find(text));
     match found.unwrap_or_else(|| Err(Error::not_a_model(&path))) {
-        Err(Error::NotDownloaded { .. }) if is_in_existing_folder(&path) => Err(Error::file(path, NO_FILE)),
+        Err(error) if is_missing_file(&path, &error) => Err(Error::file(path, NO_FILE)),
         other => other,
     }
 }
 
-/// Returns true for a GGUF file whose folder exists, so that the path is no `ORG/NAME/FILE.gguf`.
-fn is_in_existing_folder(path: &Path) -> bool {
+/// Returns true if `path`, which no store has, is the path of a GGUF file and not `ORG/NAME/FILE.gguf`.
+fn is_missing_file(path: &Path, error: &Error) -> bool {
     let is_existing = |folder: &Path| folder.as_os_str().is_empty() || folder.is_dir();
-    gguf_files::has_gguf_extension(path) && path.parent().is_some_and(is_existing)
+    let is_name = matches!(error, Error::NotDownloaded { .. }) && !path.parent().is_some_and(is_existing);
+    gguf_files::has_gguf_extension(path) && !is_name
 }
 
 /// Resolves an adapter, given like a model, to its folder.
@@ -166,6 +167,8 @@ mod tests {
             ("pointer.gguf", NOT_GGUF),
             ("short.gguf", NOT_GGUF),
             ("note.txt", "is not a model"),
+            ("none.gguf", NO_FILE),
+            ("none/m.gguf", NO_FILE),
         ] {
             let message = resolve(&at(given)).expect_err(given).to_string();
             assert!(message.contains(words), "{given}: {message}");
