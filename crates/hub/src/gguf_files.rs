@@ -31,6 +31,9 @@ pub struct GgufModel {
     pub missing: Vec<String>,
 }
 
+/// The shards of a model by number, with their sizes.
+type Shards = BTreeMap<usize, (PathBuf, u64)>;
+
 /// Returns true for a path that ends with `.gguf`.
 pub fn has_gguf_extension(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
@@ -60,7 +63,7 @@ pub(crate) fn models(folder: &Path) -> Vec<GgufModel> {
 /// Returns the models among files, sorted by path. Each file has its path in the model's folder and its size. Files of
 /// other kinds are skipped.
 pub fn gguf_models(files: impl IntoIterator<Item = (PathBuf, u64)>) -> Vec<GgufModel> {
-    let mut shards: BTreeMap<(PathBuf, Option<usize>), BTreeMap<usize, (PathBuf, u64)>> = BTreeMap::new();
+    let mut shards: BTreeMap<(PathBuf, Option<usize>), Shards> = BTreeMap::new();
     for (path, bytes) in files.into_iter().filter(|(path, _)| is_model(path)) {
         if let Some((stem, number, count)) = shard(&path) {
             shards.entry((path.with_file_name(stem), count)).or_default().insert(number, (path, bytes));
@@ -102,7 +105,7 @@ fn default(models: &[GgufModel]) -> Option<&GgufModel> {
 }
 
 impl GgufModel {
-    fn new(stem: &Path, count: Option<usize>, files: BTreeMap<usize, (PathBuf, u64)>) -> Self {
+    fn new(stem: &Path, count: Option<usize>, files: Shards) -> Self {
         let name = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let shard = |number: usize| match count {
             Some(count) => format!("{name}-{number:0SHARD_DIGITS$}-of-{count:0SHARD_DIGITS$}.gguf"),
