@@ -2,6 +2,7 @@
 
 mod hub_failures;
 mod hub_files;
+mod hub_gguf;
 mod hub_mirrors;
 mod hub_stores;
 
@@ -243,8 +244,8 @@ fn a_hub_cannot_write_outside_the_cache() {
 #[test]
 fn unsupported_formats_are_refused_before_the_download() {
     let setup = Setup::new();
-    setup.hub.behave().files.retain(|file, _| !file.contains("safetensors"));
-    failed(&setup.pull(), &["safetensors", "mlx-community"]);
+    setup.hub.behave().files.retain(|file, _| !file.contains("safetensors") && !file.contains("gguf"));
+    failed(&setup.pull(), &["no safetensors files and no GGUF files", "mlx-community"]);
     assert!(!setup.repo().exists());
 }
 

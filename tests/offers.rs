@@ -106,6 +106,32 @@ fn the_size_in_an_offer_is_that_of_the_files_that_will_be_fetched() {
 }
 
 #[test]
+fn one_quantization_of_a_gguf_repository_is_offered() {
+    let setup = Setup::new();
+    {
+        let mut behavior = setup.hub.behave();
+        behavior.files.clear();
+        for file in ["m-Q8_0.gguf", "m-Q4_0.gguf", "mmproj-F16.gguf"] {
+            behavior.files.insert(file.to_owned(), b"GGUF".to_vec());
+        }
+        behavior.claimed_size = Some(155_000_000);
+    }
+    for (arguments, label) in [
+        (&["chat", "org/tiny"][..], "Q4_0"),
+        (&["generate", "hf.co/org/tiny:q8_0", "Hello"], "Q8_0"),
+        (&["serve", "org/tiny/m-Q8_0.gguf"], "Q8_0"),
+    ] {
+        let mut session = setup.typed(arguments);
+        expect(
+            &mut session,
+            &format!(r"org/tiny:{label} is not downloaded. Download it now \(155 MB\)\? \[Y/n\]"),
+        );
+        session.send_line("n").expect("it can be typed");
+        session.expect(Eof).expect("it ends");
+    }
+}
+
+#[test]
 fn a_no_downloads_nothing_and_says_what_would() {
     let setup = Setup::new();
     let mut session = setup.typed(&["generate", "org/tiny", "Hello there"]);

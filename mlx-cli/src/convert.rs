@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use mlx_core::Error;
-use mlx_core::convert::{ConvertOptions, EmbeddingBits, Quality, Report, Rule, convert};
+use mlx_core::convert::{ConvertOptions, EmbeddingBits, Quality, Report, Rule, convert, is_quantized};
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
 use mlx_files::size;
@@ -26,6 +26,7 @@ Examples:
   mlx convert FOLDER -o SMALL --bits 3 --group-size 32 --rule lm_head=8 --rule '*.down_proj=6' --rule '*.v_proj=keep'
   mlx convert FOLDER -o SMALL --mode mxfp4 --dtype bf16 --shard-size 2GB
   mlx convert FOLDER -o HALF --dtype bf16
+  mlx convert FILE.gguf -o FOLDER        # the same quantization, as MLX stores it
   mlx convert FOLDER -o FUSED --adapter ADAPTER";
 
 #[derive(Debug, Args)]
@@ -41,7 +42,8 @@ pub(crate) struct ConvertArgs {
     output: PathBuf,
 
     /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or the number of
-    /// the mode; --dtype or --adapter without --bits and --mode do not quantize]
+    /// the mode; --dtype or --adapter without --bits and --mode do not quantize; a quantized GGUF file
+    /// keeps its quantization]
     #[arg(long, value_name = "BITS")]
     bits: Option<usize>,
 
@@ -88,8 +90,9 @@ pub(crate) struct ConvertArgs {
 /// Runs the command.
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     args.device.choose()?;
-    let options = args.options()?;
     let source = args.model.folder()?;
+    let is_quantized = is_quantized(&source)?;
+    let options = args.options(is_quantized && source.is_file())?;
     let (interrupt, stopped) = (Interrupt::install(), Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&stopped);
     interrupt.watch(move || stop.store(true, Ordering::Relaxed));
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     };
     // The folder is complete, so Ctrl-C may end the quality check at once.
     interrupt.release();
-    terminal::show(&text(args, &report))?;
+    terminal::show(&text(args, &report, is_quantized))?;
     if report.quantized > 0 && !args.no_quality && !stopped.load(Ordering::Relaxed) {
         terminal::show(&quality(&Quality::measure(&source, options.adapter.as_deref(), &args.output)))?;
     }
@@ -135,8 +138,9 @@ fn quality(measured: &mlx_core::Result<Quality>) -> String {
 }
 
 impl ConvertArgs {
-    fn options(&self) -> Result<ConvertOptions, Failure> {
-        let only_other = self.dtype.is_some() || self.adapter.is_some();
+    /// Returns the options. `is_packed` is true for a quantized GGUF file.
+    fn options(&self, is_packed: bool) -> Result<ConvertOptions, Failure> {
+        let only_other = is_packed || self.dtype.is_some() || self.adapter.is_some();
         let is_asked = self.bits.is_some() || self.mode.is_some();
         if only_other
             && !is_asked
@@ -144,7 +148,7 @@ impl ConvertArgs {
         {
             return Err(Failure::usage(
                 "--bits",
-                "is missing; with --dtype or --adapter, --group-size, --embedding-bits and --rule also need --bits or --mode",
+                "is missing; with --dtype, --adapter or a quantized GGUF file, --group-size, --embedding-bits and --rule also need --bits or --mode",
             ));
         }
         let quantizes = is_asked || !only_other;
@@ -164,7 +168,8 @@ impl ConvertArgs {
     }
 }
 
-fn text(args: &ConvertArgs, report: &Report) -> String {
+/// Describes the result. The number of bits per weight is unknown if the source was quantized.
+fn text(args: &ConvertArgs, report: &Report, was_quantized: bool) -> String {
     let Report { quantized, skipped, left_out, embedding, shards, parameters, bytes_before, bytes_after } =
         report;
     let skipped = match skipped.as_slice() {
@@ -187,12 +192,14 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
         ),
         _ => String::new(),
     };
+    let bits = *bytes_after as f64 * 8.0 / *parameters as f64;
+    let bits =
+        if was_quantized { String::new() } else { format!(", {bits:.3} bits per weight including scales") };
     format!(
-        "{}: {} instead of {}, {:.3} bits per weight including scales, {quantized} matrices quantized, weight files: {shards}\n{embedding}{skipped}{left_out}",
+        "{}: {} instead of {}{bits}, {quantized} matrices quantized, weight files: {shards}\n{embedding}{skipped}{left_out}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),
-        *bytes_after as f64 * 8.0 / *parameters as f64,
     )
 }
 

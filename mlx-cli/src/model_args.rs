@@ -17,7 +17,7 @@ use crate::terminal;
 /// The model of a command, as its first argument or as a flag.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ModelName {
-    /// The model: a name that `mlx list` shows, ORG/NAME to download, a folder, or guide
+    /// The model: a name that `mlx list` shows, ORG/NAME or ORG/NAME:QUANTIZATION to download, a folder, a GGUF file, or guide
     #[arg(value_name = "MODEL", add = model_completer())]
     word: Option<PathBuf>,
 

@@ -8,7 +8,7 @@ use mlx_core::machine::Machine;
 use mlx_core::weights::WeightPolicy;
 use mlx_core::{ModelFolder, Result};
 use mlx_guide as guide;
-use mlx_hub::{LocalModel, ModelName, Store, Stores};
+use mlx_hub::{HubName, LocalModel, Store, Stores};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
@@ -42,7 +42,7 @@ pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
 /// Returns true if an argument is a model and not a prompt: the guide, a folder, a GGUF file, `ORG/NAME`, or a name in the store of another
 /// program.
 pub(crate) fn looks_like_model(word: &Path) -> bool {
-    let is_hub_name = |text: &str| text.contains('/') && text.parse::<ModelName>().is_ok();
+    let is_hub_name = |text: &str| text.contains('/') && text.parse::<HubName>().is_ok();
     let is_local = |text: &str| Stores::from_env().is_ok_and(|stores| stores.has(text));
     is_guide(word) || word.exists() || word.to_str().is_some_and(|text| is_hub_name(text) || is_local(text))
 }
@@ -86,7 +86,7 @@ fn guide_choice() -> Result<ChosenModel, Failure> {
 /// Offers to download a model if the user can be asked.
 fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Failure> {
     let text = given.to_str().unwrap_or_default();
-    let Some(name) = text.parse::<ModelName>().ok().filter(|name| name.repo.contains('/')) else {
+    let Some(name) = text.parse::<HubName>().ok().filter(|name| name.model.repo.contains('/')) else {
         return Err(unknown_model_error(text, missing));
     };
     if !terminal::can_ask() || pull::is_offline() {
@@ -94,7 +94,7 @@ fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Fail
     }
     let download = Download::find(&name)?;
     let size = rough_size(download.remaining_bytes());
-    let question = format!("{name} is not downloaded. Download it now ({size})? [Y/n] ");
+    let question = format!("{} is not downloaded. Download it now ({size})? [Y/n] ", download.name());
     match terminal::ask(&question)?.as_deref().map(str::trim) {
         Some("" | "y" | "Y" | "yes" | "Yes") => Ok(download.run()?),
         Some(_) => Err(missing.into()),
@@ -102,11 +102,11 @@ fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Fail
     }
 }
 
-/// Returns the error for a name that cannot be on the Hub: one without an organization, or one with a tag or quantization.
+/// Returns the error for a name that cannot be on the Hub, because it has no organization.
 fn unknown_model_error(given: &str, missing: mlx_hub::Error) -> Failure {
     let chars = |text: &str| text.to_lowercase().replace(|ch: char| !ch.is_alphanumeric(), "");
     let last = |full: &str| full.rsplit('/').next().unwrap_or_default().to_owned();
-    // Another tag or quantization of the model is similar too.
+    // Another tag of the model is similar too.
     let needle = chars(last(given).split(':').next().unwrap_or_default());
     let known = local_names().into_iter().chain(starter_models::all().into_iter().map(|model| model.name));
     let similar = known.filter(|full| !needle.is_empty() && chars(&last(full)).contains(&needle));

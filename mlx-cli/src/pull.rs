@@ -5,10 +5,9 @@ mod progress;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx_core::config::Fields;
-use mlx_core::model::family;
+use mlx_core::model;
 use mlx_core::{Error, Result};
-use mlx_hub::{Cache, ModelName};
+use mlx_hub::{Cache, Found, HubName};
 use mlx_hub_client::{Client, Fetch, HubFile, Plan, Progress as _};
 use mlx_options::rough_size;
 
@@ -20,8 +19,9 @@ use progress::Progress;
 /// The arguments of `mlx pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The model's name on the Hugging Face Hub, or the URL of its page
-    #[arg(value_name = "ORG/NAME[@REVISION]")]
+    /// The model's name on the Hugging Face Hub, or the URL of its page. With a quantization such as Q4_K_M or a file's name, one of its
+    /// GGUF files
+    #[arg(value_name = "ORG/NAME[@REVISION][:QUANTIZATION]")]
     name: String,
 
     /// Branch, tag or commit [default: main]
@@ -34,34 +34,39 @@ pub(crate) struct PullArgs {
 }
 
 impl PullArgs {
-    fn name(&self) -> Result<ModelName> {
-        let name: ModelName = self.name.parse()?;
-        match &self.revision {
-            Some(revision) if name.has_revision() && name.revision() != revision => Err(Error::option(
-                "revision",
-                format!("is {revision}, but NAME gives {}; give only one of them", name.revision()),
-            )),
-            Some(revision) => Ok(name.at(revision)?),
-            None => Ok(name),
-        }
+    fn name(&self) -> Result<HubName> {
+        let HubName { model, file } = self.name.parse()?;
+        let model = match &self.revision {
+            Some(revision) if model.has_revision() && model.revision() != revision => {
+                return Err(Error::option(
+                    "revision",
+                    format!("is {revision}, but NAME gives {}; give only one of them", model.revision()),
+                ));
+            }
+            Some(revision) => model.at(revision)?,
+            None => model,
+        };
+        Ok(HubName { model, file })
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
-    let name = args.name()?;
-    let folder = if args.offline || is_offline() {
+    let mut name = args.name()?;
+    let path = if args.offline || is_offline() {
         check(&Cache::from_env()?, &name)?
     } else {
         interrupt::exit_with_message(format!("interrupted; `mlx pull {name}` resumes the download"));
-        Download::find(&name)?.run()?
+        let download = Download::find(&name)?;
+        name = download.name.clone();
+        download.run()?
     };
     if terminal::is_output_terminal() {
-        let is_chat = !EMBEDDING_FILES.iter().any(|file| folder.join(file).exists());
+        let is_chat = !EMBEDDING_FILES.iter().any(|file| path.join(file).exists());
         terminal::note(&format!("next: mlx {} {name}", if is_chat { "chat" } else { "serve" }));
         return Ok(());
     }
-    terminal::show(&format!("{}\n", folder.display()))
+    terminal::show(&format!("{}\n", path.display()))
 }
 
 /// Files that mark embedding models, which cannot chat.
@@ -75,7 +80,8 @@ pub(crate) fn is_offline() -> bool {
 
 /// A model on the Hub, ready to download.
 pub(crate) struct Download {
-    name: ModelName,
+    /// The model's name, with the quantization of a GGUF file.
+    name: HubName,
     client: Client,
     cache: Cache,
     plan: Plan,
@@ -83,40 +89,52 @@ pub(crate) struct Download {
 
 impl Download {
     /// Requests the list of a model's files from the Hub.
-    pub(crate) fn find(name: &ModelName) -> Result<Self> {
-        let (cache, client) = (Cache::from_env()?, Client::from_env(name)?);
-        let plan = Plan::make(&client, &cache.repo(name))?;
-        Ok(Self { name: name.clone(), client, cache, plan })
+    pub(crate) fn find(name: &HubName) -> Result<Self> {
+        let (cache, client) = (Cache::from_env()?, Client::from_env(&name.model)?);
+        let plan = Plan::make(&client, &cache.repo(&name.model), name.file.as_deref())?;
+        let file = plan.gguf.as_ref().map(|model| model.label.clone());
+        Ok(Self { name: HubName { model: name.model.clone(), file }, client, cache, plan })
+    }
+
+    /// The model's name, with the quantization of a GGUF file.
+    pub(crate) fn name(&self) -> &HubName {
+        &self.name
     }
 
     /// Returns the number of bytes to download.
     pub(crate) fn remaining_bytes(&self) -> u64 {
-        self.plan.missing_bytes(&self.cache.repo(&self.name))
+        self.plan.missing_bytes(&self.cache.repo(&self.name.model))
     }
 
-    /// Downloads the missing files and returns the model's folder.
+    /// Downloads the missing files and returns the model's folder or GGUF file.
     pub(crate) fn run(&self) -> Result<PathBuf> {
         let Self { name, client, cache, plan } = self;
         check_disk_space(name, self.remaining_bytes(), cache.root())?;
-        let repo = cache.repo(name);
+        let repo = cache.repo(&name.model);
         let folder = repo.snapshot(&plan.commit);
         let fetch = Fetch::new(client, &repo, &plan.commit);
         let progress = Progress::new(plan.bytes());
         fetch.all(&plan.described, &progress)?;
-        progress.pausing(|| warn_if_unsupported(&folder, plan));
+        if plan.gguf.is_none() {
+            progress.pausing(|| warn_if_unsupported(&folder, plan));
+        }
         fetch.all(&plan.weights, &progress)?;
         progress.finish();
-        if name.revision() != plan.commit {
-            repo.write_reference(name.revision(), &plan.commit)?;
+        if name.model.revision() != plan.commit {
+            repo.write_reference(name.model.revision(), &plan.commit)?;
         }
         let size = rough_size(plan.bytes());
         terminal::note(&format!("{name} is complete: {size} at revision {}", plan.commit));
-        Ok(folder)
+        let Some(gguf) = &plan.gguf else { return Ok(folder) };
+        let path = folder.join(&gguf.path);
+        // The config is in the file.
+        warn_about_config(&path);
+        Ok(path)
     }
 }
 
 /// Rejects a download that does not fit on the disk. If the system does not report the free space, any size is allowed.
-fn check_disk_space(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
+fn check_disk_space(name: &HubName, bytes: u64, cache: &Path) -> Result<()> {
     let Some(existing) = cache.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
     let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -137,16 +155,19 @@ fn warn_if_unsupported(folder: &Path, plan: &Plan) {
     if !plan.has("tokenizer.json") {
         terminal::note("note: this program cannot run the model: it has no tokenizer.json on the Hub");
     }
-    if let Err(error) = Fields::read(&folder.join("config.json")).and_then(|fields| family::read(&fields)) {
+    warn_about_config(folder);
+}
+
+/// Warns if the config of a folder or the header of a GGUF file is not supported.
+fn warn_about_config(path: &Path) {
+    if let Err(error) = model::check_config(path) {
         terminal::note(&format!("note: this program cannot run the model: {error}"));
     }
 }
 
 /// Verifies the files in the cache without network access.
-fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
-    let folder = cache.find(name)?;
-    let repo = cache.repo(name);
-    let files = mlx_hub::files(&folder);
+fn check(cache: &Cache, name: &HubName) -> Result<PathBuf> {
+    let Found { path: found, files, folder } = cache.find(name)?;
     let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
     let progress = Progress::new(files.iter().map(length).sum());
     let mut unverified = 0;
@@ -175,6 +196,6 @@ fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
         0 => "all checksums match".to_owned(),
         count => format!("all checksums match, except that {count} files have none"),
     };
-    terminal::note(&format!("{} is complete: {checked}; nothing was downloaded", repo.name()));
-    Ok(folder)
+    terminal::note(&format!("{name} is complete: {checked}; nothing was downloaded"));
+    Ok(found)
 }

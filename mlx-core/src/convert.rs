@@ -160,20 +160,24 @@ fn expect_numbers(checkpoint: &Checkpoint, tower: &BTreeMap<String, Entry>) -> R
     }
 }
 
+/// Returns true if the model in `source` is quantized in MLX's packing. Weights of other tools are read as floats.
+pub fn is_quantized(source: &Path) -> Result<bool> {
+    let fields = Fields::read(&source.join("config.json"))?;
+    let quantization = QuantizationConfig::read(&fields)?;
+    // gpt-oss was published quantized, without a `quantization` entry.
+    let has_entry = !quantization.is_empty() || fields.has("quantization_config");
+    Ok(quantization.foreign().is_none() && has_entry)
+}
+
 /// Reads config.json and checks that it allows this conversion.
 fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Map<String, Value>> {
     let path = source.join("config.json");
-    let fields = Fields::read(&path)?;
-    // gpt-oss was published quantized, without a `quantization` entry.
-    let quantization = QuantizationConfig::read(&fields)?;
-    let is_foreign = quantization.foreign().is_some();
-    let quantized = !is_foreign && (!quantization.is_empty() || fields.has("quantization_config"));
-    if options.scheme.is_some() && quantized {
+    if options.scheme.is_some() && is_quantized(source)? {
         let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
         return Err(Error::file(path, message));
     }
     let mut config = mlx_files::object(&path, &mlx_files::bytes(&path)?)?;
-    if is_foreign {
+    if QuantizationConfig::read(&Fields::read(&path)?)?.foreign().is_some() {
         settings::drop_foreign(&mut config);
     }
     Ok(config)

@@ -95,9 +95,9 @@ impl ModelFolder {
             .map_err(|why| Error::request("model", format!("cannot compute embeddings: {why}")))
     }
 
-    /// The display name of the model: its name on the hub if it is in the hub's cache, else the name of the folder.
+    /// The display name of the model: its name in its store, else the name of the folder, or of the GGUF file without its suffix.
     pub fn name(&self) -> String {
-        if let Some(name) = mlx_hub::name_of(&self.path) {
+        if let Some(name) = mlx_hub::name_of(&self.path).or_else(|| mlx_hub::gguf_name(&self.path)) {
             return name;
         }
         let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));

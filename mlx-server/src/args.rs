@@ -66,7 +66,7 @@ pub struct Settings {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelArgs {
-    /// A name that `mlx list` shows or a model folder, as MODEL or NAME=MODEL; may be given several times; requests without a model use the first
+    /// A name that `mlx list` shows, a model folder or a GGUF file, as MODEL or NAME=MODEL; may be given several times; requests without a model use the first
     #[arg(short, long, value_name = "[NAME=]MODEL", env = "MLX_MODEL")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     model: Vec<String>,

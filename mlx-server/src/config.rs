@@ -54,7 +54,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModelConfig {
-    /// The models, each as `[NAME=]MODEL`: a folder, or a name in the hub's cache.
+    /// The models, each as `[NAME=]MODEL`: a folder, a GGUF file, or a name that `mlx list` shows.
     pub model: Vec<String>,
     /// The aliases, each as `ALIAS=NAME`.
     pub alias: Vec<String>,

@@ -133,7 +133,7 @@ pub fn etag(file: &str, bytes: &[u8]) -> String {
 }
 
 fn is_large(file: &str) -> bool {
-    file.ends_with(".safetensors")
+    Path::new(file).extension().is_some_and(|end| end == "safetensors" || end == "gguf")
 }
 
 fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result<()> {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::family;
 use crate::file::{GgufFile, SplitName};
+use crate::file_type;
 use crate::model::Stored;
 use crate::packing::{Conversion, Packing};
 use crate::placement::Placement;
@@ -70,6 +71,11 @@ impl GgufFolder {
     /// The tensors of the folder.
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         tensors(&self.file, self.placements()?)
+    }
+
+    /// The quantization of most tensors, such as `Q4_K_M`; `None` if the file does not name a known one.
+    pub fn quantization(&self) -> Option<&'static str> {
+        file_type::name(self.file.metadata().size("general.file_type").ok()??)
     }
 
     /// The float type to compute in, if the file is quantized. Others compute in the type of their tensors.

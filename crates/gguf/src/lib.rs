@@ -5,6 +5,7 @@ mod config;
 mod error;
 mod family;
 mod file;
+mod file_type;
 mod folder;
 mod header;
 mod metadata;

@@ -2,12 +2,12 @@
 //! parallel, and verified against their checksums.
 //!
 //! ```no_run
-//! use mlx_hub::{Cache, ModelName};
+//! use mlx_hub::{Cache, HubName};
 //! use mlx_hub_client::{Client, Fetch, Plan, Progress};
 //!
-//! fn pull(name: &ModelName, progress: &dyn Progress) -> mlx_hub::Result<()> {
-//!     let (client, repo) = (Client::from_env(name)?, Cache::from_env()?.repo(name));
-//!     let plan = Plan::make(&client, &repo)?;
+//! fn pull(name: &HubName, progress: &dyn Progress) -> mlx_hub::Result<()> {
+//!     let (client, repo) = (Client::from_env(&name.model)?, Cache::from_env()?.repo(&name.model));
+//!     let plan = Plan::make(&client, &repo, name.file.as_deref())?;
 //!     let fetch = Fetch::new(&client, &repo, &plan.commit);
 //!     fetch.all(&plan.described, progress)?;
 //!     fetch.all(&plan.weights, progress)

@@ -2,11 +2,11 @@
 //! path is validated here.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mlx_files::weight_files;
-use mlx_hub::affects_output;
-use mlx_hub::{Error, Result};
+use mlx_hub::{Error, GgufModel, Result};
+use mlx_hub::{affects_output, choose_gguf, gguf_models};
 use serde::Deserialize;
 
 use super::checksum::Checksum;
@@ -16,6 +16,8 @@ use super::client::Client;
 pub(crate) struct Listing {
     pub commit: String,
     pub files: Vec<HubFile>,
+    /// The GGUF model, if the download is one. Then `files` has only its files.
+    pub gguf: Option<GgufModel>,
 }
 
 /// A file of a model.
@@ -51,19 +53,24 @@ struct Lfs {
 }
 
 impl Listing {
-    /// Requests the listing from the Hub.
-    pub(crate) fn fetch(client: &Client) -> Result<Self> {
+    /// Requests the listing from the Hub: of the GGUF model with this quantization or file name, or of the safetensors
+    /// model. A repository without safetensors gives its default GGUF model.
+    pub(crate) fn fetch(client: &Client, file: Option<&str>) -> Result<Self> {
         let text = client.listing()?;
         let answer: Answer = serde_json::from_str(&text)
             .map_err(|error| client.error(format!("the Hub's list of files is invalid: {error}")))?;
         if !is_plain(&answer.sha) {
             return Err(client.error(format!("the Hub sent an invalid commit: {:?}", answer.sha)));
         }
+        let gguf = chosen_gguf(&answer, file).map_err(|reason| client.error(reason))?;
         // Other files are not downloaded, so their names need no validation.
-        let needed = |path: &str| affects_output(path) || is_weights(path);
+        let needed = |path: &str| match &gguf {
+            Some(model) => model.files.iter().any(|file| file == Path::new(path)),
+            None => affects_output(path) || is_weights(path),
+        };
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
-        Ok(Self { commit: answer.sha, files })
+        Ok(Self { commit: answer.sha, files, gguf })
     }
 
     /// Returns the file at `path`, if the Hub has it.
@@ -91,8 +98,29 @@ impl Listing {
     }
 }
 
-const NO_WEIGHTS: &str = "has no model.safetensors and no shards; other formats, such as GGUF, are not supported. \
+const NO_WEIGHTS: &str = "has no safetensors files and no GGUF files; other formats are not supported. \
     Look for the same model in mlx-community";
+
+/// Returns the GGUF model to download; `None` for the safetensors model. Fails with the reason.
+fn chosen_gguf(answer: &Answer, file: Option<&str>) -> Result<Option<GgufModel>, String> {
+    let names = || answer.siblings.iter().map(|sibling| &*sibling.rfilename);
+    if file.is_none() && names().any(is_weights) {
+        return Ok(None);
+    }
+    // Some mirrors do not list sizes, and the choice needs none.
+    let models = gguf_models(names().map(|name| (PathBuf::from(name), 0)));
+    if models.is_empty() && file.is_none() {
+        return Ok(None);
+    }
+    let model = choose_gguf(&models, file).map_err(|labels| {
+        let others = if labels.is_empty() { "no GGUF model".to_owned() } else { labels.join(", ") };
+        format!("has no {:?} on the Hub, but {others}", file.unwrap_or_default())
+    })?;
+    if let Some(shard) = model.missing.first() {
+        return Err(format!("{} is incomplete on the Hub: {shard} is missing", model.label));
+    }
+    Ok(Some(model.clone()))
+}
 
 impl Sibling {
     fn complete(self, client: &Client, commit: &str) -> Result<HubFile> {

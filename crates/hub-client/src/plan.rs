@@ -4,7 +4,7 @@
 use std::fs;
 
 use mlx_files::weight_files;
-use mlx_hub::{Error, Result};
+use mlx_hub::{Error, GgufModel, Result};
 use mlx_hub::{Repo, affects_output};
 
 use super::client::Client;
@@ -18,12 +18,19 @@ pub struct Plan {
     pub described: Vec<HubFile>,
     /// The weights.
     pub weights: Vec<HubFile>,
+    /// The GGUF model, if the download is one. Its files are the weights.
+    pub gguf: Option<GgufModel>,
 }
 
 impl Plan {
-    /// Requests the file list from the Hub, and the index if there is one.
-    pub fn make(client: &Client, repo: &Repo) -> Result<Self> {
-        let listing = Listing::fetch(client)?;
+    /// Requests the file list from the Hub, and the index if there is one. `file` is the quantization or the name of a GGUF
+    /// file.
+    pub fn make(client: &Client, repo: &Repo, file: Option<&str>) -> Result<Self> {
+        let listing = Listing::fetch(client, file)?;
+        if listing.gguf.is_some() {
+            let Listing { commit, files, gguf } = listing;
+            return Ok(Self { commit, described: Vec::new(), weights: files, gguf });
+        }
         let named = match listing.file(weight_files::INDEX) {
             Some(index) => weight_files::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
             None => Vec::new(),
@@ -32,9 +39,9 @@ impl Plan {
         if listing.file("config.json").is_none() {
             return Err(client.error("has no config.json, which is needed to load the model"));
         }
-        let Listing { commit, mut files } = listing;
+        let Listing { commit, mut files, gguf } = listing;
         files.retain(|file| affects_output(&file.path));
-        Ok(Self { commit, described: files, weights })
+        Ok(Self { commit, described: files, weights, gguf })
     }
 
     /// Returns all files.

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::env_path::path_in;
-use super::model_files;
+use super::list;
+use super::local_model::Store;
+use super::local_name::HubName;
 use super::name::ModelName;
 use super::repo::{self, Repo};
+use super::stores;
 use crate::error::{Error, Result};
 
 /// Returns the data folder of the Hub tools: `HF_HOME`, or `huggingface` in the user's cache folder.
@@ -21,6 +24,17 @@ pub fn home() -> Result<PathBuf> {
         )
     })?;
     Ok(cache.join("huggingface"))
+}
+
+/// A complete model in the cache.
+#[derive(Debug)]
+pub struct Found {
+    /// The folder, or the GGUF file.
+    pub path: PathBuf,
+    /// Its files.
+    pub files: Vec<PathBuf>,
+    /// The snapshot folder.
+    pub folder: PathBuf,
 }
 
 /// The local Hub cache.
@@ -60,17 +74,14 @@ impl Cache {
         Ok(names.iter().map(|name| Repo::new(&self.root, name)).collect())
     }
 
-    /// Returns the snapshot folder of a model, if it has every file that the model needs.
-    pub fn find(&self, name: &ModelName) -> Result<PathBuf> {
-        let Some(folder) = self.snapshot(name)? else {
+    /// Returns a complete model.
+    pub fn find(&self, name: &HubName) -> Result<Found> {
+        let Some(folder) = self.snapshot(&name.model)? else {
             return Err(Error::not_downloaded(name, "no such model in the cache"));
         };
-        let missing = model_files::missing(&folder)?;
-        if missing.is_empty() {
-            return Ok(folder);
-        }
-        let message = format!("is incomplete in the cache: {} is missing", missing.join(", "));
-        Err(Error::not_downloaded(name, message))
+        let content = stores::chosen(name, name.file.as_deref(), &folder, Store::Hub)?;
+        let files = if content.is_file() { content.files } else { list::files(&folder) };
+        Ok(Found { path: content.path, files, folder })
     }
 
     /// Returns the snapshot folder of a model, complete or not. `None` if the cache has no revision of the model.
@@ -102,6 +113,10 @@ mod tests {
         text.parse().expect("a name")
     }
 
+    fn find(cache: &Cache, text: &str) -> Result<PathBuf> {
+        cache.find(&text.parse().expect("a name")).map(|found| found.path)
+    }
+
     fn put(repo: &Repo, commit: &str, files: &[&str]) {
         for (number, file) in files.iter().enumerate() {
             let etag = format!("{number}{commit}");
@@ -116,21 +131,21 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary folder");
         let cache = Cache::at(root.path());
         let repo = cache.repo(&name("org/name"));
-        let error = cache.find(&name("org/name")).expect_err("nothing is there");
+        let error = find(&cache, "org/name").expect_err("nothing is there");
         assert!(matches!(&error, Error::NotDownloaded { name, .. } if name == "org/name"), "{error}");
         put(&repo, ONE, &["config.json", "tokenizer.json", "model.safetensors"]);
         std::fs::write(repo.snapshot(ONE).with_file_name(".DS_Store"), "").expect("writes");
-        assert_eq!(cache.find(&name("org/name")).expect("the only one"), repo.snapshot(ONE));
+        assert_eq!(find(&cache, "org/name").expect("the only one"), repo.snapshot(ONE));
         put(&repo, TWO, &["config.json"]);
-        let message = cache.find(&name("org/name")).expect_err("which of them").to_string();
+        let message = find(&cache, "org/name").expect_err("which of them").to_string();
         assert!(message.contains(ONE) && message.contains(TWO), "{message}");
         repo.write_reference("main", ONE).expect("writes");
         repo.write_reference("refs/pr/1", TWO).expect("writes");
         for text in ["org/name", "org/name@main", &format!("org/name@{ONE}"), "org/name@1111111"] {
-            assert_eq!(cache.find(&name(text)).expect(text), repo.snapshot(ONE));
+            assert_eq!(find(&cache, text).expect(text), repo.snapshot(ONE));
         }
         for text in ["org/name@refs/pr/1", "org/name@1122222"] {
-            let message = cache.find(&name(text)).expect_err("half").to_string();
+            let message = find(&cache, text).expect_err("half").to_string();
             assert!(message.contains("tokenizer.json, model.safetensors is missing"), "{message}");
         }
         assert_eq!(repo::name_of_snapshot(&repo.snapshot(ONE)).as_deref(), Some("org/name"));

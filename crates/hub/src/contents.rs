@@ -13,6 +13,8 @@ pub(crate) struct Content {
     pub label: Option<String>,
     /// The folder, or the GGUF file.
     pub path: PathBuf,
+    /// The GGUF files; empty for the folder itself.
+    pub files: Vec<PathBuf>,
     /// The total size of the files in bytes.
     pub bytes: u64,
     /// Missing files that the model needs.
@@ -34,13 +36,11 @@ pub(crate) fn models(folder: &Path) -> Vec<Content> {
 /// existing quantizations.
 pub(crate) fn choose(folder: &Path, file: Option<&str>) -> Result<Content, Vec<String>> {
     let gguf = gguf_files::models(folder);
-    if let Some(file) = file {
-        let labels = || gguf.iter().map(|model| model.label.clone()).collect();
-        return gguf_files::named(&gguf, file).map(of_file).ok_or_else(labels);
-    }
     let missing = model_files::missing(folder).unwrap_or_default();
-    let default = gguf_files::default(&gguf).filter(|_| !missing.is_empty());
-    Ok(default.map_or_else(|| of_folder(folder, missing), of_file))
+    if file.is_none() && (missing.is_empty() || gguf.is_empty()) {
+        return Ok(of_folder(folder, missing));
+    }
+    gguf_files::choose_gguf(&gguf, file).map(of_file)
 }
 
 impl Content {
@@ -56,13 +56,20 @@ impl Content {
 }
 
 fn of_folder(folder: &Path, missing: Vec<String>) -> Content {
-    Content { label: None, path: folder.to_path_buf(), bytes: folder_bytes(folder), missing }
+    Content {
+        label: None,
+        path: folder.to_path_buf(),
+        files: Vec::new(),
+        bytes: folder_bytes(folder),
+        missing,
+    }
 }
 
 fn of_file(model: &gguf_files::GgufModel) -> Content {
     Content {
         label: Some(model.label.clone()),
         path: model.path.clone(),
+        files: model.files.clone(),
         bytes: model.bytes,
         missing: model.missing.clone(),
     }

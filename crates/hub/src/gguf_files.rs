@@ -16,22 +16,32 @@ const SHARD_DIGITS: usize = 5;
 const MAX_NAMED: usize = 3;
 
 /// A model in one GGUF file or in numbered shards.
-#[derive(Debug)]
-pub(crate) struct GgufModel {
+#[derive(Debug, Clone)]
+pub struct GgufModel {
     /// The quantization, such as `Q4_K_M`; the stem of the file if it names none or another file has the same.
     pub label: String,
     stem: String,
     /// The file, or the first shard.
     pub path: PathBuf,
+    /// The existing files.
+    pub files: Vec<PathBuf>,
     /// The total size of its files in bytes.
     pub bytes: u64,
-    /// The missing shards; at most [`MAX_NAMED`].
+    /// The names of the missing shards, at most three.
     pub missing: Vec<String>,
 }
+
+/// The shards of a model by number, with their sizes.
+type Shards = BTreeMap<usize, (PathBuf, u64)>;
 
 /// Returns true for a path that ends with `.gguf`.
 pub fn has_gguf_extension(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Returns the name of the model in a GGUF file: the file's name without suffix and shard number.
+pub fn gguf_name(file: &Path) -> Option<String> {
+    if has_gguf_extension(file) { Some(shard(file)?.0) } else { None }
 }
 
 /// Returns true for the file of a vision tower (`mmproj`) or of calibration data (`imatrix`), which is not a model.
@@ -40,16 +50,27 @@ pub(crate) fn is_auxiliary(path: &Path) -> bool {
     name.contains("mmproj") || name.starts_with("imatrix")
 }
 
-/// Returns the models in `folder`, sorted by path. Some repositories have a subfolder for each quantization.
+/// Returns the models in `folder`, sorted by path.
 pub(crate) fn models(folder: &Path) -> Vec<GgufModel> {
-    let mut shards: BTreeMap<(PathBuf, Option<usize>), BTreeMap<usize, PathBuf>> = BTreeMap::new();
-    for path in files(folder) {
+    let mut models = gguf_models(files(folder));
+    for model in &mut models {
+        model.path = folder.join(&model.path);
+        model.files.iter_mut().for_each(|file| *file = folder.join(&*file));
+    }
+    models
+}
+
+/// Returns the models among files, sorted by path. Each file has its path in the model's folder and its size. Files of
+/// other kinds are skipped.
+pub fn gguf_models(files: impl IntoIterator<Item = (PathBuf, u64)>) -> Vec<GgufModel> {
+    let mut shards: BTreeMap<(PathBuf, Option<usize>), Shards> = BTreeMap::new();
+    for (path, bytes) in files.into_iter().filter(|(path, _)| is_model(path)) {
         if let Some((stem, number, count)) = shard(&path) {
-            shards.entry((path.with_file_name(stem), count)).or_default().insert(number, path);
+            shards.entry((path.with_file_name(stem), count)).or_default().insert(number, (path, bytes));
         }
     }
     let mut models: Vec<GgufModel> =
-        shards.into_iter().map(|((stem, count), files)| GgufModel::new(&stem, count, &files)).collect();
+        shards.into_iter().map(|((stem, count), files)| GgufModel::new(&stem, count, files)).collect();
     let labels: Vec<String> = models.iter().map(|model| model.label.clone()).collect();
     for model in &mut models {
         if labels.iter().filter(|label| **label == model.label).count() > 1 {
@@ -59,8 +80,14 @@ pub(crate) fn models(folder: &Path) -> Vec<GgufModel> {
     models
 }
 
+/// Returns the model with this quantization or file name, or the default. Fails with the existing quantizations.
+pub fn choose_gguf<'a>(models: &'a [GgufModel], file: Option<&str>) -> Result<&'a GgufModel, Vec<String>> {
+    let chosen = file.map_or_else(|| default(models), |file| named(models, file));
+    chosen.ok_or_else(|| models.iter().map(|model| model.label.clone()).collect())
+}
+
 /// Returns the model with this quantization or file name.
-pub(crate) fn named<'a>(models: &'a [GgufModel], name: &str) -> Option<&'a GgufModel> {
+fn named<'a>(models: &'a [GgufModel], name: &str) -> Option<&'a GgufModel> {
     let is = |text: &str| text.eq_ignore_ascii_case(name);
     let without_prefix = |model: &&GgufModel| model.label.strip_prefix(DYNAMIC).is_some_and(is);
     let by_file = |model: &&GgufModel| {
@@ -71,14 +98,14 @@ pub(crate) fn named<'a>(models: &'a [GgufModel], name: &str) -> Option<&'a GgufM
 }
 
 /// Returns the model to use if no quantization is named. Complete models take precedence.
-pub(crate) fn default(models: &[GgufModel]) -> Option<&GgufModel> {
+fn default(models: &[GgufModel]) -> Option<&GgufModel> {
     let complete = || models.iter().filter(|model| model.missing.is_empty());
     let preferred = DEFAULTS.iter().find_map(|label| complete().find(|model| model.label == **label));
     preferred.or_else(|| complete().next()).or_else(|| models.first())
 }
 
 impl GgufModel {
-    fn new(stem: &Path, count: Option<usize>, files: &BTreeMap<usize, PathBuf>) -> Self {
+    fn new(stem: &Path, count: Option<usize>, files: Shards) -> Self {
         let name = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let shard = |number: usize| match count {
             Some(count) => format!("{name}-{number:0SHARD_DIGITS$}-of-{count:0SHARD_DIGITS$}.gguf"),
@@ -87,32 +114,40 @@ impl GgufModel {
         let missing = (1..=count.unwrap_or(1)).filter(|number| !files.contains_key(number));
         Self {
             label: quantization(&name).unwrap_or_else(|| name.clone()),
-            path: files.get(&1).cloned().unwrap_or_else(|| stem.with_file_name(shard(1))),
-            bytes: files.values().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum(),
+            path: files.get(&1).map_or_else(|| stem.with_file_name(shard(1)), |(path, _)| path.clone()),
+            bytes: files.values().map(|(_, bytes)| bytes).sum(),
             missing: missing.map(shard).take(MAX_NAMED).collect(),
+            files: files.into_values().map(|(path, _)| path).collect(),
             stem: name,
         }
     }
 }
 
-/// Returns the GGUF files in `folder` and in its subfolders for quantizations. Broken links and hidden files are skipped;
-/// macOS writes hidden `._` files next to files on foreign disks.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let top = visible(folder);
+/// Returns true for the path of a GGUF model in its folder. Some repositories have a subfolder for each quantization.
+/// Hidden files are no models: macOS writes `._` files next to files on foreign disks.
+fn is_model(path: &Path) -> bool {
+    let names: Option<Vec<&str>> = path.iter().map(|name| name.to_str()).collect();
+    let is_in_place = match names.as_deref() {
+        Some([file]) => !file.starts_with('.'),
+        Some([folder, file]) => quantization(folder).is_some() && !file.starts_with('.'),
+        _ => false,
+    };
+    is_in_place && has_gguf_extension(path) && !is_auxiliary(path)
+}
+
+/// Returns the files in `folder` and in its direct subfolders with their sizes. Broken links are skipped.
+fn files(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let top: Vec<PathBuf> = entries(folder).collect();
     let is_quantized = |path: &&PathBuf| {
         path.file_name().and_then(|name| quantization(name.to_str()?)).is_some() && path.is_dir()
     };
-    let nested: Vec<PathBuf> = top.iter().filter(is_quantized).flat_map(|path| visible(path)).collect();
-    let is_model = |path: &PathBuf| has_gguf_extension(path) && !is_auxiliary(path) && path.is_file();
-    top.into_iter().chain(nested).filter(is_model).collect()
-}
-
-fn visible(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_hidden = |path: &PathBuf| {
-        path.file_name().is_none_or(|name| name.to_str().is_none_or(|name| name.starts_with('.')))
+    let nested: Vec<PathBuf> = top.iter().filter(is_quantized).flat_map(|path| entries(path)).collect();
+    let file = |path: PathBuf| {
+        let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        Some((path.strip_prefix(folder).ok()?.to_path_buf(), metadata.len()))
     };
-    entries.map(|entry| entry.path()).filter(|path| !is_hidden(path)).collect()
+    top.into_iter().chain(nested).filter_map(file).collect()
 }
 
 /// Returns the stem, the number and the count of a file; number 1 and no count for a model in one file.
@@ -221,6 +256,18 @@ mod tests {
     }
 
     #[test]
+    fn a_model_in_a_file_has_the_name_of_the_file() {
+        for (file, name) in [
+            ("a/m.Q4_1.gguf", Some("m.Q4_1")),
+            ("a/m-Q8_0-00001-of-00002.GGUF", Some("m-Q8_0")),
+            ("sha256-11", None),
+            ("a/folder.1", None),
+        ] {
+            assert_eq!(gguf_name(Path::new(file)).as_deref(), name, "{file}");
+        }
+    }
+
+    #[test]
     fn a_quantization_is_chosen_by_name_or_by_preference() {
         for (files, name, expected) in [
             (&["m-Q8_0.gguf", "m-Q4_K_M.gguf", "m-Q4_0.gguf"][..], None, Some("Q4_K_M")),
@@ -240,7 +287,7 @@ mod tests {
         ] {
             let folder = folder(files);
             let found = models(folder.path());
-            let chosen = name.map_or_else(|| default(&found), |name| named(&found, name));
+            let chosen = choose_gguf(&found, name).ok();
             assert_eq!(chosen.map(|model| &*model.label), expected, "{name:?} of {files:?}");
         }
     }

@@ -24,12 +24,13 @@ mod remove;
 mod repo;
 mod stores;
 
-pub use cache::{Cache, home};
+pub use cache::{Cache, Found, home};
 pub use env_path::{expanded, path_in};
 pub use error::{Error, Result};
-pub use gguf_files::has_gguf_extension;
+pub use gguf_files::{GgufModel, choose_gguf, gguf_models, gguf_name, has_gguf_extension};
 pub use list::{CachedModel, files};
 pub use local_model::{LocalModel, Revision, Store};
+pub use local_name::HubName;
 pub use model_files::{affects_output, missing};
 pub use name::ModelName;
 pub use repo::Repo;
@@ -51,11 +52,16 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
     let found = path.to_str().map(|text| Stores::from_env()?.find(text));
     match found.unwrap_or_else(|| Err(Error::not_a_model(&path))) {
-        Err(Error::NotDownloaded { .. }) if gguf_files::has_gguf_extension(&path) => {
-            Err(Error::file(path, NO_FILE))
-        }
+        Err(error) if is_missing_file(&path, &error) => Err(Error::file(path, NO_FILE)),
         other => other,
     }
+}
+
+/// Returns true if `path`, which no store has, is the path of a GGUF file and not `ORG/NAME/FILE.gguf`.
+fn is_missing_file(path: &Path, error: &Error) -> bool {
+    let is_existing = |folder: &Path| folder.as_os_str().is_empty() || folder.is_dir();
+    let is_name = matches!(error, Error::NotDownloaded { .. }) && !path.parent().is_some_and(is_existing);
+    gguf_files::has_gguf_extension(path) && !is_name
 }
 
 /// Resolves an adapter, given like a model, to its folder.
@@ -98,7 +104,7 @@ fn expect_gguf(file: &Path) -> Result<()> {
 }
 
 const NOT_GGUF: &str = "is not a GGUF file: it does not begin with the bytes GGUF; is the download complete?";
-const NO_FILE: &str = "does not exist; a GGUF file is given by its path, or as ORG/NAME:QUANTIZATION of a model that `mlx list` shows";
+const NO_FILE: &str = "does not exist; a GGUF file is given by its path, or as ORG/NAME:QUANTIZATION";
 const AUXILIARY: &str =
     "is a vision tower (mmproj) or calibration data (imatrix), not a model; give the file of the model";
 /// The config file of an adapter.
@@ -156,6 +162,8 @@ mod tests {
             ("pointer.gguf", NOT_GGUF),
             ("short.gguf", NOT_GGUF),
             ("note.txt", "is not a model"),
+            ("none.gguf", NO_FILE),
+            ("none/m.gguf", NO_FILE),
         ] {
             let message = resolve(&at(given)).expect_err(given).to_string();
             assert!(message.contains(words), "{given}: {message}");

@@ -62,7 +62,9 @@ impl FromStr for ModelName {
         }
         Err(Error::option(
             "name",
-            format!("is {text:?}, which is not a model name; use ORG/NAME or ORG/NAME@REVISION"),
+            format!(
+                "is {text:?}, which is not a model name; use ORG/NAME, ORG/NAME@REVISION or, for a GGUF file, ORG/NAME:QUANTIZATION"
+            ),
         ))
     }
 }

@@ -7,7 +7,7 @@ mod ollama;
 use std::path::{Path, PathBuf};
 
 use super::cache::Cache;
-use super::contents;
+use super::contents::{self, Content};
 use super::env_path::path_in;
 use super::list::CachedModel;
 use super::local_model::{LocalModel, Revision, Store};
@@ -74,7 +74,7 @@ impl Stores {
 
     fn in_hub(&self, name: &LocalName) -> Option<Result<PathBuf>> {
         let folder = self.hub.snapshot(name.hub.as_ref()?).transpose()?;
-        Some(folder.and_then(|folder| chosen(name, &folder, Store::Hub)))
+        Some(folder.and_then(|folder| Ok(chosen(name, name.file, &folder, Store::Hub)?.path)))
     }
 
     fn in_lm_studio(&self, name: &LocalName) -> Option<Result<PathBuf>> {
@@ -114,10 +114,8 @@ fn of_cache(model: &CachedModel) -> Vec<LocalModel> {
         store: Store::Hub,
         bytes: content.bytes,
         modified: model.modified,
-        problem: (!content.missing.is_empty()).then(|| {
-            let remedy = if content.is_file() { "" } else { "; `mlx pull` downloads it" };
-            format!("{} is missing{remedy}", content.missing.join(", "))
-        }),
+        problem: (!content.missing.is_empty())
+            .then(|| format!("{} is missing; `mlx pull` downloads it", content.missing.join(", "))),
         path: content.path,
         revision: Some(Revision { commit: model.commit.clone(), references: model.references.clone() }),
     };
@@ -125,18 +123,22 @@ fn of_cache(model: &CachedModel) -> Vec<LocalModel> {
 }
 
 /// Returns the model to open in its folder in a store.
-fn chosen(name: &LocalName, folder: &Path, store: Store) -> Result<PathBuf> {
-    let content = contents::choose(folder, name.file).map_err(|labels| {
-        let file = name.file.unwrap_or_default();
+pub(crate) fn chosen(
+    name: &impl ToString,
+    file: Option<&str>,
+    folder: &Path,
+    store: Store,
+) -> Result<Content> {
+    let content = contents::choose(folder, file).map_err(|labels| {
         let others = if labels.is_empty() { "no GGUF file".to_owned() } else { labels.join(", ") };
-        Error::hub(name, format!("{file:?} is not in {}, which has {others}", store.place()))
+        let file = file.unwrap_or_default();
+        Error::not_downloaded(name, format!("{file:?} is not in {}, which has {others}", store.place()))
     })?;
     if content.missing.is_empty() {
-        return Ok(content.path);
+        return Ok(content);
     }
     let message = format!("is incomplete in {}: {} is missing", store.place(), content.missing.join(", "));
-    // GGUF files cannot be downloaded.
-    Err(if content.is_file() { Error::hub(name, message) } else { Error::not_downloaded(name, message) })
+    Err(Error::not_downloaded(name, message))
 }
 
 fn absent(name: &LocalName) -> Error {

@@ -11,8 +11,7 @@ pub fn describe(error: &Error) -> String {
             format!("{} {message}", flag(name))
         }
         Error::Environment { variable, message } => format!("{variable} {message}"),
-        // A name with a colon is one of Ollama, or a GGUF file, which `mlx pull` does not download.
-        Error::NotDownloaded { name, .. } if name.contains('/') && !name.contains(':') => {
+        Error::NotDownloaded { name, .. } if name.contains('/') => {
             format!("{error}; `mlx pull {name}` downloads it")
         }
         Error::NotDownloaded { .. } => {
@@ -65,7 +64,7 @@ mod tests {
             ),
             (
                 Error::NotDownloaded { name: "org/tiny:Q4_0".into(), message: "is not here".into() },
-                "org/tiny:Q4_0: is not here; `mlx list` lists the models on this machine; a model of the Hub is named ORG/NAME",
+                "org/tiny:Q4_0: is not here; `mlx pull org/tiny:Q4_0` downloads it",
             ),
             (Error::Mlx("out of memory".into()), "mlx: out of memory"),
         ] {

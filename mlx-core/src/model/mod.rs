@@ -332,8 +332,12 @@ pub fn inspect(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)
     Ok((ModelSpec::new(&family, &config, &tally, policy.backend), kinds))
 }
 
-/// Reads only config.json. Fails for a folder that can never be loaded, such as one with an unsupported architecture.
+/// Reads only config.json, or the header of a GGUF file. Fails for a model that can never be loaded, such as one with an unsupported
+/// architecture.
 pub fn check_config(folder: &Path) -> Result<()> {
+    if mlx_gguf::is_gguf(folder) {
+        mlx_gguf::GgufFolder::open(folder)?.tensors()?;
+    }
     let fields = Fields::read(&folder.join("config.json"))?;
     family::read(&fields)?;
     QuantizationConfig::read(&fields).map(drop)

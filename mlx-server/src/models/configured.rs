@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mlx_core::engine::EngineOptions;
 use mlx_core::model;
 use mlx_core::sampling::SamplingOptions;
+use mlx_gguf::GgufFolder;
 use mlx_guide as guide;
 use mlx_options::describe;
 use sha2::{Digest, Sha256};
@@ -83,7 +84,7 @@ fn add_adapters(
 ) -> Result<(), StartError> {
     let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
     let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
-    let (spec, sampling) = (base.spec.clone(), base.sampling.clone());
+    let (spec, sampling, quantization) = (base.spec.clone(), base.sampling.clone(), base.quantization);
     let fail = |error| StartError::new("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
@@ -116,6 +117,7 @@ fn add_adapters(
         weight_bytes: AtomicU64::new(bytes),
         spec: spec.clone(),
         sampling: sampling.clone(),
+        quantization,
         capabilities: OnceLock::new(),
         created,
         digest: digest([&folder, &folders[index]]),
@@ -155,6 +157,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
         ),
         spec,
         sampling: SamplingOptions::of_checkpoint(&folder),
+        quantization: quantization(&folder),
         capabilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,
@@ -166,13 +169,22 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     })
 }
 
-/// Returns the name of the model in its store, or the name of its folder or file.
+/// Returns the quantization of a GGUF file; `None` for a folder.
+fn quantization(model: &Path) -> Option<&'static str> {
+    let named = || GgufFolder::open(model).ok()?.quantization();
+    model.is_file().then(|| named().unwrap_or("unknown"))
+}
+
+/// Returns the name of the model in its store, or the name of its folder or file. The name of a GGUF file has no suffix.
 fn name_of(folder: &Path) -> String {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let own = if folder.is_file() { folder } else { &real };
     let last = || own.file_name().map(|name| name.to_string_lossy().into_owned());
     let stored = mlx_hub::name_of(folder).or_else(|| mlx_hub::name_of(&real));
-    stored.or_else(last).unwrap_or_else(|| folder.display().to_string())
+    stored
+        .or_else(|| mlx_hub::gguf_name(folder))
+        .or_else(last)
+        .unwrap_or_else(|| folder.display().to_string())
 }
 
 /// Returns a hash that identifies the model's version: of the names and sizes of all files, and of the configuration. Copies of a folder have

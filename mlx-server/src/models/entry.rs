@@ -31,6 +31,8 @@ pub(crate) struct Entry {
     pub(super) spec: Option<ModelSpec>,
     /// The sampling defaults of the checkpoint.
     pub(super) sampling: SamplingOptions,
+    /// The quantization of a GGUF file; `None` for a folder.
+    pub(super) quantization: Option<&'static str>,
     /// The model's capabilities, read on first use.
     pub(super) capabilities: OnceLock<Capabilities>,
     /// The modification time of the folder, in seconds since 1970.
@@ -104,6 +106,11 @@ impl Entry {
     /// Returns the name of the model.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The quantization of a GGUF file; `None` for a folder.
+    pub(crate) fn quantization(&self) -> Option<&'static str> {
+        self.quantization
     }
 
     pub(super) fn folder(&self) -> &Path {

@@ -43,7 +43,7 @@ pub(crate) struct OllamaModel {
 pub(crate) struct ModelDetails {
     /// Always empty.
     parent_model: String,
-    /// Always `safetensors`.
+    /// `safetensors` or `gguf`.
     format: &'static str,
     /// The architecture.
     family: String,
@@ -51,7 +51,7 @@ pub(crate) struct ModelDetails {
     families: Vec<String>,
     /// The number of parameters, rounded.
     parameter_size: String,
-    /// The data type of computations.
+    /// Of a GGUF file, its quantization, such as `Q4_K_M`. Of a folder, the data type of computations.
     quantization_level: String,
 }
 
@@ -91,13 +91,14 @@ impl OllamaModel {
 
 fn details(entry: &Entry) -> ModelDetails {
     let family = entry.spec().map_or(String::new(), |spec| spec.family.clone());
+    let dtype = || entry.spec().map_or(String::new(), |spec| spec.dtype.to_uppercase());
     ModelDetails {
         parent_model: String::new(),
-        format: "safetensors",
+        format: if entry.quantization().is_some() { "gguf" } else { "safetensors" },
         families: vec![family.clone()],
         family,
         parameter_size: entry.spec().map_or(String::new(), |spec| rounded(spec.parameters)),
-        quantization_level: entry.spec().map_or(String::new(), |spec| spec.dtype.to_uppercase()),
+        quantization_level: entry.quantization().map_or_else(dtype, str::to_owned),
     }
 }
 
