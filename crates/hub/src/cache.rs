@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::contents;
 use super::env_path::path_in;
-use super::list;
+use super::folder_files;
 use super::local_model::Store;
 use super::local_name::HubName;
 use super::name::ModelName;
 use super::repo::{self, Repo};
-use super::stores;
 use crate::error::{Error, Result};
 
 /// Returns the data folder of the Hub tools: `HF_HOME`, or `huggingface` in the user's cache folder.
@@ -79,8 +79,8 @@ impl Cache {
         let Some(folder) = self.snapshot(&name.model)? else {
             return Err(Error::not_downloaded(name, "no such model in the cache"));
         };
-        let content = stores::chosen(name, name.file.as_deref(), &folder, Store::Hub)?;
-        let files = if content.is_file() { content.files } else { list::files(&folder) };
+        let content = contents::chosen(name, name.file.as_deref(), &folder, Store::Hub)?;
+        let files = if content.is_file() { content.files } else { folder_files::files(&folder) };
         Ok(Found { path: content.path, files, folder })
     }
 

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::folder_files::folder_bytes;
 use super::gguf_files;
-use super::list::folder_bytes;
+use super::local_model::Store;
 use super::model_files;
+use crate::error::{Error, Result};
 
 /// A model in a folder.
 #[derive(Debug)]
@@ -73,4 +75,23 @@ fn of_file(model: &gguf_files::GgufModel) -> Content {
         bytes: model.bytes,
         missing: model.missing.clone(),
     }
+}
+
+/// Returns the model to open in its folder in a store.
+pub(crate) fn chosen(
+    name: &impl ToString,
+    file: Option<&str>,
+    folder: &Path,
+    store: Store,
+) -> Result<Content> {
+    let content = choose(folder, file).map_err(|labels| {
+        let others = if labels.is_empty() { "no GGUF file".to_owned() } else { labels.join(", ") };
+        let file = file.unwrap_or_default();
+        Error::not_downloaded(name, format!("{file:?} is not in {}, which has {others}", store.place()))
+    })?;
+    if content.missing.is_empty() {
+        return Ok(content);
+    }
+    let message = format!("is incomplete in {}: {} is missing", store.place(), content.missing.join(", "));
+    Err(Error::not_downloaded(name, message))
 }

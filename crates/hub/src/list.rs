@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::cache::Cache;
+use super::folder_files::{files, folder_bytes};
 use super::model_files;
 use super::repo::Repo;
 use crate::error::Result;
@@ -59,26 +60,6 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
         missing: model_files::missing(&folder).unwrap_or_default(),
         folder,
     })
-}
-
-/// Returns the total size of the files below `folder` in bytes. A file with several links counts once.
-pub(crate) fn folder_bytes(folder: &Path) -> u64 {
-    let contents: BTreeSet<PathBuf> =
-        files(folder).iter().filter_map(|file| file.canonicalize().ok()).collect();
-    contents.iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum()
-}
-
-/// Returns all files and links below `folder`. Links to folders are not followed.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
-            Ok(_) => found.push(entry.path()),
-            Err(_) => {}
-        }
-    }
-    found
 }
 
 /// Returns all branches and tags with their commits.

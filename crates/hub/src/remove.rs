@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::cache::Cache;
-use super::list::{contents, files, references};
+use super::folder_files::files;
+use super::list::{contents, references};
 use super::name::ModelName;
 use super::repo::{Repo, names_in, unless_missing};
 use crate::error::{Error, Result};

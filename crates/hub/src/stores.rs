@@ -7,7 +7,7 @@ mod ollama;
 use std::path::{Path, PathBuf};
 
 use super::cache::Cache;
-use super::contents::{self, Content};
+use super::contents;
 use super::env_path::path_in;
 use super::list::CachedModel;
 use super::local_model::{LocalModel, Revision, Store};
@@ -74,7 +74,7 @@ impl Stores {
 
     fn in_hub(&self, name: &LocalName) -> Option<Result<PathBuf>> {
         let folder = self.hub.snapshot(name.hub.as_ref()?).transpose()?;
-        Some(folder.and_then(|folder| Ok(chosen(name, name.file, &folder, Store::Hub)?.path)))
+        Some(folder.and_then(|folder| Ok(contents::chosen(name, name.file, &folder, Store::Hub)?.path)))
     }
 
     fn in_lm_studio(&self, name: &LocalName) -> Option<Result<PathBuf>> {
@@ -120,25 +120,6 @@ fn of_cache(model: &CachedModel) -> Vec<LocalModel> {
         revision: Some(Revision { commit: model.commit.clone(), references: model.references.clone() }),
     };
     contents::models(&model.folder).into_iter().map(local).collect()
-}
-
-/// Returns the model to open in its folder in a store.
-pub(crate) fn chosen(
-    name: &impl ToString,
-    file: Option<&str>,
-    folder: &Path,
-    store: Store,
-) -> Result<Content> {
-    let content = contents::choose(folder, file).map_err(|labels| {
-        let others = if labels.is_empty() { "no GGUF file".to_owned() } else { labels.join(", ") };
-        let file = file.unwrap_or_default();
-        Error::not_downloaded(name, format!("{file:?} is not in {}, which has {others}", store.place()))
-    })?;
-    if content.missing.is_empty() {
-        return Ok(content);
-    }
-    let message = format!("is incomplete in {}: {} is missing", store.place(), content.missing.join(", "));
-    Err(Error::not_downloaded(name, message))
 }
 
 fn absent(name: &LocalName) -> Error {

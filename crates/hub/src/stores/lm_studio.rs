@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use mlx_files::Fields;
 
-use super::chosen;
 use crate::contents;
 use crate::env_path::expanded;
 use crate::error::{Error, Result};
@@ -43,7 +42,7 @@ pub(super) fn list(root: &Path) -> Vec<LocalModel> {
 pub(super) fn find(root: &Path, name: &LocalName) -> Option<Result<PathBuf>> {
     let hub = name.hub.as_ref().filter(|hub| !hub.has_revision() && hub.repo.contains('/'))?;
     let folder = root.join(&hub.repo);
-    has_model(&folder).then(|| Ok(chosen(name, name.file, &folder, Store::LmStudio)?.path))
+    has_model(&folder).then(|| Ok(contents::chosen(name, name.file, &folder, Store::LmStudio)?.path))
 }
 
 /// Returns the name of the model in `folder`; `None` for folders elsewhere.
