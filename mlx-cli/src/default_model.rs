@@ -49,10 +49,12 @@ pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
 /// Returns the name to store once the model is found. A path is stored as an absolute one.
 fn checked(model: &Path) -> Result<String, Failure> {
     model_choice::resolve(model)?;
-    let name = if model.exists() && !model_choice::is_guide(model) {
-        model.canonicalize().map_err(|error| Error::io(model, error))?
-    } else {
-        model.to_path_buf()
+    let name = match model {
+        guide if model_choice::is_guide(guide) => guide.to_path_buf(),
+        // A link to a GGUF file has its name; the file in the Hub cache has none.
+        file if file.is_file() => std::path::absolute(file).map_err(|error| Error::io(file, error))?,
+        folder if folder.exists() => folder.canonicalize().map_err(|error| Error::io(folder, error))?,
+        name => name.to_path_buf(),
     };
     let name = name.to_str().ok_or_else(|| Failure::usage("MODEL", "is not UTF-8"))?;
     if name.contains('\n') {

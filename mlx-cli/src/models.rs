@@ -51,7 +51,8 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 /// Returns the reason if this program cannot run the complete model at `path`: a folder or a GGUF file.
 pub(crate) fn check_runs(path: &Path, policy: WeightPolicy) -> Result<(), String> {
     // The reader of the reason sees the model's name already.
-    let short = |text: String| text.replace(&format!("{}/", path.display()), "");
+    let shown = path.display();
+    let short = |text: String| text.replace(&format!("{shown}/"), "").replace(&format!("{shown}: "), "");
     model::inspect(path, policy).map(drop).map_err(|error| short(error.to_string()))
 }
 

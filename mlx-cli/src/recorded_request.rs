@@ -1,5 +1,7 @@
 //! The request record of `mlx generate --json`, from which `mlx replay` repeats the request.
 
+use std::path::{Path, PathBuf};
+
 use mlx_core::engine::{Engine, RequestOptions};
 use mlx_core::sampling::settings;
 use mlx_core::{ModelFolder, Result};
@@ -29,6 +31,12 @@ pub(crate) struct RecordedRequest {
     pub(crate) sampling: Map<String, Value>,
 }
 
+/// Returns the absolute path of a model. Links to folders are followed; the name of a GGUF file matters, so links to files are not.
+fn absolute(path: &Path) -> PathBuf {
+    let found = if path.is_file() { std::path::absolute(path) } else { path.canonicalize() };
+    found.unwrap_or_else(|_| path.to_path_buf())
+}
+
 impl RecordedRequest {
     /// Records a request of this process.
     pub(crate) fn new(
@@ -45,7 +53,7 @@ impl RecordedRequest {
         let ModelFolder { path, sampling, .. } = engine.folder();
         let settings = settings(&options.sampling, sampling, options.sampling_defaults)?;
         Ok(Self {
-            model: path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned(),
+            model: absolute(path).to_string_lossy().into_owned(),
             fingerprint: fingerprint(engine),
             prompt_ids: prompt.to_vec(),
             images,

@@ -170,10 +170,10 @@ impl ReplayArgs {
         let folder = PathBuf::from(&recorded.model);
         match &self.model {
             Some(named) => Ok(named.clone()),
-            None if folder.is_dir() => Ok(folder),
+            None if folder.exists() => Ok(folder),
             None => {
                 let reason = format!(
-                    "is needed: record {number} has {:?}, which is not a folder on this machine",
+                    "is needed: record {number} has {:?}, which does not exist on this machine",
                     recorded.model
                 );
                 Err(Failure::usage("-m", reason))

@@ -15,8 +15,12 @@ use crate::model::Stored;
 use crate::packing::{Conversion, Packing};
 use crate::placement::Placement;
 use crate::tensor::{Dtype, Tensor, packings, tensors};
+use crate::tensor_type::TensorType;
 use crate::text_config::{generation_config, tokenizer_config};
 use crate::tokenizer::tokenizer_json;
+
+/// The beginnings of the architectures with activations above 65504, the largest number of f16.
+const EXCEED_F16: [&str; 4] = ["gemma", "glm4", "chatglm", "gpt-oss"];
 
 /// Returns true if `path` is a file that begins like a GGUF file. The name does not matter: Ollama's have no suffix.
 pub fn is_gguf(path: &Path) -> bool {
@@ -78,13 +82,14 @@ impl GgufFolder {
         file_type::name(self.file.metadata().size("general.file_type").ok()??)
     }
 
-    /// The float type to compute in, if the file is quantized. Others compute in the type of their tensors.
-    ///
-    /// Scales are 16-bit floats in most types, with the mantissa of f16. The activations of Gemma exceed the range of f16.
+    /// The float type to compute in, if the types of the tensors do not show it: bf16 for quantized files. Scales are stored in f16 or f32, but
+    /// activations of some models exceed the range of f16. For those, bf16 also replaces f16 in files that are not quantized.
     pub fn float_type(&self) -> Option<Dtype> {
-        let is_quantized = self.file.tensors().iter().any(|tensor| Conversion::of(tensor.kind).is_some());
-        let is_gemma = self.file.metadata().architecture().is_ok_and(|name| name.starts_with("gemma"));
-        is_quantized.then_some(if is_gemma { Dtype::BF16 } else { Dtype::F16 })
+        let has = |is: fn(TensorType) -> bool| self.file.tensors().iter().any(|tensor| is(tensor.kind));
+        let architecture = self.file.metadata().architecture().unwrap_or_default();
+        let exceeds_f16 = EXCEED_F16.iter().any(|name| architecture.starts_with(name));
+        let is_half = exceeds_f16 && has(|kind| kind == TensorType::F16);
+        (is_half || has(|kind| Conversion::of(kind).is_some())).then_some(Dtype::BF16)
     }
 
     /// Returns config.json with the packing of each quantized module, as mlx-lm writes it.

@@ -18,6 +18,9 @@ const LONGEST_HEADER: u64 = 512 << 20;
 /// The longest string in bytes.
 const LONGEST_STRING: u64 = 64 << 20;
 
+/// A list has at most this many items. Vocabularies have less than a million.
+const MOST_ITEMS: u64 = 4 << 20;
+
 /// Lists of lists may be this deep.
 const DEEPEST_LIST: usize = 8;
 
@@ -232,6 +235,9 @@ impl Input<'_> {
         let count = self.u64(key)?;
         let Some(least) = least_bytes(kind) else { return Err(self.unknown(key, kind)) };
         self.check(key, count.saturating_mul(least))?;
+        if count > MOST_ITEMS {
+            return Err(self.error(format!("{key} has {count} items; the limit is {MOST_ITEMS}")));
+        }
         Ok(match kind {
             0..=5 | 10 | 11 => List::Integers(self.items(count, |input| input.integer(key, kind))?),
             6 | 12 => List::Floats(self.items(count, |input| match input.value(key, kind)? {

@@ -97,11 +97,15 @@ fn named<'a>(models: &'a [GgufModel], name: &str) -> Option<&'a GgufModel> {
     by_label.or_else(|| models.iter().find(by_file)).or_else(|| models.iter().find(without_prefix))
 }
 
+/// The beginnings of labels that are chosen last: types that do not run, and floats, which are large.
+const UNUSUAL: [&str; 6] = ["IQ1", "IQ2", "IQ3", "F16", "F32", "BF16"];
+
 /// Returns the model to use if no quantization is named. Complete models take precedence.
 fn default(models: &[GgufModel]) -> Option<&GgufModel> {
     let complete = || models.iter().filter(|model| model.missing.is_empty());
     let preferred = DEFAULTS.iter().find_map(|label| complete().find(|model| model.label == **label));
-    preferred.or_else(|| complete().next()).or_else(|| models.first())
+    let is_small = |model: &&GgufModel| !UNUSUAL.iter().any(|start| model.label.starts_with(start));
+    preferred.or_else(|| complete().find(is_small)).or_else(|| complete().next()).or_else(|| models.first())
 }
 
 impl GgufModel {

@@ -66,7 +66,7 @@ fn absolute(path: &Path) -> mlx_core::Result<String> {
     Ok(absolute.display().to_string())
 }
 
-/// Returns the model's name for the other machines: a folder as its absolute path.
+/// Returns the model's name for the other machines: a folder or a GGUF file as its absolute path.
 fn model(args: &WorkerArgs) -> Result<String, Failure> {
     let Some(given) = args.model.given()? else {
         return Err(Failure::usage(
@@ -74,7 +74,11 @@ fn model(args: &WorkerArgs) -> Result<String, Failure> {
             "needs a model: the default model may differ between machines",
         ));
     };
-    let absolute = given.is_dir().then(|| given.canonicalize().ok()).flatten();
+    let absolute = match given {
+        file if file.is_file() => std::path::absolute(file).ok(),
+        folder if folder.is_dir() => folder.canonicalize().ok(),
+        _ => None,
+    };
     Ok(absolute.as_deref().unwrap_or(given).display().to_string())
 }
 

@@ -69,7 +69,7 @@ impl Engines {
         progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Engine> {
         let Ok(canonical) = folder.canonicalize() else { return Engine::start(folder, options, progress) };
-        let stamp = FolderStamp::of(&canonical)?.with(&options.adapters)?;
+        let stamp = FolderStamp::of(folder)?.with(&options.adapters)?;
         let entry = self.entry(canonical, stamp, options);
         let mut running = entry.lock();
         if let Some(engine) = running.upgrade().map(Engine::from_shared).filter(Engine::is_ready) {

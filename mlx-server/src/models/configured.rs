@@ -1,8 +1,7 @@
 //! Finds the configured models without loading them.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -194,20 +193,19 @@ fn digest<const COUNT: usize>(folders: [&Path; COUNT]) -> String {
     for folder in folders {
         let size = |path: &Path| Some(path.metadata().ok().filter(Metadata::is_file)?.len());
         // A GGUF file is a model without a folder.
-        let own = folder.file_name().zip(size(folder)).map(|(name, bytes)| (name.to_owned(), bytes));
+        let parts = if folder.is_file() { mlx_gguf::parts(folder) } else { Vec::new() };
+        let own = parts.iter().filter_map(|part| Some((part.file_name()?.to_owned(), size(part)?)));
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let entries = entries.filter_map(|file| Some((file.file_name(), size(&file.path())?)));
-        let mut files: Vec<(OsString, u64)> = own.into_iter().chain(entries).collect();
+        let mut files: Vec<(OsString, u64)> = own.chain(entries).collect();
         files.sort();
         for (name, bytes) in files {
             hash.update(name.as_encoded_bytes());
             hash.update(bytes.to_le_bytes());
         }
         for name in ["config.json", "adapter_config.json"] {
-            let mut start = Vec::new();
-            let file = File::open(folder.join(name));
-            file.and_then(|file| file.take(MAX_CONFIG_LEN).read_to_end(&mut start)).ok();
-            hash.update(start);
+            let file = mlx_files::read_model_file(&folder.join(name), MAX_CONFIG_LEN);
+            hash.update(file.ok().flatten().unwrap_or_default());
         }
     }
     hash.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))

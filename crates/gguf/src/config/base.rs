@@ -56,9 +56,15 @@ pub(super) fn sizes(model: &Model, class: &str, model_type: &str) -> Result<Conf
     if let Some(width) = model.largest("feed_forward_length")?.or(model.rows_of("ffn_up.weight")) {
         config.insert("intermediate_size".to_owned(), width.into());
     }
-    for (key, name) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
-        if let Some(token) = model.metadata.size(&format!("tokenizer.ggml.{name}_token_id"))? {
-            config.insert(key.to_owned(), token.into());
+    let token = |name: &str| model.metadata.size(&format!("tokenizer.ggml.{name}_token_id"));
+    // Some converters write -1 or the size of the vocabulary for an absent padding token.
+    let rows = vocabulary(model)?;
+    let padding = token("padding").ok().flatten().filter(|&id| id < rows);
+    for (key, id) in
+        [("bos_token_id", token("bos")?), ("eos_token_id", token("eos")?), ("pad_token_id", padding)]
+    {
+        if let Some(id) = id {
+            config.insert(key.to_owned(), id.into());
         }
     }
     Ok(config)

@@ -28,8 +28,8 @@ pub(crate) fn gemma2(model: &Model, floats: Floats) -> Result<Config> {
     set(
         &mut config,
         json!({
-            "attn_logit_softcapping": model.number("attn_logit_softcapping")?,
-            "final_logit_softcapping": model.number("final_logit_softcapping")?,
+            "attn_logit_softcapping": model.number("attn_logit_softcapping")?.unwrap_or(50.0),
+            "final_logit_softcapping": model.number("final_logit_softcapping")?.unwrap_or(30.0),
             "sliding_window": window(model)?.unwrap_or(4096),
             "layer_types": layer_types(&model.sliding(2)?),
         }),

@@ -62,6 +62,9 @@ fn scores(metadata: &Metadata, tokens: usize) -> Result<Vec<f64>> {
     }
 }
 
+/// The limit of the sum of the squared lengths of all tokens: fifty times that of Gemma's vocabulary.
+const MOST_WORK: usize = 1 << 30;
+
 /// A division of a token into two others.
 struct Division {
     id: u32,
@@ -78,12 +81,18 @@ fn merges<'a>(
 ) -> Result<Vec<(&'a str, &'a str)>> {
     let takes_part = |text: &str| vocabulary.id(text).is_some_and(|id| vocabulary.kind(id) == Kind::Normal);
     let mut divisions = Vec::with_capacity(2 * vocabulary.len());
+    let mut work = 0;
     for id in (0..vocabulary.len() as u32).filter(|id| vocabulary.kind(*id) == Kind::Normal) {
         let text = vocabulary.text(id);
         if text.len() > LONGEST_TOKEN {
             let message =
                 format!("contains token {id} of {} bytes; the limit is {LONGEST_TOKEN}", text.len());
             return Err(metadata.error(TOKENS, message));
+        }
+        // Every part of a token is looked up.
+        work += text.len() * text.len();
+        if work > MOST_WORK {
+            return Err(metadata.error(TOKENS, "has too many long tokens to find their parts"));
         }
         for (left, _) in text.char_indices().skip(1) {
             if takes_part(&text[..left]) && takes_part(&text[left..]) {
