@@ -278,6 +278,8 @@ mod tests {
             (&["m-Q8_0.gguf", "m-Q4_0.gguf"], None, Some("Q4_0")),
             (&["m-Q2_K.gguf", "m-Q8_0.gguf"], None, Some("Q8_0")),
             (&["m-Q6_K.gguf", "m-Q3_K_S.gguf"], None, Some("Q3_K_S")),
+            (&["m-BF16.gguf", "m-IQ1_S.gguf", "m-Q5_K_M.gguf"], None, Some("Q5_K_M")),
+            (&["m-BF16.gguf", "m-UD-Q4_K_XL.gguf"], None, Some("UD-Q4_K_XL")),
             (&["m-Q4_K_M-00001-of-00002.gguf", "m-Q6_K.gguf"], None, Some("Q6_K")),
             (&["m-Q4_K_M-00001-of-00002.gguf"], None, Some("Q4_K_M")),
             (&[], None, None),

@@ -63,6 +63,11 @@ fn fp8(section: &Fields) -> Result<Foreign> {
     if let Some(fmt) = section.optional_text("fmt")?.filter(|fmt| *fmt != "e4m3") {
         return Err(section.error("fmt", format_args!("is {fmt:?}; supported is \"e4m3\"")));
     }
+    // GPTQModel's files have the same names, but their scales divide.
+    if let Some(semantics) = section.optional_text("weight_scale_semantics")? {
+        let message = format_args!("is {semantics:?}; supported are scales that multiply, without this key");
+        return Err(section.error("weight_scale_semantics", message));
+    }
     let block = block(section, "weight_block_size")?.unwrap_or(USUAL_BLOCK);
     Ok(Foreign { block, ..Foreign::of(Tool::Fp8) })
 }

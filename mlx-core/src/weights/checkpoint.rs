@@ -195,7 +195,16 @@ impl Checkpoint {
 
     /// Replaces the entry `name`.
     pub(super) fn replace(&mut self, name: &str, entry: Entry) {
+        self.add_to_index(name, entry.file);
         self.entries.insert(name.to_owned(), entry);
+    }
+
+    /// Adds a tensor that other tensors became to the index, if there is one, so that the model must use it.
+    fn add_to_index(&mut self, name: &str, file: usize) {
+        if let Some(index) = &mut self.index {
+            let file = self.shards[file].path().file_name().unwrap_or_default().to_string_lossy();
+            index.weight_map.entry(name.to_owned()).or_insert_with(|| file.into_owned());
+        }
     }
 
     /// Puts `prefix` before the names that satisfy `lacks`, in the index too.
@@ -306,6 +315,7 @@ impl Checkpoint {
         let length = shape.iter().product::<usize>() * dtype.bitsize() / 8;
         let (file, file_bytes) = (self.shards.len(), length as u64);
         self.shards.push(data);
+        self.add_to_index(&name, file);
         let entry = Entry { file, dtype, shape, start: 0, length, file_bytes, origin: None, cut: None };
         match self.entries.entry(name) {
             btree_map::Entry::Vacant(free) => free.insert(entry),

@@ -90,13 +90,12 @@ end
 
     /// The block for macOS. The archives for two versions replace the one that a Mac makes.
     fn macos(&self) -> String {
-        let archives = match [self.archive(MACOS_14, 3), self.archive(MACOS_26, 3), self.archive(MAC, 2)] {
-            [Some(older), Some(newer), _] => {
-                format!("    if MacOS.full_version < \"26.2\"\n{older}    else\n{newer}    end\n")
-            }
-            [_, _, Some(only)] => only,
-            _ => return String::new(),
-        };
+        let only = || [MAC, MACOS_14, MACOS_26].into_iter().find_map(|target| self.archive(target, 2));
+        let both = self.archive(MACOS_14, 3).zip(self.archive(MACOS_26, 3));
+        let both = both.map(|(older, newer)| {
+            format!("    if MacOS.full_version < \"26.2\"\n{older}    else\n{newer}    end\n")
+        });
+        let Some(archives) = both.or_else(only) else { return String::new() };
         format!(
             "\n  on_macos do\n    depends_on arch: :arm64\n    depends_on macos: :sonoma\n\n{archives}  end\n"
         )

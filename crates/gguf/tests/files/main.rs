@@ -1,6 +1,7 @@
 //! Tests of GGUF files and their tensors.
 
 mod blocks;
+mod float_types;
 mod headers;
 mod hostile;
 mod ranges;

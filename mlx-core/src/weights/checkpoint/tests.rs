@@ -59,3 +59,21 @@ fn a_tensor_may_have_more_elements_than_an_i32_counts() {
     let last = entry.part(end - 2 * shape[1]..end);
     assert_eq!(checkpoint.read_part(&last, 2 * shape[1] - 1..2 * shape[1]).expect("it is there"), [9]);
 }
+
+#[test]
+fn a_tensor_that_others_became_is_in_the_index() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let view = TensorView::new(Dtype::U8, vec![2], &[1, 2]).expect("its shape fits");
+    let bytes = serialize([("packed", view.clone()), ("extra", view)], None).expect("they are tensors");
+    std::fs::write(folder.path().join(SINGLE), bytes).expect("it is written");
+    let index = format!(r#"{{"weight_map": {{"packed": "{SINGLE}"}}}}"#);
+    std::fs::write(folder.path().join(mlx_files::weight_files::INDEX), index).expect("it is written");
+    let mut checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
+    let packed = checkpoint.take("packed", &[2], "the test").expect("it is there");
+    checkpoint.replace("replaced", packed.clone());
+    let data = Arc::clone(&checkpoint.shards[packed.file]);
+    checkpoint.add_computed("computed".to_owned(), Dtype::U8, vec![2], data);
+    checkpoint.skip_unnamed();
+    let left: Vec<&String> = checkpoint.entries().keys().collect();
+    assert_eq!(left, ["computed", "replaced"]);
+}

@@ -107,7 +107,6 @@ impl Affine {
             Zeros::Packed { words, bits, order, offset } => (words, *bits, order, *offset),
         };
         let per_word = 32 / bits;
-        let mask = u32::MAX >> (32 - bits);
         let (start, end) = (first / per_word, (first + count).div_ceil(per_word));
         let (tall, groups) = (self.outputs.div_ceil(per_word), self.groups);
         let found = match self.layout {
@@ -123,11 +122,18 @@ impl Affine {
                 Layout::GroupsFirst => found[group * (end - start) + row / per_word - start],
             };
             let place = if per_word == order.len() { order[row % per_word] } else { row % per_word };
-            // Stored zero points that are one too small wrap around.
-            ((word >> (place * bits)).wrapping_add(u32::from(offset)) & mask) as f32
+            code(word, place, bits, offset) as f32
         };
         Ok((first..first + count).flat_map(|row| (0..groups).map(move |group| zero(row, group))).collect())
     }
+}
+
+/// Returns a zero point of a word of stored ones, which are `offset` too small. GPTQModel subtracts from all codes of a word at once, so a zero
+/// point of 0 borrows from the next one.
+fn code(word: u32, place: usize, bits: usize, offset: u8) -> u32 {
+    let ones: u32 = (0..32 / bits).map(|place| 1 << (place * bits)).sum();
+    let word = word.wrapping_add(u32::from(offset).wrapping_mul(ones));
+    (word >> (place * bits)) & (u32::MAX >> (32 - bits))
 }
 
 /// Rows of scales or biases, each of them repeated.
@@ -156,3 +162,20 @@ impl Rows for GroupFloats {
 
 /// The type of packed words in the files.
 pub(super) const WORDS: [Dtype; 2] = [Dtype::I32, Dtype::U32];
+
+#[cfg(test)]
+mod tests {
+    use super::code;
+
+    #[test]
+    fn zero_points_of_0_borrow_from_the_next() {
+        for (bits, ones) in [(2, 0x5555_5555), (4, 0x1111_1111), (8, 0x0101_0101_u32)] {
+            let zeros = [1, 0, 2, 3, 0, 0, 1, 0, 3, 0, 0, 0, 2, 1, 0, 0];
+            let zeros = &zeros[..32 / bits];
+            let word = zeros.iter().rev().fold(0_u32, |word, zero| word.unbounded_shl(bits as u32) | zero);
+            let read = |word, offset| (0..zeros.len()).map(move |place| code(word, place, bits, offset));
+            assert!(read(word.wrapping_sub(ones), 1).eq(zeros.iter().copied()), "{bits} bits");
+            assert!(read(word, 0).eq(zeros.iter().copied()), "{bits} bits");
+        }
+    }
+}

@@ -57,16 +57,17 @@ impl<R: Rows> Computed<R> {
         let found = last.1.get((row - first) * self.width + inside..).unwrap_or_default();
         let count = found.len().min(bytes.len());
         bytes[..count].copy_from_slice(&found[..count]);
-        if count == found.len() {
+        if count == found.len() || row + 1 == self.count {
             // A reader that goes through the matrix does not come back.
             last.1 = Vec::new();
         }
         Ok(count)
     }
 
-    /// Returns true if `rows` rows from row `first` are computed without a band: if they are many, or the last ones.
+    /// Returns true if `rows` rows from row `first` are computed without a band, which would stay in memory: if they are as many as some formats
+    /// pack together, or the last ones.
     fn is_direct(&self, first: usize, rows: usize) -> bool {
-        rows > 0 && (rows >= self.band.div_ceil(2) || first + rows == self.count)
+        rows > 0 && (rows >= UNIT.min(self.band.div_ceil(2)) || first + rows == self.count)
     }
 }
 
