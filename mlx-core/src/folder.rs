@@ -44,6 +44,7 @@ impl ModelFolder {
     /// Reads all files except the weights.
     pub fn open(path: &Path) -> Result<Self> {
         expect_folder(path)?;
+        let _open = mlx_gguf::keep_open(path);
         let config = Fields::read(&path.join("config.json"))?;
         let mut warnings = Warnings::default();
         let generation = Fields::read_optional(&path.join("generation_config.json"));

@@ -96,6 +96,7 @@ fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSp
 /// Inspects `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
+    let _open = mlx_gguf::keep_open(folder);
     let (spec, kinds, adapters) = model::inspect_adapted(folder, &options.adapters, options.weights()?)?;
     let spec = options.bounded(spec);
     let draft = survey_draft(folder, options)?;

@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::family;
-use crate::file::{GgufFile, SplitName};
+use crate::file::GgufFile;
 use crate::file_type;
 use crate::model::Stored;
+use crate::open_files;
 use crate::packing::{Conversion, Packing};
 use crate::placement::Placement;
 use crate::tensor::{Dtype, Tensor, packings, tensors};
@@ -31,12 +32,9 @@ pub fn is_gguf(path: &Path) -> bool {
         && magic == *b"GGUF"
 }
 
-/// Returns the files of the model with the first file `path`, by their names. Reads nothing.
-pub fn parts(path: &Path) -> Vec<PathBuf> {
-    match SplitName::of(path) {
-        Some(name) => (1..=name.count).map(|number| name.path(number)).collect(),
-        None => vec![path.to_path_buf()],
-    }
+/// Keeps a GGUF file open: until the result is dropped, opening it again reads nothing. Does nothing for other models.
+pub fn keep_open(path: &Path) -> Option<GgufFolder> {
+    if is_gguf(path) { GgufFolder::open(path).ok() } else { None }
 }
 
 /// A GGUF file as a model folder.
@@ -50,9 +48,9 @@ impl GgufFolder {
     pub const SMALL_FILES: [&str; 4] =
         ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
 
-    /// Opens the file at `path`, the first one of a split model. Reads its header.
+    /// Opens the file at `path`, the first one of a split model. Reads its header, unless the file is [open](keep_open).
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self { file: Arc::new(GgufFile::open(path)?) })
+        Ok(Self { file: open_files::open(path)? })
     }
 
     /// Returns the contents of a small file; `None` if the folder has no such file.

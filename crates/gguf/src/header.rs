@@ -21,6 +21,9 @@ const LONGEST_STRING: u64 = 64 << 20;
 /// A list has at most this many items. Vocabularies have less than a million.
 const MOST_ITEMS: u64 = 4 << 20;
 
+/// A file has at most this many tensors. The largest models have some ten thousand.
+const MOST_TENSORS: u64 = 1 << 20;
+
 /// Lists of lists may be this deep.
 const DEEPEST_LIST: usize = 8;
 
@@ -181,6 +184,9 @@ impl Input<'_> {
         let (tensors, keys) = (self.u64("the number of tensors")?, self.u64("the number of keys")?);
         // The shortest description of a tensor has 32 bytes, the shortest key with its value 13.
         self.check("the tensors", tensors.saturating_mul(32))?;
+        if tensors > MOST_TENSORS {
+            return Err(self.error(format!("the file has {tensors} tensors; the limit is {MOST_TENSORS}")));
+        }
         self.check("the metadata", keys.saturating_mul(13))?;
         Ok((tensors, keys))
     }

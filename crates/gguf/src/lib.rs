@@ -11,6 +11,7 @@ mod header;
 mod metadata;
 mod model;
 mod names;
+mod open_files;
 mod packing;
 mod placement;
 mod tensor;
@@ -22,8 +23,9 @@ mod tokenizer;
 
 pub use error::{Error, Result};
 pub use file::{GgufFile, StoredTensor};
-pub use folder::{GgufFolder, is_gguf, parts};
+pub use folder::{GgufFolder, is_gguf, keep_open};
 pub use metadata::{List, Metadata, Value};
+pub use open_files::parts;
 pub use packing::{Conversion, Mode, Packing};
 pub use placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 pub use tensor::{Dtype, Tensor, packings, tensors};

@@ -104,7 +104,10 @@ const UNUSUAL: [&str; 6] = ["IQ1", "IQ2", "IQ3", "F16", "F32", "BF16"];
 fn default(models: &[GgufModel]) -> Option<&GgufModel> {
     let complete = || models.iter().filter(|model| model.missing.is_empty());
     let preferred = DEFAULTS.iter().find_map(|label| complete().find(|model| model.label == **label));
-    let is_small = |model: &&GgufModel| !UNUSUAL.iter().any(|start| model.label.starts_with(start));
+    let is_small = |model: &&GgufModel| {
+        let label = model.label.strip_prefix(DYNAMIC).unwrap_or(&model.label);
+        !UNUSUAL.iter().any(|start| label.starts_with(start))
+    };
     preferred.or_else(|| complete().find(is_small)).or_else(|| complete().next()).or_else(|| models.first())
 }
 
@@ -279,7 +282,8 @@ mod tests {
             (&["m-Q2_K.gguf", "m-Q8_0.gguf"], None, Some("Q8_0")),
             (&["m-Q6_K.gguf", "m-Q3_K_S.gguf"], None, Some("Q3_K_S")),
             (&["m-BF16.gguf", "m-IQ1_S.gguf", "m-Q5_K_M.gguf"], None, Some("Q5_K_M")),
-            (&["m-BF16.gguf", "m-UD-Q4_K_XL.gguf"], None, Some("UD-Q4_K_XL")),
+            (&["m-BF16.gguf", "m-UD-IQ1_S.gguf", "m-UD-Q4_K_XL.gguf"], None, Some("UD-Q4_K_XL")),
+            (&["m-BF16.gguf", "m-IQ1_S.gguf"], None, Some("BF16")),
             (&["m-Q4_K_M-00001-of-00002.gguf", "m-Q6_K.gguf"], None, Some("Q6_K")),
             (&["m-Q4_K_M-00001-of-00002.gguf"], None, Some("Q4_K_M")),
             (&[], None, None),

@@ -112,6 +112,7 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Loaded> + Send + 'static,
     ) -> Result<Self> {
+        let _open = mlx_gguf::keep_open(folder);
         let mut folder = ModelFolder::open(folder)?;
         for warning in folder.warnings.texts() {
             tracing::warn!("{warning}");
