@@ -203,10 +203,6 @@ fn what_cannot_be_applied_is_refused_by_name() {
             &["2_Dense", "use_residual"],
         ),
         (
-            json!({"1_Pooling/config.json": {"pooling_mode": ["cls", "mean"]}}),
-            &["1_Pooling", "pooling_mode", "only one"],
-        ),
-        (
             json!({"1_Pooling/config.json": {"pooling_mode": "median"}}),
             &["1_Pooling", "pooling_mode", "median"],
         ),

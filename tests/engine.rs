@@ -28,7 +28,11 @@ fn the_same_request_gives_the_same_tokens_and_another_seed_does_not() {
     let tokens: Vec<_> = again
         .filter_map(|event| match event {
             Event::Token(token) => Some(token),
-            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) | Event::Done(_) => None,
+            Event::PromptProgress { .. }
+            | Event::Prompt(_)
+            | Event::Embedding(_)
+            | Event::Scores(_)
+            | Event::Done(_) => None,
         })
         .collect();
     assert_eq!(tokens, first.tokens);

@@ -196,7 +196,7 @@ fn embeddings_are_the_normalized_vectors_of_the_engine() {
     let _turn = mlx_tests::device();
     let engine = mlx_tests::engine("llama-f32");
     for (name, pooling) in [("mean", Pooling::Mean), ("last", Pooling::Last)] {
-        let options = RequestOptions { task: Task::Embed(pooling), ..RequestOptions::default() };
+        let options = RequestOptions { task: Task::Embed(pooling.into()), ..RequestOptions::default() };
         let raw = mlx_tests::run(&engine, &prompt, &options).embedding.expect("asked for");
         assert_eq!(vector(json!({"pooling": name})), scaled(&raw), "{name}");
         assert_eq!(vector(json!({"pooling": name, "dimensions": 5})), scaled(&raw[..5]), "{name}");

@@ -7,7 +7,9 @@ use chat_format::text::Tokenizer;
 use chat_format::{CallFormat, ChatTemplate, OutputFormat, ToolSupport};
 use mlx_files::Warnings;
 
+use crate::abilities::Abilities;
 use crate::config::Fields;
+use crate::cross_encoder::CrossEncoder;
 use crate::error::{Error, Result};
 
 use crate::processor::{NoImages, Processor};
@@ -36,6 +38,8 @@ pub struct ModelFolder {
     pub token_table: TokenTable,
     /// The steps from a text to its embedding, or the reason why there are none.
     embedding: Result<TextEmbedding, String>,
+    /// The scores of pairs, or the reason why there are none.
+    cross_encoder: Result<CrossEncoder, String>,
     /// Problems with optional files.
     pub warnings: Warnings,
 }
@@ -66,6 +70,7 @@ impl ModelFolder {
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
             embedding,
+            cross_encoder: CrossEncoder::read(path, &config).map_err(|error| error.to_string()),
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
@@ -94,6 +99,21 @@ impl ModelFolder {
         self.embedding
             .as_ref()
             .map_err(|why| Error::request("model", format!("cannot compute embeddings: {why}")))
+    }
+
+    /// Returns the scores of pairs by a cross-encoder.
+    ///
+    /// # Errors
+    /// Fails if the model is no cross-encoder, or if a file about its scores cannot be used.
+    pub fn cross_encoder(&self) -> Result<&CrossEncoder> {
+        self.cross_encoder
+            .as_ref()
+            .map_err(|why| Error::request("model", format!("cannot score pairs of texts: {why}")))
+    }
+
+    /// Returns the tasks that the model is made for.
+    pub fn abilities(&self) -> Result<Abilities> {
+        Abilities::of(&self.path)
     }
 
     /// The display name of the model: its name in its store, else the name of the folder, or of the GGUF file without its suffix.

@@ -21,6 +21,7 @@
 //! [`ChatSession`] is a conversation, and [`SamplingOptions`] control how tokens are drawn. `examples/` has three programs of twenty lines.
 //! `docs/architecture.md` describes the internals.
 
+mod abilities;
 pub mod adapter;
 #[doc(hidden)]
 pub mod array;
@@ -32,6 +33,7 @@ pub mod chat;
 #[doc(hidden)]
 pub mod config;
 pub mod convert;
+pub mod cross_encoder;
 #[cfg(test)]
 mod device_lock;
 pub mod distributed;
@@ -59,6 +61,7 @@ pub mod weights;
 mod wired;
 
 pub use crate::error::{Error, Result};
+pub use abilities::Abilities;
 pub use chat::ChatSession;
 pub use chat_format::Message;
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};

@@ -9,9 +9,9 @@ mod transformer;
 
 use std::path::Path;
 
-use chat_format::text::Tokenizer;
+use chat_format::text::{EncodeLimit, EncodedText, Tokenizer};
 
-pub use pooling::Pooling;
+pub use pooling::{Pooling, Poolings};
 pub use prompts::{PromptChoice, Prompts};
 
 use self::dense::Dense;
@@ -32,8 +32,8 @@ enum Step {
 /// The steps from the hidden states of a text to its embedding.
 #[derive(Debug, Clone)]
 pub struct TextEmbedding {
-    /// The pooling of the hidden states.
-    pub pooling: Pooling,
+    /// The poolings of the hidden states.
+    pub pooling: Poolings,
     /// True if the tokens of a text's prompt are pooled, too.
     pub include_prompt: bool,
     /// The prompts by name.
@@ -54,7 +54,7 @@ impl TextEmbedding {
             let path = folder.join(POOLING).join("config.json");
             let named = if path.exists() { Some(pooling::read(&path)?) } else { None };
             let (pooling, include_prompt) =
-                named.map_or_else(|| Ok((usual(tokenizer)?, true)), Ok::<_, Error>)?;
+                named.map_or_else(|| Ok((usual(tokenizer)?.into(), true)), Ok::<_, Error>)?;
             let transformer = Transformer::default();
             return Ok(Self {
                 pooling,
@@ -82,13 +82,24 @@ impl TextEmbedding {
         Ok(Self { pooling, include_prompt, prompts, normalizes, transformer, steps })
     }
 
+    /// Encodes a prompt and a text, in at most `limit.tokens` tokens. A longer text loses its end; special tokens stay.
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        prompt: &str,
+        text: &str,
+        limit: &EncodeLimit,
+    ) -> Result<EncodedText> {
+        Ok(tokenizer.encode_truncated(&self.prompted(prompt, text), limit.tokens, limit.pause)?)
+    }
+
     /// Returns the length of an embedding, for a model of width `hidden`.
     pub fn dimensions(&self, hidden: usize) -> usize {
         let last = self.steps.iter().rev().find_map(|step| match step {
             Step::Dense(dense) => Some(dense.outputs),
             Step::Normalize => None,
         });
-        last.unwrap_or(hidden)
+        last.unwrap_or(hidden * self.pooling.count())
     }
 
     /// Returns the maximum number of tokens of a text, with the file and key that set it. `None` if only the context limits it.
@@ -120,6 +131,16 @@ impl TextEmbedding {
             Step::Normalize => Ok(normalized(&vector).unwrap_or(vector)),
         })
     }
+}
+
+/// Returns the maximum number of tokens of a text in `folder`, with the file and key that set it.
+pub(crate) fn max_tokens(folder: &Path) -> Result<Option<(usize, String)>> {
+    Ok(Transformer::read(folder)?.limit)
+}
+
+/// Returns true if the files of sentence-transformers in `folder` say how to pool a text.
+pub(crate) fn is_sentence_transformer(folder: &Path) -> bool {
+    folder.join(modules::FILE).exists() || folder.join(POOLING).join("config.json").exists()
 }
 
 /// Returns the vector scaled to length 1; `None` for a vector of zeros.

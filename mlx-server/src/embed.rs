@@ -62,7 +62,7 @@ pub(crate) fn start(
     let one = |input: &Prompt| {
         let input = with_prompt(embedding, prompt, input);
         let options = RequestOptions {
-            task: Task::Embed(request.pooling.unwrap_or(embedding.pooling)),
+            task: Task::Embed(request.pooling.map_or(embedding.pooling, Into::into)),
             unpooled: if matches!(*input, Prompt::Text(_)) { unpooled } else { 0 },
             priority: request.priority,
             client: origin.client,

@@ -145,6 +145,8 @@ pub struct Outcome {
     pub prompt_tokens: Vec<PromptToken>,
     /// The embedding of the prompt, if requested.
     pub embedding: Option<Vec<f32>>,
+    /// The logits of a classification head, if requested.
+    pub scores: Option<Vec<f32>>,
     /// The tokens, with text and log probabilities.
     pub tokens: Vec<TokenOutput>,
     /// The emitted text.
@@ -200,11 +202,12 @@ pub fn collect(generation: Generation) -> Outcome {
 /// If they have no end.
 pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
-    let (mut embedding, mut last) = (None, None);
+    let (mut embedding, mut scores, mut last) = (None, None, None);
     for event in events {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Embedding(vector) => embedding = Some(vector),
+            Event::Scores(logits) => scores = Some(logits),
             Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 text.push_str(&token.delta);
@@ -215,7 +218,7 @@ pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     }
     let finished = last.expect("the last event is the end");
     text.push_str(&finished.delta);
-    Outcome { prompt_tokens, embedding, tokens, text, finished }
+    Outcome { prompt_tokens, embedding, scores, tokens, text, finished }
 }
 
 /// Returns the text that `answer` adds to `prompt`. It may complete a character that the prompt cuts.

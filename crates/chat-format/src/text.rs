@@ -3,6 +3,7 @@
 mod added;
 mod bytes;
 pub(crate) mod config;
+mod cut;
 mod decoder;
 pub mod detokenizer;
 mod divisions;
@@ -19,6 +20,7 @@ mod token_index;
 pub mod tokenizer;
 mod words;
 
+pub use cut::EncodedText;
 pub use detokenizer::Detokenizer;
 pub use encoded::{EncodeLimit, Encoded};
 pub use pause::{NO_PAUSE, Pause};

@@ -31,7 +31,9 @@ impl AnswerReader {
                 }
                 events
             }
-            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
+            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) | Event::Scores(_) => {
+                Vec::new()
+            }
         };
         if self.parser.has_ended() {
             self.canceller.cancel();

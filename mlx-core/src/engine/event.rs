@@ -19,6 +19,8 @@ pub enum Event {
     Prompt(PromptToken),
     /// The embedding of the prompt, not normalized.
     Embedding(Vec<f32>),
+    /// The logits of a cross-encoder's head, one for each label.
+    Scores(Vec<f32>),
     /// A token was accepted.
     Token(TokenOutput),
     /// The generation has ended. No event follows.
@@ -31,7 +33,7 @@ impl Event {
         match self {
             Self::Token(token) => &token.delta,
             Self::Done(finished) => &finished.delta,
-            Self::PromptProgress { .. } | Self::Prompt(_) | Self::Embedding(_) => "",
+            Self::PromptProgress { .. } | Self::Prompt(_) | Self::Embedding(_) | Self::Scores(_) => "",
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
-use crate::sentence_transformers::Pooling;
+use crate::sentence_transformers::Poolings;
 
 /// The maximum number of stop strings of a request.
 pub const MAX_STOP_STRINGS: usize = 64;
@@ -30,8 +30,10 @@ pub enum Task {
     Generate,
     /// Computes the log-probability of each prompt token; generates nothing.
     Score,
-    /// Computes one vector for the prompt, as wide as the model's hidden states; generates nothing.
-    Embed(Pooling),
+    /// Computes one vector for the prompt, as wide as the model's hidden states for each pooling; generates nothing.
+    Embed(Poolings),
+    /// Computes the logits of a cross-encoder's head for a pair of texts; generates nothing.
+    Classify,
 }
 
 /// A request as a front end sends it. Absent fields take their defaults.
@@ -76,6 +78,8 @@ pub struct RequestOptions {
     pub prompt_progress: bool,
     /// The number of tokens at the start of the prompt that the pooling of its embedding skips.
     pub unpooled: usize,
+    /// The index of the first token of type 1, for encoders with token types. `None`: all tokens have type 0.
+    pub second: Option<usize>,
 }
 
 impl RequestOptions {
@@ -115,7 +119,7 @@ pub struct GenerationRequest {
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
     /// The pooling of its embedding, and the first token that is pooled.
-    pub(super) embed: Option<(Pooling, usize)>,
+    pub(super) embed: Option<(Poolings, usize)>,
     pub(super) priority: Priority,
     pub(super) client: Client,
     /// The expected exactness of its result, before the request runs.
@@ -156,6 +160,10 @@ impl GenerationRequest {
             Task::Generate => (options.max_tokens, options.prompt_logprobs, None),
             Task::Score => (Some(0), options.prompt_logprobs.or(Some(0)), None),
             Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some((pooling, options.unpooled))),
+            Task::Classify => {
+                let message = "has no classification head; it cannot score pairs of texts";
+                return Err(Error::request("model", message));
+            }
         };
         if !spec.has_head && (embed.is_none() || prompt_logprobs.is_some()) {
             let message =

@@ -160,7 +160,7 @@ impl Sequence {
             limits: request.limits,
             reader: PromptReader {
                 score: request.prompt_logprobs.map(score),
-                embedding: request.embed.map(|(pooling, first)| Embedding::new(pooling, first)),
+                embedding: request.embed.map(|(poolings, first)| Embedding::new(poolings, first)),
             },
             outlet,
             reservation,

@@ -1,6 +1,7 @@
 //! Models: weights that turn tokens into logits. Invariant: no code here depends on sampling, text or requests.
 
 mod activation;
+mod architecture;
 mod attention;
 mod attention_beside_mamba2;
 mod attention_work;
@@ -11,6 +12,7 @@ mod config;
 mod decoder;
 mod dense_and_experts;
 mod embedding;
+mod encoder;
 mod ends;
 pub mod family;
 mod feed_forward;
@@ -52,6 +54,7 @@ use mlx_rs::Array;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
+pub use architecture::Architecture;
 pub use attention::{
     AttentionBiases, AttentionConfig, AttentionTemperatureConfig, OutputGate, Projections, QkNormConfig,
     QkNormScope,
@@ -61,6 +64,9 @@ pub use attention_work::AttentionWork;
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub(crate) use decoder::Decoder;
+pub use encoder::{
+    ClassifierConfig, ClassifierDense, EncoderConfig, EncoderNames, PositionTable, RelativeBias,
+};
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};

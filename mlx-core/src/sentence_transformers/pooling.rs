@@ -22,6 +22,44 @@ pub enum Pooling {
     Last,
 }
 
+/// One or several poolings. The vector of a text is their concatenation, in the order of [`Pooling`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Poolings(u8);
+
+impl Poolings {
+    /// Returns the poolings in order.
+    pub fn modes(self) -> impl Iterator<Item = Pooling> {
+        ORDER.into_iter().filter(move |mode| self.0 & bit(*mode) != 0)
+    }
+
+    /// Returns the number of poolings.
+    pub fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl From<Pooling> for Poolings {
+    fn from(mode: Pooling) -> Self {
+        Self(bit(mode))
+    }
+}
+
+impl FromIterator<Pooling> for Poolings {
+    /// Collects the poolings. Without any, the pooling is the mean.
+    fn from_iter<I: IntoIterator<Item = Pooling>>(modes: I) -> Self {
+        let bits = modes.into_iter().fold(0, |bits, mode| bits | bit(mode));
+        if bits == 0 { Pooling::Mean.into() } else { Self(bits) }
+    }
+}
+
+/// The order of vectors in a concatenation.
+const ORDER: [Pooling; 6] =
+    [Pooling::Cls, Pooling::Max, Pooling::Mean, Pooling::MeanSqrtLen, Pooling::WeightedMean, Pooling::Last];
+
+fn bit(mode: Pooling) -> u8 {
+    1 << mode as u8
+}
+
 /// The names in the new and the old format.
 const NAMES: [(&str, &str, Pooling); 6] = [
     ("cls", "pooling_mode_cls_token", Pooling::Cls),
@@ -32,19 +70,12 @@ const NAMES: [(&str, &str, Pooling); 6] = [
     ("lasttoken", "pooling_mode_lasttoken", Pooling::Last),
 ];
 
-/// Reads the config of a pooling module. Returns its mode, and true if it also pools the tokens of prompts.
-pub(super) fn read(path: &Path) -> Result<(Pooling, bool)> {
+/// Reads the config of a pooling module. Returns its modes, and true if it also pools the tokens of prompts.
+pub(super) fn read(path: &Path) -> Result<(Poolings, bool)> {
     let fields = Fields::read(path)?;
     let include_prompt = fields.optional_flag("include_prompt")?.unwrap_or(true);
     let modes = if fields.has("pooling_mode") { named(&fields)? } else { flagged(&fields)? };
-    match modes.as_slice() {
-        [] => Ok((Pooling::Mean, include_prompt)),
-        [only] => Ok((*only, include_prompt)),
-        modes => {
-            let message = format!("has {} modes; only one is supported", modes.len());
-            Err(fields.error("pooling_mode", message))
-        }
-    }
+    Ok((modes.into_iter().collect(), include_prompt))
 }
 
 /// Reads the modes under `pooling_mode`: a name or a list of names.

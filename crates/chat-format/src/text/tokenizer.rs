@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use super::config::TokenizerConfig;
+use super::cut::PairFrame;
 use super::decoder::Chain;
 use super::encoded::{EncodeLimit, Encoded, Stop};
 use super::parse::parse;
@@ -42,6 +43,8 @@ struct Shared {
     /// The special tokens around every text. If it is `None`, the tokenizers crate adds them as tokenizer.json
     /// specifies.
     frame: Option<Frame>,
+    /// The special tokens of a pair. Found when a pair first needs them.
+    pair_frame: OnceLock<PairFrame>,
     size: Option<SizeBound>,
     /// Created when a constraint first needs it.
     index: OnceLock<TokenIndex>,
@@ -81,8 +84,19 @@ impl Tokenizer {
         let frame = frame(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
         let (chain, size, pipeline) = (Chain::new(&inner), SizeBound::new(&inner), Pipeline::new(&inner));
         let (special_tokens, warnings) = (config.special_tokens, config.warnings);
-        let (index, control) = (OnceLock::new(), OnceLock::new());
-        let shared = Shared { inner, chain, special_tokens, warnings, pipeline, frame, size, index, control };
+        let (index, control, pair_frame) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let shared = Shared {
+            inner,
+            chain,
+            special_tokens,
+            warnings,
+            pipeline,
+            frame,
+            pair_frame,
+            size,
+            index,
+            control,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -129,6 +143,18 @@ impl Tokenizer {
             Some((before, after)) => [before, &ids, after].map(Vec::as_slice).concat(),
             None => ids,
         })
+    }
+
+    /// Returns the special tokens of a pair of texts, as tokenizer.json specifies them.
+    pub(super) fn pair_frame(&self) -> &PairFrame {
+        let inner = &self.shared.inner;
+        let find = || {
+            let [first, second] = ["a", "b"].map(|text| inner.encode_fast(text, false));
+            let (first, second, pair) =
+                (first.ok()?, second.ok()?, inner.encode_fast(("a", "b"), true).ok()?);
+            PairFrame::find(pair.get_ids(), pair.get_type_ids(), [first.get_ids(), second.get_ids()])
+        };
+        self.shared.pair_frame.get_or_init(|| find().unwrap_or_else(PairFrame::none))
     }
 
     /// Returns a lower bound of the number of tokens of `text` without tokenizing it. 0 if unknown.

@@ -7,25 +7,31 @@ use mlx_rs::Array;
 use crate::array::Rows;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::sentence_transformers::Pooling;
+use crate::sentence_transformers::{Pooling, Poolings};
 
 /// A partly computed embedding.
 pub(in crate::engine) struct Embedding {
-    pooling: Pooling,
+    parts: Vec<Part>,
     /// The first position that is pooled.
     first: usize,
-    /// The sum or the maximum of the rows so far, or a single row.
-    pooled: Vec<f64>,
-    /// The sum of the rows' weights.
-    weight: f64,
     /// The next position to add.
     next: usize,
 }
 
+/// The vector of one pooling so far.
+struct Part {
+    pooling: Pooling,
+    /// The sum or the maximum of the rows so far, or a single row.
+    pooled: Vec<f64>,
+    /// The sum of the rows' weights.
+    weight: f64,
+}
+
 impl Embedding {
     /// Pools the positions from `first` on.
-    pub(in crate::engine) fn new(pooling: Pooling, first: usize) -> Self {
-        Self { pooling, first, pooled: Vec::new(), weight: 0.0, next: 0 }
+    pub(in crate::engine) fn new(poolings: Poolings, first: usize) -> Self {
+        let part = |pooling| Part { pooling, pooled: Vec::new(), weight: 0.0 };
+        Self { parts: poolings.modes().map(part).collect(), first, next: 0 }
     }
 
     /// Adds the positions `range` with hidden states `hidden`, taken before the last norm.
@@ -37,17 +43,31 @@ impl Embedding {
     ) -> Result<()> {
         let rows = Rows::new(&model.normalized(hidden)?)?;
         let width = rows.width();
-        self.pooled.resize(width, 0.0);
         // A replay skips positions that were already added.
         let seen = self.next.max(self.first).saturating_sub(range.start);
         for (row, position) in rows.values()?.chunks_exact(width).zip(range.clone()).skip(seen) {
-            self.add(row, position);
+            for part in &mut self.parts {
+                part.add(row, position);
+            }
         }
         self.next = self.next.max(range.end);
         Ok(())
     }
 
+    /// Returns the embedding, not normalized.
+    pub(in crate::engine) fn vector(&self) -> Result<Vec<f32>> {
+        let vector: Vec<f32> = self.parts.iter().flat_map(Part::vector).collect();
+        if vector.iter().all(|value| value.is_finite()) {
+            Ok(vector)
+        } else {
+            Err(Error::NotFinite("a hidden state"))
+        }
+    }
+}
+
+impl Part {
     fn add(&mut self, row: &[f32], position: usize) {
+        self.pooled.resize(row.len(), 0.0);
         let (is_first, pooling) = (self.weight <= 0.0, self.pooling);
         if pooling == Pooling::Cls && !is_first {
             return;
@@ -65,18 +85,12 @@ impl Embedding {
         self.weight += weight;
     }
 
-    /// Returns the embedding, not normalized.
-    pub(in crate::engine) fn vector(&self) -> Result<Vec<f32>> {
+    fn vector(&self) -> impl Iterator<Item = f32> {
         let divisor = match self.pooling {
             Pooling::Cls | Pooling::Max | Pooling::Last => 1.0,
             Pooling::Mean | Pooling::WeightedMean => self.weight.max(1.0),
             Pooling::MeanSqrtLen => self.weight.max(1.0).sqrt(),
         };
-        let vector: Vec<f32> = self.pooled.iter().map(|sum| (sum / divisor) as f32).collect();
-        if vector.iter().all(|value| value.is_finite()) {
-            Ok(vector)
-        } else {
-            Err(Error::NotFinite("a hidden state"))
-        }
+        self.pooled.iter().map(move |sum| (sum / divisor) as f32)
     }
 }

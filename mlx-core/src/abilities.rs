@@ -1,0 +1,35 @@
+//! The tasks that a model is made for, read from its folder without its weights.
+
+use std::path::Path;
+
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::Architecture;
+use crate::sentence_transformers::is_sentence_transformer;
+
+/// The tasks that a model is made for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// It generates text.
+    pub chats: bool,
+    /// It computes embeddings. A model that chats can do so too, with less meaning.
+    pub embeds: bool,
+    /// It scores pairs of a query and a document with a head for them. A model that chats may also rank by its answers.
+    pub reranks: bool,
+}
+
+impl Abilities {
+    /// Reads the config of the model in `folder`.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let fields = Fields::read(&folder.join("config.json"))?;
+        let (_, architecture) = Architecture::read(&fields)?;
+        let embeds = is_sentence_transformer(folder);
+        Ok(match architecture {
+            Architecture::Decoder(_) => Self { chats: !embeds, embeds, reranks: false },
+            Architecture::Encoder(config) => {
+                let reranks = config.head.is_some();
+                Self { chats: false, embeds: !reranks, reranks }
+            }
+        })
+    }
+}
