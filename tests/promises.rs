@@ -45,6 +45,7 @@ mod pictures;
 mod prefixes;
 mod prompt_cache;
 mod quantized;
+mod resume;
 mod sampling;
 mod scoring;
 mod sessions;

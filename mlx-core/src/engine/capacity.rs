@@ -187,7 +187,8 @@ impl Capacity {
     /// Returns the reservation of a request at its start.
     pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
         let most = request.prompt.len() + request.limits.max_tokens;
-        let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
+        let length = request.prompt.len() + request.resume.tokens.len();
+        let tokens = if request.open_ended { most.min(length + GROWTH) } else { most };
         let need = self.need_of(request, tokens);
         let (undivided, per_token, other_bytes) =
             (undivided(request), per_token(request), self.other_bytes(request));

@@ -10,6 +10,7 @@ use super::constraint::{Compiled, Grammars, Target, check as check_constraint, c
 use super::drafters::Speculate;
 use super::options::Exactness;
 use super::pictures::Pictures;
+use super::resume::Resume;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
@@ -127,6 +128,8 @@ pub struct GenerationRequest {
     pub(super) constraint: Option<Arc<Compiled>>,
     /// Decodes the answer.
     pub(super) detokenizer: Detokenizer,
+    /// The tokens of an earlier run, after which it continues.
+    pub(super) resume: Resume,
 }
 
 /// The limits of a sequence, and the options that affect how its rows are computed.
@@ -211,6 +214,7 @@ impl GenerationRequest {
             exactness: Exactness::Sampling,
             constraint,
             detokenizer,
+            resume: Resume::default(),
             pictures,
             prompt,
         })
@@ -241,7 +245,7 @@ impl GenerationRequest {
 
     /// Returns the size of the request while it waits, in tokens. Pictures count by their bytes.
     pub(super) fn weight(&self) -> usize {
-        self.prompt.len() + self.pictures.bytes() / size_of::<u32>()
+        self.prompt.len() + self.resume.tokens.len() + self.pictures.bytes() / size_of::<u32>()
     }
 }
 

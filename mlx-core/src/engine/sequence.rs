@@ -71,6 +71,8 @@ pub(super) struct Sequence {
     /// The rate of correct guesses by the device.
     pub(super) guesses: GuessRate,
     cached_tokens: usize,
+    /// The drafts of an earlier run.
+    earlier_drafts: DraftCounts,
     clock: Clock,
 }
 
@@ -169,10 +171,11 @@ impl Sequence {
             quarantined: false,
             emitted: 0,
             ended: None,
-            miss: None,
+            miss: request.resume.usage.miss,
             drafts: None,
             guesses: GuessRate::default(),
-            cached_tokens: 0,
+            cached_tokens: request.resume.usage.cached_tokens,
+            earlier_drafts: request.resume.usage.drafts,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
     }
@@ -343,7 +346,8 @@ impl Sequence {
             cached_tokens: self.cached_tokens,
             completion_tokens: self.history.generated().len(),
             repeated_tokens: 0,
-            drafts: self.drafts.as_ref().map_or_else(DraftCounts::default, |drafts| drafts.counts),
+            drafts: self.earlier_drafts
+                + self.drafts.as_ref().map_or_else(DraftCounts::default, |it| it.counts),
             miss: self.miss,
         }
     }

@@ -9,6 +9,7 @@ mod lookup;
 mod ngrams;
 
 use std::fmt;
+use std::ops::Add;
 use std::sync::Arc;
 
 use chat_format::text::Tokenizer;
@@ -181,6 +182,14 @@ pub struct DraftCounts {
     pub drafted: usize,
     /// Rows with an accepted draft token.
     pub accepted: usize,
+}
+
+impl Add for DraftCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { drafted: self.drafted + other.drafted, accepted: self.accepted + other.accepted }
+    }
 }
 
 /// Returns the kind of drafts that a model makes.

@@ -3,11 +3,10 @@
 use super::EngineLoop;
 use crate::engine::admission::{Candidate, Submission, Unstarted};
 use crate::engine::event::FinishReason;
-use crate::engine::output::{emit, finish};
+use crate::engine::output::{emit, finish, replay};
 use crate::engine::run::executor::Fault;
 use crate::engine::run::runner::Failure;
 use crate::engine::sequence::Sequence;
-use crate::engine::stats::Gauges;
 
 impl EngineLoop {
     /// Queues a request.
@@ -26,16 +25,19 @@ impl EngineLoop {
         while let Some(Candidate { submission, reservation, ticket }) =
             self.admission.next_candidate(&mut waiting)
         {
-            let Submission { request, outlet } = submission;
+            let Submission { mut request, outlet } = submission;
+            let earlier = std::mem::take(&mut request.resume.tokens);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
+            replay(&mut sequence, &earlier);
             self.runner.number_pictures(&mut sequence);
             self.speculation.prepare(&mut sequence);
             let (adapter, exact) = (sequence.adapter(), sequence.exact());
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
-            if nothing_to_do || sequence.is_cancelled() {
-                let reason = if nothing_to_do { FinishReason::Length } else { FinishReason::Cancelled };
-                finish(&mut sequence, reason, self.runner.device().exactness(adapter, exact));
-                Gauges::add(&self.gauges.finished, 1);
+            let ended = sequence.ended.clone().or_else(|| nothing_to_do.then_some(FinishReason::Length));
+            if ended.is_some() || sequence.is_cancelled() {
+                let exactness = self.runner.device().exactness_at(sequence.history.len(), adapter, exact);
+                self.gauges.record_end(&sequence.usage(), &sequence.timings());
+                finish(&mut sequence, ended.unwrap_or(FinishReason::Cancelled), exactness);
                 continue;
             }
             if exact {

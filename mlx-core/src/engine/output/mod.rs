@@ -20,18 +20,45 @@ pub(super) struct Accepted {
     ended: Option<FinishReason>,
 }
 
+/// Accepts the tokens of an earlier run, which emitted them. The last of them may end the sequence.
+pub(super) fn replay(sequence: &mut Sequence, tokens: &[u32]) {
+    let Some((&last, earlier)) = tokens.split_last() else { return };
+    for &token in earlier {
+        sequence.history.push(token);
+    }
+    sequence.text.sync(&sequence.history);
+    let mut ended = accept_token(sequence, last);
+    // An end-of-sequence token is not part of the text.
+    if !matches!(ended, Some(FinishReason::EndToken)) {
+        let piece = sequence.text.sync(&sequence.history);
+        ended = stop_string(sequence, &piece).or(ended);
+    }
+    sequence.ended = ended;
+    sequence.emitted = tokens.len();
+}
+
 /// Accepts a token into the history. If it is the last one, the sequence has ended except for the emission.
 pub(super) fn accept(id: u64, sequence: &mut Sequence, draw: Draw) -> Accepted {
     sequence.mark_token();
-    sequence.history.push(draw.token);
+    let ended = accept_token(sequence, draw.token);
+    sequence.ended.clone_from(&ended);
+    Accepted { id, draw, piece: None, ended }
+}
+
+/// Adds a token to the history. Returns the reason if it is the last one, regardless of the text.
+fn accept_token(sequence: &mut Sequence, token: u32) -> Option<FinishReason> {
+    sequence.history.push(token);
     let full = sequence.history.generated().len() >= sequence.limits.max_tokens;
-    let ended = if sequence.limits.end_tokens.contains(&draw.token) {
+    if sequence.limits.end_tokens.contains(&token) {
         Some(FinishReason::EndToken)
     } else {
         full.then_some(FinishReason::Length)
-    };
-    sequence.ended.clone_from(&ended);
-    Accepted { id, draw, piece: None, ended }
+    }
+}
+
+/// Returns the stop string that ends the text in this piece, if there is one.
+fn stop_string(sequence: &Sequence, piece: &Piece) -> Option<FinishReason> {
+    piece.matched.map(|index| FinishReason::StopString(sequence.limits.stop[index].clone()))
 }
 
 impl Accepted {
@@ -42,8 +69,8 @@ impl Accepted {
             return;
         }
         let piece = sequence.text.sync(&sequence.history);
-        if let Some(index) = piece.matched {
-            self.ended = Some(FinishReason::StopString(sequence.limits.stop[index].clone()));
+        if let Some(stop) = stop_string(sequence, &piece) {
+            self.ended = Some(stop);
             sequence.ended.clone_from(&self.ended);
         }
         self.piece = Some(piece);
