@@ -17,6 +17,7 @@ use super::miss::PrefixMiss;
 use super::options::{EngineOptions, Exactness};
 use super::pictures::EncoderCache;
 use super::request::{GenerationRequest, RequestOptions};
+use super::resume::Resume;
 use super::run::device::Device;
 use super::run::divided::load_divided;
 use super::run::memory_budget;
@@ -309,6 +310,13 @@ impl Engine {
         };
         request.checked_by = self.shared.id;
         self.shared.capacity.check(request)
+    }
+
+    /// Returns a checked request that continues after the tokens of an earlier run, like a sequence after a preemption. Its events are those
+    /// that the earlier run would have sent next: tokens, texts, usage and draws do not depend on the interruption. Timings begin with
+    /// this run. Without tokens, the request starts again.
+    pub fn resumed(&self, request: GenerationRequest, resume: Resume) -> Result<GenerationRequest> {
+        request.after(resume, self.spec().vocab_size)
     }
 
     /// Submits a request that this engine has checked. Returns [`Error::Busy`] if the queue is full.

@@ -243,6 +243,25 @@ impl GenerationRequest {
         self.prompt.len()
     }
 
+    /// Returns the request that continues after the tokens of a lost run, for a model with `width` token ids.
+    pub(super) fn after(mut self, resume: Resume, width: usize) -> Result<Self> {
+        let (count, most) = (resume.tokens.len(), self.limits.max_tokens);
+        if count > most {
+            let message = format!("has {count} tokens; the request generates at most {most}");
+            return Err(Error::request("resume", message));
+        }
+        if let Some(token) = resume.tokens.iter().find(|&&token| token as usize >= width) {
+            let message = format!("holds token id {token}; the model's ids end at {}", width - 1);
+            return Err(Error::request("resume", message));
+        }
+        if count > 0 {
+            // Scores and embeddings of the prompt precede its first token.
+            (self.prompt_logprobs, self.embed) = (None, None);
+            self.resume = resume;
+        }
+        Ok(self)
+    }
+
     /// Returns the size of the request while it waits, in tokens. Pictures count by their bytes.
     pub(super) fn weight(&self) -> usize {
         self.prompt.len() + self.resume.tokens.len() + self.pictures.bytes() / size_of::<u32>()
