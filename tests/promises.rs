@@ -16,6 +16,7 @@ mod convert;
 mod converted;
 mod converted_pictures;
 mod distributed;
+mod encoders;
 mod engine;
 mod exactness;
 mod experts;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod embed;
 mod figures;
 mod gaps;
 mod graph;
@@ -35,8 +36,9 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 18] = [
+const MEASURES: [(&str, Measure); 19] = [
     ("ahead", ahead::measure),
+    ("embed", embed::measure),
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
     ("growth", growth::measure),

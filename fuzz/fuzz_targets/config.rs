@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use mlx_core::ModelFolder;
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::inspect;
-use mlx_core::model::family;
+use mlx_core::model::Architecture;
 use mlx_core::quantization::QuantizationConfig;
 use mlx_files::Fields;
 use mlx_fuzz::json::Documents;
@@ -24,7 +24,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     write(&FOLDER, "config.json", CONFIGS.text(config));
     write(&FOLDER, "generation_config.json", GENERATION.text(generation));
     if let Ok(fields) = Fields::read(&FOLDER.path().join("config.json")) {
-        let _ = (family::read(&fields), QuantizationConfig::read(&fields));
+        let _ = (Architecture::read(&fields), QuantizationConfig::read(&fields));
     }
     let _ = ModelFolder::open(FOLDER.path());
     let _ = inspect(FOLDER.path(), &EngineOptions::default());

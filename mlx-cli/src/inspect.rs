@@ -5,9 +5,10 @@ mod distributed;
 use std::path::PathBuf;
 
 use clap::Args;
+use mlx_core::Abilities;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
+use mlx_core::inspect::{EXAMPLE, EmbeddingSummary, Inspection, VisionSummary, inspect};
 use mlx_core::sampling::{SamplingDefaults, SamplingOptions, Setting, settings};
 use mlx_files::size;
 use mlx_options::{DeviceArgs, LoadArgs, printable};
@@ -64,7 +65,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, .. } = found;
+    let room = &found.memory_fit;
     let adapter = |adapter: &AdapterSummary| {
         json!({
             "type": adapter.config.kind.as_str(),
@@ -116,6 +118,11 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         "sequence_bytes": room.sequences.iter().map(|(tokens, bytes)| (tokens.to_string(), json!(bytes))).collect::<Map<_, _>>(),
         "refusal": room.refusal,
         "sampling": sampling_to_json(sampling),
+        "abilities": abilities(found.abilities),
+        "embedding": found.embedding.as_ref().map(|it| json!({
+            "dimensions": it.dimensions, "poolings": it.poolings, "normalizes": it.normalizes, "max_tokens": it.max_tokens,
+        })),
+        "labels": spec.encoder.and_then(|encoder| encoder.labels),
     });
     if let Some(division) = division {
         object["distributed"] = distributed::to_json(division);
@@ -163,16 +170,31 @@ fn vision_text(vision: &Result<VisionSummary, String>) -> String {
     }
 }
 
+/// Returns the tasks that a model is made for.
+fn abilities(abilities: Abilities) -> Vec<&'static str> {
+    let all = [("chat", abilities.chats), ("embed", abilities.embeds), ("rerank", abilities.reranks)];
+    all.into_iter().filter(|(_, is_one)| *is_one).map(|(name, _)| name).collect()
+}
+
+fn embedding_text(embedding: &EmbeddingSummary) -> String {
+    let EmbeddingSummary { dimensions, poolings, normalizes, max_tokens } = embedding;
+    let length = if *normalizes { ", of length 1" } else { "" };
+    format!("{dimensions} numbers{length}, pooled by {}, of at most {max_tokens} tokens", poolings.join(", "))
+}
+
 fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, .. } = found;
+    let room = &found.memory_fit;
     let mut lines = vec![
         ("family", spec.family.clone()),
+        ("made to", abilities(found.abilities).join(", ")),
         ("parameters", count(spec.parameters)),
         ("layers", format!("{} of width {}", spec.num_layers, spec.hidden_size)),
         ("vocabulary", format!("{} tokens", spec.vocab_size)),
         ("context", format!("{} tokens", spec.context_length)),
         ("sampling", sampling_text(sampling)),
     ];
+    lines.extend(found.embedding.as_ref().map(|it| ("embedding", embedding_text(it))));
     for (form, kind) in kinds {
         let about = format!(
             "{form}: {} tensors, {} parameters, {} in files, {} on the device",
@@ -185,7 +207,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     }
     lines.extend(adapters.iter().map(|adapter| ("adapter", adapter_text(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", vision_text(vision))));
-    if !spec.has_head {
+    if !spec.has_head && spec.encoder.is_none() {
         lines.push(("head", "none: the model computes embeddings and generates no text".to_owned()));
     }
     lines.extend(warnings.texts().iter().map(|warning| ("warning", printable(warning).into_owned())));
@@ -200,6 +222,9 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
         ("what fits", distributed::capacity_text(room)),
     ]);
+    if spec.encoder.is_some() {
+        lines.retain(|(name, _)| !["sampling", "a token's cache", "fixed state"].contains(name));
+    }
     lines.extend(memory_bar(found));
     lines.extend(division.into_iter().flat_map(distributed::to_lines));
     let lines: Vec<String> = lines.into_iter().map(|(what, value)| format!("{what:<16} {value}")).collect();

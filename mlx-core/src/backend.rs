@@ -29,6 +29,8 @@ pub struct Backend {
     pub fused_row_attention: bool,
     /// Computes rotary embeddings as one operation.
     pub fused_rope: bool,
+    /// Computes the error function fast. MLX's CPU backend computes one number at a time.
+    pub fast_erf: bool,
     /// Like `fused_rope`, if fewer than 32 numbers of a head are rotated. There MLX 0.32.2 for NVIDIA GPUs requests blocks that no GPU
     /// supports if rows times a fourth of the heads reach 128.
     pub fused_narrow_rope: bool,
@@ -63,6 +65,7 @@ impl Backend {
         attention_kernels: AttentionKernels::None,
         fused_row_attention: HAS_KERNELS,
         fused_rope: HAS_KERNELS,
+        fast_erf: false,
         fused_narrow_rope: true,
         broadcast_stacks: true,
         fused_gated_delta: false,
@@ -81,6 +84,7 @@ impl Backend {
         attention_kernels: AttentionKernels::Metal,
         fused_row_attention: true,
         fused_rope: true,
+        fast_erf: true,
         fused_narrow_rope: true,
         broadcast_stacks: true,
         fused_gated_delta: true,

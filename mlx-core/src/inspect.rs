@@ -6,6 +6,7 @@ use chat_format::Image;
 use chat_format::text::Tokenizer;
 use mlx_files::Warnings;
 
+use crate::abilities::Abilities;
 use crate::adapter::AdapterSummary;
 use crate::backend;
 use crate::distributed::{self, Parallel, Plan};
@@ -16,6 +17,7 @@ use crate::folder::{ModelFolder, expect_folder};
 use crate::model::{self, ModelSpec, VisionFootprint};
 use crate::processor::Processor;
 use crate::sampling::SamplingOptions;
+use crate::sentence_transformers::Pooling;
 use crate::weights::Kinds;
 
 /// The description of a model folder, created without loading it.
@@ -25,6 +27,10 @@ pub struct Inspection {
     pub spec: ModelSpec,
     /// The weights by their format in the files: a float type or a quantization scheme.
     pub kinds: Kinds,
+    /// The tasks that it is made for.
+    pub abilities: Abilities,
+    /// The vectors of texts, if it is made for them.
+    pub embedding: Option<EmbeddingSummary>,
     /// The adapters.
     pub adapters: Vec<AdapterSummary>,
     /// The vision tower, or the reason why images are not supported; `None` if there is no tower.
@@ -41,6 +47,32 @@ pub struct Inspection {
 
 /// The width and height in pixels of the example picture for counting tokens.
 pub const EXAMPLE: u32 = 1024;
+
+/// The vectors of texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingSummary {
+    /// The numbers of a vector.
+    pub dimensions: usize,
+    /// The names of the poolings; several are concatenated.
+    pub poolings: Vec<&'static str>,
+    /// True if vectors have length 1.
+    pub normalizes: bool,
+    /// The maximum number of tokens of a text.
+    pub max_tokens: usize,
+}
+
+impl EmbeddingSummary {
+    fn of(folder: &ModelFolder, spec: &ModelSpec) -> Option<Self> {
+        let embedding = folder.embedding().ok()?;
+        let limit = embedding.limit().map_or(usize::MAX, |(tokens, _)| tokens);
+        Some(Self {
+            dimensions: embedding.dimensions(spec.hidden_size),
+            poolings: embedding.pooling.modes().map(Pooling::name).collect(),
+            normalizes: embedding.normalizes,
+            max_tokens: limit.min(spec.context_length),
+        })
+    }
+}
 
 /// A vision tower, and the costs of a picture of [`EXAMPLE`] by [`EXAMPLE`] pixels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,12 +140,26 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
         Err(error) => Some(Err(error.to_string())),
     };
     let mut warnings = Warnings::default();
-    let opened = ModelFolder::open(folder).map(|opened| Some(opened.warnings));
-    if let Some(found) = warnings.or_default(opened, "the model cannot run") {
-        warnings = found;
+    let abilities = Abilities::of(folder)?;
+    let mut embedding = None;
+    let opened = ModelFolder::open(folder).map(Some);
+    if let Some(opened) = warnings.or_default(opened, "the model cannot run") {
+        embedding = EmbeddingSummary::of(&opened, &spec).filter(|_| abilities.embeds);
+        warnings = opened.warnings;
     }
     let (sampling, device) = (SamplingOptions::of_checkpoint(folder), backend::device_name()?);
-    Ok(Inspection { spec, kinds, adapters, vision, warnings, sampling, device, memory_fit: room })
+    Ok(Inspection {
+        spec,
+        kinds,
+        abilities,
+        embedding,
+        adapters,
+        vision,
+        warnings,
+        sampling,
+        device,
+        memory_fit: room,
+    })
 }
 
 impl VisionSummary {

@@ -9,6 +9,7 @@ pub mod detokenizer;
 mod divisions;
 mod encoded;
 mod normalization;
+mod pair_frame;
 mod parse;
 mod pause;
 mod pipeline;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use self::queue::Queue;
-pub(super) use self::queue::{Submission, Unstarted};
+pub(super) use self::queue::{Queue, Submission, Unstarted};
 use super::capacity::{Capacity, Reservation};
 use super::schedule::plan::{Changes, Next, SequenceView, StepPlan};
 use super::schedule::shapes::Shapes;

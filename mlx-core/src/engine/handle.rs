@@ -8,22 +8,18 @@ use std::thread::JoinHandle;
 
 use super::admission::Submission;
 use super::canceller::Canceller;
-use super::capacity::Capacity;
 use super::constraint::Grammars;
 use super::drafters::{ModelDrafter, Speculate};
-use super::engine_loop::{EngineLoop, Message, Resources};
+use super::engine_loop::Message;
 use super::generation::Generation;
+use super::launch::{self, EngineCapacity, LoadedLoop, Ready};
 use super::miss::PrefixMiss;
 use super::options::{EngineOptions, Exactness};
-use super::pictures::EncoderCache;
 use super::request::{GenerationRequest, RequestOptions};
 use super::resume::Resume;
-use super::run::device::Device;
 use super::run::divided::load_divided;
-use super::run::memory_budget;
 use super::sequence::Outlet;
-use super::speculation::draft_model::DraftModel;
-use super::speculation::draft_source::{EngineModels, choose, wants_head};
+use super::speculation::draft_source::wants_head;
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -59,7 +55,7 @@ pub(super) struct Shared {
     share_prefixes: bool,
     /// The kind of the model that drafts, if any.
     drafter: Option<ModelDrafter>,
-    capacity: Capacity,
+    capacity: EngineCapacity,
     /// The reason why the model's vision tower cannot be used, if it cannot.
     no_vision: Option<NoImages>,
     grammars: Grammars,
@@ -70,15 +66,6 @@ pub(super) struct Shared {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The engine thread's report after loading the model.
-struct Ready {
-    specs: Vec<ModelSpec>,
-    exactness: Exactness,
-    capacity: Capacity,
-    drafter: Option<ModelDrafter>,
-    no_vision: Option<NoImages>,
-}
-
 impl Engine {
     /// Loads the model in `folder` and starts its engine. Calls `progress` with the bytes read so far and the total.
     pub fn start(
@@ -86,13 +73,23 @@ impl Engine {
         options: &EngineOptions,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self> {
-        let (path, options_of_load) = (folder.to_path_buf(), options.clone());
-        Self::start_models(folder, options, move || {
-            if let Some(workers) = &options_of_load.workers {
-                return load_divided(&path, workers, &options_of_load, &mut progress);
-            }
-            let (adapters, with_head) = (&options_of_load.adapters, wants_head(&options_of_load));
-            model::load_adapted(&path, adapters, with_head, options_of_load.weights()?, &mut progress)
+        let path = folder.to_path_buf();
+        if model::is_encoder(folder) {
+            launch::expect_options_of_encoder(options, folder)?;
+            return Self::start_loop(folder, options, move |options, _, gauges| {
+                let loaded = model::load_encoder(&path, options.weights()?, &mut progress)?;
+                let missing = || Error::Internal("the model became a decoder while it was loaded".into());
+                launch::encoder(loaded.ok_or_else(missing)?, options, gauges)
+            });
+        }
+        Self::start_loop(folder, options, move |options, folder, gauges| {
+            let loaded = if let Some(workers) = &options.workers {
+                load_divided(&path, workers, options, &mut progress)?
+            } else {
+                let (adapters, with_head) = (&options.adapters, wants_head(options));
+                model::load_adapted(&path, adapters, with_head, options.weights()?, &mut progress)?
+            };
+            launch::decoder(loaded, folder, options, gauges)
         })
     }
 
@@ -103,15 +100,19 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
-        Self::start_models(folder, options, move || {
-            Ok(Loaded { models: vec![load()?], mtp: None, vision: None })
+        Self::start_loop(folder, options, move |options, folder, gauges| {
+            let loaded = Loaded { models: vec![load()?], mtp: None, vision: None };
+            launch::decoder(loaded, folder, options, gauges)
         })
     }
 
-    fn start_models(
+    /// Starts the thread that loads the model and runs its loop.
+    fn start_loop(
         folder: &Path,
         options: &EngineOptions,
-        load: impl FnOnce() -> Result<Loaded> + Send + 'static,
+        load: impl FnOnce(&EngineOptions, Arc<ModelFolder>, Arc<Gauges>) -> Result<(LoadedLoop, Ready)>
+        + Send
+        + 'static,
     ) -> Result<Self> {
         let _open = mlx_gguf::keep_open(folder);
         let mut folder = ModelFolder::open(folder)?;
@@ -130,30 +131,7 @@ impl Engine {
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
         let (speculate, share_prefixes) = (options.speculate, options.share_prefixes);
         // MLX streams belong to threads, so the thread that runs the model loads it.
-        let start = move |options: &EngineOptions| {
-            let mut loaded = load()?;
-            let vision = loaded.vision.take();
-            let EngineModels { models, draft } = choose(loaded, options, &for_engine)?;
-            let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
-            let (vision, capacity) =
-                memory_budget::with_vision(capacity, vision, memory_budget::budget(options)?);
-            let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
-            let draft = draft.map(new).transpose()?;
-            let disk = device.saved_prefixes(options, &for_engine)?;
-            let about = Ready {
-                specs: device.specs(),
-                exactness: device.exactness(0, false),
-                capacity: capacity.clone(),
-                drafter: draft.as_ref().map(DraftModel::kind),
-                no_vision: vision.as_ref().err().cloned(),
-            };
-            let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
-            let resources = Resources { device, draft_model: draft, encoder_cache, capacity, disk };
-            // `EngineLoop::new` sets the gauges before the first call of `stats`.
-            let engine = EngineLoop::new(resources, for_engine, options, gauges_of_engine)?;
-            Ok((engine, about))
-        };
-        let work = move || match start(&options) {
+        let work = move || match load(&options, for_engine, gauges_of_engine) {
             Err(error) => drop(ready.send(Err(error))),
             Ok((engine, about)) => {
                 if ready.send(Ok(about)).is_ok() {
@@ -273,7 +251,7 @@ impl Engine {
 
     /// Returns the counters and gauges of the engine.
     pub fn stats(&self) -> EngineStats {
-        self.shared.gauges.snapshot(self.shared.capacity.budget)
+        self.shared.gauges.snapshot(self.shared.capacity.budget())
     }
 
     /// Returns the first difference between the last prompt and the cached prefix most similar to it.

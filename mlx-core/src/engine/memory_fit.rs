@@ -2,6 +2,7 @@
 
 use super::capacity::last_that_fits;
 use super::drafters::Speculate;
+use super::encoding::EncoderCapacity;
 use super::options::EngineOptions;
 use super::run::memory_budget;
 use super::schedule::Need;
@@ -45,6 +46,10 @@ impl MemoryFit {
         options: &EngineOptions,
     ) -> Result<u64> {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
+        if spec.encoder.is_some() {
+            let capacity = EncoderCapacity::of(spec, &options)?;
+            return Ok(budget_for(capacity.fixed + capacity.need(spec.context_length).total()));
+        }
         let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
         Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).total()))
@@ -59,23 +64,16 @@ impl MemoryFit {
         options: &EngineOptions,
     ) -> Result<Self> {
         let budget = memory_budget::budget(options)?;
+        if spec.encoder.is_some() {
+            return Self::of_encoder(spec, options, budget);
+        }
         let mut capacity = memory_budget::capacity(spec, draft, options);
         if capacity.is_err() && options.draft_model.is_none() && options.speculate == Speculate::Auto {
             capacity = memory_budget::capacity(spec, None, options);
         }
         let capacity = match capacity {
             Ok(capacity) => capacity,
-            Err(error @ Error::Option { .. }) => {
-                let refusal = Some(error.to_string());
-                return Ok(Self {
-                    budget,
-                    shared: 0,
-                    longest: 0,
-                    full_contexts: 0,
-                    sequences: Vec::new(),
-                    refusal,
-                });
-            }
+            Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
             Err(other) => return Err(other),
         };
         let capacity = vision.and_then(|vision| capacity.with_vision(vision, budget)).unwrap_or(capacity);
@@ -87,5 +85,26 @@ impl MemoryFit {
         let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
         let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens).total())).collect();
         Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
+    }
+
+    /// Estimates the memory of an encoder's engine. Texts of the full context share passes.
+    fn of_encoder(spec: &ModelSpec, options: &EngineOptions, budget: u64) -> Result<Self> {
+        let capacity = match EncoderCapacity::of(spec, options) {
+            Ok(capacity) => capacity,
+            Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
+            Err(other) => return Err(other),
+        };
+        let (shared, total) = (capacity.shared(), |tokens: usize| capacity.need(tokens).total());
+        let longest = last_that_fits(spec.context_length + 1, |tokens| total(tokens) <= shared);
+        let Need { own, pass } = capacity.need(spec.context_length);
+        let full_contexts = shared.saturating_sub(pass) / own.max(1);
+        let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
+        let sequences = lengths.map(|tokens| (tokens, total(tokens))).collect();
+        Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
+    }
+
+    fn refused(budget: u64, error: &Error) -> Self {
+        let refusal = Some(error.to_string());
+        Self { budget, shared: 0, longest: 0, full_contexts: 0, sequences: Vec::new(), refusal }
     }
 }

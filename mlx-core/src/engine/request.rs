@@ -121,6 +121,8 @@ pub struct GenerationRequest {
     pub(super) prompt_logprobs: Option<usize>,
     /// The pooling of its embedding, and the first token that is pooled.
     pub(super) embed: Option<(Poolings, usize)>,
+    /// The index of its first token of type 1.
+    pub(super) second: Option<usize>,
     pub(super) priority: Priority,
     pub(super) client: Client,
     /// The expected exactness of its result, before the request runs.
@@ -163,12 +165,12 @@ impl GenerationRequest {
             Task::Generate => (options.max_tokens, options.prompt_logprobs, None),
             Task::Score => (Some(0), options.prompt_logprobs.or(Some(0)), None),
             Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some((pooling, options.unpooled))),
-            Task::Classify => {
-                let message = "has no classification head; it cannot score pairs of texts";
-                return Err(Error::request("model", message));
-            }
+            Task::Classify => (Some(0), options.prompt_logprobs, None),
         };
-        if !spec.has_head && (embed.is_none() || prompt_logprobs.is_some()) {
+        if let Some(message) = misfit(options, spec) {
+            return Err(Error::request("model", message));
+        }
+        if !spec.has_head && spec.encoder.is_none() && (embed.is_none() || prompt_logprobs.is_some()) {
             let message =
                 "has no head (lm_head.weight) in its files; it can embed texts but not generate them";
             return Err(Error::request("model", message));
@@ -209,6 +211,7 @@ impl GenerationRequest {
             logprobs: options.logprobs,
             prompt_logprobs,
             embed,
+            second: options.second,
             priority: options.priority,
             client: options.client,
             exactness: Exactness::Sampling,
@@ -265,6 +268,21 @@ impl GenerationRequest {
     /// Returns the size of the request while it waits, in tokens. Pictures count by their bytes.
     pub(super) fn weight(&self) -> usize {
         self.prompt.len() + self.resume.tokens.len() + self.pictures.bytes() / size_of::<u32>()
+    }
+}
+
+/// Returns the reason why the model cannot compute what a request asks for, if it is of another kind.
+fn misfit(options: &RequestOptions, spec: &ModelSpec) -> Option<&'static str> {
+    match (options.task, spec.encoder) {
+        (Task::Classify, None) => Some("has no classification head; it cannot score pairs of texts"),
+        (Task::Classify, Some(encoder)) if encoder.labels.is_none() => {
+            Some("has no classification head; it embeds texts and scores no pairs")
+        }
+        (Task::Generate | Task::Score, Some(_)) => Some("is an encoder; it generates and scores no text"),
+        (_, Some(_)) if options.prompt_logprobs.is_some() => {
+            Some("is an encoder; it generates and scores no text")
+        }
+        _ => None,
     }
 }
 

@@ -11,6 +11,7 @@ mod per_span;
 mod projections;
 mod qk_norm;
 mod temperature;
+mod two_way;
 mod weights;
 
 use mlx_rs::Array;
@@ -31,6 +32,7 @@ use qk_norm::QkNorm;
 pub use qk_norm::{QkNormConfig, QkNormScope};
 pub(super) use temperature::AttentionTemperature;
 pub use temperature::AttentionTemperatureConfig;
+pub(super) use two_way::TextShape;
 
 /// Queries, keys and values as one product, norms, rope, attention, output projection.
 pub(super) struct Attention {

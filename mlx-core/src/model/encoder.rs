@@ -1,14 +1,27 @@
 //! Encoders: a text is one span in which every token attends to all others, without a cache.
 
+mod batch;
+mod classifier;
 mod classifier_config;
 mod config;
+mod embeddings;
 mod families;
-#[expect(dead_code, reason = "encoders are described before they are loaded")]
+mod layer;
+mod loading;
+mod masks;
 mod names;
+mod pool;
+mod spec;
+mod text_encoder;
 mod two_way;
 
+pub use batch::TextTokens;
 pub use config::{ClassifierConfig, ClassifierDense, EncoderConfig, PositionTable, RelativeBias};
+pub(super) use loading::{inspect, load};
 pub use names::EncoderNames;
+pub use pool::PoolRow;
+pub use spec::EncoderSpec;
+pub use text_encoder::{EncodedTexts, TextEncoder, TextRows};
 
 use crate::config::Fields;
 use crate::error::Result;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::architecture::Architecture;
 use super::config::DecoderConfig;
-use super::{family, tensors, vision};
+use super::{tensors, vision};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
@@ -30,15 +31,24 @@ impl InFiles {
     /// Reads config.json and the headers of the tensors in `folder`.
     pub(crate) fn read(folder: &Path, policy: WeightPolicy) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
-        let (family, mut config) = family::read(&fields)?;
+        let (family, architecture) = Architecture::read(&fields)?;
         let progress = &mut |_, _| {};
         let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
         let (mut tower, mut unused) = (BTreeMap::new(), BTreeSet::new());
-        if config.tensors.nested {
-            tower = vision::take_tensors(&fields, &mut weights)?;
-            unused.extend(weights.entries().keys().filter_map(|name| tensors::non_text_part(name)));
-        }
-        config.prepare(&mut weights)?;
+        let config = match architecture {
+            Architecture::Decoder(mut config) => {
+                if config.tensors.nested {
+                    tower = vision::take_tensors(&fields, &mut weights)?;
+                    unused.extend(weights.entries().keys().filter_map(|name| tensors::non_text_part(name)));
+                }
+                config.prepare(&mut weights)?;
+                config
+            }
+            Architecture::Encoder(mut config) => {
+                config.prepare(&mut weights)?;
+                config.stack
+            }
+        };
         let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.file_name_of(module));
         let (checkpoint, quantization) = weights.into_checkpoint();
         Ok(Self { family, config, checkpoint, tower, tables, unused, quantization })

@@ -43,6 +43,7 @@ mod rope;
 mod segments;
 mod short_conv;
 mod softcap;
+mod spec;
 mod tensor_parallel;
 mod tensors;
 mod vision;
@@ -51,7 +52,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use mlx_rs::Array;
-use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
 pub use architecture::Architecture;
@@ -65,7 +65,8 @@ pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub(crate) use decoder::Decoder;
 pub use encoder::{
-    ClassifierConfig, ClassifierDense, EncoderConfig, EncoderNames, PositionTable, RelativeBias,
+    ClassifierConfig, ClassifierDense, EncodedTexts, EncoderConfig, EncoderNames, EncoderSpec, PoolRow,
+    PositionTable, RelativeBias, TextEncoder, TextRows, TextTokens,
 };
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
@@ -87,19 +88,18 @@ pub use norm::{NormConfig, NormKind};
 pub(crate) use pass::Issued;
 pub use pass::Pass;
 pub use per_layer_input::PerLayerInputConfig;
-use rope::LONG;
 pub use rope::{MropeSection, RopeConfig, RopeDefaults, RopeScaling};
 pub use short_conv::ShortConvConfig;
+pub use spec::ModelSpec;
 pub use tensors::TensorNames;
 pub use vision::{Vision, VisionFootprint};
 
 use crate::adapter::{self, Adapter, AdapterSummary};
-use crate::backend::Backend;
 use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Kinds, Progress, Shared, Tally, WeightPolicy, Weights};
+use crate::weights::{Kinds, Progress, Shared, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
@@ -152,87 +152,6 @@ pub trait Model: Send {
     }
 }
 
-/// The properties of a loaded model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelSpec {
-    /// `model_type` of config.json.
-    pub family: String,
-    /// The number of token ids; logits have this width.
-    pub vocab_size: usize,
-    /// The longest sequence the model was trained for, in tokens.
-    pub context_length: usize,
-    /// The number of layers.
-    pub num_layers: usize,
-    /// The width of the residual stream, and of embeddings.
-    pub hidden_size: usize,
-    /// False if its files have no head. Such a model embeds texts and generates none.
-    pub has_head: bool,
-    /// The float type that the model computes in: `f32`, `f16` or `bf16`.
-    pub dtype: &'static str,
-    /// Parameters read from the files.
-    pub parameters: u64,
-    /// Bytes of those parameters on the device.
-    pub weight_bytes: u64,
-    /// Bytes of those parameters in the files.
-    pub file_bytes: u64,
-    /// The memory of sequences and passes.
-    pub footprint: Footprint,
-    /// True if a context shift can extend a sequence beyond the context: all layers cache every position, and there is one variant.
-    pub supports_context_shift: bool,
-    /// A hash of all weights and of their fields in config.json. If the weights were not read, it covers only config.json.
-    pub fingerprint: u128,
-    /// The number of layers in the first half of a decode step; 0 if a step is not split.
-    pub(crate) first_half: usize,
-    /// The smallest memory that a worker has free after its weights, in bytes, and the rank of that worker. `None` without workers.
-    pub(crate) remote_capacity: Option<(u64, usize)>,
-    /// The longest sequence of the default variant, if the model has another one (LongRoPE).
-    short_context: Option<usize>,
-}
-
-impl ModelSpec {
-    /// Returns the variant that the state of a sequence of `length` tokens needs. A sequence that grows into another variant is recomputed
-    /// from its first token.
-    pub fn variant(&self, length: usize) -> Variant {
-        if self.short_context.is_some_and(|longest| length > longest) { LONG } else { Variant::default() }
-    }
-
-    /// Returns the bytes that an adapter adds to `base`, if `self` is the same model with that adapter.
-    pub(crate) fn adapter_bytes(&self, base: &Self) -> u64 {
-        self.weight_bytes.saturating_sub(base.weight_bytes)
-    }
-
-    fn new(family: &str, config: &DecoderConfig, tally: &Tally, backend: Backend) -> Self {
-        Self {
-            family: family.to_owned(),
-            vocab_size: config.vocab_size,
-            context_length: config.max_position_embeddings,
-            num_layers: config.layers.len(),
-            hidden_size: config.hidden_size,
-            has_head: !config.head.is_missing,
-            dtype: tally.label(),
-            parameters: tally.parameters,
-            weight_bytes: tally.device_bytes,
-            file_bytes: tally.file_bytes,
-            footprint: Footprint::new(config, tally.float_bytes(), backend.attention_kernels),
-            supports_context_shift: config.layers.iter().all(|layer| {
-                layer.mixer == MixerKind::Attention
-                    && layer.sliding_window.is_none()
-                    && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
-            }),
-            // A state has its new length once its last layer is issued, so the first half ends before that layer.
-            first_half: config
-                .layers
-                .iter()
-                .rposition(LayerConfig::extends)
-                .unwrap_or(0)
-                .min(config.layers.len() / 2),
-            remote_capacity: None,
-            short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
-            fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
-        }
-    }
-}
-
 /// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.
 pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Box<dyn Model>> {
     let (family, config, weights) = open(folder, policy, progress)?;
@@ -250,6 +169,24 @@ fn open<'a>(
     let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
     Ok((family, config, weights))
+}
+
+/// Returns true if config.json in `folder` describes an encoder.
+pub fn is_encoder(folder: &Path) -> bool {
+    let architecture =
+        Fields::read(&folder.join("config.json")).and_then(|fields| Architecture::read(&fields));
+    matches!(architecture, Ok((_, Architecture::Encoder(_))))
+}
+
+/// Loads the encoder in `folder`. `None` if the model is a decoder.
+pub fn load_encoder(
+    folder: &Path,
+    policy: WeightPolicy,
+    progress: Progress,
+) -> Result<Option<(TextEncoder, ModelSpec)>> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, Architecture::Encoder(config)) = Architecture::read(&fields)? else { return Ok(None) };
+    encoder::load(folder, &fields, (&family, config), policy, progress).map(Some)
 }
 
 /// The models of an engine.
@@ -331,6 +268,10 @@ pub fn inspect_adapted(
 
 /// Reads only the file headers. Returns what [`load`] would load: the model, and its weights by kind.
 pub fn inspect(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    if let (family, Architecture::Encoder(config)) = Architecture::read(&fields)? {
+        return encoder::inspect(folder, &fields, (&family, config), policy);
+    }
     let progress = &mut |_, _| {};
     let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
@@ -345,7 +286,7 @@ pub fn check_config(folder: &Path) -> Result<()> {
         mlx_gguf::GgufFolder::open(folder)?.tensors()?;
     }
     let fields = Fields::read(&folder.join("config.json"))?;
-    family::read(&fields)?;
+    Architecture::read(&fields)?;
     QuantizationConfig::read(&fields).map(drop)
 }
 
@@ -363,7 +304,7 @@ pub fn inspect_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Visi
 /// Reads only the file headers. Returns the properties of the head of [`Loaded::mtp`]; `None` if the model has none.
 pub fn inspect_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
     let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
+    let (family, Architecture::Decoder(mut config)) = Architecture::read(&fields)? else { return Ok(None) };
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     config.prepare_with_heads(&mut weights)?;

@@ -22,6 +22,13 @@ pub enum Pooling {
     Last,
 }
 
+impl Pooling {
+    /// Returns the name that sentence-transformers gives it.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(.., mode)| *mode == self).map_or("", |(name, ..)| name)
+    }
+}
+
 /// One or several poolings. The vector of a text is their concatenation, in the order of [`Pooling`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poolings(u8);

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use super::config::TokenizerConfig;
-use super::cut::PairFrame;
 use super::decoder::Chain;
 use super::encoded::{EncodeLimit, Encoded, Stop};
+use super::pair_frame::PairFrame;
 use super::parse::parse;
 use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;

@@ -18,18 +18,18 @@ pub(in crate::engine) struct Submission {
 /// The sequences of a request that are not in the scheduler yet. While this value exists, the request counts as waiting.
 pub(in crate::engine) struct Unstarted {
     /// The id of the request's first sequence, which identifies the request.
-    pub(super) request: u64,
+    pub(in crate::engine) request: u64,
     sequences: VecDeque<Submission>,
     gauges: Arc<Gauges>,
 }
 
 impl Unstarted {
-    pub(super) fn new(request: u64, sequences: Vec<Submission>, gauges: Arc<Gauges>) -> Self {
+    pub(in crate::engine) fn new(request: u64, sequences: Vec<Submission>, gauges: Arc<Gauges>) -> Self {
         Self { request, sequences: sequences.into(), gauges }
     }
 
     /// Takes the next sequence with a connected client.
-    pub(super) fn pop(&mut self) -> Option<Submission> {
+    pub(in crate::engine) fn pop(&mut self) -> Option<Submission> {
         while let Some(next) = self.sequences.pop_front() {
             self.gauges.waiting_tokens.fetch_sub(next.request.weight(), Ordering::Relaxed);
             if !next.outlet.sink.is_closed() {
@@ -50,31 +50,31 @@ impl Drop for Unstarted {
 
 /// Requests that have sequences to start, by the id of their sequence in the scheduler.
 #[derive(Default)]
-pub(super) struct Queue(BTreeMap<u64, Unstarted>);
+pub(in crate::engine) struct Queue(BTreeMap<u64, Unstarted>);
 
 impl Queue {
     /// Returns the number of requests.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the ids of the sequences that others wait for.
-    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+    pub(in crate::engine) fn ids(&self) -> impl Iterator<Item = u64> {
         self.0.keys().copied()
     }
 
     /// Makes the other sequences of a request wait for `id` to start or end.
-    pub(super) fn insert(&mut self, id: u64, others: Unstarted) {
+    pub(in crate::engine) fn insert(&mut self, id: u64, others: Unstarted) {
         self.0.insert(id, others);
     }
 
     /// Takes the sequences that wait for `id`.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Unstarted> {
+    pub(in crate::engine) fn remove(&mut self, id: u64) -> Option<Unstarted> {
         self.0.remove(&id)
     }
 
     /// Returns the number of sequences that start before the shortest request leaves the queue, if the requests are served in turn.
-    pub(super) fn starts_left(&self) -> usize {
+    pub(in crate::engine) fn starts_left(&self) -> usize {
         let left = self.0.values().map(|it| it.sequences.len() + 1);
         let shortest = left.clone().min().unwrap_or(0);
         left.map(|left| left.min(shortest)).sum()

@@ -18,12 +18,11 @@ use std::time::Duration;
 use plan::{Changes, Next, SequenceView, StepPlan};
 use prefill::{PrefillPlanner, RoundRobin};
 use prefill_budget::PrefillBudget;
-use run_queue::{Change, RunQueue};
 use shapes::Shapes;
 use speculation::SpeculationPolicy;
 
 pub(super) use ledger::{Ledger, Need};
-pub(super) use run_queue::Ticket;
+pub(super) use run_queue::{Change, RunQueue, Ticket, priority_delay};
 
 /// The rows of a decode step.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use crate::engine::client::{Client, Priority};
 
 /// The queue, the running sequences and their reservations.
 #[derive(Debug)]
-pub(super) struct RunQueue {
+pub(in crate::engine) struct RunQueue {
     ledger: Ledger,
     max_running: usize,
     /// Waiting sequences in the order of their ranks.
@@ -65,7 +65,7 @@ impl Available {
 
 /// A change of the running sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(in crate::engine) enum Change {
     /// The sequence starts; its bytes are reserved.
     Start(u64),
     /// The sequence returns to the queue. Its state is dropped, but not its tokens.
@@ -73,7 +73,7 @@ pub(super) enum Change {
 }
 
 /// Returns the delay that is added to the time of arrival.
-fn priority_delay(priority: Priority) -> Duration {
+pub(in crate::engine) fn priority_delay(priority: Priority) -> Duration {
     Duration::from_secs(match priority {
         Priority::High => 0,
         Priority::Normal => 10,
@@ -96,7 +96,7 @@ impl Entry {
 
 impl RunQueue {
     /// Creates a queue for at most `max_running` sequences within `budget` bytes.
-    pub(super) fn new(max_running: usize, budget: u64) -> Self {
+    pub(in crate::engine) fn new(max_running: usize, budget: u64) -> Self {
         Self {
             ledger: Ledger::new(budget),
             max_running: max_running.max(1),
@@ -106,15 +106,15 @@ impl RunQueue {
         }
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
+    pub(in crate::engine) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::engine) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(super) fn running(&self) -> usize {
+    pub(in crate::engine) fn running(&self) -> usize {
         self.running.len()
     }
 
@@ -124,7 +124,7 @@ impl RunQueue {
     }
 
     /// Queues a sequence that arrived at `now` and needs `need` bytes to start. It must fit if no other sequence runs.
-    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
+    pub(in crate::engine) fn submit(&mut self, id: u64, ticket: Ticket, need: Need, now: Duration) {
         self.wait(Entry { id, ticket, due: now + priority_delay(ticket.priority), need });
     }
 
@@ -134,7 +134,7 @@ impl RunQueue {
     }
 
     /// Starts sequences in order, as long as they fit.
-    pub(super) fn admit(&mut self, now: Duration) -> Vec<Change> {
+    pub(in crate::engine) fn admit(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some((entry, victims)) = self.choose(&changes) {
             for victim in victims {
@@ -271,7 +271,7 @@ impl RunQueue {
     }
 
     /// Removes an ended sequence from the queue or the running sequences.
-    pub(super) fn remove(&mut self, id: u64) {
+    pub(in crate::engine) fn remove(&mut self, id: u64) {
         self.waiting.retain(|it| it.id != id);
         self.running.retain(|it| it.id != id);
         self.ledger.release(id);

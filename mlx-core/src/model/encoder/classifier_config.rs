@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::{ClassifierConfig, ClassifierDense};
-use super::families::read_activation;
+use super::config::{ClassifierConfig, ClassifierDense, read_activation};
 use crate::config::Fields;
 use crate::error::Result;
 
@@ -44,13 +43,11 @@ pub(super) fn two_layers(fields: &Fields) -> Result<Option<ClassifierConfig>> {
 
 /// `DistilBERT`'s first layer has a ReLU, which no supported cross-encoder needs.
 pub(super) fn distilbert(fields: &Fields) -> Result<Option<ClassifierConfig>> {
-    match labels(fields)? {
-        None => Ok(None),
-        Some(_) => {
-            let message = "names a classification head, which is not supported for distilbert";
-            Err(fields.error("architectures", message))
-        }
+    if labels(fields)?.is_some() {
+        let message = "names a classification head, which is not supported for distilbert";
+        return Err(fields.error("architectures", message));
     }
+    Ok(None)
 }
 
 /// ModernBERT normalizes the output of the first layer.

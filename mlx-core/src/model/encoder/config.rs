@@ -1,11 +1,16 @@
 //! The config of an encoder: its layers in the form of a decoder's, and the differences.
 
 use super::names::EncoderNames;
+use crate::config::Fields;
+use crate::error::Result;
 use crate::model::activation::Activation;
+use crate::model::attention::Projections;
 use crate::model::config::DecoderConfig;
+use crate::weights::Weights;
 
 /// Everything that differs between the encoders that are supported.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct EncoderConfig {
     /// The vocabulary, widths, layers and norms. In a layer with a window, a token attends to tokens that are less than the window away, on
     /// both sides.
@@ -28,6 +33,28 @@ pub struct EncoderConfig {
     pub head: Option<ClassifierConfig>,
     /// The names of the checkpoint's tensors.
     pub names: EncoderNames,
+}
+
+impl EncoderConfig {
+    /// Makes `weights` accept the names of this code, and skips tensors of training.
+    pub(in crate::model) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
+        if self.names == EncoderNames::LLAMA {
+            self.stack.prepare(weights)?;
+            weights.skip_all(|name| name.contains("lm_head."));
+            return Ok(());
+        }
+        if self.names.otherwise.is_some() && weights.has_under(self.names.marker) {
+            self.stack.attention.projections = Projections::InOne;
+        }
+        let head = self.head.iter().flat_map(|head| head.dense.iter());
+        let uses: Vec<&str> = head
+            .flat_map(|dense| [Some(dense.name), dense.norm])
+            .flatten()
+            .map(|name| name.trim_start_matches("model."))
+            .collect();
+        self.names.prepare(weights, &uses);
+        Ok(())
+    }
 }
 
 /// A table of learned positions.
@@ -72,4 +99,10 @@ pub struct ClassifierDense {
     pub activation: Option<Activation>,
     /// The name of the norm of its output, if there is one.
     pub norm: Option<&'static str>,
+}
+
+/// Reads the activation by its name, which must be known.
+pub(super) fn read_activation(fields: &Fields, key: &str) -> Result<Activation> {
+    let name = fields.optional_text(key)?.unwrap_or("gelu");
+    Activation::named(name).ok_or_else(|| fields.error(key, format!("{name:?} is not supported")))
 }

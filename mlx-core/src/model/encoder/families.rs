@@ -4,11 +4,10 @@
 use serde_json::{Value, json};
 
 use super::classifier_config;
-use super::config::{EncoderConfig, PositionTable, RelativeBias};
+use super::config::{EncoderConfig, PositionTable, RelativeBias, read_activation};
 use super::names::EncoderNames;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::activation::Activation;
 use crate::model::attention::{AttentionBiases, AttentionConfig, Projections};
 use crate::model::config::{BlockConfig, DecoderConfig, LayerConfig};
 use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
@@ -100,8 +99,8 @@ fn mpnet(fields: &Fields) -> Result<EncoderConfig> {
     );
     let fields = &fields.without("type_vocab_size").with_default("type_vocab_size", 0.into());
     let buckets = fields.size("relative_attention_num_buckets")?;
-    if buckets < 4 || !buckets.is_multiple_of(2) || buckets > 1024 {
-        let message = format!("is {buckets}; it must be an even number from 4 to 1024");
+    if buckets != 32 {
+        let message = format!("is {buckets}; supported is 32");
         return Err(fields.error("relative_attention_num_buckets", message));
     }
     let config = bert(fields)?;
@@ -188,7 +187,7 @@ fn expect_plain_nomic(fields: &Fields) -> Result<()> {
             return Err(fields.error(key, "is true, which is not supported"));
         }
     }
-    if let Some(part) = fields.optional_number("rotary_emb_fraction")?.filter(|part| *part != 1.0) {
+    if let Some(part) = fields.optional_number("rotary_emb_fraction")?.filter(|part| *part < 1.0) {
         return Err(fields.error("rotary_emb_fraction", format!("is {part}; supported is 1.0")));
     }
     match fields.optional_count("num_experts")? {
@@ -366,10 +365,4 @@ fn stack(fields: &Fields, norm: NormConfig, activation: &str) -> Result<DecoderC
         },
         tensors: TensorNames::LLAMA,
     })
-}
-
-/// Reads the activation by its name, which must be known.
-pub(super) fn read_activation(fields: &Fields, key: &str) -> Result<Activation> {
-    let name = fields.optional_text(key)?.unwrap_or("gelu");
-    Activation::named(name).ok_or_else(|| fields.error(key, format!("{name:?} is not supported")))
 }

@@ -1,0 +1,9 @@
+//! The engine of an encoder: texts wait, share passes and become vectors or logits. It has no states, caches or draws.
+
+mod capacity;
+mod encoder_loop;
+mod grouping;
+mod text;
+
+pub(super) use capacity::EncoderCapacity;
+pub(super) use encoder_loop::EncoderLoop;

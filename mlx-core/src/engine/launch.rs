@@ -1,0 +1,135 @@
+//! Loads a model on the engine's thread and creates the loop for it: a decoder's or an encoder's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use super::capacity::Capacity;
+use super::drafters::ModelDrafter;
+use super::encoding::{EncoderCapacity, EncoderLoop};
+use super::engine_loop::{EngineLoop, Message, Resources};
+use super::options::{EngineOptions, Exactness};
+use super::pictures::EncoderCache;
+use super::request::GenerationRequest;
+use super::run::device::Device;
+use super::run::memory_budget;
+use super::speculation::draft_model::DraftModel;
+use super::speculation::draft_source::{EngineModels, choose};
+use super::stats::Gauges;
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::model::{Loaded, ModelSpec, TextEncoder};
+use crate::processor::NoImages;
+
+/// The loop of an engine.
+pub(super) enum LoadedLoop {
+    Decoder(Box<EngineLoop>),
+    Encoder(Box<EncoderLoop>),
+}
+
+impl LoadedLoop {
+    /// Runs until every handle is dropped.
+    pub(super) fn run(self, messages: &Receiver<Message>) {
+        match self {
+            Self::Decoder(engine) => engine.run(messages),
+            Self::Encoder(engine) => engine.run(messages),
+        }
+    }
+}
+
+/// The memory that requests share.
+#[derive(Debug, Clone)]
+pub(super) enum EngineCapacity {
+    Decoder(Box<Capacity>),
+    Encoder(EncoderCapacity),
+}
+
+impl EngineCapacity {
+    /// Returns all bytes that the engine may use, excluding those of freed arrays.
+    pub(super) fn budget(&self) -> u64 {
+        match self {
+            Self::Decoder(capacity) => capacity.budget,
+            Self::Encoder(capacity) => capacity.budget,
+        }
+    }
+
+    /// Refuses a request that could not run even if it were the only one.
+    pub(super) fn check(&self, request: GenerationRequest) -> Result<GenerationRequest> {
+        match self {
+            Self::Decoder(capacity) => capacity.check(request),
+            Self::Encoder(capacity) => capacity.check(request),
+        }
+    }
+}
+
+/// The engine thread's report after loading the model.
+pub(super) struct Ready {
+    pub(super) specs: Vec<ModelSpec>,
+    pub(super) exactness: Exactness,
+    pub(super) capacity: EngineCapacity,
+    pub(super) drafter: Option<ModelDrafter>,
+    pub(super) no_vision: Option<NoImages>,
+}
+
+/// Creates the loop of a decoder.
+pub(super) fn decoder(
+    mut loaded: Loaded,
+    folder: Arc<ModelFolder>,
+    options: &EngineOptions,
+    gauges: Arc<Gauges>,
+) -> Result<(LoadedLoop, Ready)> {
+    let vision = loaded.vision.take();
+    let EngineModels { models, draft } = choose(loaded, options, &folder)?;
+    let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
+    let (vision, capacity) = memory_budget::with_vision(capacity, vision, memory_budget::budget(options)?);
+    let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
+    let draft = draft.map(new).transpose()?;
+    let disk = device.saved_prefixes(options, &folder)?;
+    let ready = Ready {
+        specs: device.specs(),
+        exactness: device.exactness(0, false),
+        capacity: EngineCapacity::Decoder(Box::new(capacity.clone())),
+        drafter: draft.as_ref().map(DraftModel::kind),
+        no_vision: vision.as_ref().err().cloned(),
+    };
+    let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
+    let resources = Resources { device, draft_model: draft, encoder_cache, capacity, disk };
+    // `EngineLoop::new` sets the gauges before the first call of `stats`.
+    let engine = EngineLoop::new(resources, folder, options, gauges)?;
+    Ok((LoadedLoop::Decoder(Box::new(engine)), ready))
+}
+
+/// Creates the loop of an encoder.
+pub(super) fn encoder(
+    (encoder, spec): (TextEncoder, ModelSpec),
+    options: &EngineOptions,
+    gauges: Arc<Gauges>,
+) -> Result<(LoadedLoop, Ready)> {
+    let spec = options.bounded(spec);
+    let capacity = EncoderCapacity::of(&spec, options)?;
+    let ready = Ready {
+        specs: vec![spec],
+        exactness: Exactness::Sampling,
+        capacity: EngineCapacity::Encoder(capacity.clone()),
+        drafter: None,
+        no_vision: Some(NoImages::Unsupported("cannot be given to an encoder".to_owned())),
+    };
+    let engine = EncoderLoop::new(Box::new(encoder), capacity, options, gauges);
+    Ok((LoadedLoop::Encoder(Box::new(engine)), ready))
+}
+
+/// Refuses options that an encoder cannot follow, before its weights are read.
+pub(super) fn expect_options_of_encoder(options: &EngineOptions, folder: &Path) -> Result<()> {
+    let given = [
+        ("adapters", !options.adapters.is_empty()),
+        ("workers", options.workers.is_some()),
+        ("draft_model", options.draft_model.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!("cannot be used with {}, which is an encoder", folder.display());
+            Err(Error::option(name, message))
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The properties of a loaded model.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::config::{DecoderConfig, LayerConfig};
+use super::encoder::EncoderSpec;
+use super::footprint::Footprint;
+use super::mixer::MixerKind;
+use super::rope::LONG;
+use crate::backend::Backend;
+use crate::cache::Variant;
+use crate::weights::Tally;
+
+/// The properties of a loaded model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSpec {
+    /// `model_type` of config.json.
+    pub family: String,
+    /// The number of token ids; logits have this width.
+    pub vocab_size: usize,
+    /// The longest sequence the model was trained for, in tokens.
+    pub context_length: usize,
+    /// The number of layers.
+    pub num_layers: usize,
+    /// The width of the residual stream, and of embeddings.
+    pub hidden_size: usize,
+    /// False if its files have no head. Such a model embeds texts and generates none.
+    pub has_head: bool,
+    /// The float type that the model computes in: `f32`, `f16` or `bf16`.
+    pub dtype: &'static str,
+    /// Parameters read from the files.
+    pub parameters: u64,
+    /// Bytes of those parameters on the device.
+    pub weight_bytes: u64,
+    /// Bytes of those parameters in the files.
+    pub file_bytes: u64,
+    /// The memory of sequences and passes.
+    pub footprint: Footprint,
+    /// The properties of an encoder; `None` for a decoder.
+    pub encoder: Option<EncoderSpec>,
+    /// True if a context shift can extend a sequence beyond the context: all layers cache every position, and there is one variant.
+    pub supports_context_shift: bool,
+    /// A hash of all weights and of their fields in config.json. If the weights were not read, it covers only config.json.
+    pub fingerprint: u128,
+    /// The number of layers in the first half of a decode step; 0 if a step is not split.
+    pub(crate) first_half: usize,
+    /// The smallest memory that a worker has free after its weights, in bytes, and the rank of that worker. `None` without workers.
+    pub(crate) remote_capacity: Option<(u64, usize)>,
+    /// The longest sequence of the default variant, if the model has another one (LongRoPE).
+    short_context: Option<usize>,
+}
+
+impl ModelSpec {
+    /// Returns the variant that the state of a sequence of `length` tokens needs. A sequence that grows into another variant is recomputed
+    /// from its first token.
+    pub fn variant(&self, length: usize) -> Variant {
+        if self.short_context.is_some_and(|longest| length > longest) { LONG } else { Variant::default() }
+    }
+
+    /// Returns the bytes that an adapter adds to `base`, if `self` is the same model with that adapter.
+    pub(crate) fn adapter_bytes(&self, base: &Self) -> u64 {
+        self.weight_bytes.saturating_sub(base.weight_bytes)
+    }
+
+    pub(super) fn new(family: &str, config: &DecoderConfig, tally: &Tally, backend: Backend) -> Self {
+        Self {
+            family: family.to_owned(),
+            vocab_size: config.vocab_size,
+            context_length: config.max_position_embeddings,
+            num_layers: config.layers.len(),
+            hidden_size: config.hidden_size,
+            has_head: !config.head.is_missing,
+            dtype: tally.label(),
+            parameters: tally.parameters,
+            weight_bytes: tally.device_bytes,
+            file_bytes: tally.file_bytes,
+            footprint: Footprint::new(config, tally.float_bytes(), backend.attention_kernels),
+            supports_context_shift: config.layers.iter().all(|layer| {
+                layer.mixer == MixerKind::Attention
+                    && layer.sliding_window.is_none()
+                    && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
+            }),
+            // A state has its new length once its last layer is issued, so the first half ends before that layer.
+            first_half: config
+                .layers
+                .iter()
+                .rposition(LayerConfig::extends)
+                .unwrap_or(0)
+                .min(config.layers.len() / 2),
+            remote_capacity: None,
+            encoder: None,
+            short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
+            fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
+        }
+    }
+}
