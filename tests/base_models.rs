@@ -79,7 +79,7 @@ fn a_model_without_a_head_makes_vectors_and_refuses_texts() {
     let [whole, base] = [&whole, &base]
         .map(|it| Engine::start(it.path(), &EngineOptions::single(), |_, _| {}).expect("it starts"));
     assert!(whole.spec().has_head && !base.spec().has_head);
-    let embed = RequestOptions { task: Task::Embed(Pooling::Mean), ..RequestOptions::default() };
+    let embed = RequestOptions { task: Task::Embed(Pooling::Mean.into()), ..RequestOptions::default() };
     let [one, other] =
         [&whole, &base].map(|engine| run(engine, &[7, 8, 9], &embed).embedding.expect("a vector"));
     assert_eq!(one, other);

@@ -46,8 +46,8 @@ fn cases(engine: &Engine, expected: &Value, name: &str) -> Vec<Case> {
     let case = |(place, row): (usize, &Value)| {
         let pair = &expected["pairs"][place];
         let (encoded, task) = if model["pooling"].is_null() {
-            let encoder = folder.cross_encoder().expect("it scores pairs");
-            let encoded = encoder.encode(&folder.tokenizer, &text(&pair[0]), &text(&pair[1]), &LIMIT);
+            let scores = folder.cross_encoder().expect("it scores pairs");
+            let encoded = scores.encode(&folder.tokenizer, &text(&pair[0]), &text(&pair[1]), &LIMIT);
             (encoded.expect("it is encoded"), Task::Classify)
         } else {
             let embedding = folder.embedding().expect("it embeds");

@@ -83,6 +83,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
         is_message: false,
         prompt_progress: dice.below(2) == 0,
         unpooled: 0,
+        second: None,
     };
     Request { prompt, options }
 }

@@ -201,7 +201,7 @@ fn embeddings_are_the_normalized_vectors_of_the_engine() {
         assert_eq!(vector(json!({"pooling": name})), scaled(&raw), "{name}");
         assert_eq!(vector(json!({"pooling": name, "dimensions": 5})), scaled(&raw[..5]), "{name}");
     }
-    let only_read = RequestOptions { task: Task::Embed(Pooling::Mean), ..RequestOptions::default() };
+    let only_read = RequestOptions { task: Task::Embed(Pooling::Mean.into()), ..RequestOptions::default() };
     assert!(mlx_tests::run(&engine, &[7; 200], &only_read).embedding.is_some());
     assert_eq!(engine.stats().prefixes, 0, "an embedding request must not leave a prefix");
     assert_eq!(vector(json!({})), vector(json!({"pooling": "mean"})));

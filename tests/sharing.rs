@@ -95,8 +95,8 @@ fn an_embedding_is_the_same_in_chunks_and_under_load() {
     let _turn = device();
     let engine = engine(MODEL);
     let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
-    let embed = |prompt: &[u32], pooling| {
-        let options = RequestOptions { task: Task::Embed(pooling), ..RequestOptions::default() };
+    let embed = |prompt: &[u32], pooling: Pooling| {
+        let options = RequestOptions { task: Task::Embed(pooling.into()), ..RequestOptions::default() };
         let outcome = run(&engine, prompt, &options);
         assert!(outcome.tokens.is_empty());
         outcome.embedding.expect("a vector")
