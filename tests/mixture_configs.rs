@@ -1,5 +1,6 @@
 //! The config keys of mixtures, latents and mixed layer types: keys that would change the result are applied or rejected by name.
 
+use mlx_tests::{device, model_folder};
 use serde_json::json;
 
 use crate::family_configs::{assert_refused, bits, rewritten};
@@ -121,4 +122,32 @@ fn a_window_and_a_shared_expert_of_nothing_are_none() {
     assert!(zero == bits(&mlx_tests::model_folder("qwen2_moe-f32")));
     let zero = without("granitemoe-f32", |config| config["shared_intermediate_size"] = json!(0));
     assert!(zero == bits(&mlx_tests::model_folder("granitemoe-f32")));
+}
+
+/// GGUF files have gate and up of Granite's shared expert apart.
+#[test]
+fn the_shared_expert_of_granite_may_be_in_three_matrices() {
+    for name in ["granitemoeshared-f32", "granitemoehybrid-f32"] {
+        let _turn = device();
+        let apart = rewritten(
+            name,
+            |all| {
+                let end = ".shared_mlp.input_linear.weight";
+                let both: Vec<String> = all.keys().filter(|name| name.ends_with(end)).cloned().collect();
+                assert!(!both.is_empty());
+                for name in both {
+                    let (dtype, shape, bytes) = all.remove(&name).expect("it is listed");
+                    let prefix = name.trim_end_matches("input_linear.weight");
+                    for (part, bytes) in
+                        ["gate_proj", "up_proj"].into_iter().zip(bytes.chunks(bytes.len() / 2))
+                    {
+                        let shape = vec![shape[0] / 2, shape[1]];
+                        all.insert(format!("{prefix}{part}.weight"), (dtype, shape, bytes.to_vec()));
+                    }
+                }
+            },
+            |_| {},
+        );
+        assert_eq!(bits(apart.path()), bits(&model_folder(name)), "{name}");
+    }
 }

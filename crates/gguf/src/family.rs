@@ -83,6 +83,8 @@ const FAMILIES: &[(&str, Family)] = &[
     ("phimoe", family(config::phimoe, &[names::MIXTRAL, names::LLAMA])),
     ("qwen2", family(config::qwen2, &[names::LLAMA])),
     ("qwen2moe", family(config::qwen2_moe, &[names::QWEN_MOE, names::LLAMA])),
+    // Ollama's name of Qwen 2.5 VL.
+    ("qwen25vl", family(config::qwen2, &[names::LLAMA])),
     ("qwen2vl", family(config::qwen2, &[names::LLAMA])),
     ("qwen3", family(config::qwen3, &[names::LLAMA])),
     ("qwen35", tiled(family(config::qwen3_5, &[names::QWEN3_5, names::POST_NORMS, names::LLAMA]))),

@@ -12,6 +12,7 @@ use crate::family;
 use crate::file::GgufFile;
 use crate::file_type;
 use crate::model::Stored;
+use crate::names::is_of_tower;
 use crate::open_files;
 use crate::packing::{Conversion, Packing};
 use crate::placement::Placement;
@@ -73,6 +74,11 @@ impl GgufFolder {
     /// The tensors of the folder.
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         tensors(&self.file, self.placements()?)
+    }
+
+    /// Returns true if the file also has a vision or audio tower. [`tensors`](Self::tensors) does not list its tensors.
+    pub fn has_tower(&self) -> bool {
+        self.file.tensors().iter().any(|tensor| is_of_tower(&tensor.name))
     }
 
     /// The quantization of most tensors, such as `Q4_K_M`; `None` if the file does not name a known one.

@@ -3,6 +3,7 @@
 mod rule;
 mod rules;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::error::Result;
@@ -11,6 +12,7 @@ use crate::placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 
 use rule::{Delta, Edit};
 
+use rule::ANY;
 pub(crate) use rule::{Naming, Rule};
 pub(crate) use rules::{
     AFMOE, BAILING, DEEPSEEK, ERNIE, EXAONE, FALCON, GEMMA, GEMMA_FEED_FORWARD, GEMMA4, GLM, GPT_OSS,
@@ -32,6 +34,9 @@ const OF_MODEL: [&str; 10] = [
     "per_layer_proj_norm",
 ];
 
+/// The beginnings of the names of a vision or audio tower, and of its projector, which Ollama stores in the file of the model.
+const TOWERS: [&str; 3] = ["v.", "a.", "mm."];
+
 /// The names of tensors in layers that may be stored without a suffix.
 const WITHOUT_SUFFIX: [&str; 3] = ["ssm_a", "ssm_d", "ffn_norm"];
 
@@ -48,8 +53,11 @@ pub(crate) fn placements(naming: &Naming, model: &Model) -> Result<Vec<(usize, P
     let mut placements = Vec::with_capacity(model.tensors.len());
     let mut taken = BTreeSet::new();
     for (index, tensor) in model.tensors.iter().enumerate() {
-        let Some((rule, name)) = find(naming, model, tensor.name)? else { continue };
-        for placement in apply(naming, model, *tensor, rule.edit, name)? {
+        let of_tensor = match factors(naming, model, *tensor)? {
+            Some(factors) => factors,
+            None => found(naming, model, *tensor)?,
+        };
+        for placement in of_tensor {
             expect_fits(model, *tensor, &placement)?;
             if !taken.insert(placement.name.clone()) {
                 let message = format!("is a second tensor for {}", placement.name);
@@ -61,12 +69,63 @@ pub(crate) fn placements(naming: &Naming, model: &Model) -> Result<Vec<(usize, P
     Ok(placements)
 }
 
-/// Returns the rule for a tensor, and its name in the folder. `None` if it belongs to a draft layer, or if the folder does not have it.
+/// Returns the placements of a tensor by the first rule that fits.
+fn found(naming: &Naming, model: &Model, tensor: Stored) -> Result<Vec<Placement>> {
+    match find(naming, model, tensor.name)? {
+        Some((rule, name)) => apply(naming, model, tensor, rule.edit, name),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Returns the placements of the factor of a matrix, or of the factors of a stack: one for each row. `None` if the tensor is no such factor.
+/// Factors of inputs are for quantized activations, and have no placement.
+fn factors(naming: &Naming, model: &Model, tensor: Stored) -> Result<Option<Vec<Placement>>> {
+    let Some((module, part)) = tensor.name.rsplit_once('.') else { return Ok(None) };
+    let is_named = naming
+        .rules
+        .iter()
+        .flat_map(|group| group.iter())
+        .any(|rule| rule.stored.contains('.') && tensor.name.ends_with(rule.stored));
+    let weight = model.find(&format!("{module}.weight")).filter(|_| !is_named);
+    let Some(weight) = weight.map(|index| model.tensors[index]) else { return Ok(None) };
+    match part {
+        "input_scale" => return Ok(Some(Vec::new())),
+        "scale" => {}
+        _ => return Ok(None),
+    }
+    let count = elements(tensor.shape).unwrap_or(0);
+    let of_matrix = |matrix: Placement| {
+        let shape = matrix.shape.as_deref().unwrap_or(weight.shape);
+        let outer = &shape[..shape.len().saturating_sub(1)];
+        let rows = elements(outer).filter(|rows| count > 0 && rows.is_multiple_of(count) && *rows > 0);
+        let Some(rows) = rows else {
+            let message = format!("has shape {:?} for a matrix {shape:?}", tensor.shape);
+            return Err(model.tensor_error(tensor.name, message));
+        };
+        let module = matrix.name.strip_suffix(".weight").unwrap_or(&matrix.name);
+        Ok(Placement {
+            shape: Some([outer, &[1]].concat()),
+            rows: RowOrder::Repeated { times: rows / count },
+            ..Placement::named(format!("{module}.row_scales"))
+        })
+    };
+    found(naming, model, weight)?.into_iter().map(of_matrix).collect::<Result<_>>().map(Some)
+}
+
+/// Returns true if a tensor belongs to a vision or audio tower.
+pub(crate) fn is_of_tower(name: &str) -> bool {
+    TOWERS.iter().any(|tower| name.starts_with(tower))
+}
+
+/// Returns the rule for a tensor, and its name in the folder. `None` if it belongs to a draft layer or a tower, or if the folder does not have it.
 fn find(naming: &Naming, model: &Model, name: &str) -> Result<Option<(&'static Rule, String)>> {
     let unknown = || {
         let message = format!("is not known for architecture {}", model.architecture);
         model.tensor_error(name, message)
     };
+    if is_of_tower(name) {
+        return Ok(None);
+    }
     let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let (prefix, rest) = match layer {
         None => (String::new(), name),
@@ -85,11 +144,15 @@ fn find(naming: &Naming, model: &Model, name: &str) -> Result<Option<(&'static R
     let is_complete = rest.contains('.') || WITHOUT_SUFFIX.contains(&rest);
     let whole = rules().find(|rule| is_complete && rule.stored == rest).map(|rule| (rule, String::new()));
     let by_stem = || {
-        let (stem, suffix) = rest.rsplit_once('.')?;
-        let rule = rules().find(|rule| rule.stored == stem)?;
-        matches!(suffix, "weight" | "bias").then(|| (rule, format!(".{suffix}")))
+        let (stem, suffix) =
+            rest.rsplit_once('.').filter(|(_, suffix)| matches!(*suffix, "weight" | "bias"))?;
+        let (stem, expert) = of_expert(stem);
+        let rule =
+            rules().find(|rule| rule.stored == stem && rule.stored.contains(ANY) == expert.is_some())?;
+        Some((rule, expert, format!(".{suffix}")))
     };
-    let (rule, suffix) = whole.or_else(by_stem).ok_or_else(unknown)?;
+    let whole = whole.map(|(rule, suffix)| (rule, None, suffix));
+    let (rule, expert, suffix) = whole.or_else(by_stem).ok_or_else(unknown)?;
     let stem = rest.split_once('.').map_or(rest, |(stem, _)| stem);
     if OF_MODEL.contains(&stem) == layer.is_some() {
         return Err(unknown());
@@ -97,7 +160,19 @@ fn find(naming: &Naming, model: &Model, name: &str) -> Result<Option<(&'static R
     if rule.edit == Edit::Skip {
         return Ok(None);
     }
-    Ok(Some((rule, format!("{prefix}{}{suffix}", rule.folder))))
+    let folder = expert.map_or(rule.folder.into(), |number| Cow::from(rule.folder.replace(ANY, number)));
+    Ok(Some((rule, format!("{prefix}{folder}{suffix}"))))
+}
+
+/// Returns the stem of the rule for a stored stem, and the number of the expert if the tensor belongs to a single one.
+fn of_expert(stem: &str) -> (Cow<'_, str>, Option<&str>) {
+    match stem.rsplit_once('.') {
+        // Without leading zeros, so that two names never mean the same tensor.
+        Some((part, number)) if number.parse::<u16>().is_ok_and(|it| it.to_string() == number) => {
+            (format!("{part}.{ANY}").into(), Some(number))
+        }
+        _ => (stem.into(), None),
+    }
 }
 
 /// Returns the placements of a tensor.

@@ -36,6 +36,11 @@ pub enum RowOrder {
         /// The number of rows.
         count: usize,
     },
+    /// Each stored row becomes several rows.
+    Repeated {
+        /// The number of rows.
+        times: usize,
+    },
     /// From row `first` on, the first heads of all groups are stored before the second heads of all groups, and so on. In the folder the heads
     /// of a group follow each other.
     Tiled {
@@ -98,6 +103,7 @@ impl RowOrder {
     pub fn stored(self, row: usize) -> usize {
         match self {
             Self::Same => row,
+            Self::Repeated { times } => row / times,
             Self::Halves { head_dim } => {
                 let (head, inside, half) = (row / head_dim, row % head_dim, head_dim / 2);
                 head * head_dim + inside % half * 2 + inside / half
@@ -112,6 +118,7 @@ impl RowOrder {
     pub fn count(self, stored: usize) -> Option<usize> {
         let fits = match self {
             Self::Same => true,
+            Self::Repeated { times } => return stored.checked_mul(times).filter(|_| times > 0),
             Self::Halves { head_dim } => {
                 head_dim > 0 && head_dim.is_multiple_of(2) && stored.is_multiple_of(head_dim)
             }
@@ -181,6 +188,14 @@ mod tests {
         assert_eq!(order.count(7), None);
         assert_eq!(RowOrder::Part { period: 2, start: 1, count: 2 }.count(2), None);
         assert_eq!(RowOrder::Part { period: 0, start: 0, count: 0 }.count(0), None);
+    }
+
+    #[test]
+    fn rows_are_repeated() {
+        let order = RowOrder::Repeated { times: 3 };
+        assert_eq!((0..6).map(|row| order.stored(row)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1]);
+        assert_eq!((order.count(2), order.count(usize::MAX)), (Some(6), None));
+        assert_eq!(RowOrder::Repeated { times: 0 }.count(2), None);
     }
 
     #[test]

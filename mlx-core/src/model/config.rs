@@ -96,6 +96,7 @@ impl DecoderConfig {
                 weights.skip(&format!("lm_head.{part}"));
             }
         }
+        self.prepare_shared_expert(weights);
         self.prepare_multipliers(weights);
         Ok(())
     }
@@ -151,6 +152,17 @@ impl DecoderConfig {
         }
         if weights.has_under(".mlp.gate_proj.") {
             self.feed_forward.input = FeedForwardInput::Gated;
+        }
+    }
+
+    /// Adapts Granite's shared expert to GGUF files, which have gate and up apart.
+    fn prepare_shared_expert(&mut self, weights: &mut Weights) {
+        let shared = self.experts.as_mut().and_then(|experts| experts.shared.as_mut());
+        if let Some(shared) = shared.filter(|shared| shared.input == FeedForwardInput::GatedInOne)
+            && weights.has_under(".shared_mlp.gate_proj.")
+        {
+            shared.input = FeedForwardInput::Gated;
+            weights.rename(&[(".block_sparse_moe.shared_mlp.", ".shared_mlp.")]);
         }
     }
 

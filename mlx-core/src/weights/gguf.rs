@@ -23,6 +23,9 @@ impl ReadAt for Tensor {
 /// Returns the tensors of the file at `path`.
 pub(super) fn open(path: &Path) -> Result<Checkpoint> {
     let folder = GgufFolder::open(path)?;
+    if folder.has_tower() {
+        tracing::info!(file = %path.display(), "the vision tower in a GGUF file is not used; the model runs text-only");
+    }
     let mut checkpoint = Checkpoint::with_float_type(folder.float_type().map(dtype));
     for tensor in folder.tensors()? {
         let (name, dtype, shape) = (tensor.name().to_owned(), dtype(tensor.dtype()), tensor.shape().to_vec());

@@ -12,6 +12,11 @@ use crate::model::Model;
 const ACTIVATION: &str = "gelu_pytorch_tanh";
 /// The numbers of layers of the models of 27 billion parameters. Their scale of scores follows another rule.
 const LAYERS_27B: [usize; 2] = [46, 62];
+/// The number of layers of Gemma 3 with a billion parameters.
+const LAYERS_1B: usize = 26;
+/// The numbers of layers of Gemma 3 with 4, 12 and 27 billion parameters, and the factor of their rope in layers without a window.
+const LONG_CONTEXT: [usize; 3] = [34, 48, 62];
+const LONG_FACTOR: f64 = 8.0;
 /// The theta of layers with a window in Gemma 3, if the file has none.
 const LOCAL_THETA: f64 = 10_000.0;
 
@@ -43,10 +48,15 @@ pub(crate) fn gemma3(model: &Model, floats: Floats) -> Result<Config> {
     let slides = window(model)?;
     let types = if slides.is_some() { model.sliding(6)? } else { vec![false; model.layers] };
     let local = model.number("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
+    // Older files of Ollama have a cap that the model does not have, and lack the factor of the rope.
+    let softcap = model.number("final_logit_softcapping")?.filter(|_| model.layers != LAYERS_1B);
+    if LONG_CONTEXT.contains(&model.layers) && !config.contains_key("rope_scaling") {
+        set(&mut config, json!({"rope_scaling": {"rope_type": "linear", "factor": LONG_FACTOR}}));
+    }
     set(
         &mut config,
         json!({
-            "final_logit_softcapping": model.number("final_logit_softcapping")?,
+            "final_logit_softcapping": softcap,
             "attn_logit_softcapping": null,
             "sliding_window": slides,
             "layer_types": layer_types(&types),

@@ -106,6 +106,23 @@ fn deepseek_is_told_apart_by_its_router() {
     assert_eq!(config["model_type"], json!("deepseek_v3"));
 }
 
+/// Older files of Ollama have a cap of logits, and no factor of the rope.
+#[test]
+fn older_files_of_gemma_3_are_corrected() {
+    let config = |layers: usize, more| {
+        let mut file = File::of("gemma3", &keys(&more), &[]);
+        (1..layers).for_each(|layer| file.add(&format!("blk.{layer}.attn_norm.weight"), &[8]));
+        file.config().expect("a config")
+    };
+    let more = |layers| json!({"block_count": layers, "final_logit_softcapping": 30.0});
+    assert_eq!(config(26, more(26))["final_logit_softcapping"], json!(null));
+    assert_eq!(config(18, more(18))["final_logit_softcapping"], json!(30.0));
+    assert_eq!(config(26, more(26)).get("rope_scaling"), None);
+    assert_eq!(config(34, more(34))["rope_scaling"], json!({"rope_type": "linear", "factor": 8.0}));
+    let own = json!({"block_count": 34, "rope.scaling.type": "linear", "rope.scaling.factor": 4.0});
+    assert_eq!(config(34, own)["rope_scaling"]["factor"], json!(4.0));
+}
+
 #[test]
 fn files_without_a_supported_decoder_are_refused() {
     let refusal = |architecture: &str, more| {

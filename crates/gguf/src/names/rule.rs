@@ -11,6 +11,9 @@ pub(crate) struct Naming {
     pub(crate) tiled: bool,
 }
 
+/// Stands for the number of an expert in the names of a rule.
+pub(crate) const ANY: &str = "*";
+
 /// A rule for a stored tensor of a layer, or of the whole model.
 pub(crate) struct Rule {
     /// The stored name, without `blk.0.`. Without a suffix such as `.weight`, the rule is for all suffixes.

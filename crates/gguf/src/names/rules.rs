@@ -58,6 +58,10 @@ pub(crate) const MIXTRAL: &[Rule] = &[
     named("ffn_gate_exps", "block_sparse_moe.switch_mlp.gate_proj"),
     named("ffn_up_exps", "block_sparse_moe.switch_mlp.up_proj"),
     named("ffn_down_exps", "block_sparse_moe.switch_mlp.down_proj"),
+    // Files of 2023 have a tensor for each expert.
+    named("ffn_gate.*", "block_sparse_moe.experts.*.w1"),
+    named("ffn_up.*", "block_sparse_moe.experts.*.w3"),
+    named("ffn_down.*", "block_sparse_moe.experts.*.w2"),
     named("exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"),
 ];
 

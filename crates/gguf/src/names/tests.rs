@@ -62,6 +62,66 @@ fn stacks_of_experts_keep_their_shape_and_fused_ones_are_split() {
 }
 
 #[test]
+fn a_tensor_for_each_expert_gets_the_name_of_mixtral() {
+    let layer: &[(&str, &[usize])] = &[
+        ("ffn_gate_inp.weight", &[12, 8]),
+        ("ffn_gate.0.weight", &[16, 8]),
+        ("ffn_up.0.weight", &[16, 8]),
+        ("ffn_down.11.weight", &[8, 16]),
+    ];
+    let file = File::of("llama", &keys(&json!({"expert_count": 12, "expert_used_count": 2})), layer);
+    for (stored, name) in [("ffn_gate.0", "0.w1"), ("ffn_up.0", "0.w3"), ("ffn_down.11", "11.w2")] {
+        let placement = file.placement(&format!("blk.0.{stored}.weight"));
+        assert_eq!(placement.name, format!("model.layers.0.block_sparse_moe.experts.{name}.weight"));
+    }
+    let config = file.config().expect("it is known");
+    assert_eq!((&config["model_type"], &config["num_local_experts"]), (&json!("mixtral"), &json!(12)));
+    for name in ["ffn_gate.00.weight", "ffn_gate.x.weight", "ffn_gate.0.scale", "ffn_gate.*.weight"] {
+        let file = File::of("llama", &keys(&json!({})), &[(name, &[16, 8])]);
+        file.placements().expect_err(name);
+    }
+}
+
+/// NVFP4 has a factor for each matrix.
+#[test]
+fn a_factor_of_a_matrix_becomes_one_of_each_row() {
+    let layer: &[(&str, &[usize])] = &[
+        ("attn_q.weight", &[8, 8]),
+        ("attn_q.scale", &[1]),
+        ("attn_q.input_scale", &[1]),
+        ("ffn_gate_inp.weight", &[4, 8]),
+        ("ffn_gate_up_exps.weight", &[4, 6, 8]),
+        ("ffn_gate_up_exps.scale", &[4]),
+    ];
+    let file = File::of("qwen3moe", &keys(&json!({"expert_count": 4})), layer);
+    let factor = file.placement("blk.0.attn_q.scale");
+    assert_eq!(factor.name, "model.layers.0.self_attn.q_proj.row_scales");
+    assert_eq!((factor.shape, factor.rows), (Some(vec![8, 1]), RowOrder::Repeated { times: 8 }));
+    let placements = file.placements().expect("known tensors");
+    let parts = placements.iter().filter(|(name, _)| name == "blk.0.ffn_gate_up_exps.scale");
+    let parts: Vec<_> = parts.map(|(_, it)| (it.name.as_str(), it.shape.as_deref(), it.rows)).collect();
+    let of = |name| (name, Some(&[4, 3, 1][..]), RowOrder::Repeated { times: 3 });
+    let [gate, up] =
+        ["gate_proj", "up_proj"].map(|part| format!("model.layers.0.mlp.switch_mlp.{part}.row_scales"));
+    assert_eq!(parts, [of(gate.as_str()), of(up.as_str())]);
+    assert!(placements.iter().all(|(name, _)| name != "blk.0.attn_q.input_scale"));
+    for shape in [vec![3], vec![0], vec![]] {
+        let layer: &[(&str, &[usize])] = &[("attn_q.weight", &[8, 8]), ("attn_q.scale", &shape)];
+        let message = File::of("llama", &keys(&json!({})), layer).placements().expect_err("a wrong shape");
+        assert!(message.to_string().contains("attn_q.scale has shape"), "{message}");
+    }
+}
+
+#[test]
+fn towers_in_the_file_are_left_out() {
+    let mut file = File::of("gemma3", &keys(&json!({})), &[("attn_q.weight", &[8, 8])]);
+    for name in ["v.blk.0.attn_q.weight", "v.patch_embedding.bias", "mm.mm_input_projection.weight"] {
+        file.add(name, &[3, 5]);
+    }
+    assert_eq!(file.placements().expect("known tensors").len(), 3);
+}
+
+#[test]
 fn value_heads_of_gated_delta_layers_are_tiled() {
     let sizes = json!({
         "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.state_size": 2, "ssm.inner_size": 8, "ssm.conv_kernel": 4,

@@ -34,7 +34,7 @@ proptest! {
         kind in prop::sample::select(&TYPES),
         heads in 1usize..4,
         blocks in 1usize..4,
-        order in 0usize..4,
+        order in 0usize..5,
         tiled in any::<bool>(),
         ranges in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 8),
     ) {
@@ -45,6 +45,7 @@ proptest! {
             RowOrder::Halves { head_dim: 6 },
             RowOrder::Part { period: 6, start: 2, count: 3 },
             RowOrder::Tiled { first: 0, heads: Tiles { groups: 2, heads: 3, size: heads } },
+            RowOrder::Repeated { times: 3 },
         ][order];
         let tiles = Tiles { groups: 2, heads: 2 * blocks, size: SEGMENT };
         let columns = if tiled { ColumnOrder::Tiled { heads: tiles } } else { ColumnOrder::Same };
