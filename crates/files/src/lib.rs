@@ -24,7 +24,7 @@ pub use atomic_write::{
 };
 pub use fields::{Fields, bytes, expect_utf8_json, object};
 pub use human_bytes::size;
-pub use model_file::read_model_file;
+pub use model_file::{read_model_file, tokenizer_parts};
 pub use warnings::Warnings;
 
-pub use mlx_gguf::{Error, Result};
+pub use mlx_gguf::{Error, Result, TokenizerParts};

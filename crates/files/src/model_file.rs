@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use mlx_gguf::{Error, GgufFolder, Result};
+use mlx_gguf::{Error, GgufFolder, Result, TokenizerParts};
 
 /// Reads a file of a model; `None` if it does not exist. Fails if it is larger than `limit` bytes.
 pub fn read_model_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
@@ -24,6 +24,11 @@ pub fn read_model_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map_err(|source| Error::io(path, source)),
     }
+}
+
+/// Returns the tokenizer of a GGUF file in parts; `None` for a folder.
+pub fn tokenizer_parts(model: &Path) -> Result<Option<TokenizerParts>> {
+    if mlx_gguf::is_gguf(model) { GgufFolder::open(model)?.tokenizer().map(Some) } else { Ok(None) }
 }
 
 /// Returns a file that a GGUF file replaces. Other files have none.

@@ -19,7 +19,7 @@ use crate::placement::Placement;
 use crate::tensor::{Dtype, Tensor, packings, tensors};
 use crate::tensor_type::TensorType;
 use crate::text_config::{generation_config, tokenizer_config};
-use crate::tokenizer::tokenizer_json;
+use crate::tokenizer::{TokenizerParts, tokenizer};
 
 /// The beginnings of the architectures with activations above 65504, the largest number of f16.
 const EXCEED_F16: [&str; 4] = ["gemma", "glm4", "chatglm", "gpt-oss"];
@@ -59,7 +59,7 @@ impl GgufFolder {
         let metadata = self.file.metadata();
         let value = match name {
             "config.json" => self.config()?,
-            "tokenizer.json" => tokenizer_json(metadata)?,
+            "tokenizer.json" => tokenizer(metadata)?.json(),
             "tokenizer_config.json" => tokenizer_config(metadata)?,
             "generation_config.json" => match generation_config(metadata)? {
                 Some(value) => value,
@@ -69,6 +69,11 @@ impl GgufFolder {
         };
         let failed = |error| Error::file(self.file.path(), format!("gives no {name}: {error}"));
         serde_json::to_vec(&value).map(Some).map_err(failed)
+    }
+
+    /// Returns the tokenizer in parts. Readers of these need not parse the text of its vocabulary.
+    pub fn tokenizer(&self) -> Result<TokenizerParts> {
+        tokenizer(self.file.metadata())
     }
 
     /// The tensors of the folder.

@@ -30,3 +30,4 @@ pub use packing::{Conversion, Mode, Packing};
 pub use placement::{Change, ColumnOrder, Placement, RowOrder, Tiles};
 pub use tensor::{Dtype, Tensor, packings, tensors};
 pub use tensor_type::{Other, TensorType};
+pub use tokenizer::{BytePair, TokenizerParts};

@@ -15,10 +15,32 @@ use crate::error::Result;
 use crate::metadata::Metadata;
 pub(crate) use model::Model;
 pub(crate) use special_tokens::SpecialTokens;
+pub use steps::BytePair;
 pub(crate) use vocabulary::Vocabulary;
 
-/// Returns the content of `tokenizer.json`.
-pub(crate) fn tokenizer_json(metadata: &Metadata) -> Result<Value> {
+/// A tokenizer in parts, which need not become one text.
+#[derive(Debug)]
+pub struct TokenizerParts {
+    /// `tokenizer.json` with a model without tokens, and without added tokens.
+    pub outline: Value,
+    /// The added tokens.
+    pub added_tokens: Value,
+    /// The model.
+    pub model: BytePair,
+}
+
+impl TokenizerParts {
+    /// Returns the content of `tokenizer.json`.
+    pub(crate) fn json(self) -> Value {
+        let mut json = self.outline;
+        json["added_tokens"] = self.added_tokens;
+        json["model"] = self.model.json();
+        json
+    }
+}
+
+/// Returns the parts of `tokenizer.json`.
+pub(crate) fn tokenizer(metadata: &Metadata) -> Result<TokenizerParts> {
     let model = Model::of(metadata)?;
     let mut vocabulary = Vocabulary::read(metadata)?;
     let special = SpecialTokens::read(metadata, &vocabulary, &model)?;
@@ -29,17 +51,19 @@ pub(crate) fn tokenizer_json(metadata: &Metadata) -> Result<Value> {
         Model::SentencePiece => sentencepiece::steps(metadata, &mut vocabulary, &special)?,
     };
     let follows_spaces = matches!(model, Model::SentencePiece) && metadata.architecture()? == "phi3";
-    Ok(json!({
+    let outline = json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": vocabulary.added_tokens(follows_spaces),
+        "added_tokens": [],
         "normalizer": steps.normalizer,
         "pre_tokenizer": steps.pre_tokenizer,
         "post_processor": special.post_processor(&vocabulary),
         "decoder": steps.decoder,
-        "model": steps.model,
-    }))
+        "model": {"type": "BPE", "vocab": {}, "merges": []},
+    });
+    let added_tokens = vocabulary.added_tokens(follows_spaces);
+    Ok(TokenizerParts { outline, added_tokens, model: steps.model })
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use mlx_files::TokenizerParts;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{
-    DecoderWrapper, Model, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
-    Result, Token, Tokenizer, TokenizerImpl,
+    AddedToken, DecoderWrapper, Model, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
+    PreTokenizerWrapper, Result, Token, Tokenizer, TokenizerImpl,
 };
 
 /// The word cache size per thread. The library's default of ten thousand words with up to 256 letters each would cost
@@ -43,6 +44,22 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tokenizer> {
     let mut model = tokenizer.get_model().clone();
     model.resize_cache(if has_words { CACHED_WORDS } else { 0 });
     tokenizer.with_model(model);
+    Ok(tokenizer)
+}
+
+/// Builds the tokenizer of a GGUF file. Its vocabulary is not written and parsed as text.
+pub(super) fn build(parts: TokenizerParts) -> Result<Tokenizer> {
+    let mut tokenizer = parse(&serde_json::to_vec(&parts.outline)?)?;
+    let has_words = tokenizer.get_pre_tokenizer().is_some();
+    let ids = parts.model.tokens.into_iter().zip(0..);
+    let mut model = BPE::new(ids.collect(), parts.model.merges);
+    model.fuse_unk = parts.model.unknown.is_some();
+    model.unk_token = parts.model.unknown;
+    model.byte_fallback = parts.model.byte_fallback;
+    model.ignore_merges = parts.model.ignore_merges;
+    model.resize_cache(if has_words { CACHED_WORDS } else { 0 });
+    tokenizer.with_model(model);
+    tokenizer.add_tokens(serde_json::from_value::<Vec<AddedToken>>(parts.added_tokens)?)?;
     Ok(tokenizer)
 }
 
@@ -125,6 +142,20 @@ mod tests {
                     .map(|it| it.expect("a tokenizer").to_string(false).expect("JSON"));
                 assert_eq!(ours, theirs, "{model}");
             }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_gguf_files_become_the_tokenizer_of_their_text() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf");
+        for name in ["llama.gguf", "gemma3.gguf", "qwen35.gguf", "qwen3moe-00001-of-00003.gguf"] {
+            let path = folder.join(name);
+            let parts = mlx_files::tokenizer_parts(&path).expect("a valid file").expect("a GGUF file");
+            let text =
+                mlx_files::read_model_file(&path.join("tokenizer.json"), u64::MAX).expect("a valid file");
+            let [parts, text] = [build(parts), parse(&text.expect("a tokenizer"))]
+                .map(|it| it.expect("a tokenizer").to_string(false).expect("JSON"));
+            assert_eq!(parts, text, "{name}");
         }
     }
 

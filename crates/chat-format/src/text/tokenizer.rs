@@ -13,7 +13,7 @@ use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::encoded::{EncodeLimit, Encoded, Stop};
 use super::pair_frame::PairFrame;
-use super::parse::parse;
+use super::parse::{build, parse};
 use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
@@ -56,15 +56,22 @@ impl Tokenizer {
     /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if they exist.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
+        let valid = |tokenizer: Option<tokenizers::Result<Self>>| {
+            tokenizer
+                .unwrap_or_else(|| Err("it is inconsistent".into()))
+                .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
+        };
+        if let Some(parts) = mlx_files::tokenizer_parts(folder)? {
+            let config = TokenizerConfig::load(folder)?;
+            return valid(guarded(|| Self::new(build(parts)?, config)));
+        }
         let bytes = mlx_files::read_model_file(&path, u64::MAX)?.ok_or_else(|| missing(folder))?;
         let config = TokenizerConfig::load(folder)?;
         expect_utf8_json(&path, &bytes)?;
         // The library panics on some invalid files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
-        guarded(|| Self::new(parse(&bytes)?, config))
-            .unwrap_or_else(|| Err("it is inconsistent".into()))
-            .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
+        valid(guarded(|| Self::new(parse(&bytes)?, config)))
     }
 
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {

@@ -24,32 +24,36 @@ pub(super) fn steps(
     }
     let vocabulary = &*vocabulary;
     let merges = merges(metadata, vocabulary)?;
-    let ignore_merges = pre_tokenizer.ignore_merges;
+    let model = BytePair {
+        tokens: vocabulary.texts(),
+        unknown: None,
+        byte_fallback: false,
+        ignore_merges: pre_tokenizer.ignore_merges,
+        merges,
+    };
     let normalizer = match pre_tokenizer.spelling {
         Spelling::Bytes => Value::Null,
         Spelling::ComposedBytes => json!({"type": "NFC"}),
         Spelling::Marks => {
-            let unknown = special.unknown.map(|id| vocabulary.text(id));
-            let model = BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ignore_merges, merges };
+            let unknown = special.unknown.map(|id| vocabulary.text(id).to_owned());
             return Ok(Steps {
                 normalizer: spaces_to_marks(),
                 pre_tokenizer: Value::Null,
                 decoder: sentencepiece_decoder(false),
-                model: model.json(vocabulary),
+                model: BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ..model },
             });
         }
     };
-    let model = BytePair { unknown: None, byte_fallback: false, ignore_merges, merges };
     Ok(Steps {
         normalizer,
         pre_tokenizer: pre_tokenizer.json(),
         decoder: json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
-        model: model.json(vocabulary),
+        model,
     })
 }
 
 /// Returns the merges of the file. As in llama.cpp, a merge into a text without a token is not used.
-fn merges<'a>(metadata: &'a Metadata, vocabulary: &Vocabulary) -> Result<Vec<(&'a str, &'a str)>> {
+fn merges(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Vec<(String, String)>> {
     let lines = metadata.texts(MERGES)?.ok_or_else(|| metadata.error(MERGES, "is missing"))?;
     let mut merges = Vec::with_capacity(lines.len());
     let mut joined = String::new();
@@ -63,7 +67,7 @@ fn merges<'a>(metadata: &'a Metadata, vocabulary: &Vocabulary) -> Result<Vec<(&'
         joined.push_str(left);
         joined.push_str(right);
         if [left, right, &joined].into_iter().all(|text| vocabulary.id(text).is_some()) {
-            merges.push((left, right));
+            merges.push((left.to_owned(), right.to_owned()));
         }
     }
     Ok(merges)

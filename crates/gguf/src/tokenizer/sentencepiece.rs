@@ -29,12 +29,17 @@ pub(super) fn steps(
     }
     let vocabulary = &*vocabulary;
     let merges = merges(metadata, vocabulary, &scores)?;
-    let unknown = special.unknown.map(|id| vocabulary.text(id));
-    let model = BytePair { unknown, byte_fallback: vocabulary.has_bytes(), ignore_merges: false, merges };
+    let model = BytePair {
+        tokens: vocabulary.texts(),
+        unknown: special.unknown.map(|id| vocabulary.text(id).to_owned()),
+        byte_fallback: vocabulary.has_bytes(),
+        ignore_merges: false,
+        merges,
+    };
     let adds_space = metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     let (normalizer, pre_tokenizer) = marks(adds_space, vocabulary);
     let decoder = sentencepiece_decoder(adds_space);
-    Ok(Steps { normalizer, pre_tokenizer, decoder, model: model.json(vocabulary) })
+    Ok(Steps { normalizer, pre_tokenizer, decoder, model })
 }
 
 /// Returns the normalizer and the pre-tokenizer, which write spaces as marks and add one before a text.
@@ -74,11 +79,7 @@ struct Division {
 }
 
 /// Returns the merges that give SentencePiece's tokens, best first.
-fn merges<'a>(
-    metadata: &Metadata,
-    vocabulary: &'a Vocabulary,
-    scores: &[f64],
-) -> Result<Vec<(&'a str, &'a str)>> {
+fn merges(metadata: &Metadata, vocabulary: &Vocabulary, scores: &[f64]) -> Result<Vec<(String, String)>> {
     let takes_part = |text: &str| vocabulary.id(text).is_some_and(|id| vocabulary.kind(id) == Kind::Normal);
     let mut divisions = Vec::with_capacity(2 * vocabulary.len());
     let mut work = 0;
@@ -108,5 +109,9 @@ fn merges<'a>(
     divisions.sort_by(|one, other| {
         other.score.total_cmp(&one.score).then(one.id.cmp(&other.id)).then(other.left.cmp(&one.left))
     });
-    Ok(divisions.iter().map(|it| vocabulary.text(it.id).split_at(it.left as usize)).collect())
+    let merge = |it: &Division| {
+        let (left, right) = vocabulary.text(it.id).split_at(it.left as usize);
+        (left.to_owned(), right.to_owned())
+    };
+    Ok(divisions.iter().map(merge).collect())
 }

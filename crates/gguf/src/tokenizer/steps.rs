@@ -2,32 +2,34 @@
 
 use serde_json::{Map, Value, json};
 
-use super::vocabulary::Vocabulary;
-
 /// The steps of a tokenizer, as tokenizer.json describes them.
 pub(super) struct Steps {
     pub(super) normalizer: Value,
     pub(super) pre_tokenizer: Value,
     pub(super) decoder: Value,
-    pub(super) model: Value,
+    pub(super) model: BytePair,
 }
 
-/// The properties of a byte-pair model besides its vocabulary.
-pub(super) struct BytePair<'a> {
+/// A byte-pair model.
+#[derive(Debug)]
+pub struct BytePair {
+    /// The texts of the tokens, by id.
+    pub tokens: Vec<String>,
     /// The token for text that has no other token.
-    pub(super) unknown: Option<&'a str>,
+    pub unknown: Option<String>,
     /// True if text without a token becomes tokens of bytes.
-    pub(super) byte_fallback: bool,
+    pub byte_fallback: bool,
     /// True if a word that is a token needs no merges.
-    pub(super) ignore_merges: bool,
+    pub ignore_merges: bool,
     /// The left and right token of each merge, best first.
-    pub(super) merges: Vec<(&'a str, &'a str)>,
+    pub merges: Vec<(String, String)>,
 }
 
-impl BytePair<'_> {
-    pub(super) fn json(self, vocabulary: &Vocabulary) -> Value {
+impl BytePair {
+    /// Returns the `model` of tokenizer.json.
+    pub(super) fn json(self) -> Value {
         // The short form of a merge cannot contain a space, and is skipped if it looks like a header.
-        let is_short = |(left, right): &(&str, &str)| {
+        let is_short = |(left, right): &(String, String)| {
             !left.contains(' ') && !right.contains(' ') && !left.starts_with("#version")
         };
         let merges: Vec<Value> = if self.merges.iter().all(is_short) {
@@ -38,13 +40,15 @@ impl BytePair<'_> {
         let mut model = Map::new();
         model.insert("type".into(), "BPE".into());
         model.insert("dropout".into(), Value::Null);
-        model.insert("unk_token".into(), self.unknown.into());
+        model.insert("unk_token".into(), self.unknown.clone().into());
         model.insert("continuing_subword_prefix".into(), Value::Null);
         model.insert("end_of_word_suffix".into(), Value::Null);
         model.insert("fuse_unk".into(), self.unknown.is_some().into());
         model.insert("byte_fallback".into(), self.byte_fallback.into());
         model.insert("ignore_merges".into(), self.ignore_merges.into());
-        model.insert("vocab".into(), vocabulary.json());
+        let ids = self.tokens.into_iter().enumerate();
+        let vocabulary: Map<String, Value> = ids.map(|(id, text)| (text, Value::from(id))).collect();
+        model.insert("vocab".into(), vocabulary.into());
         model.insert("merges".into(), merges.into());
         model.into()
     }

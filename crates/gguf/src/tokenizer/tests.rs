@@ -42,12 +42,12 @@ impl File {
     }
 
     fn tokenizer(self) -> Tokenizer {
-        let json = tokenizer_json(&self.metadata()).expect("the file is valid");
+        let json = tokenizer(&self.metadata()).expect("the file is valid").json();
         Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is valid")
     }
 
     pub(crate) fn error(self) -> String {
-        tokenizer_json(&self.metadata()).expect_err("the file is invalid").to_string()
+        tokenizer(&self.metadata()).expect_err("the file is invalid").to_string()
     }
 }
 
@@ -246,9 +246,9 @@ proptest::proptest! {
             file = file.with(&format!("tokenizer.ggml.{name}_token_id"), Stored::Integer(id));
         }
         let metadata = file.metadata();
-        match tokenizer_json(&metadata) {
-            Ok(json) => {
-                let tokenizer = Tokenizer::from_bytes(json.to_string());
+        match tokenizer(&metadata) {
+            Ok(parts) => {
+                let tokenizer = Tokenizer::from_bytes(parts.json().to_string());
                 proptest::prop_assert!(tokenizer.is_ok(), "{:?}", tokenizer.err());
                 proptest::prop_assert!(crate::text_config::tokenizer_config(&metadata).is_ok());
                 proptest::prop_assert!(crate::text_config::generation_config(&metadata).is_ok());

@@ -121,10 +121,9 @@ impl<'a> Vocabulary<'a> {
         changed
     }
 
-    /// Returns the `vocab` of a byte-pair model: the id of each token.
-    pub(super) fn json(&self) -> Value {
-        let entry = |(id, text): (usize, &Cow<str>)| (text.to_string(), Value::from(id));
-        Value::Object(self.tokens.iter().enumerate().map(entry).collect())
+    /// Returns the texts of the tokens, by id.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.tokens.iter().map(|text| text.as_ref().to_owned()).collect()
     }
 
     /// Returns `added_tokens`. If `follows_spaces` is true, most of them include the white space that follows.
