@@ -10,22 +10,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file could not be read or written.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// The content of a file or folder cannot be used.
-    #[error("{}: {message}", path.display())]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// The key in the file and the problem.
-        message: String,
-    },
+    /// A file cannot be read, written or used.
+    #[error(transparent)]
+    Files(#[from] mlx_files::Error),
     /// A folder to write to already contains files.
     #[error("{}: is not empty", folder.display())]
     NotEmpty {
@@ -139,14 +126,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates an [`Error::Io`] for `path`.
+    /// Creates an error about reading or writing the file at `path`.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        Self::Io { path: path.into(), source }
+        mlx_files::Error::Io { path: path.into(), source }.into()
     }
 
-    /// Creates an [`Error::File`] for `path`.
+    /// Creates an error about the content of the file or folder at `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
-        Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
+        mlx_files::Error::File { path: path.as_ref().to_path_buf(), message: message.into() }.into()
     }
 
     /// Creates an [`Error::Hub`] for the model with this name.
@@ -177,15 +164,6 @@ impl Error {
     /// Creates an [`Error::Environment`] for `variable`.
     pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
         Self::Environment { variable, message: message.into() }
-    }
-}
-
-impl From<mlx_files::Error> for Error {
-    fn from(error: mlx_files::Error) -> Self {
-        match error {
-            mlx_files::Error::Io { path, source } => Self::Io { path, source },
-            mlx_files::Error::File { path, message } => Self::File { path, message },
-        }
     }
 }
 
