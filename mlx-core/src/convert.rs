@@ -130,6 +130,13 @@ fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
             "quantization is in a format that cannot be converted; convert the original model instead";
         return Err(Error::file(path, message));
     }
+    let is_foreign =
+        |name: &&String| ["row_scales", "signs", "input_order"].iter().any(|end| name.ends_with(end));
+    if let Some(name) = checkpoint.entries().keys().find(is_foreign) {
+        let message =
+            format!("tensor {name} has no place in MLX's format; convert the original model instead");
+        return Err(Error::file(checkpoint.main_file(), message));
+    }
     let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
     if let Some(adapter) = &mut adapter {
         adapter.check_layers(config.layers.len())?;

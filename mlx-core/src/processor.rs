@@ -90,7 +90,9 @@ impl VisionFamily {
             ("gemma4", _) => Some(Self::Gemma4),
             ("gemma4_unified", _) => Some(Self::Gemma4Unified),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
-            ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
+            ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe" | "prism_hadamard_qwen35", _) => {
+                Some(Self::Qwen)
+            }
             ("qwen2_vl", _) => Some(Self::Qwen2),
             ("qwen2_5_vl", _) => Some(Self::Qwen25),
             _ => None,

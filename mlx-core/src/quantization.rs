@@ -3,12 +3,15 @@
 
 pub(crate) mod dequantize;
 mod foreign;
+mod inputs;
 mod matrix;
+mod rotation;
 mod scheme;
 
 use std::collections::BTreeMap;
 
 pub(crate) use foreign::{Foreign, Integers, Tool};
+pub(crate) use inputs::{INPUT_PARTS, InputChange};
 pub use matrix::QuantizedMatrix;
 pub use scheme::{Mode, QuantScheme};
 
@@ -28,6 +31,8 @@ pub struct QuantizationConfig {
     modules: BTreeMap<String, Option<QuantScheme>>,
     /// The settings of another tool. Its modules get their entries when the files are opened.
     foreign: Option<Foreign>,
+    /// The sizes of blocks of the modules that rotate their inputs.
+    rotations: BTreeMap<String, usize>,
 }
 
 impl QuantizationConfig {
@@ -39,7 +44,7 @@ impl QuantizationConfig {
             );
         }
         if let Some(section) = fields.section("quantization")? {
-            return Self::of_section(&section);
+            return Ok(Self { rotations: rotation::read(fields)?, ..Self::of_section(&section)? });
         }
         if let Some(foreign) = foreign::read(fields)? {
             return Ok(Self { foreign: Some(foreign), ..Self::default() });
@@ -103,6 +108,11 @@ impl QuantizationConfig {
             scheme.bits = scheme.bits.max(2);
         }
         self
+    }
+
+    /// Returns the number of inputs that a Hadamard transform combines, if `module` rotates its inputs.
+    pub(crate) fn rotation_of(&self, module: &str) -> Option<usize> {
+        self.rotations.get(module).copied()
     }
 
     /// Returns the scheme of `module`, if it is quantized. An entry in config.json decides this. Without an entry, a module is quantized if it

@@ -7,6 +7,7 @@ mod cut;
 mod floats;
 mod foreign;
 mod gguf;
+mod input_change;
 mod packed;
 mod read;
 mod shard;
@@ -143,6 +144,12 @@ impl<'a> Weights<'a> {
     /// Returns true if the tensor `name` exists and has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.checkpoint.has(&self.file_name_of(name))
+    }
+
+    /// Returns true if a module has a bias that has not been taken yet, or a dropped one of zeros.
+    pub(crate) fn has_bias(&self, module: &str) -> bool {
+        let name = self.file_name_of(&format!("{module}.bias"));
+        self.checkpoint.has(&name) || self.checkpoint.had_zeros(&name)
     }
 
     /// Returns true if the index lists the tensor `name`, even if no shard contains it.

@@ -76,7 +76,7 @@ impl DecoderConfig {
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {
             let first = self.layers.iter().position(|layer| layer.mixer.attends()).unwrap_or(0);
-            let has = |part: &str| weights.has(&format!("model.layers.{first}.self_attn.{part}.bias"));
+            let has = |part: &str| weights.has_bias(&format!("model.layers.{first}.self_attn.{part}"));
             self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
             self.attention.biases.output = has("o_proj");
         }

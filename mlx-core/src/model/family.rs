@@ -29,7 +29,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// The families: `model_type` of config.json, its aliases, and the function that reads the config.
-const FAMILIES: [(&[&str], Read); 73] = [
+const FAMILIES: [(&[&str], Read); 74] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
     (&["bailing_moe"], varied::bailing_moe),
@@ -87,6 +87,7 @@ const FAMILIES: [(&[&str], Read); 73] = [
     (&["olmoe"], mixtures::olmoe),
     (&["phi3"], varied::phi3),
     (&["phimoe"], mixtures::phimoe),
+    (&["prism_hadamard_qwen35"], hybrid::bonsai),
     (&["qwen2"], qwen::qwen2),
     (&["qwen2_moe"], mixtures::qwen2_moe),
     (&["qwen2_vl", "qwen2_5_vl"], qwen::qwen2_vl),

@@ -1,6 +1,6 @@
 //! A projection `y = x W^T + b`. Invariant: only this file distinguishes dense and packed weights.
 
-use mlx_rs::ops::{add, addmm, concatenate, matmul};
+use mlx_rs::ops::{add, addmm, concatenate, matmul, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
 use super::low_rank::LowRank;
@@ -163,7 +163,7 @@ impl Linear {
     }
 
     fn take(weights: &mut Weights, parts: &[PartOrder], inputs: usize, bias: bool) -> Result<Self> {
-        let (mut matrices, mut biases) = (Vec::new(), Vec::new());
+        let (mut matrices, mut biases, mut has_bias) = (Vec::new(), Vec::new(), false);
         let is_alike = |one: &PartOrder, other: &PartOrder| {
             one.2.is_none() && other.2.is_none() && weights.have_same_format(one.0, other.0)
         };
@@ -175,7 +175,9 @@ impl Linear {
             matrices.push(order.map_or(Ok(matrix.clone()), |order| matrix.reordered(order))?);
         }
         for (name, outputs, order) in parts.iter().filter(|_| bias) {
-            let bias = weights.take(&format!("{name}.bias"), &[*outputs])?;
+            let bias = weights.take_bias(name, *outputs)?;
+            has_bias |= bias.is_some();
+            let bias = bias.map_or_else(|| zeros_dtype(&[*outputs as i32], weights.dtype()), Ok)?;
             biases.push(order.as_ref().map_or(Ok(bias.clone()), |order| bias.take_axis(order, 0))?);
         }
         let matrices =
@@ -183,7 +185,7 @@ impl Linear {
         let biases: Vec<&Array> = biases.iter().collect();
         Ok(Self {
             matrices,
-            bias: bias.then(|| array::stacked(&biases)).transpose()?,
+            bias: has_bias.then(|| array::stacked(&biases)).transpose()?,
             low_rank: None,
             shard: None,
         })

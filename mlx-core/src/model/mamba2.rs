@@ -54,7 +54,7 @@ impl Mamba2 {
         let (heads, inner) = (config.num_heads, config.intermediate_size());
         let [input, output, conv, norm] =
             ["in_proj", "out_proj", "conv1d", "norm.weight"].map(|part| format!("{name}.{part}"));
-        let found = [&input, &output].map(|part| weights.has(&format!("{part}.bias")));
+        let found = [&input, &output].map(|part| weights.has_bias(part));
         let [into, out] = config.biases.unwrap_or(found);
         let wide = |weights: &mut Weights, part: &str| -> Result<Array> {
             Ok(weights.take(&format!("{name}.{part}"), &[heads])?.as_dtype(Dtype::Float32)?)

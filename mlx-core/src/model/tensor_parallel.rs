@@ -161,6 +161,10 @@ impl Sharder<'_, '_> {
     /// error is clearer than that of the packed words.
     fn inputs(&mut self, name: &str) -> Result<()> {
         let places = self.rank.equal_shards(1);
+        if self.weights.changes_inputs(name) {
+            let message = format!("cannot be tensor: {name} rotates or reorders its inputs; use pipeline");
+            return Err(Error::option("parallel", message));
+        }
         for part in ["scales", "biases", "weight"] {
             self.weights.cut(&format!("{name}.{part}"), INPUTS, &places)?;
         }
@@ -290,6 +294,7 @@ impl Sharder<'_, '_> {
                     (format!("{name}.experts.gate_up_proj"), format!("{name}.experts.down_proj"));
                 let has = |name: &str, [outputs, inputs]: [usize; 2]| {
                     self.weights.shape(name) == Some(&[config.num_experts, outputs, inputs])
+                        || self.weights.has(&format!("{name}.scales"))
                 };
                 if has(&first, [2 * inner, width]) && has(&last, [width, inner]) {
                     return self.in_one(&first, &last);

@@ -1,5 +1,6 @@
 //! Quantized matrices in MLX's packed format.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 
 use mlx_rs::ops::indexing::TryIndexMutOp;
@@ -11,7 +12,7 @@ use crate::array;
 use crate::error::{Error, Result};
 use crate::mlx_sys::{self, PackedMatrix};
 use crate::quantization::dequantize::Dequantizer;
-use crate::quantization::{Mode, QuantScheme};
+use crate::quantization::{InputChange, Mode, QuantScheme};
 
 /// The number of values dequantized at a time, which bounds the temporary memory.
 const CHUNK: usize = 4 << 20;
@@ -28,18 +29,26 @@ pub struct QuantizedMatrix {
     biases: Option<Array>,
     /// A factor of each row, `[..., output, 1]` in f32. Products are multiplied by it.
     row_scales: Option<Array>,
+    /// The change of inputs before the product. Matrices of a stack share it.
+    inputs: Option<InputChange>,
 }
 
 impl QuantizedMatrix {
     /// Creates a matrix from its arrays. The caller has checked their shapes.
     pub fn new(scheme: QuantScheme, weight: Array, scales: Array, biases: Option<Array>) -> Self {
-        Self { scheme, weight, scales, biases, row_scales: None }
+        Self { scheme, weight, scales, biases, row_scales: None, inputs: None }
     }
 
     /// Adds a factor of each row, `[..., output, 1]` in f32.
     #[must_use]
     pub fn with_row_scales(self, row_scales: Option<Array>) -> Self {
         Self { row_scales, ..self }
+    }
+
+    /// Adds a change of inputs before the product.
+    #[must_use]
+    pub(crate) fn with_input_change(self, inputs: Option<InputChange>) -> Self {
+        Self { inputs, ..self }
     }
 
     /// Quantizes floats `[..., output, input]` with MLX's function. Rows must be a multiple of the group size.
@@ -59,30 +68,58 @@ impl QuantizedMatrix {
 
     /// Returns true if `other` has the same scheme, so that the two can be stacked.
     pub fn has_same_scheme(&self, other: &Self) -> bool {
-        self.scheme == other.scheme && self.row_scales.is_some() == other.row_scales.is_some()
+        let have_same_inputs = match (&self.inputs, &other.inputs) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.is_same(other),
+            _ => false,
+        };
+        self.scheme == other.scheme
+            && self.row_scales.is_some() == other.row_scales.is_some()
+            && have_same_inputs
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, without the change of inputs.
     pub fn bytes(&self) -> usize {
         self.arrays().map(Array::nbytes).sum()
     }
 
     /// Multiplies `[..., input]` by the matrix to `[..., output]`.
     pub fn multiply(&self, input: &Array) -> Result<Array> {
-        let product = mlx_sys::quantized_matmul(input, self.operand())?;
+        let changed = self.changed(input)?;
+        let product = mlx_sys::quantized_matmul(&changed, self.operand())?;
         match &self.row_scales {
-            None => Ok(product),
+            None => self.narrowed(product, input),
             Some(scales) => scaled(&product, scales),
         }
     }
 
     /// Multiplies each row `[.., 1, input]` by its matrix of the stack, selected by `chosen`. Returns `[.., 1, output]`.
     pub fn gather_multiply(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        let product = mlx_sys::gather_quantized_matmul(input, self.operand(), chosen, sorted)?;
+        let changed = self.changed(input)?;
+        let product = mlx_sys::gather_quantized_matmul(&changed, self.operand(), chosen, sorted)?;
         match &self.row_scales {
-            None => Ok(product),
+            None => self.narrowed(product, input),
             Some(scales) => scaled(&product, &scales.take_axis(chosen, 0)?),
         }
+    }
+
+    /// Returns inputs as the packed matrix needs them.
+    fn changed<'a>(&self, input: &'a Array) -> Result<Cow<'a, Array>> {
+        Ok(match &self.inputs {
+            None => Cow::Borrowed(input),
+            Some(change) => Cow::Owned(change.apply(input)?),
+        })
+    }
+
+    /// Returns rows of the packed matrix for unchanged inputs.
+    fn restored(&self, rows: &Array) -> Result<Array> {
+        self.inputs.as_ref().map_or(Ok(rows.clone()), |change| change.restore(rows))
+    }
+
+    /// Returns a product in the type of its input. MLX multiplies in the type of the scales if that is wider.
+    fn narrowed(&self, product: Array, input: &Array) -> Result<Array> {
+        let is_wider = self.scheme.has_biases() && self.scales.dtype() == Dtype::Float32;
+        Ok(if is_wider { product.as_dtype(input.dtype())? } else { product })
     }
 
     /// Returns the dequantized rows with these indices, `[R, input]`, of a single matrix.
@@ -119,6 +156,7 @@ impl QuantizedMatrix {
             scales: join(parts.iter().map(|part| &part.scales).collect())?,
             biases: biases.map(join).transpose()?,
             row_scales: row_scales.map(join).transpose()?,
+            inputs: parts[0].inputs.clone(),
         })
     }
 
@@ -159,7 +197,8 @@ impl QuantizedMatrix {
                     }
                 }
             }
-            let numbers = Array::from_slice(&numbers, &[(end - start) as i32, inputs as i32]);
+            let numbers =
+                self.restored(&Array::from_slice(&numbers, &[(end - start) as i32, inputs as i32]))?;
             result.try_index_mut(start as i32..end as i32, numbers.as_dtype(dtype)?)?;
             result.eval()?;
         }
@@ -170,9 +209,11 @@ impl QuantizedMatrix {
 
     /// Like [`dequantize`](Self::dequantize), but with MLX's operation and its rounding. The result is not evaluated.
     pub fn dequantize_on_device(&self, dtype: Dtype) -> Result<Array> {
-        let Some(scales) = &self.row_scales else { return mlx_sys::dequantize(self.operand(), dtype) };
+        let Some(scales) = &self.row_scales else {
+            return self.restored(&mlx_sys::dequantize(self.operand(), dtype)?);
+        };
         let numbers = mlx_sys::dequantize(self.operand(), Dtype::Float32)?;
-        Ok(multiply(&numbers, scales)?.as_dtype(dtype)?)
+        self.restored(&multiply(&numbers, scales)?.as_dtype(dtype)?)
     }
 
     fn arrays(&self) -> impl Iterator<Item = &Array> {
@@ -187,6 +228,7 @@ impl QuantizedMatrix {
             scales: change(&self.scales)?,
             biases: self.biases.as_ref().map(&change).transpose()?,
             row_scales: self.row_scales.as_ref().map(&change).transpose()?,
+            inputs: self.inputs.clone(),
         })
     }
 

@@ -1,11 +1,12 @@
 //! The safetensors files of a folder: their tensors and the location of the data. Every header is validated before it is used.
 
+mod entry;
+mod header;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,66 +14,14 @@ use std::sync::Arc;
 use mlx_files::weight_files::{Index, shard_paths};
 use mlx_rs::Array;
 use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::cut::Slice;
 use super::source::{self, BlockHash, ReadAt, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
-
-/// The maximum header length (the format's own limit is 100 MB).
-const MAX_HEADER_BYTES: u64 = 100 << 20;
+pub(crate) use entry::Entry;
 
 /// Bytes of two tensors that are compared at a time.
 const COMPARED: usize = 1 << 20;
-
-/// The location, type and shape of one tensor.
-#[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    file: usize,
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<usize>,
-    start: u64,
-    /// Length in bytes.
-    pub(crate) length: usize,
-    /// Bytes in the files. They differ from the length if the tensor is computed.
-    pub(crate) file_bytes: u64,
-    /// The format in the files, if the tensor is computed in another one.
-    pub(crate) origin: Option<&'static str>,
-    /// The selection of a larger tensor's bytes, if they are not contiguous in the file.
-    cut: Option<Slice>,
-}
-
-impl Entry {
-    /// Returns a range of its bytes. The tensor must not be cut.
-    pub(crate) fn part(&self, range: Range<usize>) -> Self {
-        let file_bytes = self.share(range.len());
-        Self { start: self.start + range.start as u64, length: range.len(), file_bytes, ..self.clone() }
-    }
-
-    /// Returns this tensor with another interpretation of its bytes. The caller has checked that the shape has as many.
-    pub(super) fn viewed_as(self, dtype: Dtype, shape: Vec<usize>) -> Self {
-        Self { dtype, shape, ..self }
-    }
-
-    /// Returns the bytes in the files for `length` bytes of this tensor.
-    fn share(&self, length: usize) -> u64 {
-        let share = u128::from(self.file_bytes) * length as u128 / (self.length.max(1)) as u128;
-        share as u64
-    }
-
-    /// Returns a slice of the tensor with this shape.
-    pub(super) fn cut(&self, shape: Vec<usize>, cut: Slice) -> Self {
-        let elements: usize = self.shape.iter().product();
-        let length = self.length / elements * shape.iter().product::<usize>();
-        Self { shape, length, file_bytes: self.share(length), cut: Some(cut), ..self.clone() }
-    }
-
-    /// Returns true if it is a slice of a larger tensor.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.is_some()
-    }
-}
 
 /// The tensors of a folder that have not been taken yet, by name.
 #[derive(Default)]
@@ -83,6 +32,8 @@ pub(crate) struct Checkpoint {
     index: Option<Index>,
     /// The float type to compute in, if the types of the tensors do not show it.
     float_type: Option<Dtype>,
+    /// The names of tensors of zeros that were dropped.
+    zeros: BTreeSet<String>,
 }
 
 impl Checkpoint {
@@ -113,6 +64,11 @@ impl Checkpoint {
     /// The float type to compute in, if the types of the tensors do not show it.
     pub(super) fn float_type(&self) -> Option<Dtype> {
         self.float_type
+    }
+
+    /// Sets the float type to compute in.
+    pub(super) fn set_float_type(&mut self, float_type: Dtype) {
+        self.float_type = Some(float_type);
     }
 
     /// Replaces tensors by tensors of `other` with the same names, shapes and kinds of numbers. Returns the names.
@@ -212,6 +168,7 @@ impl Checkpoint {
         let full = |name: String| if lacks(&name) { format!("{prefix}{name}") } else { name };
         let entries = std::mem::take(&mut self.entries).into_iter();
         self.entries = entries.map(|(name, entry)| (full(name), entry)).collect();
+        self.zeros = std::mem::take(&mut self.zeros).into_iter().map(full).collect();
         if let Some(index) = &mut self.index {
             let map = std::mem::take(&mut index.weight_map).into_iter();
             index.weight_map = map.map(|(name, file)| (full(name), file)).collect();
@@ -316,7 +273,7 @@ impl Checkpoint {
         let (file, file_bytes) = (self.shards.len(), length as u64);
         self.shards.push(data);
         self.add_to_index(&name, file);
-        let entry = Entry { file, dtype, shape, start: 0, length, file_bytes, origin: None, cut: None };
+        let entry = Entry { file, file_bytes, ..Entry::of(dtype, shape, 0..length) };
         match self.entries.entry(name) {
             btree_map::Entry::Vacant(free) => free.insert(entry),
             btree_map::Entry::Occupied(mut old) => {
@@ -333,6 +290,29 @@ impl Checkpoint {
         }
     }
 
+    /// Keeps a tensor in f32, if present.
+    pub(super) fn keep_wide(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.is_wide = true;
+        }
+    }
+
+    /// Drops a tensor if all its bytes are 0.
+    pub(super) fn drop_zeros(&mut self, name: &str) -> Result<()> {
+        if let Some(entry) = self.entries.get(name)
+            && self.read_part(entry, 0..entry.length)?.iter().all(|byte| *byte == 0)
+        {
+            self.entries.remove(name);
+            self.zeros.insert(name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns true if the tensor was dropped because all its numbers are 0.
+    pub(super) fn had_zeros(&self, name: &str) -> bool {
+        self.zeros.contains(name)
+    }
+
     /// Removes a tensor.
     pub(super) fn remove(&mut self, name: &str) -> Option<Entry> {
         self.entries.remove(name)
@@ -340,7 +320,7 @@ impl Checkpoint {
 
     fn add_shard(&mut self, path: PathBuf) -> Result<()> {
         let mut file = File::open(&path).map_err(|source| Error::io(&path, source))?;
-        let (header_length, entries) = read_header(&path, &mut file)?;
+        let (header_length, entries) = header::read(&path, &mut file)?;
         let index = self.shards.len();
         for (name, mut entry) in entries {
             entry.file = index;
@@ -352,41 +332,4 @@ impl Checkpoint {
         self.shards.push(Arc::new(TensorFile::new(path, file)));
         Ok(())
     }
-}
-
-/// Reads a header. Returns its length including the prefix, and the tensors with `start` relative to the data.
-fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)>)> {
-    let fail = |message: String| Error::file(path, message);
-    let size = file.metadata().map_err(|source| Error::io(path, source))?.len();
-    let mut prefix = [0; 8];
-    file.read_exact(&mut prefix).map_err(|_| fail(format!("{size} bytes is too short for safetensors")))?;
-    let length = u64::from_le_bytes(prefix);
-    if length > MAX_HEADER_BYTES || length + 8 > size {
-        return Err(fail(format!(
-            "the header should have {length} bytes, but the file has {size}; is it complete?"
-        )));
-    }
-    let mut header = vec![0; length as usize];
-    file.read_exact(&mut header).map_err(|source| Error::io(path, source))?;
-    // Deserialization checks that the tensors are contiguous and that shapes match their byte ranges.
-    let metadata: Metadata =
-        serde_json::from_slice(&header).map_err(|error| fail(format!("bad header: {error}")))?;
-    let (claimed, present) = (metadata.data_len() as u64, size - 8 - length);
-    if claimed != present {
-        return Err(fail(format!(
-            "has {present} bytes of tensors, but its header says {claimed}; is it complete?"
-        )));
-    }
-    let entry = |info: &TensorInfo| Entry {
-        file: 0,
-        dtype: info.dtype,
-        shape: info.shape.clone(),
-        start: info.data_offsets.0 as u64,
-        length: info.data_offsets.1 - info.data_offsets.0,
-        file_bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
-        origin: None,
-        cut: None,
-    };
-    let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
-    Ok((8 + length, entries))
 }

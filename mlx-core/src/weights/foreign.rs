@@ -13,7 +13,8 @@ mod rewriter;
 mod tests;
 mod transposed;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, Entry};
+use super::survey::usual_float_type;
 use crate::error::Result;
 use crate::quantization::{QuantizationConfig, Tool};
 use rewriter::Rewriter;
@@ -66,5 +67,13 @@ pub(super) fn rewrite(
     }
     let schemes = rewriter.into_schemes();
     checkpoint.skip(|name| UNUSED.iter().any(|end| name.ends_with(end)));
+    // The scales of quantized modules, and weights that become floats, do not show the type of the model.
+    let is_plain = |(name, entry): &(&String, &Entry)| {
+        let module = name.rsplit_once('.').map_or("", |(module, _)| module);
+        entry.origin.is_none() && !schemes.contains_key(module)
+    };
+    let plain = checkpoint.entries().iter().filter(is_plain).map(|(_, entry)| entry);
+    let float_type = usual_float_type(plain);
+    checkpoint.set_float_type(float_type);
     Ok(QuantizationConfig::of_modules(schemes))
 }

@@ -90,7 +90,9 @@ impl Weights<'_> {
                 });
             }
         }
-        let as_in_files = self.policy.floats == FloatPolicy::Mixed;
+        let is_wide =
+            |it: &TensorRequest| self.checkpoint.entries().get(&it.name).is_some_and(|entry| entry.is_wide);
+        let as_in_files = self.policy.floats == FloatPolicy::Mixed || parts[1].iter().all(is_wide);
         let [words, scales, biases, row_scales] = parts;
         let has_row_scales = row_scales.iter().any(|it| self.checkpoint.has(&it.name));
         let words = self.take_words(words, Dtype::U32)?;
@@ -101,6 +103,9 @@ impl Weights<'_> {
             (self.take_words(scales, Dtype::U8)?, None)
         };
         let row_scales = if has_row_scales { Some(self.take_words(row_scales, Dtype::F32)?) } else { None };
-        Ok(QuantizedMatrix::new(scheme, words, scales, biases).with_row_scales(row_scales))
+        let inputs = self.take_input_change(modules)?;
+        Ok(QuantizedMatrix::new(scheme, words, scales, biases)
+            .with_row_scales(row_scales)
+            .with_input_change(inputs))
     }
 }

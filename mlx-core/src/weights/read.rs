@@ -26,7 +26,7 @@ impl Weights<'_> {
         let form = self.form(one);
         // Joining in f32 before the conversion to halves would take more memory than joining the halves.
         let narrows = form.in_files[0] == Some(FileDtype::F32) && self.dtype != Dtype::Float32;
-        !narrows && form == self.form(other)
+        !narrows && form == self.form(other) && self.have_same_inputs(one, other)
     }
 
     fn form(&self, module: &str) -> StorageFormat {
@@ -63,6 +63,15 @@ impl Weights<'_> {
         };
         self.count(tensors, array.nbytes());
         Ok(array)
+    }
+
+    /// Takes the bias of a module. `None` if all its numbers are 0 and loading dropped it.
+    pub(crate) fn take_bias(&mut self, module: &str, outputs: usize) -> Result<Option<Array>> {
+        let name = format!("{module}.bias");
+        if self.checkpoint.had_zeros(&self.file_name_of(&name)) {
+            return Ok(None);
+        }
+        self.take(&name, &[outputs]).map(Some)
     }
 
     /// Takes quantized tensors, by their names in the files, as floats.

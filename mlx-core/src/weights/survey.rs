@@ -7,7 +7,7 @@ use safetensors::Dtype;
 
 use super::checkpoint::{Checkpoint, Entry};
 use super::floats::{FloatPolicy, WeightPolicy};
-use crate::quantization::{MATRIX_PARTS, QuantScheme, QuantizationConfig};
+use crate::quantization::{INPUT_PARTS, MATRIX_PARTS, QuantScheme, QuantizationConfig};
 
 /// Totals over all weights of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,15 +29,8 @@ pub struct Tally {
 impl Tally {
     /// Creates an empty tally for the files of `checkpoint`, with the float type of `policy`.
     pub(super) fn new(checkpoint: &Checkpoint, policy: FloatPolicy) -> Self {
-        let bytes_of = |dtype| -> usize {
-            let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
-            same.map(|entry| entry.length).sum()
-        };
-        let dtype = policy.dtype().or(checkpoint.float_type()).unwrap_or_else(|| {
-            // The type with the most bytes; on a tie, the last.
-            let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
-            candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
-        });
+        let usual = || usual_float_type(checkpoint.entries().values());
+        let dtype = policy.dtype().or(checkpoint.float_type()).unwrap_or_else(usual);
         let file_bytes = checkpoint.entries().values().map(|entry| entry.file_bytes).sum();
         Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
@@ -77,6 +70,17 @@ impl Tally {
             );
         }
     }
+}
+
+/// Returns the float type with the most bytes; on a tie, the last.
+pub(super) fn usual_float_type<'e>(entries: impl Iterator<Item = &'e Entry>) -> Dtype {
+    let mut candidates = [(Dtype::F32, 0), (Dtype::F16, 0), (Dtype::BF16, 0)];
+    for entry in entries {
+        if let Some((_, bytes)) = candidates.iter_mut().find(|(dtype, _)| *dtype == entry.dtype) {
+            *bytes += entry.length;
+        }
+    }
+    candidates.into_iter().max_by_key(|(_, bytes)| *bytes).map_or(Dtype::F32, |(dtype, _)| dtype)
 }
 
 /// The weights of one format.
@@ -160,7 +164,7 @@ fn scheme<'n>(
     }
     let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
     let scheme = quantization.of(module, checkpoint.has(&format!("{module}.scales")));
-    (scheme.filter(|_| MATRIX_PARTS.contains(&part)), part)
+    (scheme.filter(|_| MATRIX_PARTS.contains(&part) || INPUT_PARTS.contains(&part)), part)
 }
 
 /// Returns the contribution of one tensor.
@@ -178,8 +182,15 @@ fn sizes(
         let float = if policy.keeps_half(name, entry.dtype, &entry.shape) { 2 } else { float };
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
+    if INPUT_PARTS.contains(&part) {
+        // Matrices with the same change share it.
+        return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes: 0 };
+    }
     if part != "weight" && part != "blocks" {
-        let as_in_files = policy.floats == FloatPolicy::Mixed || !scheme.has_biases() || part == "row_scales";
+        let as_in_files = policy.floats == FloatPolicy::Mixed
+            || !scheme.has_biases()
+            || part == "row_scales"
+            || entry.is_wide;
         let packed_bytes = if as_in_files { length } else { elements * float };
         let device_bytes = if policy.keeps_packed(name) { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };

@@ -118,6 +118,22 @@ pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
+/// Bonsai 2: Qwen 3.5 with quantized matrices whose inputs are rotated.
+pub(super) fn bonsai(fields: &Fields) -> Result<DecoderConfig> {
+    for (key, supported) in [("base_model_type", "qwen3_5"), ("gdn_activation_layout", "grouped")] {
+        if let Some(value) = fields.optional_text(key)?.filter(|value| *value != supported) {
+            return Err(fields.error(key, format_args!("is {value:?}; supported is {supported:?}")));
+        }
+    }
+    match fields.optional_size("schema_version")? {
+        Some(2) => qwen3_5(fields),
+        other => {
+            let version = other.map_or_else(|| "missing".to_owned(), |version| format!("{version}"));
+            Err(fields.error("schema_version", format_args!("is {version}; supported is 2")))
+        }
+    }
+}
+
 /// Qwen 3.5 with experts, and with a gated expert that every row goes through.
 pub(super) fn qwen3_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?.with_default("intermediate_size", 5632.into());

@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use super::*;
 use crate::array::to_bytes;
 use crate::device_lock::device;
-use crate::weights::cut::AxisSelection;
+use crate::weights::cut::{AxisSelection, Slice};
 
 #[test]
 fn stacks_are_joined_matrix_by_matrix() {

@@ -34,6 +34,10 @@ pub(super) enum Zeros {
     Packed { words: Arc<Operand>, bits: usize, order: [usize; 8], offset: u8 },
 }
 
+/// The most bits of codes whose biases are rounded to the type of the scales. With more bits, the rounding takes up to a whole step of the
+/// codes, so scales and biases become f32.
+const ROUNDED_BITS: usize = 4;
+
 /// The scales and zero points of a matrix.
 #[derive(Debug, Clone)]
 pub(super) struct Affine {
@@ -64,12 +68,14 @@ impl Affine {
             )));
         };
         let repeat = size / group;
-        let form = || (self.scales.dtype(), vec![self.outputs, self.groups * repeat]);
-        if self.layout == Layout::OutputsFirst && repeat == 1 {
+        let is_wide = bits > ROUNDED_BITS && matches!(self.zeros, Zeros::Packed { .. });
+        let dtype = if is_wide { Dtype::F32 } else { self.scales.dtype() };
+        let form = || (dtype, vec![self.outputs, self.groups * repeat]);
+        if self.layout == Layout::OutputsFirst && repeat == 1 && dtype == self.scales.dtype() {
             let (dtype, shape) = form();
             rewriter.put_as(&module, "scales", &self.scales, dtype, shape);
         } else {
-            let scales = GroupFloats { affine: self.clone(), repeat, are_biases: false };
+            let scales = GroupFloats { affine: self.clone(), repeat, dtype, are_biases: false };
             rewriter.put(
                 &format!("{module}.scales"),
                 form(),
@@ -82,8 +88,11 @@ impl Affine {
             Zeros::Same(_) => 0,
             Zeros::Packed { words, .. } => words.entry.file_bytes,
         };
-        let biases = GroupFloats { affine: self.clone(), repeat, are_biases: true };
+        let biases = GroupFloats { affine: self.clone(), repeat, dtype, are_biases: true };
         rewriter.put(&format!("{module}.biases"), form(), biases, &self.scales, zeros);
+        if is_wide {
+            rewriter.keep_wide(&module, ["scales", "biases"]);
+        }
         rewriter.set_scheme(module, QuantScheme { mode: Mode::Affine, bits, group_size: group });
         Ok(())
     }
@@ -141,13 +150,13 @@ fn code(word: u32, place: usize, bits: usize, offset: u8) -> u32 {
 struct GroupFloats {
     affine: Affine,
     repeat: usize,
+    dtype: Dtype,
     are_biases: bool,
 }
 
 impl Rows for GroupFloats {
     fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
-        let dtype = self.affine.scales.dtype();
-        let width = self.affine.groups * self.repeat * dtype.bitsize() / 8;
+        let width = self.affine.groups * self.repeat * self.dtype.bitsize() / 8;
         let count = bytes.len() / width;
         let mut numbers = self.affine.scales(first, count)?;
         if self.are_biases {
@@ -155,7 +164,7 @@ impl Rows for GroupFloats {
             numbers.iter_mut().zip(zeros).for_each(|(number, zero)| *number *= -zero);
         }
         let repeated = numbers.into_iter().flat_map(|number| std::iter::repeat_n(number, self.repeat));
-        encode(repeated, dtype, bytes);
+        encode(repeated, self.dtype, bytes);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::computed::Rows;
 use super::nvfp4;
 use super::operand::Operand;
 use super::rewriter::Rewriter;
-use super::transposed::expect_no_act_order;
+use super::transposed::order_of;
 use crate::error::Result;
 use crate::quantization::{Foreign, Integers};
 
@@ -37,45 +37,78 @@ fn packed(rewriter: &mut Rewriter, module: String, formats: &[Integers]) -> Resu
     if rows != outputs {
         return Err(scales.error(format_args!("has {rows} rows; the module has {outputs}")));
     }
-    let fits = |format: &&Integers| {
-        format.group.map_or(groups == 1, |group| groups * group * format.bits == width * 32)
-    };
-    let mut fitting: Vec<&Integers> = formats.iter().filter(fits).collect();
-    if fitting.len() > 1
-        && let Some(inputs) = shape.as_deref().map(inputs_of).transpose()?
-    {
-        fitting.retain(|format| inputs * format.bits == width * 32);
+    let inputs = shape.as_deref().and_then(inputs_of);
+    let fitting =
+        formats.iter().filter_map(|format| Some((format.bits, fit(format, width, groups, inputs)?)));
+    let mut fitting: Vec<_> = fitting.collect();
+    if fitting.len() > 1 {
+        fitting.retain(|(_, (found, _))| Some(*found) == inputs);
     }
-    let [format] = fitting[..] else {
+    let [(bits, (inputs, packing))] = fitting[..] else {
         return Err(words.error(format_args!(
             "has {width} words and {groups} scales in each row; no group in quantization_config has this shape: {formats:?}"
         )));
     };
-    let (bits, inputs) = (format.bits, width * 32 / format.bits);
-    if let Some(indices) = rewriter.find(&format!("{module}.weight_g_idx")) {
-        expect_no_act_order(&indices, inputs, inputs / groups)?;
+    if let Some(indices) = rewriter.find(&format!("{module}.weight_g_idx"))
+        && order_of(&indices, inputs, (inputs / groups.max(1)).max(1))?.is_some()
+    {
+        return Err(
+            indices.error("reorders inputs (actorder), which is not supported; use a version without it")
+        );
     }
     let zeros = match rewriter.find(&format!("{module}.weight_zero_point")) {
         None => Zeros::Same((1_u32 << (bits - 1)) as f32),
         Some(words) => {
-            if 32 % bits != 0 {
+            if packing == Packing::Dense && 32 % bits != 0 {
                 return Err(
                     words.error(format_args!("has zero points of {bits} bits; supported are 2, 4 and 8"))
                 );
             }
             words.expect_type(&WORDS)?;
-            words.expect_shape(&[(outputs * bits).div_ceil(32), groups])?;
+            words.expect_shape(&[outputs.div_ceil(32 / bits), groups])?;
             Zeros::Packed { words, bits, order: IN_ORDER, offset: 0 }
         }
     };
-    rewriter.put_as(&module, "weight", &words, Dtype::U32, vec![outputs, width]);
+    match packing {
+        Packing::Dense => rewriter.put_as(&module, "weight", &words, Dtype::U32, vec![outputs, width]),
+        Packing::Padded => {
+            let rows = PaddedRows { words: Arc::clone(&words), width, bits, inputs };
+            let form = (Dtype::U32, vec![outputs, inputs * bits / 32]);
+            rewriter.put(&format!("{module}.weight"), form, rows, &words, words.entry.file_bytes);
+        }
+    }
     Affine { scales, zeros, layout: Layout::OutputsFirst, outputs, groups }
         .put(rewriter, module, bits, inputs)
 }
 
-/// Reads the number of columns from a tensor with a shape.
-fn inputs_of(shape: &Operand) -> Result<usize> {
-    let bytes = shape.bytes(0, shape.entry.length.min(16))?;
+/// The packing of codes in the words of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// MLX's. A code of 3, 5 or 6 bits may be in two words.
+    Dense,
+    /// That of older versions: codes of 3, 5 or 6 bits leave the highest bits of each word unused.
+    Padded,
+}
+
+/// Returns the number of inputs and the packing, if rows of `width` words with `groups` scales can have this format. `inputs` is the number in
+/// the files, if they have it.
+fn fit(format: &Integers, width: usize, groups: usize, inputs: Option<usize>) -> Option<(usize, Packing)> {
+    let bits = format.bits;
+    let inputs = match format.group {
+        Some(group) => groups.checked_mul(group)?,
+        None if groups == 1 => inputs.unwrap_or(width * 32 / bits),
+        None => return None,
+    };
+    match width {
+        _ if Some(width * 32) == inputs.checked_mul(bits) => Some((inputs, Packing::Dense)),
+        _ if width == inputs.div_ceil(32 / bits) => Some((inputs, Packing::Padded)),
+        _ => None,
+    }
+}
+
+/// Reads the number of columns from a tensor with a shape; `None` if it has none.
+fn inputs_of(shape: &Operand) -> Option<usize> {
+    let bytes = shape.bytes(0, shape.entry.length.min(16)).ok()?;
     let second = match (shape.dtype(), &bytes[..]) {
         (Dtype::I64, [_, _, _, _, _, _, _, _, second @ ..]) => second.try_into().map(i64::from_le_bytes).ok(),
         (Dtype::I32, [_, _, _, _, second @ ..]) => {
@@ -83,9 +116,7 @@ fn inputs_of(shape: &Operand) -> Result<usize> {
         }
         _ => None,
     };
-    second
-        .and_then(|inputs| usize::try_from(inputs).ok())
-        .ok_or_else(|| shape.error("holds no shape of a matrix"))
+    second.and_then(|inputs| usize::try_from(inputs).ok())
 }
 
 /// Replaces signed bytes: `weight`, `[outputs, inputs]`, and `weight_scale`, one per row or group.
@@ -108,6 +139,36 @@ fn bytes(rewriter: &mut Rewriter, module: String) -> Result<()> {
     rewriter.put(&format!("{module}.weight"), form, flipped, &codes, codes.entry.file_bytes);
     let zeros = Zeros::Same(128.0);
     Affine { scales, zeros, layout: Layout::OutputsFirst, outputs, groups }.put(rewriter, module, 8, inputs)
+}
+
+/// Rows of padded words in MLX's packing.
+#[derive(Debug)]
+struct PaddedRows {
+    words: Arc<Operand>,
+    /// Words of a row in the file.
+    width: usize,
+    bits: usize,
+    inputs: usize,
+}
+
+impl Rows for PaddedRows {
+    fn fill(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
+        let (bits, row) = (self.bits, self.inputs * self.bits / 8);
+        let words = self.words.words(first * self.width, bytes.len() / row * self.width)?;
+        for (words, to) in words.chunks_exact(self.width).zip(bytes.chunks_exact_mut(row)) {
+            let codes = words.iter().flat_map(|word| (0..32 / bits).map(move |place| word >> (place * bits)));
+            let (mut held, mut count, mut to) = (0_u64, 0, to.iter_mut());
+            for code in codes.take(self.inputs) {
+                held |= u64::from(code & (u32::MAX >> (32 - bits))) << count;
+                count += bits;
+                while count >= 8 {
+                    to.next().into_iter().for_each(|to| *to = held as u8);
+                    (held, count) = (held >> 8, count - 8);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Rows of signed bytes as unsigned ones, 128 larger.

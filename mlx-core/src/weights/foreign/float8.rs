@@ -1,6 +1,7 @@
 //! 8-bit floats (e4m3). Scales by tensor or row become a power of two in the codes' format mxfp8 and a scale of rows; scales of blocks stay if
 //! they are powers of two. Both are exact. MLX has no format for blocks with other scales, so these are computed in bf16.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use half::bf16;
@@ -21,9 +22,8 @@ const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 /// The ends of the names of scales of stacks.
 const SCALES_OF_STACKS: [&str; 2] = ["_scale_inv", "_scale"];
 
-/// The number of tensors of scales that are checked for powers of two, and the maximum number of scales of each.
-const SAMPLES: usize = 16;
-const SAMPLE: usize = 4096;
+/// The number of scales that are checked at a time.
+const CHECKED: usize = 1 << 16;
 
 /// The bytes of a scale that are powers of two.
 const EXPONENTS: [Dtype; 2] = [Dtype::F8_E8M0, Dtype::U8];
@@ -38,7 +38,8 @@ pub(super) const ORIGIN: &str = "fp8 in blocks";
 pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> {
     let modules = rewriter.modules("weight", &[Dtype::F8_E4M3]);
     let stacks = rewriter.stacks(Dtype::F8_E4M3);
-    let exact = have_exact_scales(rewriter, &modules, &stacks)?;
+    let inexact = inexact_groups(rewriter, &modules, &stacks)?;
+    let is_exact = |name: &str| !inexact.contains(group_of(name));
     for module in modules {
         let codes = rewriter.take(&module, "weight")?;
         let found = SCALES.iter().find_map(|part| rewriter.find(&format!("{module}.{part}")));
@@ -46,7 +47,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
             return Err(codes.error(format_args!("has type F8_E4M3, but {module}.weight_scale is missing")));
         };
         let [outputs, inputs] = codes.matrix()?;
-        let shape = [1, outputs, inputs];
+        let (shape, exact) = ([1, outputs, inputs], is_exact(&module));
         Float8 { codes, scales, shape, exact }.replace(rewriter, module, foreign.block)?;
     }
     // The experts of a layer in one tensor.
@@ -58,20 +59,42 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, foreign: &Foreign) -> Result<()> 
             [count, outputs, inputs] if count * outputs * inputs > 0 => [count, outputs, inputs],
             _ => return Err(codes.error("is empty")),
         };
+        let exact = is_exact(&name);
         Float8 { codes, scales, shape, exact }.replace(rewriter, name, foreign.block)?;
     }
     Ok(())
 }
 
-/// Returns true if all scales are powers of two, by some of the tensors. config.json mentions it only for some checkpoints.
-fn have_exact_scales(rewriter: &Rewriter, modules: &[String], stacks: &[String]) -> Result<bool> {
-    let of_modules = modules.iter().flat_map(|module| SCALES.map(|part| format!("{module}.{part}")));
-    let of_stacks = stacks.iter().flat_map(|name| SCALES_OF_STACKS.map(|end| format!("{name}{end}")));
-    let scales: Vec<Operand> = of_modules.chain(of_stacks).filter_map(|name| rewriter.peek(&name)).collect();
-    let some = scales.iter().step_by((scales.len() / SAMPLES).max(1));
-    for scales in some.filter(|scales| FLOATS.contains(&scales.dtype())) {
-        let count = scales.shape().iter().product::<usize>().min(SAMPLE);
-        if !scales.floats(0, count)?.into_iter().all(is_power_of_two) {
+/// Returns the matrices that must have the same format: all experts of a layer, or only the module itself.
+fn group_of(module: &str) -> &str {
+    module.split_once(".experts.").map_or(module, |(layer, _)| layer)
+}
+
+/// Returns the groups with a scale that is not a power of two. config.json mentions powers of two only for some checkpoints.
+fn inexact_groups(rewriter: &Rewriter, modules: &[String], stacks: &[String]) -> Result<BTreeSet<String>> {
+    let of_modules =
+        modules.iter().flat_map(|module| SCALES.map(|part| (module, format!("{module}.{part}"))));
+    let of_stacks = stacks.iter().flat_map(|name| SCALES_OF_STACKS.map(|end| (name, format!("{name}{end}"))));
+    let mut inexact = BTreeSet::new();
+    for (module, name) in of_modules.chain(of_stacks) {
+        let group = group_of(module);
+        if inexact.contains(group) {
+            continue;
+        }
+        let scales = rewriter.peek(&name).filter(|scales| FLOATS.contains(&scales.dtype()));
+        if scales.map(|scales| are_powers_of_two(&scales)).transpose()? == Some(false) {
+            inexact.insert(group.to_owned());
+        }
+    }
+    Ok(inexact)
+}
+
+/// Returns true if all scales are powers of two. Blocks of zeros may have the scale 0.
+fn are_powers_of_two(scales: &Operand) -> Result<bool> {
+    let count = scales.shape().iter().product::<usize>();
+    for start in (0..count).step_by(CHECKED) {
+        let some = scales.floats(start, CHECKED.min(count - start))?;
+        if !some.into_iter().all(|scale| scale == 0.0 || is_power_of_two(scale)) {
             return Ok(false);
         }
     }
@@ -89,7 +112,7 @@ struct Float8 {
     scales: Arc<Operand>,
     /// Matrices, outputs and inputs.
     shape: [usize; 3],
-    /// True if all scales must be powers of two.
+    /// True if all scales are powers of two, or 0.
     exact: bool,
 }
 
@@ -243,14 +266,10 @@ impl Exponents {
             let across = self.blocks.counts[1];
             return scales.bytes(self.blocks.row(row) * across, across);
         }
-        let exponent = |scale: f32| {
-            if self.has_factors || is_power_of_two(scale) {
-                return Ok(split(scale).0);
-            }
-            Err(scales
-                .error(format_args!("has the scale {scale}; scales of other tensors are powers of two")))
-        };
-        self.matrix.scales_of(row, self.blocks)?.into_iter().map(exponent).collect()
+        // The smallest exponent for 0: its product with the largest code is below 1e-35.
+        let of_zero = if self.has_factors { ONE as u8 } else { 0 };
+        let exponent = |scale: f32| if scale == 0.0 { of_zero } else { split(scale).0 };
+        Ok(self.matrix.scales_of(row, self.blocks)?.into_iter().map(exponent).collect())
     }
 }
 

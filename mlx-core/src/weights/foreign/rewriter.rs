@@ -74,15 +74,16 @@ impl<'a> Rewriter<'a> {
         })
     }
 
-    /// Drops the tensor `{module}.{part}` if all its bytes are 0.
-    pub(super) fn drop_zeros(&mut self, module: &str, part: &str) -> Result<()> {
-        let name = format!("{module}.{part}");
-        if let Some(entry) = self.checkpoint.entries().get(&name)
-            && self.checkpoint.read_part(entry, 0..entry.length)?.iter().all(|byte| *byte == 0)
-        {
-            self.checkpoint.remove(&name);
+    /// Drops the bias of a module if all its numbers are 0. The module may still have a bias in the family.
+    pub(super) fn drop_zero_bias(&mut self, module: &str) -> Result<()> {
+        self.checkpoint.drop_zeros(&format!("{module}.bias"))
+    }
+
+    /// Keeps tensors of a module in f32, even if the model computes in a smaller type.
+    pub(super) fn keep_wide(&mut self, module: &str, parts: [&str; 2]) {
+        for part in parts {
+            self.checkpoint.keep_wide(&format!("{module}.{part}"));
         }
-        Ok(())
     }
 
     /// Adds `{module}.{part}` with the bytes of `operand`.

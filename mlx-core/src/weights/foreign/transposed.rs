@@ -54,11 +54,16 @@ fn gptq(
     let [words, outputs] = codes.matrix()?;
     let inputs = words * 32 / format.bits;
     // AutoGPTQ writes biases that the model does not have.
-    rewriter.drop_zeros(&module, "bias")?;
-    if let Some(indices) = rewriter.find(&format!("{module}.g_idx")) {
-        expect_no_act_order(&indices, inputs, format.group.unwrap_or(inputs))?;
+    rewriter.drop_zero_bias(&module)?;
+    let indices = rewriter.find(&format!("{module}.g_idx"));
+    let group = format.group.unwrap_or(inputs).max(1);
+    let order = indices.as_deref().map(|indices| order_of(indices, inputs, group)).transpose()?.flatten();
+    let order = order.map(Arc::new);
+    if let Some(order) = &order {
+        let form = (Dtype::U32, vec![inputs]);
+        rewriter.put(&format!("{module}.input_order"), form, Order(Arc::clone(order)), codes, 0);
     }
-    let rows = GptqRows { codes: Arc::clone(codes), words, outputs };
+    let rows = GptqRows { codes: Arc::clone(codes), words, outputs, bits: format.bits, order };
     rewriter.put(
         &format!("{module}.weight"),
         (Dtype::U32, vec![outputs, words]),
@@ -95,18 +100,38 @@ fn expect_words(codes: &Operand, inputs: usize, bits: usize) -> Result<()> {
     Err(codes.error(format_args!("has rows of {inputs} numbers, which are no whole words")))
 }
 
-/// Rejects matrices whose inputs are not in the order of their groups. `indices` has the group of each input.
-pub(super) fn expect_no_act_order(indices: &Operand, inputs: usize, group: usize) -> Result<()> {
+/// Returns the order of inputs in which those of a group follow each other; `None` if they do. `indices` has the group of each input.
+pub(super) fn order_of(indices: &Operand, inputs: usize, group: usize) -> Result<Option<Vec<u32>>> {
     indices.expect_type(&[Dtype::I32])?;
     indices.expect_shape(&[inputs])?;
     let found = indices.words(0, inputs)?;
+    let is_ordered = |(place, index): (usize, u32)| index as usize == place / group;
     // compressed-tensors writes -1 if the inputs are in order.
-    let is_unused = found.iter().all(|index| *index == u32::MAX);
-    if is_unused || found.iter().enumerate().all(|(input, index)| *index as usize == input / group.max(1)) {
-        return Ok(());
+    if found.iter().all(|index| *index == u32::MAX) || found.iter().copied().enumerate().all(is_ordered) {
+        return Ok(None);
     }
-    Err(indices
-        .error("reorders inputs (desc_act or actorder), which is not supported; use a version without it"))
+    let mut order: Vec<u32> = (0..inputs as u32).collect();
+    order.sort_by_key(|input| found[*input as usize]);
+    if order.iter().map(|input| found[*input as usize]).enumerate().all(is_ordered) {
+        return Ok(Some(order));
+    }
+    Err(indices.error(format_args!("must have each of {} groups {group} times", inputs / group)))
+}
+
+/// An order of inputs.
+#[derive(Debug)]
+struct Order(Arc<Vec<u32>>);
+
+impl Rows for Order {
+    fn fill(&self, _first: usize, bytes: &mut [u8]) -> Result<()> {
+        bytes
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(self.0.iter())
+            .for_each(|(to, input)| *to = input.to_le_bytes());
+        Ok(())
+    }
 }
 
 /// AWQ's matrix with outputs as rows.
@@ -176,6 +201,25 @@ struct GptqRows {
     /// Words of an output.
     words: usize,
     outputs: usize,
+    bits: usize,
+    /// The order of inputs, if it differs from the files.
+    order: Option<Arc<Vec<u32>>>,
+}
+
+impl GptqRows {
+    /// Puts the codes of a row in order.
+    fn reorder(&self, row: &mut [u8], order: &[u32]) {
+        let (bits, words) = (self.bits, row.as_chunks_mut::<4>().0);
+        let stored: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let code = |input: u32| {
+            let place = input as usize * bits;
+            stored[place / 32] >> (place % 32) & (u32::MAX >> (32 - bits))
+        };
+        for (word, inputs) in words.iter_mut().zip(order.chunks(32 / bits)) {
+            let codes = inputs.iter().enumerate().map(|(place, input)| code(*input) << (place * bits));
+            *word = codes.fold(0, |word, code| word | code).to_le_bytes();
+        }
+    }
 }
 
 impl Rows for GptqRows {
@@ -194,6 +238,11 @@ impl Rows for GptqRows {
                 for (place, to) in to.iter_mut().enumerate() {
                     *to = columns[place * count + row];
                 }
+            }
+        }
+        if let Some(order) = &self.order {
+            for row in bytes.chunks_exact_mut(width) {
+                self.reorder(row, order);
             }
         }
         Ok(())
