@@ -1,6 +1,7 @@
 //! The tests of the program `mlx-server`, one file each. They form one binary, so that MLX is linked once.
 
 mod embeddings;
+mod engine_process;
 mod greedy;
 mod http;
 mod http_clients;

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use clap::{Arg, Command as Clap, CommandFactory, Parser, Subcommand};
 use mlx_core::machine;
+use mlx_server::args::LogFormat;
 
 use crate::ask::{self, AskArgs};
 use crate::bench::{self, BenchArgs};
@@ -99,6 +100,13 @@ pub(crate) enum Command {
     /// Run as a worker that holds a shard of a model (see --hostfile of `mlx serve`)
     #[command(after_help = worker::EXAMPLES)]
     Worker(WorkerArgs),
+    /// Run the engine of a server; only the server starts it
+    #[command(hide = true)]
+    Engine {
+        /// The log format
+        #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+        log: LogFormat,
+    },
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),

@@ -80,6 +80,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Pull(args) => pull::run(args),
         Command::List(args) => models::list(args),
         Command::Serve(args) => serve::run(args),
+        Command::Engine { log } => serve::run_engine(*log),
         Command::Generate(args) => generate::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Compare(args) => compare::run(args),
@@ -112,8 +113,8 @@ fn quiet_guarded_threads() {
 
 /// Starts logging to standard error.
 fn start_log(cli: &Cli) -> Result<(), Failure> {
-    if matches!(cli.command, Some(Command::Serve(_))) {
-        // The server starts its own log.
+    if matches!(cli.command, Some(Command::Serve(_) | Command::Engine { .. })) {
+        // They start their own log.
         return Ok(());
     }
     let default = if cli.verbose { "info" } else { "warn" };

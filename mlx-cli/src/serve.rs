@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use mlx_server::args::ServeArgs;
+use mlx_server::args::{LogFormat, ServeArgs};
 use mlx_server::config::Config;
 
 use crate::completion::model_completer;
@@ -46,6 +46,14 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
         Ok(text) => Ok(terminal::show(&text.unwrap_or_default())?),
         Err(error) => Err(failed(&error)),
     }
+}
+
+/// Runs the engine of a server in this process.
+pub(crate) fn run_engine(log: LogFormat) -> Result<(), Failure> {
+    mlx_server::run_engine(log).map_err(|error| {
+        terminal::note(&format!("error: {error}"));
+        Failure::Reported
+    })
 }
 
 /// Offers to download a missing model; the server reports all other errors.

@@ -14,6 +14,7 @@ use std::path::Path;
 use chat_format::text::Tokenizer;
 use chat_format::{Image, Pixels};
 use mlx_image::{Filter, resize};
+use serde::{Deserialize, Serialize};
 
 use self::gemma4::Gemma4;
 use self::pixtral::Pixtral;
@@ -42,7 +43,7 @@ enum Kind {
 }
 
 /// The reason why a model cannot take pictures.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoImages {
     /// The model is text-only, or its tower is not supported. A request with pictures is an error of the client.
     Unsupported(String),

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use mlx_core::engine::EngineOptions;
+use mlx_engine_process::Program;
 use mlx_files::create_private_folder;
 use mlx_hub::expanded;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
@@ -64,6 +65,11 @@ pub struct ModelConfig {
     pub preload: bool,
     /// The memory for all loaded models together.
     pub models_budget: Option<ByteSize>,
+    /// True if the engine of each model runs in a child process.
+    pub engine_process: bool,
+    /// The program of these processes, with `engine_process`. [`crate::run`] sets it.
+    #[serde(skip)]
+    pub engine_program: Option<Program>,
     /// The time without a request after which a model is unloaded.
     pub idle_timeout: Option<Seconds>,
 }

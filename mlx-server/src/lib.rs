@@ -51,6 +51,8 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use chat_template::GUARDED_THREAD;
+use mlx_core::backend::DEVICE;
+use mlx_engine_process::Program;
 use mlx_options::{describe, log_filter};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
@@ -85,14 +87,37 @@ async fn check_length(State(state): State<AppState>, request: Request, next: Nex
     next.run(request).await
 }
 
+/// Runs the engine of a server, which started this process.
+///
+/// # Errors
+/// If no server has started this process.
+pub fn run_engine(format: LogFormat) -> Result<(), StartError> {
+    start_log(format)?;
+    mlx_engine_process::run().map_err(|error| StartError::new("engine", error))
+}
+
+/// Returns the program that calls [`run_engine`].
+fn engine_program(config: &Config, format: LogFormat) -> Result<Program, StartError> {
+    let format = if logs_text(format) { "text" } else { "json" };
+    let mut program = Program::this(&["engine", "--log", format])
+        .map_err(|error| StartError::new("the path of this program", error))?;
+    if let Some(device) = config.engine.device.device {
+        program.environment.push((DEVICE.into(), device.to_string().into()));
+    }
+    Ok(program)
+}
+
 /// Runs the server until it ends. Returns the text to print instead, if the arguments ask for one.
-pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartError> {
+pub fn run(mut config: Config, args: &ServeArgs) -> Result<Option<String>, StartError> {
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }
     start_log(args.log)?;
     config.engine.device.choose().map_err(|error| StartError(describe(&error)))?;
     config.check_prompt_cache()?;
+    if config.models.engine_process {
+        config.models.engine_program = Some(engine_program(&config, args.log)?);
+    }
     let state = AppState::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -118,11 +143,16 @@ fn cors(origins: &[String]) -> CorsLayer {
         .expose_headers(request_log::HEADERS.map(HeaderName::from_static))
 }
 
+/// Returns true if the log has lines for humans.
+fn logs_text(format: LogFormat) -> bool {
+    format == LogFormat::Text || format == LogFormat::Auto && stderr().is_terminal()
+}
+
 /// Starts logging to stderr: short lines on a terminal, one JSON object per line elsewhere.
 fn start_log(format: LogFormat) -> Result<(), StartError> {
     let filter = log_filter("info").map_err(StartError)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter);
-    if format == LogFormat::Text || format == LogFormat::Auto && stderr().is_terminal() {
+    if logs_text(format) {
         log.event_format(HumanLog).with_writer(stderr).try_init().ok();
     } else {
         log.json().flatten_event(true).with_writer(|| LogWriter).try_init().ok();

@@ -4,10 +4,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use mlx_options::printable;
-use mlx_server::args::ServeArgs;
+use mlx_server::args::{LogFormat, ServeArgs};
 use mlx_server::config::Config;
 
 /// The system's allocator does not return memory after bursts of large requests (docs/decisions/0032-mimalloc.md).
@@ -18,14 +18,32 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "mlx-server", version)]
 struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     #[command(flatten)]
     serve: ServeArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the engine of a server; only the server starts it
+    #[command(hide = true)]
+    Engine {
+        /// The log format
+        #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+        log: LogFormat,
+    },
+}
+
 fn main() -> ExitCode {
     mlx_core::set_mlx_defaults();
-    let args = Program::parse().serve;
-    match Config::resolve(&args).and_then(|config| mlx_server::run(config, &args)) {
+    let Program { command, serve: args } = Program::parse();
+    let run = |config| match &command {
+        Some(Command::Engine { log }) => mlx_server::run_engine(*log).map(|()| None),
+        None => mlx_server::run(config, &args),
+    };
+    match Config::resolve(&args).and_then(run) {
         Ok(text) => {
             print!("{}", text.unwrap_or_default());
             ExitCode::SUCCESS

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use mlx_core::engine::EngineStats;
+use mlx_core::engine::{EngineStats, Restarts};
 
 /// Upper bounds of the histogram buckets, in seconds.
 const BOUNDS: [f64; 14] =
@@ -143,7 +143,7 @@ impl Metrics {
 
 type EngineMetric = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const ENGINE_METRICS: [EngineMetric; 20] = [
+const ENGINE_METRICS: [EngineMetric; 21] = [
     ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
@@ -179,6 +179,12 @@ const ENGINE_METRICS: [EngineMetric; 20] = [
     ("mlx_prompt_cache_damaged_total", "counter", "Damaged files removed from the disk cache.", |it| {
         it.damaged_blocks
     }),
+    (
+        "mlx_requests_resumed_total",
+        "counter",
+        "Sequences that continued after the death of an engine's process.",
+        |it| it.resumed,
+    ),
 ];
 
 /// Writes the metrics of the engines. Their counters restart when a model is reloaded; Prometheus handles such resets.
@@ -191,6 +197,17 @@ fn engines(out: &mut Page, models: &[ModelStats]) {
         out.head(name, kind, help);
         for (model, stats) in models.iter().filter_map(|model| Some((model, model.stats.as_ref()?))) {
             out.line(name, &[("model", &model.name)], figure(stats));
+        }
+    }
+    let (name, help) =
+        ("mlx_engine_restarts_total", "Deaths of an engine's process, after which it was started again.");
+    out.head(name, "counter", help);
+    for (model, stats) in models.iter().filter_map(|model| Some((model, model.stats.as_ref()?))) {
+        let Restarts { exited, killed, stalled, garbled } = stats.restarts;
+        for (reason, count) in
+            [("exit", exited), ("signal", killed), ("stall", stalled), ("garbage", garbled)]
+        {
+            out.line(name, &[("model", &model.name), ("reason", reason)], count);
         }
     }
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use mlx_core::Error;
 use mlx_core::backend::default_memory_budget;
-use mlx_core::engine::{EngineOptions, Engines};
+use mlx_core::engine::{Engine, EngineOptions, Engines};
+use mlx_engine_process::Program;
 use tokio::task::spawn_blocking;
 
 pub(crate) use entry::{Entry, Lease, Loaded};
@@ -29,6 +30,8 @@ pub(crate) struct Models {
     entries: Vec<Arc<Entry>>,
     options: EngineOptions,
     engines: Arc<Engines>,
+    /// The program of the engines' processes; `None` if they run in this one.
+    program: Option<Program>,
     memory: Arc<ModelMemory>,
     idle: Option<Seconds>,
     /// The reason that the last load of a divided model failed: a worker is unavailable.
@@ -54,6 +57,7 @@ impl Models {
             entries: entries.into_iter().map(Arc::new).collect(),
             options,
             engines: Arc::default(),
+            program: config.engine_program.clone(),
             memory: ModelMemory::new(budget, folders),
             idle: config.idle_timeout,
             outage: std::sync::Mutex::default(),
@@ -192,11 +196,17 @@ impl Models {
         let demand = Demand { folder, needed, limit: options.memory_budget };
         let reservation = self.memory.reserve(&self.entries, entry, &demand).await?;
         let options = EngineOptions { memory_budget: self.engine_budget(&reservation), ..options };
-        let (started, engines) = (Arc::clone(entry), Arc::clone(&self.engines));
+        let (started, engines, program) =
+            (Arc::clone(entry), Arc::clone(&self.engines), self.program.clone());
         let begin = Instant::now();
         let start = spawn_blocking(move || {
             let stamp = started.stamp()?;
-            let engine = engines.start(started.folder(), &options, |_, _| {})?;
+            let folder = started.folder();
+            let start = || match &program {
+                Some(program) => mlx_engine_process::start(program, folder, &options, |_, _| {}),
+                None => Engine::start(folder, &options, |_, _| {}),
+            };
+            let engine = engines.start_by(folder, &options, start)?;
             Ok((started.handle(&engine)?, stamp))
         });
         let started: Result<Result<_, Error>, _> = start.await;

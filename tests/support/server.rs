@@ -119,6 +119,16 @@ impl Server {
         &self.address
     }
 
+    /// Returns the ids of the server's child processes.
+    ///
+    /// # Panics
+    /// If they cannot be listed.
+    pub fn children(&self) -> Vec<u32> {
+        let id = self.child.id().to_string();
+        let listed = Command::new("pgrep").args(["-P", &id]).output().expect("pgrep runs").stdout;
+        String::from_utf8_lossy(&listed).lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// Returns the peak memory of the server in bytes. Checks of it are skipped without /proc.
     pub fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok();

@@ -1,10 +1,12 @@
 //! Constraints on the generated text, and the text that a model writes before it.
 
+use serde::{Deserialize, Serialize};
+
 use serde_json::Value;
 
 /// A constraint on the generated text, and the part to which it applies. A constraint that cannot be enforced is
 /// rejected when the request is checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConstraintSpec {
     /// The allowed texts.
     pub grammar: Grammar,
@@ -13,7 +15,7 @@ pub struct ConstraintSpec {
 }
 
 /// A set of texts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Grammar {
     /// One of these texts.
     Choices(Vec<String>),
@@ -28,7 +30,7 @@ pub enum Grammar {
 
 /// The part of a generated text to which a constraint applies. The text ends after it, except with
 /// [`Scope::Triggered`].
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub enum Scope {
     /// The answer. It follows the thoughts and, on models with channels, the header of its channel.
     #[default]
@@ -60,11 +62,11 @@ impl Grammar {
 }
 
 /// The beginning of a constraint in the generated text: a sequence of texts and special tokens.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker(Vec<MarkerPiece>);
 
 /// An item of a marker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MarkerPiece {
     /// A text, in any tokenization.
     Text(String),

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, Engine as _, alphabet};
 use mlx_image::{Limits, Picture};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Result};
 
@@ -160,6 +161,55 @@ impl Pixels {
     /// Returns the SHA-256 of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         &self.0.hash
+    }
+}
+
+impl Serialize for Pixels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        (self.width(), self.height(), Bytes(self.rgb())).serialize(serializer)
+    }
+}
+
+/// Bytes that are serialized as such, not as a list of numbers.
+struct Bytes<'a>(&'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+/// Deserialized bytes.
+struct OwnedBytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for OwnedBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct BytesVisitor;
+
+        impl Visitor<'_> for BytesVisitor {
+            type Value = OwnedBytes;
+
+            fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+                out.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> std::result::Result<OwnedBytes, E> {
+                Ok(OwnedBytes(bytes.to_vec()))
+            }
+
+            fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> std::result::Result<OwnedBytes, E> {
+                Ok(OwnedBytes(bytes))
+            }
+        }
+
+        deserializer.deserialize_byte_buf(BytesVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pixels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let (width, height, rgb): (u32, u32, OwnedBytes) = Deserialize::deserialize(deserializer)?;
+        Self::new(width, height, rgb.0).map_err(D::Error::custom)
     }
 }
 

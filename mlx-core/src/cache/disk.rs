@@ -17,6 +17,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use mlx_files::{create_private_folder, warn_of_readers};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use block::Block;
 pub(crate) use file::{BLOCK, BlockPosition, Layer};
@@ -34,7 +35,7 @@ use writer::{Content, Writer};
 use crate::error::{Error, Result};
 
 /// The folder and the limits of saved prefixes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskOptions {
     /// The folder. Several programs and models may share it.
     pub folder: PathBuf,

@@ -101,6 +101,11 @@ impl Admission {
         plan
     }
 
+    /// Returns the expected seconds of a step, if all of it was measured.
+    pub(super) fn expected(&self, plan: &StepPlan) -> Option<f64> {
+        self.scheduler.expected(plan)
+    }
+
     /// Returns the rows of the next decode step, without draft tokens.
     pub(super) fn decode_rows(&self, sequences: &Sequences) -> DecodeRows {
         let views = self.views(sequences);

@@ -6,7 +6,7 @@ use mlx_files::size;
 use crate::backend::AttentionKernels;
 use crate::cache;
 use crate::engine::constraint::MATCHER_BYTES;
-use crate::engine::request::GenerationRequest;
+use crate::engine::request::CheckedRequest;
 use crate::engine::schedule::Need;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
@@ -141,7 +141,7 @@ impl Capacity {
         self.need(0, tokens, 0)
     }
 
-    fn need_of(&self, request: &GenerationRequest, tokens: usize) -> Need {
+    fn need_of(&self, request: &CheckedRequest, tokens: usize) -> Need {
         let mut need = self.need(undivided(request), tokens, per_token(request));
         need.own += self.other_bytes(request);
         need
@@ -149,7 +149,7 @@ impl Capacity {
 
     /// Returns the bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and
     /// the activations of the tower for one picture.
-    fn other_bytes(&self, request: &GenerationRequest) -> u64 {
+    fn other_bytes(&self, request: &CheckedRequest) -> u64 {
         let matcher = if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 };
         let images = request.pictures.images();
         let pictures = self.vision.map_or(0, |vision| vision.request(images));
@@ -157,7 +157,7 @@ impl Capacity {
     }
 
     /// Refuses a request that could not run even if it were the only one. A request without a token limit is limited to what fits.
-    pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
+    pub(in crate::engine) fn check(&self, mut request: CheckedRequest) -> Result<CheckedRequest> {
         let prompt = request.prompt.len();
         let total = self.need_of(&request, prompt + request.limits.max_tokens).total();
         if total <= self.shared() {
@@ -185,7 +185,7 @@ impl Capacity {
     }
 
     /// Returns the reservation of a request at its start.
-    pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
+    pub(in crate::engine) fn initial_reservation(&self, request: &CheckedRequest) -> Reservation {
         let most = request.prompt.len() + request.limits.max_tokens;
         let length = request.prompt.len() + request.resume.tokens.len();
         let tokens = if request.open_ended { most.min(length + GROWTH) } else { most };
@@ -219,7 +219,7 @@ fn widest_chunk(attention: AttentionWork, chunks: Chunks, length: usize, undivid
 }
 
 /// Returns the bytes of the alternatives that a request reports with each token.
-fn per_token(request: &GenerationRequest) -> u64 {
+fn per_token(request: &CheckedRequest) -> u64 {
     16 * request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64
 }
 
@@ -234,7 +234,7 @@ pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bo
 }
 
 /// Returns the maximum number of tokens by which an undivided picture lengthens a chunk.
-fn undivided(request: &GenerationRequest) -> usize {
+fn undivided(request: &CheckedRequest) -> usize {
     request.pictures.undivided().longest()
 }
 

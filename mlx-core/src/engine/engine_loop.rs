@@ -6,6 +6,7 @@ mod draws;
 mod health;
 mod lifecycle;
 mod panics;
+mod progress;
 mod turn;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use super::sequence::{Sequence, Sequences};
 use super::speculation::Speculation;
 use super::speculation::draft_model::DraftModel;
 use super::stats::Gauges;
+use super::step_monitor::StepReporter;
 use crate::awake::Awake;
 use crate::cache::DiskCache;
 use crate::error::Result;
@@ -69,6 +71,7 @@ pub(super) struct EngineLoop {
     awake: Awake,
     folder: Arc<ModelFolder>,
     gauges: Arc<Gauges>,
+    progress: StepReporter,
 }
 
 impl EngineLoop {
@@ -83,6 +86,7 @@ impl EngineLoop {
         let pressure = options.memory_pressure.clone().unwrap_or_else(PressureSource::system);
         let shared = || (Arc::clone(&folder), Arc::clone(&gauges));
         let prefixes = Prefixes::new(limit, capacity.clone(), disk, shared())?;
+        let progress = StepReporter::new(options.step_monitor.clone(), capacity.budget);
         let speculation = Speculation::new(draft_model, options, &capacity, shared());
         let shapes = device.shapes();
         let runner = Runner::new(device, encoder_cache, &capacity, Arc::clone(&gauges));
@@ -99,6 +103,7 @@ impl EngineLoop {
             awake: Awake::system(),
             folder,
             gauges,
+            progress,
         };
         engine.record_memory();
         Ok(engine)
@@ -117,6 +122,7 @@ impl EngineLoop {
             // All running sequences wait for the disk.
             self.prefixes.receive(&mut self.sequences, self.runner.device(), Some(SHORT_WAIT));
         }
+        self.report_plan(&plan);
         self.prepare(&mut plan);
         self.compute(&plan);
         self.retire();

@@ -1,12 +1,14 @@
 //! The events of a generation.
 
+use serde::{Deserialize, Serialize};
+
 use super::options::Exactness;
 use super::usage::{Timings, Usage};
 use crate::sampling::TokenLogprob;
 
 /// An event of a generation. Progress of the prompt comes first, then prompt tokens and the embedding if requested, then tokens, then one
 /// `Done`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// `read` of the `total` prompt tokens were read, including those from a cache.
     PromptProgress {
@@ -39,7 +41,7 @@ impl Event {
 }
 
 /// One token of the prompt.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptToken {
     /// The token.
     pub id: u32,
@@ -50,7 +52,7 @@ pub struct PromptToken {
 }
 
 /// One accepted token.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenOutput {
     /// The token.
     pub id: u32,
@@ -63,7 +65,7 @@ pub struct TokenOutput {
 }
 
 /// The end of a generation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     /// The reason for the end.
     pub reason: FinishReason,
@@ -78,7 +80,7 @@ pub struct Finished {
 }
 
 /// The reason why a generation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FinishReason {
     /// The model ended its text.
     EndToken,

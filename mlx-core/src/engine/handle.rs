@@ -1,33 +1,25 @@
-//! The public handle of an engine. It starts the engine's thread, checks requests and submits them.
+//! The public handle of an engine, which runs in this process or in another one.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
 
-use super::admission::Submission;
 use super::canceller::Canceller;
-use super::constraint::Grammars;
-use super::drafters::{ModelDrafter, Speculate};
-use super::engine_loop::Message;
 use super::generation::Generation;
-use super::launch::{self, EngineCapacity, LoadedLoop, Ready};
+use super::generation_request::{GenerationRequest, RequestBody};
+use super::launch;
+use super::local::{Facts, Load, LocalEngine, loader};
 use super::miss::PrefixMiss;
 use super::options::{EngineOptions, Exactness};
-use super::request::{GenerationRequest, RequestOptions};
+use super::outlet::{EventSink, Sink};
+use super::remote::{RemoteEngine, RemoteFacts, RemoteSequence};
+use super::request::{CheckedRequest, RequestOptions};
 use super::resume::Resume;
-use super::run::divided::load_divided;
-use super::sequence::Outlet;
-use super::speculation::draft_source::wants_head;
-use super::stats::{EngineStats, Gauges};
+use super::stats::EngineStats;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{self, Loaded, Model, ModelSpec};
+use crate::model::{Loaded, Model, ModelSpec};
 use crate::processor::{NoImages, Processor};
-
-/// The maximum number of prompt tokens of waiting sequences that are not in the scheduler yet: 256 MB of ids.
-const MOST_WAITING_TOKENS: usize = 64 << 20;
 
 /// A running engine. Clones share it. It stops when the last clone and the last [`Generation`] are dropped.
 #[derive(Clone)]
@@ -42,28 +34,18 @@ pub(super) struct Shared {
     /// The id of this engine; see [`GenerationRequest`].
     id: u64,
     folder: Arc<ModelFolder>,
-    /// The specs without an adapter, then with each adapter.
-    specs: Vec<ModelSpec>,
-    /// The exactness of requests that are not exact.
-    exactness: Exactness,
-    /// The exactness of exact requests without an adapter and with each one, after the check on the device.
-    exact_levels: Vec<OnceLock<Exactness>>,
+    facts: Facts,
     /// The default for requests that do not set `exact`.
     exact: bool,
-    /// The source of drafts for requests that do not set one.
-    speculate: Speculate,
-    share_prefixes: bool,
-    /// The kind of the model that drafts, if any.
-    drafter: Option<ModelDrafter>,
-    capacity: EngineCapacity,
-    /// The reason why the model's vision tower cannot be used, if it cannot.
-    no_vision: Option<NoImages>,
-    grammars: Grammars,
-    max_waiting: usize,
-    gauges: Arc<Gauges>,
-    /// `None` once the engine is stopping.
-    messages: Option<Sender<Message>>,
-    thread: Option<JoinHandle<()>>,
+    /// The exactness of exact requests without an adapter and with each one, after the check on the device.
+    exact_levels: Vec<OnceLock<Exactness>>,
+    body: Body,
+}
+
+/// The place where the engine runs.
+enum Body {
+    Local(Box<LocalEngine>),
+    Remote(Arc<dyn RemoteEngine>),
 }
 
 impl Engine {
@@ -71,26 +53,9 @@ impl Engine {
     pub fn start(
         folder: &Path,
         options: &EngineOptions,
-        mut progress: impl FnMut(u64, u64) + Send + 'static,
+        progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self> {
-        let path = folder.to_path_buf();
-        if model::is_encoder(folder) {
-            launch::expect_options_of_encoder(options, folder)?;
-            return Self::start_loop(folder, options, move |options, _, gauges| {
-                let loaded = model::load_encoder(&path, options.weights()?, &mut progress)?;
-                let missing = || Error::Internal("the model became a decoder while it was loaded".into());
-                launch::encoder(loaded.ok_or_else(missing)?, options, gauges)
-            });
-        }
-        Self::start_loop(folder, options, move |options, folder, gauges| {
-            let loaded = if let Some(workers) = &options.workers {
-                load_divided(&path, workers, options, &mut progress)?
-            } else {
-                let (adapters, with_head) = (&options.adapters, wants_head(options));
-                model::load_adapted(&path, adapters, with_head, options.weights()?, &mut progress)?
-            };
-            launch::decoder(loaded, folder, options, gauges)
-        })
+        Self::start_models(folder, options, loader(folder, options, progress)?)
     }
 
     /// Starts an engine on the model that `load` returns, with the tokenizer, template and defaults of `folder`. For tests that wrap a
@@ -100,75 +65,48 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
-        Self::start_loop(folder, options, move |options, folder, gauges| {
+        let load = move |options: &EngineOptions, folder, gauges| {
             let loaded = Loaded { models: vec![load()?], mtp: None, vision: None };
             launch::decoder(loaded, folder, options, gauges)
-        })
+        };
+        Self::start_models(folder, options, Box::new(load))
     }
 
-    /// Starts the thread that loads the model and runs its loop.
-    fn start_loop(
-        folder: &Path,
-        options: &EngineOptions,
-        load: impl FnOnce(&EngineOptions, Arc<ModelFolder>, Arc<Gauges>) -> Result<(LoadedLoop, Ready)>
-        + Send
-        + 'static,
-    ) -> Result<Self> {
+    fn start_models(folder: &Path, options: &EngineOptions, load: Load) -> Result<Self> {
         let _open = mlx_gguf::keep_open(folder);
-        let mut folder = ModelFolder::open(folder)?;
+        let folder = open(folder, options)?;
         for warning in folder.warnings.texts() {
             tracing::warn!("{warning}");
         }
-        if let Some(format) = &options.tool_format {
-            folder.set_tool_format(format)?;
-        }
-        let folder = Arc::new(folder);
-        let (messages, receiver) = channel();
-        let (ready, loaded) = channel::<Result<Ready>>();
-        let gauges = Arc::new(Gauges::default());
-        let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
-        let options = options.clone();
-        let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
-        let (speculate, share_prefixes) = (options.speculate, options.share_prefixes);
-        // MLX streams belong to threads, so the thread that runs the model loads it.
-        let work = move || match load(&options, for_engine, gauges_of_engine) {
-            Err(error) => drop(ready.send(Err(error))),
-            Ok((engine, about)) => {
-                if ready.send(Ok(about)).is_ok() {
-                    engine.run(&receiver);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new()
-            .name("engine".into())
-            .spawn(work)
-            .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let Ready { specs, exactness, capacity, drafter, no_vision } =
-            loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
-        if let Err(NoImages::Unusable(why)) = image_processor(&folder, no_vision.as_ref()) {
+        let (engine, facts) = LocalEngine::start(Arc::clone(&folder), options, load)?;
+        if let Err(NoImages::Unusable(why)) = image_processor(&folder, facts.no_vision.as_ref()) {
             tracing::warn!(why, "the model cannot take images");
         }
-        let (messages, thread) = (Some(messages), Some(thread));
-        let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
-        let shared = Shared {
-            id: next_id(),
-            folder,
-            specs,
-            exactness,
-            exact_levels,
-            exact,
-            speculate,
-            share_prefixes,
-            drafter,
-            capacity,
-            no_vision,
-            grammars: Grammars::default(),
-            max_waiting,
-            gauges,
-            messages,
-            thread,
-        };
-        Ok(Self { shared: Arc::new(shared), adapter: 0 })
+        Ok(Self::new(folder, facts, options.exact, Body::Local(Box::new(engine))))
+    }
+
+    /// Creates the handle of an engine in another process, which has loaded the model in `folder` with these options.
+    pub fn remote(
+        folder: &Path,
+        options: &EngineOptions,
+        facts: RemoteFacts,
+        engine: Arc<dyn RemoteEngine>,
+    ) -> Result<Self> {
+        let RemoteFacts { specs, exactness, no_vision } = facts;
+        let facts = Facts { specs, exactness, no_vision };
+        Ok(Self::new(open(folder, options)?, facts, options.exact, Body::Remote(engine)))
+    }
+
+    fn new(folder: Arc<ModelFolder>, facts: Facts, exact: bool, body: Body) -> Self {
+        let exact_levels = facts.specs.iter().map(|_| OnceLock::new()).collect();
+        let shared = Shared { id: next_id(), folder, facts, exact, exact_levels, body };
+        Self { shared: Arc::new(shared), adapter: 0 }
+    }
+
+    /// Returns the facts about the model that a handle in another process needs.
+    pub fn facts(&self) -> RemoteFacts {
+        let Facts { specs, exactness, no_vision } = &self.shared.facts;
+        RemoteFacts { specs: specs.clone(), exactness: *exactness, no_vision: no_vision.clone() }
     }
 
     /// Creates a handle without an adapter from the shared state.
@@ -183,7 +121,7 @@ impl Engine {
 
     /// Returns a handle whose requests use the adapter at index `place` of [`EngineOptions::adapters`].
     pub fn with_adapter(&self, place: usize) -> Result<Self> {
-        let count = self.shared.specs.len() - 1;
+        let count = self.shared.facts.specs.len() - 1;
         if place >= count {
             return Err(Error::option(
                 "adapters",
@@ -204,97 +142,99 @@ impl Engine {
     /// If the model cannot take pictures; the error says why. [`Error::Vision`] means that it could with other files or a larger memory
     /// budget.
     pub fn image_processor(&self) -> Result<&Processor> {
-        image_processor(&self.shared.folder, self.shared.no_vision.as_ref()).map_err(NoImages::error)
+        image_processor(&self.shared.folder, self.shared.facts.no_vision.as_ref()).map_err(NoImages::error)
     }
 
     /// Returns the model's shape and size, with the adapter's if this handle has one.
     pub fn spec(&self) -> &ModelSpec {
-        &self.shared.specs[self.adapter]
+        &self.shared.facts.specs[self.adapter]
     }
 
     /// Returns the exactness of requests that do not set `exact`.
     pub fn exactness(&self) -> Exactness {
-        self.exactness_of(self.shared.exact).unwrap_or(self.shared.exactness)
+        self.exactness_of(self.shared.exact).unwrap_or(self.shared.facts.exactness)
     }
 
     /// Returns the exactness of exact or other requests. The first call for exact requests waits for a check on the device.
     fn exactness_of(&self, exact: bool) -> Result<Exactness> {
         if !exact {
-            return Ok(self.shared.exactness);
+            return Ok(self.shared.facts.exactness);
         }
         let known = &self.shared.exact_levels[self.adapter];
         if let Some(level) = known.get() {
             return Ok(*level);
         }
-        let (reply, level) = channel();
-        let stopped = |_| Error::EngineStopped("its thread has ended".into());
-        self.messages()?.send(Message::CheckExactness(self.adapter, reply)).map_err(stopped)?;
-        let lost = |_| Error::Internal("the check of exact decode steps did not finish".into());
-        let level = level.recv().map_err(lost)??;
+        let level = match &self.shared.body {
+            Body::Local(engine) => engine.check_exactness(self.adapter)?,
+            Body::Remote(engine) => engine.exactness(self.adapter)?,
+        };
         Ok(*known.get_or_init(|| level))
     }
 
-    fn messages(&self) -> Result<&Sender<Message>> {
-        let stopped = || Error::EngineStopped("its thread has ended".into());
-        self.shared.messages.as_ref().ok_or_else(stopped)
-    }
-
-    /// Returns true if the engine runs requests, and false once its thread has ended.
+    /// Returns true if the engine runs requests, and false once it has ended.
     pub fn is_ready(&self) -> bool {
-        self.shared.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        match &self.shared.body {
+            Body::Local(engine) => engine.is_ready(),
+            Body::Remote(engine) => engine.is_ready(),
+        }
     }
 
-    /// Returns the reason why no request can run now: a machine that holds some layers is down. The engine keeps trying to reach it.
+    /// Returns the reason why no request can run now: a machine that holds some layers is down, or the process of the engine has died. The
+    /// engine keeps trying to recover.
     pub fn outage(&self) -> Option<String> {
-        self.shared.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &self.shared.body {
+            Body::Local(engine) => engine.outage(),
+            Body::Remote(engine) => engine.outage(),
+        }
     }
 
     /// Returns the counters and gauges of the engine.
     pub fn stats(&self) -> EngineStats {
-        self.shared.gauges.snapshot(self.shared.capacity.budget())
+        match &self.shared.body {
+            Body::Local(engine) => engine.stats(),
+            Body::Remote(engine) => engine.stats(),
+        }
     }
 
     /// Returns the first difference between the last prompt and the cached prefix most similar to it.
     pub fn last_miss(&self) -> Option<PrefixMiss> {
-        self.shared.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &self.shared.body {
+            Body::Local(engine) => engine.last_miss(),
+            Body::Remote(engine) => engine.last_miss(),
+        }
     }
 
     /// Checks a request against this model and its memory. This is the last check: a request that passes it can run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
-        if let Some(outage) = self.outage() {
-            return Err(Error::Distributed(outage));
-        }
-        let Shared { folder, grammars, .. } = self.shared.as_ref();
         if !options.images.is_empty() {
             self.image_processor()?;
         }
-        let mut request = GenerationRequest::new(prompt, options, folder, self.spec(), grammars)?;
-        request.limits.adapter = self.adapter;
-        request.limits.owner = (!self.shared.share_prefixes).then_some(options.client.0);
-        request.limits.exact = options.exact.unwrap_or(self.shared.exact);
-        request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
-        let missing = match request.limits.speculate {
-            Speculate::Draft => Some("is draft, but the engine has no draft model; use auto"),
-            Speculate::Mtp => Some("is mtp, but the model has no head for drafts; use auto"),
-            _ => None,
+        let body = match &self.shared.body {
+            Body::Local(engine) => {
+                if let Some(outage) = engine.outage() {
+                    return Err(Error::Distributed(outage));
+                }
+                let model = (self.spec(), self.adapter);
+                let request = engine.check(prompt, options, model, |exact| self.exactness_of(exact))?;
+                RequestBody::Local(Box::new(request))
+            }
+            Body::Remote(engine) => RequestBody::Remote(engine.check(self.adapter, prompt, options)?),
         };
-        let is_there = self.shared.drafter.is_some_and(|it| it.is_selected_by(request.limits.speculate));
-        if let Some(message) = missing.filter(|_| !is_there) {
-            return Err(Error::request("speculate", message));
-        }
-        request.exactness = match request.limits.n_keep {
-            Some(_) => Exactness::Approximate,
-            None => self.exactness_of(request.limits.exact)?,
-        };
-        request.checked_by = self.shared.id;
-        self.shared.capacity.check(request)
+        Ok(GenerationRequest { checked_by: self.shared.id, body })
     }
 
     /// Returns a checked request that continues after the tokens of an earlier run, like a sequence after a preemption. Its events are those
     /// that the earlier run would have sent next: tokens, texts, usage and draws do not depend on the interruption. Timings begin with
     /// this run. Without tokens, the request starts again.
+    ///
+    /// # Errors
+    /// If the request cannot have drawn these tokens, or its engine is in another process.
     pub fn resumed(&self, request: GenerationRequest, resume: Resume) -> Result<GenerationRequest> {
-        request.after(resume, self.spec().vocab_size)
+        let GenerationRequest { checked_by, body: RequestBody::Local(request) } = request else {
+            return Err(Error::request("resume", "is not available for an engine in another process"));
+        };
+        let body = RequestBody::Local(Box::new(request.after(resume, self.spec().vocab_size)?));
+        Ok(GenerationRequest { checked_by, body })
     }
 
     /// Submits a request that this engine has checked. Returns [`Error::Busy`] if the queue is full.
@@ -309,34 +249,76 @@ impl Engine {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let Shared { gauges, max_waiting, .. } = self.shared.as_ref();
-        let sender = self.messages()?;
-        if requests.iter().any(|request| request.checked_by != self.shared.id) {
-            return Err(Error::request(
-                "request",
-                "was checked by another engine; create it with `request` of this engine",
-            ));
-        }
-        let has_room = gauges.waiting_tokens.load(Ordering::Relaxed) < MOST_WAITING_TOKENS;
-        let queued = |waiting: usize| (has_room && waiting < *max_waiting).then_some(waiting + 1);
-        if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
-            return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
-        }
-        let tokens = requests.iter().map(GenerationRequest::weight).sum();
-        gauges.waiting_tokens.fetch_add(tokens, Ordering::Relaxed);
-        let (mut submissions, mut generations) = (Vec::new(), Vec::new());
-        for request in requests {
-            let (sink, events) = async_channel::unbounded();
-            let canceller = Canceller::default();
-            let outlet = Outlet { sink, canceller: canceller.clone() };
-            let engine = Arc::clone(&self.shared);
-            generations.push(Generation::new(events, canceller, request.exactness, engine));
-            submissions.push(Submission { request, outlet });
-        }
-        let stopped = |_| Error::EngineStopped("its thread has ended".into());
-        sender.send(Message::Submit(submissions)).map_err(stopped)?;
-        Ok(generations)
+        let exactness: Vec<Exactness> = requests.iter().map(GenerationRequest::exactness).collect();
+        let channels: Vec<_> = requests.iter().map(|_| async_channel::unbounded()).collect();
+        let sinks = channels.iter().map(|(sink, _)| sink.clone());
+        let cancellers = match &self.shared.body {
+            Body::Local(engine) => {
+                engine.submit(self.local(requests)?, sinks.map(Sink::from).collect(), false)?
+            }
+            Body::Remote(engine) => {
+                let cancellers: Vec<Canceller> = requests.iter().map(|_| Canceller::default()).collect();
+                let sequences = requests.into_iter().zip(sinks).zip(&cancellers);
+                let sequences =
+                    sequences.map(|((request, events), canceller)| match self.own(request)?.body {
+                        RequestBody::Remote(request) => {
+                            Ok(RemoteSequence { request, events, canceller: canceller.clone() })
+                        }
+                        RequestBody::Local(_) => Err(foreign()),
+                    });
+                engine.submit(sequences.collect::<Result<_>>()?)?;
+                cancellers
+            }
+        };
+        let each = channels.into_iter().zip(cancellers).zip(exactness);
+        let generation = |(((_, events), canceller), exactness)| {
+            Generation::new(events, canceller, exactness, self.shared.clone())
+        };
+        Ok(each.map(generation).collect())
     }
+
+    /// Submits requests like [`Engine::submit_all`], with other receivers of their events, one for each. Returns the flags that cancel them.
+    /// With `may_exceed`, the queue may become longer than its limit, for requests that it held before.
+    pub fn submit_to(
+        &self,
+        requests: Vec<GenerationRequest>,
+        sinks: Vec<Arc<dyn EventSink>>,
+        may_exceed: bool,
+    ) -> Result<Vec<Canceller>> {
+        match &self.shared.body {
+            Body::Local(engine) => {
+                let sinks = sinks.into_iter().map(Sink::Custom).collect();
+                engine.submit(self.local(requests)?, sinks, may_exceed)
+            }
+            Body::Remote(_) => Err(foreign()),
+        }
+    }
+
+    /// Returns the requests, which this engine must have checked.
+    fn local(&self, requests: Vec<GenerationRequest>) -> Result<Vec<CheckedRequest>> {
+        let local = |request| match self.own(request)?.body {
+            RequestBody::Local(request) => Ok(*request),
+            RequestBody::Remote(_) => Err(foreign()),
+        };
+        requests.into_iter().map(local).collect()
+    }
+
+    fn own(&self, request: GenerationRequest) -> Result<GenerationRequest> {
+        if request.checked_by == self.shared.id { Ok(request) } else { Err(foreign()) }
+    }
+}
+
+fn foreign() -> Error {
+    Error::request("request", "was checked by another engine; create it with `request` of this engine")
+}
+
+/// Opens the folder of a model with these options.
+fn open(folder: &Path, options: &EngineOptions) -> Result<Arc<ModelFolder>> {
+    let mut folder = ModelFolder::open(folder)?;
+    if let Some(format) = &options.tool_format {
+        folder.set_tool_format(format)?;
+    }
+    Ok(Arc::new(folder))
 }
 
 /// Returns the image processor of a folder, if the vision tower can be used.
@@ -352,14 +334,4 @@ fn image_processor<'a>(
 fn next_id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // The engine ends when its last sender is dropped. Joining its thread frees the device memory before this returns.
-        drop(self.messages.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
-    }
 }

@@ -10,7 +10,7 @@ use super::encoding::{EncoderCapacity, EncoderLoop};
 use super::engine_loop::{EngineLoop, Message, Resources};
 use super::options::{EngineOptions, Exactness};
 use super::pictures::EncoderCache;
-use super::request::GenerationRequest;
+use super::request::CheckedRequest;
 use super::run::device::Device;
 use super::run::memory_budget;
 use super::speculation::draft_model::DraftModel;
@@ -54,7 +54,7 @@ impl EngineCapacity {
     }
 
     /// Refuses a request that could not run even if it were the only one.
-    pub(super) fn check(&self, request: GenerationRequest) -> Result<GenerationRequest> {
+    pub(super) fn check(&self, request: CheckedRequest) -> Result<CheckedRequest> {
         match self {
             Self::Decoder(capacity) => capacity.check(request),
             Self::Encoder(capacity) => capacity.check(request),

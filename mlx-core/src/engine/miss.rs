@@ -1,7 +1,9 @@
 //! Prefix misses, which show the user why a prompt reused less of the cache than expected.
 
+use serde::{Deserialize, Serialize};
+
 /// The first difference between a prompt and the most similar cached text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefixMiss {
     /// The first position that differs.
     pub position: usize,
@@ -18,7 +20,7 @@ pub struct PrefixMiss {
 }
 
 /// A [`PrefixMiss`] without its tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Miss {
     /// The first position that differs, which equals the number of common tokens.
     pub at: usize,

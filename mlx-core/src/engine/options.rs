@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::drafters::{CustomDrafter, Speculate};
+use super::step_monitor::StepMonitor;
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::distributed::Workers;
@@ -15,7 +16,7 @@ use crate::variant_names::impl_variant_names;
 use crate::weights::{FloatPolicy, WeightPolicy};
 
 /// The options of an engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "options that do not depend on each other")]
 pub struct EngineOptions {
     /// The default for requests that do not set `exact`: results that are bit-identical regardless of concurrent requests, on devices that
@@ -40,6 +41,7 @@ pub struct EngineOptions {
     /// nor the counts of an answer reveal the text of another client.
     pub share_prefixes: bool,
     /// The code paths of the model. `None`: those of the device.
+    #[serde(skip)]
     pub backend: Option<Backend>,
     /// Controls whether a decode step may begin before the tokens of the previous step are drawn.
     pub pipeline: Pipeline,
@@ -53,6 +55,7 @@ pub struct EngineOptions {
     /// A small model for drafts, as a folder or a name in the cache. Its vocabulary must be that of the model. `None`: no draft model.
     pub draft_model: Option<PathBuf>,
     /// A custom drafter, used instead of all others.
+    #[serde(skip)]
     pub drafter: Option<CustomDrafter>,
     /// Make drafts and verify them regardless of their cost, for tests.
     pub force_drafts: bool,
@@ -61,11 +64,16 @@ pub struct EngineOptions {
     /// The maximum number of requests in the queue, regardless of how many sequences each has; at least 1.
     pub max_waiting: usize,
     /// The source of memory-pressure reports. `None`: the operating system, if it provides them.
+    #[serde(skip)]
     pub memory_pressure: Option<PressureSource>,
     /// Other machines that hold some layers of the model, or a shard of each layer. `None`: this machine holds the whole model.
+    #[serde(skip)]
     pub workers: Option<Workers>,
     /// The name of the tool-call format. `None`: detected from the model's chat template.
     pub tool_format: Option<String>,
+    /// Receives a report before each step.
+    #[serde(skip)]
+    pub step_monitor: Option<StepMonitor>,
 }
 
 impl Default for EngineOptions {
@@ -92,11 +100,21 @@ impl Default for EngineOptions {
             memory_pressure: None,
             workers: None,
             tool_format: None,
+            step_monitor: None,
         }
     }
 }
 
 impl EngineOptions {
+    /// Returns true if another process can start an engine with these options: they name no other machines and hold no code of this one.
+    pub fn is_portable(&self) -> bool {
+        self.backend.is_none()
+            && self.drafter.is_none()
+            && self.memory_pressure.is_none()
+            && self.workers.is_none()
+            && self.step_monitor.is_none()
+    }
+
     /// Returns options for programs that run one request at a time.
     pub fn single() -> Self {
         Self { max_running: 1, ..Self::default() }
@@ -146,7 +164,7 @@ pub enum Pipeline {
 impl_variant_names!(Pipeline, |name| format!("{name:?} is neither auto nor off"));
 
 /// The reproducibility of a result. See docs/exactness.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exactness {
     /// Equal logits give equal draws.
     Sampling,

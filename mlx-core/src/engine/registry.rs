@@ -68,14 +68,24 @@ impl Engines {
         options: &EngineOptions,
         progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Engine> {
-        let Ok(canonical) = folder.canonicalize() else { return Engine::start(folder, options, progress) };
+        self.start_by(folder, options, || Engine::start(folder, options, progress))
+    }
+
+    /// Like [`Engines::start`], with another function that starts an engine.
+    pub fn start_by(
+        &self,
+        folder: &Path,
+        options: &EngineOptions,
+        start: impl FnOnce() -> Result<Engine>,
+    ) -> Result<Engine> {
+        let Ok(canonical) = folder.canonicalize() else { return start() };
         let stamp = FolderStamp::of(folder)?.with(&options.adapters)?;
         let entry = self.entry(canonical, stamp, options);
         let mut running = entry.lock();
         if let Some(engine) = running.upgrade().map(Engine::from_shared).filter(Engine::is_ready) {
             return Ok(engine);
         }
-        let engine = Engine::start(folder, options, progress)?;
+        let engine = start()?;
         *running = engine.downgrade();
         Ok(engine)
     }

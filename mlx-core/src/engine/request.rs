@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chat_format::text::Detokenizer;
 use chat_format::{ConstraintSpec, Pixels};
+use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Priority};
 use super::constraint::{Compiled, Grammars, Target, check as check_constraint, check_form};
@@ -24,7 +25,7 @@ pub const MAX_STOP_STRINGS: usize = 64;
 const ENDLESS: usize = 1 << 30;
 
 /// The computation that a request asks for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Generates the text after the prompt.
     #[default]
@@ -38,7 +39,7 @@ pub enum Task {
 }
 
 /// A request as a front end sends it. Absent fields take their defaults.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestOptions {
     /// The computation to run.
     pub task: Task,
@@ -106,11 +107,9 @@ impl RequestOptions {
     }
 }
 
-/// A request that an engine has checked against its model and its memory. [`Engine::request`](super::Engine::request) creates it.
+/// A request that an engine has checked against its model and its memory.
 #[derive(Debug, Clone)]
-pub struct GenerationRequest {
-    /// The id of the engine that checked it and may run it; 0 before the check.
-    pub(super) checked_by: u64,
+pub(super) struct CheckedRequest {
     pub(super) prompt: Vec<u32>,
     pub(super) pictures: Pictures,
     pub(super) params: SamplingParams,
@@ -152,7 +151,7 @@ pub(super) struct Limits {
     pub(super) prompt_progress: bool,
 }
 
-impl GenerationRequest {
+impl CheckedRequest {
     /// Checks a request against the model that will run it.
     pub(super) fn new(
         prompt: Vec<u32>,
@@ -194,7 +193,6 @@ impl GenerationRequest {
         };
         let defaults = folder.sampling.or(&options.sampling_defaults.options());
         Ok(Self {
-            checked_by: 0,
             params: SamplingParams::resolve(&options.sampling, &defaults)?,
             limits: Limits {
                 max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
@@ -221,29 +219,6 @@ impl GenerationRequest {
             pictures,
             prompt,
         })
-    }
-
-    /// Returns the seed of the draws, which the request set or the operating system supplied.
-    pub fn seed(&self) -> u64 {
-        self.params.seed
-    }
-
-    /// Returns a copy of the request with another seed.
-    #[must_use]
-    pub fn with_seed(&self, seed: u64) -> Self {
-        let mut request = self.clone();
-        request.params.seed = seed;
-        request
-    }
-
-    /// Returns the exactness of the result. A text that may outgrow the context is approximate from the start.
-    pub fn exactness(&self) -> Exactness {
-        self.exactness
-    }
-
-    /// Returns the number of prompt tokens.
-    pub fn prompt_tokens(&self) -> usize {
-        self.prompt.len()
     }
 
     /// Returns the request that continues after the tokens of a lost run, for a model with `width` token ids.

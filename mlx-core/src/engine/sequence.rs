@@ -11,10 +11,8 @@ mod text;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use async_channel::Sender;
 use chat_format::text::StopMatcher;
 
-use super::canceller::Canceller;
 use super::capacity::Reservation;
 use super::checkpoint_plan::CheckpointPlan;
 use super::constraint::follower;
@@ -23,8 +21,9 @@ use super::drafters::hidden_rows::HiddenRows;
 use super::drafters::{DraftCounts, ModelDrafter, SequenceDrafts};
 use super::event::{Event, FinishReason};
 use super::miss::Miss;
+use super::outlet::Outlet;
 use super::pictures::Pictures;
-use super::request::{GenerationRequest, Limits};
+use super::request::{CheckedRequest, Limits};
 use super::schedule::Need;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use super::schedule::speculation::DraftView;
@@ -124,12 +123,6 @@ pub(super) struct Source {
     pub(super) common_length: usize,
 }
 
-/// The receiver of a sequence's events.
-pub(super) struct Outlet {
-    pub(super) sink: Sender<Event>,
-    pub(super) canceller: Canceller,
-}
-
 #[derive(Default)]
 struct Clock {
     submitted: Option<Instant>,
@@ -140,7 +133,7 @@ struct Clock {
 
 impl Sequence {
     pub(super) fn new(
-        request: GenerationRequest,
+        request: CheckedRequest,
         outlet: Outlet,
         reservation: Reservation,
         folder: &ModelFolder,
@@ -209,6 +202,7 @@ impl Sequence {
     /// Starts the sequence with a state and the event that it waits for.
     pub(super) fn start(&mut self, state: SequenceState, wait: Wait) {
         self.clock.started.get_or_insert_with(Instant::now);
+        self.outlet.sink.start();
         self.record_cached(&state);
         let state = self.checkpoints.resumed(state);
         self.run = Some(Run {
@@ -293,7 +287,7 @@ impl Sequence {
             && let Some(embedding) = reader.embedding.take()
         {
             // The client may have disconnected; the next step notices.
-            outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
+            outlet.sink.send(Event::Embedding(embedding.vector()?));
         }
         Ok(())
     }
@@ -303,7 +297,7 @@ impl Sequence {
         if self.limits.prompt_progress && self.awaits_first_token() {
             // The client may have disconnected; the next step notices.
             let total = self.history.prompt_length();
-            self.outlet.sink.try_send(Event::PromptProgress { read, total }).ok();
+            self.outlet.sink.send(Event::PromptProgress { read, total });
         }
     }
 

@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::miss::PrefixMiss;
 use super::usage::{Timings, Usage};
 
@@ -11,7 +13,7 @@ use super::usage::{Timings, Usage};
 const LONGEST_RETRY: u64 = 600;
 
 /// A snapshot of the counters and gauges. Counters never decrease.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStats {
     /// Requests in the queue, and preempted sequences.
     pub waiting: usize,
@@ -53,6 +55,23 @@ pub struct EngineStats {
     pub prefix_restores: u64,
     /// Files of the prompt cache that were removed because they were damaged or had another format.
     pub damaged_blocks: u64,
+    /// The deaths of the engine's processes, if it runs in one.
+    pub restarts: Restarts,
+    /// Sequences that continued in another process.
+    pub resumed: u64,
+}
+
+/// The numbers of processes that died, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarts {
+    /// They exited.
+    pub exited: u64,
+    /// A signal ended them.
+    pub killed: u64,
+    /// They made no progress.
+    pub stalled: u64,
+    /// They sent invalid messages.
+    pub garbled: u64,
 }
 
 /// The counters and gauges that the engine updates and any thread reads.
@@ -160,6 +179,8 @@ impl Gauges {
             prefix_evictions: read(&self.prefix_evictions),
             prefix_restores: read(&self.prefix_restores),
             damaged_blocks: read(&self.damaged_blocks),
+            restarts: Restarts::default(),
+            resumed: 0,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Tokens and time of a request.
 
+use serde::{Deserialize, Serialize};
+
 use super::drafters::DraftCounts;
 use super::miss::Miss;
 
 /// The token counts of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -22,7 +24,7 @@ pub struct Usage {
 }
 
 /// The durations of a request's phases, in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
     /// From submission to the start of the prefill.
     pub queue: f64,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::attention::AttentionConfig;
 use super::attention::body::{Body, Mask, Shape};
 use super::config::DecoderConfig;
@@ -30,7 +32,7 @@ fn blocks(depth: usize) -> u64 {
 }
 
 /// The bytes of attention in a pass, without keys and values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttentionWork {
     /// In layers without a window.
     all: Scores,
@@ -49,7 +51,7 @@ pub struct AttentionWork {
 }
 
 /// The bytes of scores per row and position of a span; 0 if the kernel writes none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Scores {
     one_row: u64,
     few_rows: u64,

@@ -1,5 +1,7 @@
 //! The bytes that sequences and passes take on the device, computed only from the shape of the model.
 
+use serde::{Deserialize, Serialize};
+
 use super::attention::AttentionConfig;
 use super::attention_work::AttentionWork;
 use super::config::{DecoderConfig, LayerConfig};
@@ -12,7 +14,7 @@ use crate::cache;
 const LONGEST_PASS: usize = 512;
 
 /// The memory of a model as a function of tokens, rows and positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Bytes of a sequence's state that do not depend on its length: recurrent layers. A checkpoint of these layers takes as much.
     pub fixed: u64,

@@ -1,5 +1,6 @@
 //! The properties of a loaded model.
 
+use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::config::{DecoderConfig, LayerConfig};
@@ -12,7 +13,7 @@ use crate::cache::Variant;
 use crate::weights::Tally;
 
 /// The properties of a loaded model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// `model_type` of config.json.
     pub family: String,
@@ -27,7 +28,8 @@ pub struct ModelSpec {
     /// False if its files have no head. Such a model embeds texts and generates none.
     pub has_head: bool,
     /// The float type that the model computes in: `f32`, `f16` or `bf16`.
-    pub dtype: &'static str,
+    #[serde(deserialize_with = "known_dtype")]
+    pub dtype: DtypeName,
     /// Parameters read from the files.
     pub parameters: u64,
     /// Bytes of those parameters on the device.
@@ -48,6 +50,15 @@ pub struct ModelSpec {
     pub(crate) remote_capacity: Option<(u64, usize)>,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
+}
+
+/// The name of a float type. An alias, because serde would borrow a plain reference.
+type DtypeName = &'static str;
+
+/// Reads the name of a float type.
+fn known_dtype<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DtypeName, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(["f32", "f16", "bf16"].into_iter().find(|known| *known == name).unwrap_or("mixed"))
 }
 
 impl ModelSpec {

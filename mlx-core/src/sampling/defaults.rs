@@ -1,11 +1,13 @@
 //! Default values of sampling parameters, and the source of each value in use. Invariant: only this file has defaults that differ
 //! between front ends. All others are in the table of parameters.
 
+use serde::{Deserialize, Serialize};
+
 use super::parameters::{PARAMETERS, Parameter, SamplingOptions, SamplingParams};
 use crate::error::Result;
 
 /// The values that apply if neither the request nor the checkpoint sets one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SamplingDefaults {
     /// The defaults of OpenAI: temperature 1 and no filters.
     #[default]

@@ -1,12 +1,14 @@
 //! Log-probabilities under the raw logits of the model.
 
+use serde::{Deserialize, Serialize};
+
 use super::math::log_sum_exp;
 use super::scan::Scan;
 use super::scratch::Scratch;
 use crate::error::{Error, Result};
 
 /// The log-probability of a token and those of its likeliest alternatives.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     /// `x[token] - logsumexp(x)`.
     pub logprob: f32,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Fields;
 use crate::error::Result;
 
@@ -30,7 +32,7 @@ impl Pooling {
 }
 
 /// One or several poolings. The vector of a text is their concatenation, in the order of [`Pooling`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poolings(u8);
 
 impl Poolings {

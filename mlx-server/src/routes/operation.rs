@@ -26,7 +26,7 @@ pub(crate) async fn health() -> Json<Status> {
 }
 
 /// Reports whether the server accepts requests. It does not while it preloads models or shuts down, after an engine has
-/// failed, and while a worker of a divided model is unavailable.
+/// failed, while its process is started again, and while a worker of a divided model is unavailable.
 #[utoipa::path(
     get, path = "/ready", tag = "operation",
     responses((status = 200, body = Status), (status = 503, body = ErrorResponse))
@@ -37,7 +37,11 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
     }
     let message = "the server is starting or shutting down, or an engine has failed";
     let not_ready = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message);
-    Err(state.models.outage().map_or(not_ready, |outage| Error::Distributed(outage).into()))
+    Err(match state.models.outage() {
+        Some(outage) if state.models.is_distributed() => Error::Distributed(outage).into(),
+        Some(death) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "engine_restarting", death),
+        None => not_ready,
+    })
 }
 
 /// Returns metrics in Prometheus' text format.

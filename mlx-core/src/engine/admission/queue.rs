@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::engine::request::GenerationRequest;
-use crate::engine::sequence::Outlet;
+use crate::engine::outlet::Outlet;
+use crate::engine::request::CheckedRequest;
 use crate::engine::stats::Gauges;
 
 /// One sequence of a checked request, and the receiver of its events.
 pub(in crate::engine) struct Submission {
-    pub(in crate::engine) request: GenerationRequest,
+    pub(in crate::engine) request: CheckedRequest,
     pub(in crate::engine) outlet: Outlet,
 }
 

@@ -176,7 +176,7 @@ pub(super) struct Draft {
 }
 
 /// The numbers of verified and accepted draft tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DraftCounts {
     /// Rows of passes that verified draft tokens.
     pub drafted: usize,

@@ -5,7 +5,7 @@ use mlx_files::size;
 
 use crate::backend::AttentionKernels;
 use crate::engine::options::EngineOptions;
-use crate::engine::request::GenerationRequest;
+use crate::engine::request::CheckedRequest;
 use crate::engine::run::memory_budget::budget;
 use crate::engine::schedule::Need;
 use crate::error::{Error, Result};
@@ -82,8 +82,8 @@ impl EncoderCapacity {
     }
 
     /// Refuses a text that could not run even if it were the only one.
-    pub(in crate::engine) fn check(&self, request: GenerationRequest) -> Result<GenerationRequest> {
-        let tokens = request.prompt_tokens();
+    pub(in crate::engine) fn check(&self, request: CheckedRequest) -> Result<CheckedRequest> {
+        let tokens = request.prompt.len();
         let total = self.need(tokens).total();
         if total <= self.shared() {
             return Ok(request);

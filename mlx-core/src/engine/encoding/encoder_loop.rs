@@ -20,6 +20,7 @@ use crate::engine::event::FinishReason;
 use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::{Change, RunQueue, Ticket};
 use crate::engine::stats::Gauges;
+use crate::engine::step_monitor::StepReporter;
 use crate::error::{Error, Result};
 use crate::memory_pressure::{PressureSource, PressureWatch};
 use crate::model::{PoolRow, TextEncoder, TextTokens};
@@ -73,6 +74,7 @@ pub(in crate::engine) struct EncoderLoop {
     pressure: PressureWatch,
     awake: Awake,
     gauges: Arc<Gauges>,
+    progress: StepReporter,
     /// Keeps the memory of the engine wired.
     _wired: Wired,
 }
@@ -92,6 +94,7 @@ impl EncoderLoop {
         gauges: Arc<Gauges>,
     ) -> Self {
         let pressure = options.memory_pressure.clone().unwrap_or_else(PressureSource::system);
+        let budget = capacity.budget;
         let mut engine = Self {
             run_queue: RunQueue::new(MAX_RUNNING, capacity.shared()),
             _wired: Wired::hold(capacity.budget),
@@ -107,6 +110,7 @@ impl EncoderLoop {
             pressure: PressureWatch::new(pressure, Instant::now()),
             awake: Awake::system(),
             gauges,
+            progress: StepReporter::new(options.step_monitor.clone(), budget),
         };
         engine.record();
         engine
@@ -126,6 +130,7 @@ impl EncoderLoop {
     /// Handles one message or runs one pass. Returns false if every handle was dropped.
     fn turn(&mut self, messages: &Receiver<Message>) -> bool {
         let message = if self.texts.is_empty() {
+            self.progress.idle(&self.gauges);
             self.awake.release();
             self.idle(messages)
         } else {
@@ -162,7 +167,7 @@ impl EncoderLoop {
         self.last_id += 1;
         let (id, arrived) = (self.last_id, self.start.elapsed());
         let ticket = Ticket { client: request.client, request: waiting.request, priority: request.priority };
-        self.run_queue.submit(id, ticket, self.capacity.need(request.prompt_tokens()), arrived);
+        self.run_queue.submit(id, ticket, self.capacity.need(request.prompt.len()), arrived);
         let text = Text::new(request, outlet, ticket);
         self.texts.insert(id, Entry { text, arrived, is_running: false });
         self.queue.insert(id, waiting);
@@ -179,6 +184,7 @@ impl EncoderLoop {
             self.texts.iter().filter(|(_, it)| it.is_running).map(|(id, it)| it.view(*id)).collect();
         self.pass = self.turns.next(&running, self.capacity.pass_tokens, self.start.elapsed());
         self.record();
+        self.progress.work(None, &self.gauges);
         match self.compute() {
             Ok(results) => self.deliver(results),
             Err(error) => self.fail(&error.to_string()),

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::engine::event::{Event, FinishReason, Finished};
 use crate::engine::options::Exactness;
-use crate::engine::request::GenerationRequest;
+use crate::engine::outlet::Outlet;
+use crate::engine::request::CheckedRequest;
 use crate::engine::schedule::Ticket;
-use crate::engine::sequence::Outlet;
 use crate::engine::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::model::{PoolRow, TextTokens};
@@ -29,7 +29,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub(super) fn new(request: GenerationRequest, outlet: Outlet, ticket: Ticket) -> Self {
+    pub(super) fn new(request: CheckedRequest, outlet: Outlet, ticket: Ticket) -> Self {
         Self {
             ids: request.prompt,
             second: request.second,
@@ -66,6 +66,7 @@ impl Text {
     /// Records the start of its pass.
     pub(super) fn start(&mut self) {
         self.started.get_or_insert_with(Instant::now);
+        self.outlet.sink.start();
     }
 
     /// Returns the vectors to pool. A head reads the mean of all states, or the first one.
@@ -87,7 +88,7 @@ impl Text {
         }
         let event = if self.embed.is_some() { Event::Embedding(numbers) } else { Event::Scores(numbers) };
         // The client may have disconnected, which is not an error.
-        self.outlet.sink.try_send(event).ok();
+        self.outlet.sink.send(event);
         Ok(())
     }
 
@@ -100,7 +101,7 @@ impl Text {
         let timings = Timings { queue, prefill, decode: 0.0 };
         let done = Finished { reason, delta: String::new(), usage, timings, exactness: self.exactness };
         // The client may have disconnected, which is not an error.
-        self.outlet.sink.try_send(Event::Done(done)).ok();
+        self.outlet.sink.send(Event::Done(done));
         (usage, timings)
     }
 }

@@ -26,6 +26,7 @@ impl EngineLoop {
         match self.next_message(messages) {
             Ok(Message::Submit(sequences)) => self.queue(sequences),
             Ok(Message::CheckExactness(adapter, reply)) => {
+                self.progress.work(None, &self.gauges);
                 let level = self.runner.device().check_exactness(adapter);
                 self.record_outage();
                 // The client may have disconnected, which is not an error.
@@ -43,6 +44,7 @@ impl EngineLoop {
         if !self.sequences.is_empty() {
             return messages.try_recv();
         }
+        self.progress.idle(&self.gauges);
         self.awake.release();
         while self.prefixes.save_next() {
             match messages.recv_timeout(SHORT_WAIT) {

@@ -83,7 +83,8 @@ pub(super) fn emit(sequence: &mut Sequence, mut accepted: Accepted) -> Option<Fi
     let Accepted { draw, piece, ended, .. } = accepted;
     let Piece { text, delta, .. } = piece.unwrap_or_default();
     let output = TokenOutput { id: draw.token, text, delta, logprob: draw.logprob };
-    if sequence.outlet.sink.try_send(Event::Token(output)).is_err() {
+    sequence.outlet.sink.record(&sequence.usage());
+    if !sequence.outlet.sink.send(Event::Token(output)) {
         return Some(FinishReason::Cancelled);
     }
     sequence.emitted += 1;
@@ -105,5 +106,5 @@ pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactnes
     let (usage, timings) = (Usage { repeated_tokens, ..sequence.usage() }, sequence.timings());
     let done = Finished { reason, delta: rest.delta, usage, timings, exactness };
     // The client may have disconnected, which is not an error.
-    sequence.outlet.sink.try_send(Event::Done(done)).ok();
+    sequence.outlet.sink.send(Event::Done(done));
 }

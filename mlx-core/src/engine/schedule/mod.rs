@@ -113,6 +113,12 @@ impl Scheduler {
         }
     }
 
+    /// Returns the expected seconds of a step at the measured speed, if all of it was measured.
+    pub(super) fn expected(&self, plan: &StepPlan) -> Option<f64> {
+        let prefill = plan.prefill.iter().map(|prefill| prefill.cost).sum();
+        self.budget.expected(prefill, !plan.decode.is_empty())
+    }
+
     /// Decides at time `now` which sequences run in the next step. Reservations and the queue change at once; the engine applies the
     /// changes.
     pub(super) fn admit(&mut self, sequences: &[SequenceView], now: Duration) -> Changes {

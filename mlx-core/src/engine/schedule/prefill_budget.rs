@@ -64,6 +64,13 @@ impl PrefillBudget {
         self.known().is_some_and(|(step, unit)| remaining * unit <= step * BURST)
     }
 
+    /// Returns the expected seconds of a step. `None` if the speed of a part of it is unknown.
+    pub(in crate::engine) fn expected(&self, prefill: f64, decodes: bool) -> Option<f64> {
+        let prefill = if prefill > 0.0 { prefill * self.unit? } else { 0.0 };
+        let decode = if decodes { self.step? } else { 0.0 };
+        Some(prefill + decode)
+    }
+
     fn known(&self) -> Option<(f64, f64)> {
         self.step.zip(self.unit.filter(|&unit| unit > 0.0))
     }

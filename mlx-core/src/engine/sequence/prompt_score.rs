@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use async_channel::Sender;
 use chat_format::text::Detokenizer;
 use mlx_rs::Array;
 
 use crate::array::{Rows, slice_axis};
 use crate::engine::event::{Event, PromptToken};
+use crate::engine::outlet::Sink;
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
@@ -20,13 +20,13 @@ pub(in crate::engine) struct PromptScore {
     /// The number of alternatives to report with each token.
     top: usize,
     detokenizer: Detokenizer,
-    sink: Sender<Event>,
+    sink: Sink,
     /// The next token to report.
     next: usize,
 }
 
 impl PromptScore {
-    pub(in crate::engine) fn new(top: usize, detokenizer: Detokenizer, sink: Sender<Event>) -> Self {
+    pub(in crate::engine) fn new(top: usize, detokenizer: Detokenizer, sink: Sink) -> Self {
         Self { top, detokenizer, sink, next: 0 }
     }
 
@@ -66,6 +66,6 @@ impl PromptScore {
             text.push_str(&self.detokenizer.finish());
         }
         // Sending fails if the receiver was dropped; the next step then cancels the request.
-        self.sink.try_send(Event::Prompt(PromptToken { id, text, logprob })).ok();
+        self.sink.send(Event::Prompt(PromptToken { id, text, logprob }));
     }
 }

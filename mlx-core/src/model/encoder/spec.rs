@@ -1,12 +1,14 @@
 //! The properties of an encoder: its head, and the bytes that its passes take, computed only from the shape of the model.
 
+use serde::{Deserialize, Serialize};
+
 use super::config::EncoderConfig;
 use super::text_encoder::queries_at_once;
 use crate::backend::AttentionKernels;
 use crate::model::footprint::Footprint;
 
 /// The properties of an encoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncoderSpec {
     /// The number of logits of a cross-encoder's head; `None` without a head.
     pub labels: Option<usize>,

@@ -1,5 +1,7 @@
 //! The table of sampling parameters, and the struct fields generated from its rows. To add a parameter, add a row here.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Group, Kind, Parameter, Range, Scalar};
 use crate::sampling::noise::random_seed;
 
@@ -12,7 +14,7 @@ macro_rules! parameters {
     ($($name:ident: $type:ty = $default:literal, $help:literal, { $($field:ident: $value:expr),* $(,)? } of $base:ident;)*) => {
         /// Settings of a request or of a model. A missing value comes from the next source: the request, then the model's
         /// `generation_config.json`, then [`SamplingDefaults`](crate::sampling::SamplingDefaults).
-        #[derive(Debug, Clone, Default, PartialEq)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         pub struct SamplingOptions {
             $(#[doc = $help] pub $name: Option<$type>,)*
             /// Texts that end repeated sequences

@@ -11,8 +11,8 @@ use crate::engine::canceller::Canceller;
 use crate::engine::client::{Client, Priority};
 use crate::engine::constraint::Grammars;
 use crate::engine::event::{Event, Finished};
-use crate::engine::request::{GenerationRequest, RequestOptions, Task};
-use crate::engine::sequence::Outlet;
+use crate::engine::outlet::Outlet;
+use crate::engine::request::{CheckedRequest, RequestOptions, Task};
 use crate::folder::ModelFolder;
 use crate::model::{self, ModelSpec};
 use crate::sentence_transformers::Pooling;
@@ -89,12 +89,14 @@ impl Bench {
         for token in tokens {
             let prompt = vec![2, *token, 3];
             let request =
-                GenerationRequest::new(prompt, &options, &self.folder, &self.spec, &Grammars::default());
+                CheckedRequest::new(prompt, &options, &self.folder, &self.spec, &Grammars::default());
             let mut request = request.expect("it can run");
             request.exactness = if exact { Exactness::Bit } else { Exactness::Sampling };
             let (sink, events) = async_channel::unbounded();
-            submissions
-                .push(Submission { request, outlet: Outlet { sink, canceller: Canceller::default() } });
+            submissions.push(Submission {
+                request,
+                outlet: Outlet { sink: sink.into(), canceller: Canceller::default() },
+            });
             all.push(events);
         }
         self.messages.send(Message::Submit(submissions)).expect("the engine runs");

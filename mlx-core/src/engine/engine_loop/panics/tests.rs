@@ -10,11 +10,12 @@ use crate::engine::canceller::Canceller;
 use crate::engine::capacity::Capacity;
 use crate::engine::constraint::Grammars;
 use crate::engine::engine_loop::Resources;
+use crate::engine::outlet::Outlet;
 use crate::engine::pictures::EncoderCache;
+use crate::engine::request::CheckedRequest;
 use crate::engine::run::device::Device;
-use crate::engine::sequence::Outlet;
 use crate::engine::stats::Gauges;
-use crate::engine::{EngineOptions, Event, GenerationRequest, RequestOptions};
+use crate::engine::{EngineOptions, Event, RequestOptions};
 use crate::folder::ModelFolder;
 use crate::model::{self, ModelSpec};
 use crate::sampling::SamplingOptions;
@@ -61,11 +62,10 @@ impl Bench {
         let (mut submissions, mut all) = (Vec::new(), Vec::new());
         for prompt in prompts {
             let grammars = Grammars::default();
-            let request =
-                GenerationRequest::new(prompt.clone(), &options, &self.folder, &self.spec, &grammars);
+            let request = CheckedRequest::new(prompt.clone(), &options, &self.folder, &self.spec, &grammars);
             let request = self.memory.check(request.expect("valid")).expect("there is room");
             let (sink, events) = async_channel::unbounded();
-            let outlet = Outlet { sink, canceller: Canceller::default() };
+            let outlet = Outlet { sink: sink.into(), canceller: Canceller::default() };
             self.engine.gauges.waiting_tokens.fetch_add(request.weight(), Ordering::Relaxed);
             submissions.push(Submission { request, outlet });
             all.push(events);

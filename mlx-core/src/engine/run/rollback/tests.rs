@@ -7,12 +7,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::array::Rows;
 use crate::engine::constraint::Grammars;
+use crate::engine::outlet::Outlet;
 use crate::engine::output::{accept, emit};
+use crate::engine::request::CheckedRequest;
 use crate::engine::run::prefill_chunk::PrefillChunk;
 use crate::engine::schedule::Need;
 use crate::engine::schedule::plan::Next;
-use crate::engine::sequence::{Outlet, Wait};
-use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
+use crate::engine::sequence::Wait;
+use crate::engine::{Canceller, EngineOptions, Event, RequestOptions};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::model::{self, LogitRows};
@@ -82,7 +84,7 @@ impl Bench {
             logprobs: Some(2),
             ..RequestOptions::default()
         };
-        let request = GenerationRequest::new(
+        let request = CheckedRequest::new(
             prompt.to_vec(),
             &options,
             &self.folder,
@@ -94,7 +96,7 @@ impl Bench {
         let (sink, events) = async_channel::unbounded();
         let mut sequence = Sequence::new(
             request,
-            Outlet { sink, canceller: Canceller::default() },
+            Outlet { sink: sink.into(), canceller: Canceller::default() },
             reservation,
             &self.folder,
         );

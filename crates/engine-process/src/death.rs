@@ -1,0 +1,57 @@
+//! The reasons why a child died.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// The kind of a death, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The child exited.
+    Exit,
+    /// A signal ended it.
+    Signal,
+    /// A step or a call made no progress.
+    Stall,
+    /// It sent bytes that are no message.
+    Garbage,
+}
+
+/// The death of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Death {
+    pub(crate) kind: Kind,
+    /// The cause, as the predicate of a sentence.
+    pub(crate) cause: String,
+}
+
+impl Death {
+    /// Returns the death of a child that ended without our help.
+    pub(crate) fn ended(status: Option<ExitStatus>) -> Self {
+        let (kind, cause) = match status.map(|status| (status.code(), status.signal())) {
+            Some((_, Some(signal))) => (Kind::Signal, format!("was ended by signal {signal}")),
+            Some((Some(code), _)) => (Kind::Exit, format!("exited with status {code}")),
+            _ => (Kind::Exit, "ended".to_owned()),
+        };
+        Self { kind, cause }
+    }
+
+    /// Returns the death of a child that was killed because it made no progress.
+    pub(crate) fn stalled(work: &str, seconds: u64) -> Self {
+        Self {
+            kind: Kind::Stall,
+            cause: format!("was killed, since {work} made no progress for {seconds} s"),
+        }
+    }
+
+    /// Returns the death of a child that was killed because of its bytes.
+    pub(crate) fn garbage(error: impl fmt::Display) -> Self {
+        Self { kind: Kind::Garbage, cause: format!("was killed, since {error}") }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the engine's process {}", self.cause)
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs an engine in a child process of the same program. A sequence is its tokens, so after the death of the child its requests continue in
+//! a new one, and their clients see a pause. `docs/decisions/0058-engines-in-child-processes.md` has the reasons.
+#![forbid(unsafe_code)]
+
+mod call;
+mod child;
+mod connection;
+mod deadline;
+mod death;
+mod fault;
+mod frame;
+mod front;
+mod message;
+mod outbox;
+mod parent;
+mod program;
+mod sequence;
+mod shared;
+mod state;
+mod supervisor;
+mod wire_error;
+
+pub use child::run;
+pub use deadline::DEADLINE;
+pub use fault::FAULT_FILE;
+pub use front::start;
+pub use program::Program;

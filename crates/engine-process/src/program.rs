@@ -1,0 +1,46 @@
+//! The program that runs an engine.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The command that calls [`run`](crate::run()).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The executable file.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Additional environment variables.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    /// Returns this program, with other arguments.
+    pub fn this(arguments: &[&str]) -> io::Result<Self> {
+        // On Linux, the path may name a newer file by now, or none.
+        let same = PathBuf::from("/proc/self/exe");
+        let path = if same.exists() { same } else { std::env::current_exe()? };
+        let arguments = arguments.iter().map(OsString::from).collect();
+        Ok(Self { path, arguments, environment: Vec::new() })
+    }
+
+    /// Starts the program with one end of a socket pair as its standard input. Returns the other end.
+    pub(crate) fn spawn(&self) -> io::Result<(Child, UnixStream)> {
+        let (own, other) = UnixStream::pair()?;
+        let child = Command::new(&self.path)
+            .arg0("mlx")
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            // An interrupt from the terminal is for the server, which lets its requests finish.
+            .process_group(0)
+            .spawn()?;
+        Ok((child, own))
+    }
+}

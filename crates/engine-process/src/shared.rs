@@ -1,0 +1,101 @@
+//! The state that the supervisor and all callers of an engine share.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx_core::engine::RemoteRequest;
+use mlx_core::{Error, Result};
+
+use crate::connection::frame;
+use crate::message::{Reply, Request, Sequence, ToChild};
+use crate::sequence::Sequence as Record;
+use crate::state::{Call, Notice, Phase, State};
+
+/// The state that the supervisor and all callers share.
+pub(crate) struct Front {
+    state: Mutex<State>,
+    /// The last number of a call, a sequence or a request.
+    last: AtomicU64,
+    notices: Sender<Notice>,
+}
+
+impl Front {
+    pub(crate) fn new(notices: Sender<Notice>) -> Self {
+        Self { state: Mutex::default(), last: AtomicU64::new(0), notices }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        self.notices.send(notice).ok();
+    }
+
+    /// Returns a new number of a call, a sequence or a request.
+    pub(crate) fn next(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Sends a call and waits for the answer, if need be of a later child.
+    pub(crate) fn call(&self, call: u64, message: &ToChild) -> Result<Reply> {
+        let frames = frame(message).map_err(|error| Error::Internal(error.to_string()))?;
+        self.call_with(call, frames, Vec::new())
+    }
+
+    /// Like `call`, for a frame that submits `sequences`.
+    pub(crate) fn call_with(
+        &self,
+        call: u64,
+        frames: Vec<u8>,
+        sequences: Vec<(u64, Record)>,
+    ) -> Result<Reply> {
+        let (sender, reply) = channel();
+        let ids = sequences.iter().map(|it| it.0).collect();
+        let wakes = {
+            let mut state = self.state();
+            if let Phase::Ended(why) = &state.phase {
+                return Err(Error::EngineStopped(why.clone()));
+            }
+            let wakes = state.begin_work();
+            state.sequences.extend(sequences);
+            if let Phase::Running(connection) = &state.phase {
+                connection.send(frames.clone());
+            }
+            state.calls.insert(call, Call { frames, reply: sender, submits: ids, deaths: 0 });
+            wakes
+        };
+        if wakes {
+            self.notify(Notice::Work);
+        }
+        reply.recv().map_err(|_| Error::EngineStopped("its process has ended".into()))?
+    }
+}
+
+/// Returns the message that submits sequences of one request. Sequences of the same prompt share it.
+pub(crate) fn submit_message<'a>(call: u64, is_resumed: bool, records: &[(u64, &'a Record)]) -> ToChild<'a> {
+    let mut requests: Vec<(&'a RemoteRequest, Request<'a>)> = Vec::new();
+    let mut sequences = Vec::new();
+    for &(id, record) in records {
+        let request = &record.remote.request;
+        let is_same = |known: &&RemoteRequest| {
+            Arc::ptr_eq(&known.prompt, &request.prompt) && Arc::ptr_eq(&known.options, &request.options)
+        };
+        let index = requests.iter().position(|(known, _)| is_same(known)).unwrap_or_else(|| {
+            let RemoteRequest { adapter, prompt, options, .. } = request;
+            let wire = Request {
+                adapter: *adapter,
+                prompt: Cow::Borrowed(prompt.as_slice()),
+                options: Cow::Borrowed(options.as_ref()),
+            };
+            requests.push((request, wire));
+            requests.len() - 1
+        });
+        let resume = is_resumed.then_some(Cow::Borrowed(&record.resume));
+        sequences.push(Sequence { request: index, id, seed: request.seed, resume });
+    }
+    let requests = requests.into_iter().map(|(_, wire)| wire).collect();
+    ToChild::Submit { call, is_resumed, requests, sequences }
+}

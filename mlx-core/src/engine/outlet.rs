@@ -1,0 +1,78 @@
+//! The receiver of a sequence's events.
+
+use std::sync::Arc;
+
+use async_channel::Sender;
+
+use super::canceller::Canceller;
+use super::event::Event;
+use super::usage::Usage;
+
+/// Receives the events of one sequence in the engine's thread. It must not block. Dropping it without [`Event::Done`] means that the
+/// sequence was lost.
+pub trait EventSink: Send + Sync {
+    /// Notes that the sequence has started, possibly again.
+    fn start(&self);
+
+    /// Takes an event.
+    fn send(&self, event: Event);
+
+    /// Takes the usage before each token, for a request that may have to continue elsewhere.
+    fn record(&self, usage: &Usage);
+}
+
+/// The receiver of a sequence's events, and the flag that cancels it.
+pub(super) struct Outlet {
+    pub(super) sink: Sink,
+    pub(super) canceller: Canceller,
+}
+
+/// See [`Outlet`].
+#[derive(Clone)]
+pub(super) enum Sink {
+    /// The channel of a [`Generation`](super::Generation).
+    Channel(Sender<Event>),
+    /// A receiver that the program provides.
+    Custom(Arc<dyn EventSink>),
+}
+
+impl Sink {
+    /// Sends an event. Returns false if the receiver was dropped.
+    pub(super) fn send(&self, event: Event) -> bool {
+        match self {
+            Self::Channel(sender) => sender.try_send(event).is_ok(),
+            Self::Custom(sink) => {
+                sink.send(event);
+                true
+            }
+        }
+    }
+
+    /// Reports that the sequence has started.
+    pub(super) fn start(&self) {
+        if let Self::Custom(sink) = self {
+            sink.start();
+        }
+    }
+
+    /// Reports the usage before a token.
+    pub(super) fn record(&self, usage: &Usage) {
+        if let Self::Custom(sink) = self {
+            sink.record(usage);
+        }
+    }
+
+    /// Returns true if the receiver was dropped.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Channel(sender) => sender.is_closed(),
+            Self::Custom(_) => false,
+        }
+    }
+}
+
+impl From<Sender<Event>> for Sink {
+    fn from(sender: Sender<Event>) -> Self {
+        Self::Channel(sender)
+    }
+}

@@ -1,0 +1,74 @@
+//! An engine in another process, as the handle sees it. The program provides the connection.
+
+use std::sync::Arc;
+
+use super::canceller::Canceller;
+use super::event::Event;
+use super::miss::PrefixMiss;
+use super::options::Exactness;
+use super::request::RequestOptions;
+use super::stats::EngineStats;
+use crate::error::Result;
+use crate::model::ModelSpec;
+use crate::processor::NoImages;
+use serde::{Deserialize, Serialize};
+
+/// An engine in another process. Dropping it ends the engine.
+pub trait RemoteEngine: Send + Sync {
+    /// Returns true if the engine runs requests, and false once it has ended for good.
+    fn is_ready(&self) -> bool;
+
+    /// Returns the reason why no request can run now.
+    fn outage(&self) -> Option<String>;
+
+    /// Returns the counters and gauges.
+    fn stats(&self) -> EngineStats;
+
+    /// Returns the first difference between the last prompt and the cached prefix most similar to it.
+    fn last_miss(&self) -> Option<PrefixMiss>;
+
+    /// Returns the exactness of requests through an adapter that do not set `exact`.
+    fn exactness(&self, adapter: usize) -> Result<Exactness>;
+
+    /// Checks a request. Blocks until the other process has answered.
+    fn check(&self, adapter: usize, prompt: Vec<u32>, options: &RequestOptions) -> Result<RemoteRequest>;
+
+    /// Submits the sequences of one request. Either all of them are queued or, on error, none.
+    fn submit(&self, sequences: Vec<RemoteSequence>) -> Result<()>;
+}
+
+/// The model of an engine in another process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RemoteFacts {
+    /// The specs without an adapter, then with each adapter.
+    pub specs: Vec<ModelSpec>,
+    /// The exactness of requests that are not exact.
+    pub exactness: Exactness,
+    /// The reason why the model's vision tower cannot be used, if it cannot.
+    pub no_vision: Option<NoImages>,
+}
+
+/// A request that an engine in another process has checked.
+#[derive(Debug, Clone)]
+pub struct RemoteRequest {
+    /// The number of the adapter among the engine's adapters, from 1; 0 for none.
+    pub adapter: usize,
+    /// The tokens of the prompt.
+    pub prompt: Arc<Vec<u32>>,
+    /// The options.
+    pub options: Arc<RequestOptions>,
+    /// The seed of the draws.
+    pub seed: u64,
+    /// The expected exactness of the result.
+    pub exactness: Exactness,
+}
+
+/// A sequence of a checked request, and the receiver of its events.
+pub struct RemoteSequence {
+    /// The request.
+    pub request: RemoteRequest,
+    /// The receiver of its events, which may be dropped to cancel it.
+    pub events: async_channel::Sender<Event>,
+    /// The flag that cancels it.
+    pub canceller: Canceller,
+}

@@ -1,0 +1,248 @@
+//! Engines in child processes: whatever happens to a child, its clients notice only a pause.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mlx_tests::model_copy;
+use mlx_tests::server::Server;
+use mlx_tests::skipped::possible;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const SERVER: &str = env!("CARGO_BIN_EXE_mlx-server");
+
+/// Fields that differ between two runs of a request: ids, times, and counts that depend on other requests.
+const VOLATILE: [&str; 15] = [
+    "id",
+    "seed",
+    "item_id",
+    "created",
+    "created_at",
+    "completed_at",
+    "timings",
+    "total_duration",
+    "load_duration",
+    "prompt_eval_duration",
+    "eval_duration",
+    "cached_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "input_tokens",
+];
+
+/// A server with engines in child processes, and the file of their faults.
+struct Deadly {
+    server: Server,
+    fault: PathBuf,
+    model: TempDir,
+    _faults: TempDir,
+}
+
+impl Deadly {
+    fn start(arguments: &[&str]) -> Self {
+        let model = model_copy("llama-f32");
+        let path = model.path().join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+        config["max_position_embeddings"] = 8192.into();
+        std::fs::write(&path, config.to_string()).expect("it can be written");
+        let faults = tempfile::tempdir().expect("a temporary folder");
+        let fault = faults.path().join("fault");
+        let variable = format!("MLX_ENGINE_FAULT_FILE={}", fault.display());
+        let program = ["env", &variable, "MLX_ENGINE_DEADLINE_MS=1000", SERVER];
+        let server = Server::start_on(&program, model.path(), &[arguments, &["--engine-process"]].concat());
+        let deadly = Self { server, fault, model, _faults: faults };
+        deadly.wait_until("the model is loaded", || deadly.server.get("/ready").status == 200);
+        deadly
+    }
+
+    /// Returns the id of the only child, once it has loaded the model.
+    fn child(&self) -> u32 {
+        self.wait_until("one child runs", || self.server.children().len() == 1);
+        self.server.children()[0]
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
+    }
+
+    /// Has the child take a fault before its next step.
+    fn fault(&self, kind: &str) {
+        let new = self.fault.with_extension("new");
+        std::fs::write(&new, kind).expect("it can be written");
+        std::fs::rename(&new, &self.fault).expect("it can be renamed");
+        self.wait_until(kind, || !self.fault.exists());
+    }
+
+    fn restarts(&self) -> u64 {
+        let page = self.server.metrics();
+        let lines = page.lines().filter(|line| line.starts_with("mlx_engine_restarts_total{"));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    }
+
+    fn wait_until(&self, what: &str, condition: impl Fn() -> bool) {
+        wait_until(condition, || format!("{what}: {}", self.server.log()));
+    }
+}
+
+fn wait_until(condition: impl Fn() -> bool, about: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", about());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn exists(process: u32) -> bool {
+    let alive = Command::new("kill").args(["-0", &process.to_string()]).output().expect("kill runs");
+    alive.status.success()
+}
+
+/// Returns a value without its volatile fields.
+fn stable(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(name, _)| !VOLATILE.contains(&name.as_str()));
+            Value::Object(fields.map(|(name, value)| (name, stable(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(stable).collect()),
+        other => other,
+    }
+}
+
+/// The path and the body of a request.
+type Request = (&'static str, Value);
+
+/// Requests of four protocols: streamed and whole, with grammars, stop strings, penalties and several choices.
+fn requests() -> Vec<Request> {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+        "required": ["a", "b"], "additionalProperties": false});
+    let messages = json!([{"role": "user", "content": "The waves"}]);
+    let chat = |seed: u32, stream: bool| {
+        json!({"messages": messages, "max_tokens": 120, "seed": seed, "stream": stream, "logprobs": true,
+            "top_logprobs": 2, "ignore_eos": true, "repetition_penalty": 1.1, "stream_options": {"include_usage": true}})
+    };
+    let whole = |mut request: Value| {
+        request.as_object_mut().expect("an object").remove("stream_options");
+        request
+    };
+    let constrained = json!({"messages": messages, "max_tokens": 90, "seed": 5, "stream": true,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}});
+    let text = json!({"prompt": "The keeper", "ignore_eos": true, "max_tokens": 150, "seed": 6, "n": 2, "stop": ["zq"], "logprobs": 1});
+    let anthropic =
+        |stream: bool| json!({"messages": messages, "max_tokens": 130, "stream": stream, "temperature": 0});
+    let ollama = |stream: bool| json!({"messages": messages, "stream": stream, "options": {"num_predict": 110, "seed": 7}, "model": "tiny"});
+    let responses = |stream: bool| json!({"input": "The sea", "max_output_tokens": 140, "stream": stream, "temperature": 0});
+    vec![
+        ("/v1/chat/completions", chat(1, true)),
+        ("/v1/chat/completions", whole(chat(2, false))),
+        ("/v1/chat/completions", constrained),
+        ("/v1/completions", text),
+        ("/v1/messages", anthropic(true)),
+        ("/v1/messages", anthropic(false)),
+        ("/api/chat", ollama(true)),
+        ("/api/chat", ollama(false)),
+        ("/v1/responses", responses(true)),
+        ("/v1/responses", responses(false)),
+    ]
+}
+
+/// Returns the stable parts of all events of an answer.
+fn answer(server: &Server, (path, body): &Request) -> Vec<Value> {
+    let mut body = body.clone();
+    body["model"] = json!("tiny");
+    let text = server.exchange(path, &body.to_string());
+    let lines = text.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let events: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).map(stable).collect();
+    assert!(!events.is_empty() && !text.contains("\"error\":{"), "{path}: {text}");
+    events
+}
+
+/// Runs all requests at once, and `disturb` once they run.
+fn answers(deadly: &Deadly, requests: &[Request], disturb: impl FnOnce()) -> Vec<Vec<Value>> {
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            requests.iter().map(|request| scope.spawn(|| answer(&deadly.server, request))).collect();
+        deadly.wait_until("requests run", || deadly.server.figure("mlx_requests_running") >= 6);
+        disturb();
+        clients.into_iter().map(|client| client.join().expect("an answer")).collect()
+    })
+}
+
+#[test]
+fn no_answer_shows_the_death_of_an_engine() {
+    let deadly = Deadly::start(&["--exact", "--prefix-cache", "0", "--preload"]);
+    let requests = requests();
+    let expected = answers(&deadly, &requests, || {});
+    // Other systems do not enforce a limit on the address space.
+    let memory = possible(Path::new("/proc/self").exists(), "/proc").then_some("memory");
+    let faults = ["abort", "exit", "garbage", "wedge"].into_iter().chain(memory);
+    let disturbances = ["KILL", "ABRT", "STOP"].into_iter().chain(faults);
+    for (round, kind) in (1..).zip(disturbances) {
+        let disturb = || {
+            if kind.starts_with(char::is_uppercase) { deadly.signal(kind) } else { deadly.fault(kind) }
+        };
+        let disturbed = answers(&deadly, &requests, disturb);
+        for ((request, expected), disturbed) in requests.iter().zip(&expected).zip(&disturbed) {
+            assert_eq!(disturbed, expected, "{kind}: {request:?}\n{}", deadly.server.log());
+        }
+        assert_eq!(deadly.restarts(), round, "{kind}: {}", deadly.server.log());
+        assert_eq!(deadly.server.get("/ready").status, 200);
+    }
+    let log = deadly.server.log();
+    for cause in
+        ["ended by signal 9", "signal 6", "exited with status 3", "a message is invalid", "no progress for"]
+    {
+        assert!(log.contains(cause) || cause == "a message is invalid", "{cause} is missing: {log}");
+    }
+    assert!(deadly.server.figure("mlx_requests_resumed_total") > 0);
+}
+
+#[test]
+fn a_request_that_kills_three_engines_fails_and_others_continue() {
+    let deadly = Deadly::start(&["--preload"]);
+    let request = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5});
+    std::fs::write(&deadly.fault, "abort 3").expect("it can be written");
+    // Each child dies before the first token.
+    let reply = deadly.server.post("/v1/completions", &request);
+    let message = reply.body["error"]["message"].as_str().unwrap_or_default();
+    assert_eq!(reply.status, 500, "{message}");
+    assert!(message.contains("died 3 times within a minute while it ran this request"), "{message}");
+    assert_eq!(deadly.server.post("/v1/completions", &request).status, 200);
+    assert_eq!(deadly.restarts(), 3);
+}
+
+#[test]
+fn a_child_ends_with_its_server_or_its_model() {
+    let mut deadly = Deadly::start(&["--preload", "--idle-timeout", "0.2"]);
+    let request = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5});
+    let unloaded = deadly.child();
+    deadly.wait_until("the model is unloaded", || !exists(unloaded));
+    assert_eq!(deadly.server.post("/v1/completions", &request).status, 200);
+    let orphan = deadly.child();
+    deadly.server.signal("KILL");
+    deadly.server.wait();
+    wait_until(|| !exists(orphan), || "the child outlives its server".to_owned());
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_again_ends_its_requests_with_the_reason() {
+    let deadly = Deadly::start(&["--preload"]);
+    let long = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5000, "ignore_eos": true});
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| deadly.server.post("/v1/completions", &long));
+        deadly.wait_until("it runs", || deadly.server.figure("mlx_requests_running") == 1);
+        std::fs::remove_file(deadly.model.path().join("config.json")).expect("it exists");
+        deadly.signal("KILL");
+        let reply = running.join().expect("a reply");
+        assert_eq!(reply.status, 500);
+        assert!(
+            reply.body["error"]["message"].to_string().contains("cannot be loaded again"),
+            "{}",
+            reply.body
+        );
+    });
+    let reply = deadly.server.post("/v1/completions", &long);
+    assert_eq!((reply.status, &reply.body["error"]["code"]), (503, &json!("model_not_loaded")));
+}
