@@ -105,7 +105,7 @@ impl Supervisor {
             Ok(life) => life,
             Err(error) => {
                 let path = self.program.path.clone();
-                return (End::Failed(Error::Io { path, source: error }), false);
+                return (End::Failed(Error::io(path, error)), false);
             }
         };
         let mut loaded = false;

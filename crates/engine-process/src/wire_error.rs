@@ -68,8 +68,10 @@ impl From<Error> for WireError {
             Error::Mlx(message) => Self::Mlx(message),
             Error::Internal(message) => Self::Internal(message),
             Error::EngineStopped(message) => Self::EngineStopped(message),
-            Error::Io { path, source } => Self::File { path, message: source.to_string() },
-            Error::File { path, message } => Self::File { path, message },
+            Error::Files(mlx_files::Error::Io { path, source }) => {
+                Self::File { path, message: source.to_string() }
+            }
+            Error::Files(mlx_files::Error::File { path, message }) => Self::File { path, message },
             other => Self::Other(other.to_string()),
         }
     }
@@ -97,7 +99,7 @@ impl From<WireError> for Error {
             WireError::Vision(message) => Self::Vision(message),
             WireError::Mlx(message) => Self::Mlx(message),
             WireError::Internal(message) => Self::Internal(message),
-            WireError::File { path, message } => Self::File { path, message },
+            WireError::File { path, message } => Self::file(path, message),
             WireError::EngineStopped(message) | WireError::Other(message) => Self::EngineStopped(message),
         }
     }
