@@ -113,4 +113,13 @@ fn an_embedding_is_the_same_in_chunks_and_under_load() {
         assert!((f64::from(mean[index]) - expected).abs() < 1e-3, "{index}: {} and {expected}", mean[index]);
     }
     assert!(golden::worst_difference(&last, &states[149], hidden) < 1e-4);
+    // Short prompts share passes.
+    let options = RequestOptions { task: Task::Embed(Pooling::Last.into()), ..RequestOptions::default() };
+    let request = |end: usize| engine.request(prompt[..end].to_vec(), &options).expect("it can run");
+    let ends = [3, 20, 1, 33, 7, 14];
+    let together = engine.submit_all(ends.map(request).into()).expect("they are queued");
+    for (end, generation) in ends.into_iter().zip(together) {
+        let vector = collect(generation).embedding.expect("a vector");
+        assert!(golden::worst_difference(&vector, &states[end - 1], hidden) < 1e-4, "{end}");
+    }
 }

@@ -267,21 +267,23 @@ impl Sequence {
         self.history.generated().is_empty()
     }
 
-    /// Reads the hidden states of a prompt chunk, for scores and an embedding. The embedding is emitted at the end of the prompt.
+    /// Reads the hidden states of a prompt chunk, which begins at row `start` of the pass, for scores and an embedding. The embedding is
+    /// emitted at the end of the prompt.
     pub(super) fn read(
         &mut self,
         model: &dyn Model,
-        pass: &Pass,
+        (pass, start): (&Pass, usize),
         chunk: &Chunk,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let Self { reader, history, outlet, .. } = self;
+        let hidden = &pass.rows(start..start + chunk.range.len())?;
         let prompt = &history.tokens()[..history.prompt_length()];
         if let Some(score) = &mut reader.score {
-            score.extend(model, pass.hidden(), chunk.range.clone(), prompt, scratch)?;
+            score.extend(model, hidden, chunk.range.clone(), prompt, scratch)?;
         }
         if let Some(embedding) = &mut reader.embedding {
-            embedding.extend(model, pass.hidden(), chunk.range.clone())?;
+            embedding.extend(model, hidden, chunk.range.clone())?;
         }
         if chunk.ends_prompt
             && let Some(embedding) = reader.embedding.take()

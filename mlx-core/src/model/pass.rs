@@ -1,5 +1,7 @@
 //! A pass that is in progress.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
 
@@ -42,6 +44,11 @@ impl Pass {
     /// Returns the hidden state of all rows after the issued layers, `[T, hidden]`.
     pub fn hidden(&self) -> &Array {
         &self.hidden
+    }
+
+    /// Returns the hidden state of some rows.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> Result<Array> {
+        slice_axis(&self.hidden, 0, rows.start as i32, rows.end as i32)
     }
 
     /// Returns true if features of pictures are added to the output of the next layer.

@@ -34,10 +34,11 @@ impl EngineLoop {
     /// Reads the hidden states of a computed prefill pass, and draws the first tokens at the ends of prompts.
     fn end_prefill(&mut self, done: &PrefillPass) {
         let PrefillPass { chunks, pass, logits } = done;
-        let (mut rows, mut row) = (Vec::new(), 0);
+        let (mut rows, mut row, mut start) = (Vec::new(), 0, 0);
         for chunk in chunks {
             self.panics.single = Some(chunk.id);
-            let draws = self.end_chunk(chunk, pass);
+            let draws = self.end_chunk(chunk, pass, start);
+            start += chunk.range.len();
             self.panics.single = None;
             if draws {
                 let ids = share_whole_prompt(chunk.id, &mut self.sequences, self.runner.device());
@@ -51,8 +52,8 @@ impl EngineLoop {
         }
     }
 
-    /// Counts and reads a computed chunk. Returns true if a first token is to be drawn from its end.
-    fn end_chunk(&mut self, chunk: &Chunk, pass: &Pass) -> bool {
+    /// Counts and reads a computed chunk, which begins at row `start` of the pass. Returns true if a first token is to be drawn from its end.
+    fn end_chunk(&mut self, chunk: &Chunk, pass: &Pass, start: usize) -> bool {
         let Some(sequence) = self.sequences.find_mut(chunk.id) else { return false };
         let in_prompt = chunk.range.end <= sequence.history.prompt_length();
         if in_prompt {
@@ -63,7 +64,7 @@ impl EngineLoop {
         }
         if in_prompt
             && sequence.reader.is_on()
-            && let Err(error) = self.runner.read(chunk, pass, sequence)
+            && let Err(error) = self.runner.read(chunk, (pass, start), sequence)
         {
             self.end(chunk.id, FinishReason::Error(error.to_string()));
             return false;

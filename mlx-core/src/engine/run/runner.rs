@@ -121,15 +121,15 @@ impl Runner {
         }
     }
 
-    /// Reads the hidden states of a computed prompt chunk, for scores or an embedding.
+    /// Reads the hidden states of a computed prompt chunk, for scores or an embedding. The chunk begins at row `start` of the pass.
     pub(in crate::engine) fn read(
         &mut self,
         chunk: &Chunk,
-        pass: &Pass,
+        (pass, start): (&Pass, usize),
         sequence: &mut Sequence,
     ) -> Result<()> {
         let model = self.device.model(sequence.adapter());
-        sequence.read(model, pass, chunk, &mut self.scratch)
+        sequence.read(model, (pass, start), chunk, &mut self.scratch)
     }
 
     /// Drops data that a panic may have left partly written.

@@ -105,8 +105,7 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) exact: bool,
     /// The adapter of the sequence. Sequences with different adapters share no pass.
     pub(in crate::engine) adapter: usize,
-    /// True if the hidden states of its prompt are read, for scores or an embedding. Its prefill then shares no pass and runs one chunk per
-    /// step.
+    /// True if the hidden states of its prompt are read, for scores or an embedding. Its prefill then runs one chunk per step.
     pub(in crate::engine) reads_hidden: bool,
     /// True if its first token has not been drawn.
     pub(in crate::engine) awaits_first_token: bool,

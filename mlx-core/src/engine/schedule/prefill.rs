@@ -111,7 +111,7 @@ impl PrefillPlanner<'_> {
     fn add_short_prompts(&self, chunks: &mut Vec<Chunk>, limit: Option<f64>) {
         let shareable = |chunk: &Chunk| {
             let sequence = &self.running[&chunk.id];
-            chunk.ends_prompt && !sequence.exact && !sequence.reads_hidden && sequence.state.layers == 0
+            chunk.ends_prompt && !sequence.exact && sequence.state.layers == 0
         };
         if !shareable(&chunks[0]) {
             return;
