@@ -109,6 +109,9 @@ const FAMILIES: &[(&str, Family)] = &[
     ("xverse", family(config::llama, &[names::PERMUTED, names::LLAMA])),
 ];
 
+/// The beginning of the keys of files whose matrices need rotated inputs. Without the rotation, they load and give nonsense.
+const ROTATION: &str = "prism.hadamard.";
+
 /// The architectures of encoders and embedding models.
 const ENCODERS: [&str; 11] = [
     "bert",
@@ -163,6 +166,10 @@ impl Family {
         if kind != "model" {
             let message = format!("is {kind:?}; only files with a model are supported");
             return Err(metadata.error("general.type", message));
+        }
+        if let Some(key) = metadata.keys().find(|key| key.starts_with(ROTATION)) {
+            let message = "is set; rotated matrices (Bonsai 2) are not supported in GGUF files. Use the MLX version of the model";
+            return Err(metadata.error(key, message));
         }
         if ENCODERS.contains(&architecture) {
             return refuse("encoders and their embeddings are not supported; see docs/models.md");

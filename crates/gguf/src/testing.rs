@@ -23,7 +23,8 @@ impl File {
         let mut values = BTreeMap::new();
         values.insert("general.architecture".to_owned(), Value::Text(architecture.to_owned()));
         for (key, json) in keys.as_object().expect("an object") {
-            let key = if key.contains("general.") { key.clone() } else { format!("{architecture}.{key}") };
+            let is_full = key.contains("general.") || key.starts_with("prism.");
+            let key = if is_full { key.clone() } else { format!("{architecture}.{key}") };
             values.insert(key, value(json));
         }
         let mut file =

@@ -136,6 +136,8 @@ fn files_without_a_supported_decoder_are_refused() {
     assert!(refusal("nomic-bert", none.clone()).contains("encoders and their embeddings are not supported"));
     assert!(refusal("llama4", none).contains("docs/models.md lists the supported models"));
     assert!(refusal("llama", json!({"general.type": "mmproj"})).contains("image or audio part"));
+    let rotated = json!({"prism.hadamard.block_size": 1024});
+    assert!(refusal("qwen35", rotated).contains("rotated matrices (Bonsai 2)"));
     assert!(refusal("llama", json!({"general.type": "adapter"})).contains("general.type is \"adapter\""));
 }
 
