@@ -17,6 +17,7 @@ mod process;
 mod product;
 mod proxies;
 mod python;
+mod real;
 mod real_model;
 mod setup;
 mod suite;
@@ -84,6 +85,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the quality of answers on two small trained models from PyPI, and write docs/quality.md
+    Real,
     /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
     Fuzz {
         /// One target of fuzz/fuzz_targets; by default all of them, one after the other
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
+        Task::Real => real::run(),
         Task::Clients => clients::run(),
         Task::Proxies => proxies::run(),
         Task::Page { if_installed, speed } => page::run(if_installed, speed),

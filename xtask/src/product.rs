@@ -4,17 +4,18 @@ use std::{collections::BTreeMap, fs, os::unix::process::CommandExt, process::Com
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{real_model, setup, suite, workspace};
+use crate::real_model::SMOLLM2;
+use crate::{setup, suite, workspace};
 
 /// The flag of `cargo xtask chat` that selects the trained model.
 const REAL: &str = "--real";
 
-/// Runs `mlx chat` with these arguments, built with optimization. `--real` stands for the model of [`real_model`].
+/// Runs `mlx chat` with these arguments, built with optimization. `--real` stands for [`SMOLLM2`].
 pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     setup::run()?;
     let mut model = Vec::new();
     if arguments.iter().any(|word| word == REAL) {
-        model = vec!["--model".into(), real_model::path()?.into_os_string()];
+        model = vec!["--model".into(), SMOLLM2.path()?.into_os_string()];
     }
     let arguments = arguments.iter().filter(|word| *word != REAL);
     // In the current directory, so that relative paths to models work.
