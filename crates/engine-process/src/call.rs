@@ -68,7 +68,12 @@ impl Calls {
         requests: Vec<Request>,
         sequences: Vec<Sequence>,
     ) {
+        let ids: Vec<u64> = sequences.iter().map(|sequence| sequence.id).collect();
         let submitted = self.submitted(is_resumed, requests, sequences);
+        // Nobody waits for the answer to a resumed request.
+        for id in ids.into_iter().filter(|_| is_resumed && submitted.is_err()) {
+            self.send(FromChild::Lost { id });
+        }
         self.send(FromChild::Stats(self.engine.stats()));
         self.reply(call, submitted.map(|()| Reply::Submitted));
     }

@@ -16,8 +16,9 @@ use crate::connection::frame;
 use crate::message::{Reply, Request, ToChild};
 use crate::program::Program;
 use crate::sequence::Sequence as Record;
-use crate::shared::{Front, submit_message};
+use crate::shared::Front;
 use crate::state::{Notice, Phase};
+use crate::submission::submit_message;
 use crate::supervisor::Supervisor;
 
 /// Starts an engine in a child process. `progress` is called with the bytes read so far and the total. An engine with options that only

@@ -17,6 +17,7 @@ mod program;
 mod sequence;
 mod shared;
 mod state;
+mod submission;
 mod supervisor;
 mod wire_error;
 

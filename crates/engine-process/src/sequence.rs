@@ -17,7 +17,9 @@ pub(crate) struct Sequence {
     pub(crate) remote: RemoteSequence,
     /// The tokens that were delivered, and the usage before the last of them.
     pub(crate) resume: Resume,
-    /// True if it runs or has run. A waiting sequence is at no fault.
+    /// True if this child has the sequence.
+    pub(crate) is_submitted: bool,
+    /// True if it runs or has run in this child. A waiting sequence is at no fault.
     pub(crate) is_started: bool,
     pub(crate) is_cancel_sent: bool,
     /// The number of children that died before its end.
@@ -55,6 +57,7 @@ impl Sequence {
             group,
             remote,
             resume: Resume::default(),
+            is_submitted: false,
             is_started: false,
             is_cancel_sent: false,
             lives: 0,
@@ -103,11 +106,18 @@ impl Sequence {
         self.remote.canceller.is_cancelled() || self.remote.events.is_closed()
     }
 
+    /// Returns true if one more death fails the sequence. It then runs without others until its next token, so that the death can only be
+    /// its own fault.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.deaths.len() + 1 >= MAX_DEATHS
+    }
+
     /// Notes the death of the child. Returns false if the sequence must not continue.
     pub(crate) fn survives(&mut self, now: Instant) -> bool {
         self.lives += 1;
         self.delivered.repeated_scores = self.delivered.scores;
         self.is_cancel_sent = false;
+        self.is_submitted = false;
         if std::mem::take(&mut self.is_started) {
             self.deaths.retain(|death| now - *death < WINDOW);
             self.deaths.push(now);

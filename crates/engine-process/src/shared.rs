@@ -1,15 +1,13 @@
 //! The state that the supervisor and all callers of an engine share.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mlx_core::engine::RemoteRequest;
 use mlx_core::{Error, Result};
 
 use crate::connection::frame;
-use crate::message::{Reply, Request, Sequence, ToChild};
+use crate::message::{Reply, ToChild};
 use crate::sequence::Sequence as Record;
 use crate::state::{Call, Notice, Phase, State};
 
@@ -61,10 +59,8 @@ impl Front {
             }
             let wakes = state.begin_work();
             state.sequences.extend(sequences);
-            if let Phase::Running(connection) = &state.phase {
-                connection.send(frames.clone());
-            }
             state.calls.insert(call, Call { frames, reply: sender, submits: ids, deaths: 0 });
+            state.send(call);
             wakes
         };
         if wakes {
@@ -72,30 +68,4 @@ impl Front {
         }
         reply.recv().map_err(|_| Error::EngineStopped("its process has ended".into()))?
     }
-}
-
-/// Returns the message that submits sequences of one request. Sequences of the same prompt share it.
-pub(crate) fn submit_message<'a>(call: u64, is_resumed: bool, records: &[(u64, &'a Record)]) -> ToChild<'a> {
-    let mut requests: Vec<(&'a RemoteRequest, Request<'a>)> = Vec::new();
-    let mut sequences = Vec::new();
-    for &(id, record) in records {
-        let request = &record.remote.request;
-        let is_same = |known: &&RemoteRequest| {
-            Arc::ptr_eq(&known.prompt, &request.prompt) && Arc::ptr_eq(&known.options, &request.options)
-        };
-        let index = requests.iter().position(|(known, _)| is_same(known)).unwrap_or_else(|| {
-            let RemoteRequest { adapter, prompt, options, .. } = request;
-            let wire = Request {
-                adapter: *adapter,
-                prompt: Cow::Borrowed(prompt.as_slice()),
-                options: Cow::Borrowed(options.as_ref()),
-            };
-            requests.push((request, wire));
-            requests.len() - 1
-        });
-        let resume = is_resumed.then_some(Cow::Borrowed(&record.resume));
-        sequences.push(Sequence { request: index, id, seed: request.seed, resume });
-    }
-    let requests = requests.into_iter().map(|(_, wire)| wire).collect();
-    ToChild::Submit { call, is_resumed, requests, sequences }
 }

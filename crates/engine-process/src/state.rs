@@ -13,6 +13,7 @@ use crate::deadline::Deadline;
 use crate::death::{Death, Kind};
 use crate::message::{FromChild, Reply, ToChild};
 use crate::sequence::{MAX_DEATHS, Sequence};
+use crate::submission::submit_message;
 
 /// A message to the supervisor.
 pub(crate) enum Notice {
@@ -56,6 +57,8 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<u64, Call>,
     pub(crate) sequences: BTreeMap<u64, Sequence>,
     pub(crate) progress: Progress,
+    /// True if sequences wait until a suspect has made a token.
+    is_trying: bool,
     /// The counters of earlier children.
     earlier: EngineStats,
     /// The last report of this child.
@@ -160,12 +163,86 @@ impl State {
                 if is_last {
                     self.sequences.remove(&id);
                 }
+                self.continue_trial();
             }
             // Dropping its sender is an error for the client.
-            FromChild::Lost { id } => drop(self.sequences.remove(&id)),
+            FromChild::Lost { id } => {
+                self.sequences.remove(&id);
+                self.continue_trial();
+            }
             FromChild::Loading { .. } | FromChild::Ready(_) | FromChild::Failed(_) => {}
         }
         self.progress.touch();
+    }
+
+    /// Sends a call to the running child, unless it submits sequences that must wait for a suspect.
+    pub(crate) fn send(&mut self, call: u64) {
+        let Self { phase: Phase::Running(connection), calls, sequences, .. } = self else { return };
+        let Some(call) = calls.get(&call) else { return };
+        let is_tried = sequences.values().any(Sequence::is_suspect);
+        if !call.submits.is_empty() && is_tried {
+            self.is_trying = true;
+            return;
+        }
+        for id in &call.submits {
+            if let Some(sequence) = sequences.get_mut(id) {
+                sequence.is_submitted = true;
+            }
+        }
+        connection.send(call.frames.clone());
+    }
+
+    /// Submits the sequences of earlier children to the running one. A suspect runs without the others until its next token.
+    pub(crate) fn hand_over(&mut self) {
+        let Self { phase: Phase::Running(connection), sequences, calls, .. } = self else { return };
+        let suspect = sequences.iter().find(|(_, it)| it.is_suspect());
+        let suspect = suspect.map(|(id, it)| (*id, it.is_submitted));
+        self.is_trying = suspect.is_some();
+        let called: Vec<u64> = calls.values().flat_map(|call| &call.submits).copied().collect();
+        let mut groups: Vec<Vec<(u64, &Sequence)>> = Vec::new();
+        for (&id, sequence) in sequences.iter() {
+            let is_wanted = suspect.is_none_or(|(suspect, _)| suspect == id);
+            if sequence.is_submitted || !is_wanted || called.contains(&id) {
+                continue;
+            }
+            match groups.last_mut() {
+                Some(group) if group[0].1.group == sequence.group => group.push((id, sequence)),
+                _ => groups.push(vec![(id, sequence)]),
+            }
+        }
+        // Sequences that ran before run again first.
+        groups.sort_by_key(|group| group.iter().all(|(_, sequence)| sequence.resume.tokens.is_empty()));
+        for group in &groups {
+            if let Ok(frames) = frame(&submit_message(0, true, group)) {
+                connection.send(frames);
+            }
+        }
+        let submitted: Vec<u64> = groups.iter().flatten().map(|(id, _)| *id).collect();
+        for id in submitted {
+            if let Some(sequence) = sequences.get_mut(&id) {
+                sequence.is_submitted = true;
+            }
+        }
+    }
+
+    /// Submits what waited for a suspect, once that has made a token or ended.
+    fn continue_trial(&mut self) {
+        if !self.is_trying {
+            return;
+        }
+        self.hand_over();
+        if !self.is_trying {
+            let held: Vec<u64> =
+                self.calls.iter().filter(|(_, call)| self.is_held(call)).map(|(id, _)| *id).collect();
+            for call in held {
+                self.send(call);
+            }
+        }
+    }
+
+    fn is_held(&self, call: &Call) -> bool {
+        let mut submitted = call.submits.iter().filter_map(|id| self.sequences.get(id));
+        submitted.any(|sequence| !sequence.is_submitted)
     }
 
     fn answer(&mut self, call: u64, reply: Result<Reply>) {
@@ -220,9 +297,9 @@ impl State {
         for call in failed {
             self.answer(call, Err(Error::Internal(poisonous.clone())));
         }
-        // The child may have died before it reported a start. Then any sequence may be at fault.
+        // The child may have died before it reported a start. Then any of its sequences may be at fault.
         if !self.sequences.values().any(|sequence| sequence.is_started) {
-            self.sequences.values_mut().for_each(Sequence::start);
+            self.sequences.values_mut().filter(|it| it.is_submitted).for_each(Sequence::start);
         }
         self.sequences.retain(|_, sequence| {
             let survives = sequence.survives(now);

@@ -18,8 +18,8 @@ use crate::death::Death;
 use crate::frame::{self as frames, FrameError};
 use crate::message::{FromChild, ToChild};
 use crate::program::Program;
-use crate::shared::{Front, submit_message};
-use crate::state::{Notice, Phase, State};
+use crate::shared::Front;
+use crate::state::{Notice, Phase};
 
 /// The number of children in a row that may fail before they have loaded the model.
 const MAX_FAILED_LOADS: u32 = 3;
@@ -178,25 +178,15 @@ impl Supervisor {
     /// Hands calls and sequences to a child that has loaded the model.
     fn resume(&self, life: &Life, facts: &RemoteFacts) {
         let mut state = self.front.state();
-        let State { sequences, calls, .. } = &*state;
-        // Sequences that ran before run again first.
-        let mut groups: Vec<Vec<(u64, &crate::sequence::Sequence)>> = Vec::new();
-        for (&id, sequence) in sequences {
-            match groups.last_mut() {
-                Some(group) if group[0].1.group == sequence.group => group.push((id, sequence)),
-                _ => groups.push(vec![(id, sequence)]),
-            }
-        }
-        groups.sort_by_key(|group| group.iter().all(|(_, sequence)| sequence.resume.tokens.is_empty()));
-        let messages = groups.iter().map(|group| submit_message(0, true, group));
-        let frames = messages.filter_map(|message| frame(&message).ok());
-        for frames in frames.chain(calls.values().map(|call| call.frames.clone())) {
-            life.connection.send(frames);
-        }
         let weights = facts.specs.iter().map(|spec| spec.weight_bytes).max().unwrap_or(0);
         state.progress.deadline = Deadline::new(weights);
         state.progress.reset(Deadline::answer());
         state.phase = Phase::Running(Arc::clone(&life.connection));
+        state.hand_over();
+        let calls: Vec<u64> = state.calls.keys().copied().collect();
+        for call in calls {
+            state.send(call);
+        }
     }
 
     /// Asks the child to end.
