@@ -29,6 +29,7 @@ use crate::state::AppState;
 pub(crate) fn router(state: AppState) -> Router {
     Router::new()
         .route("/", get(page::page).fallback(no_path))
+        .route("/pdf-reader", get(page::pdf_reader).fallback(no_path))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))

@@ -2,9 +2,12 @@
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use mlx_tests::model_folder;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tower::ServiceExt;
 
 use crate::config::Config;
@@ -272,6 +275,7 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
     for part in [
         "default-src 'none'",
         "connect-src 'self'",
+        "frame-src 'self'",
         "frame-ancestors 'none'",
         "form-action 'none'",
         "trusted-types 'none'",
@@ -290,6 +294,27 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
     assert_eq!(status(config(), "GET", "/", &foreign), 403);
 }
 
+/// A PDF file may be hostile. Its reader has no origin, and may neither send requests nor load anything.
+#[test]
+fn the_reader_of_pdf_files_is_sandboxed_and_needs_no_key() {
+    let mut config = config();
+    config.network.api_key = vec!["k".into()];
+    let mut off = config.clone();
+    off.network.no_page = true;
+    let reply = ask_with(config, "GET", "/pdf-reader", &[], b"");
+    let policy = reply.headers["content-security-policy"].to_str().expect("a text");
+    let script = reply.text.split_once("<script>").and_then(|(_, rest)| rest.split_once("</script>"));
+    let hash = STANDARD.encode(Sha256::digest(script.expect("it has a script").0));
+    assert_eq!(
+        policy,
+        format!(
+            "default-src 'none'; script-src 'sha256-{hash}'; base-uri 'none'; frame-ancestors 'self'; \
+             form-action 'none'; sandbox allow-scripts"
+        )
+    );
+    assert_eq!(ask_with(off, "GET", "/pdf-reader", &[], b"").status, 404);
+}
+
 /// The `ollama` command shows 12 characters of a digest, and clients select models by their capabilities.
 #[test]
 fn clients_of_ollama_get_digests_and_capabilities() {
@@ -299,6 +324,7 @@ fn clients_of_ollama_get_digests_and_capabilities() {
         config.models.model.push(format!("other={}", folder.display()));
         let models = ask_with(config.clone(), "GET", "/api/tags", &[], b"").body["models"].clone();
         let show = ask_with(config, "POST", "/api/show", &[], br#"{"model": "other"}"#).body;
+        assert_eq!(show["chat"], true);
         (models[0]["digest"].clone(), models[1]["digest"].clone(), show["capabilities"].clone())
     };
     let (original, copied, capabilities) = listed(copy.path());

@@ -3,7 +3,13 @@ import assert from "node:assert/strict";
 import { ask, idle, last, pause, send, stored } from "./support.mjs";
 
 const texts = async (page) => (await stored(page, "nodes")).map((it) => it.content);
-const settled = async (page, check) => { for (let tries = 0; tries < 100; tries += 1) { if (await check()) return; await pause(50); } assert.fail(await page.locator("#talk").innerText()); };
+const settled = async (page, check) => {
+  for (let tries = 0; tries < 100; tries += 1) {
+    if (await check()) return;
+    await pause(50);
+  }
+  assert.fail(await page.locator("#talk").innerText());
+};
 
 export const guide = {
   async "a conversation, and the same seed gives the same answer as a branch"(trial, page) {
@@ -59,13 +65,20 @@ export const scripted = {
     await idle(page);
     const half = await last(page).innerText();
     assert.ok(!half.includes("twenty"), half);
-    assert.ok(await page.evaluate(() => document.activeElement.id === "input"), "the focus is not lost with the button");
+    assert.ok(
+      await page.evaluate(() => document.activeElement.id === "input"),
+      "the focus is not lost with the button",
+    );
     trial.proxy.pace = 0;
     await page.getByRole("button", { name: "Continue" }).click();
     await page.locator("article.assistant .body", { hasText: "twenty" }).waitFor();
     await idle(page);
     assert.match(await last(page).innerText(), /^one two three four five six eight .* nineteen twenty$/);
-    assert.equal(await page.getByRole("button", { name: "Repeat with the same seed" }).count(), 0, "a seed does not repeat a continued answer");
+    assert.equal(
+      await page.getByRole("button", { name: "Repeat with the same seed" }).count(),
+      0,
+      "a seed does not repeat a continued answer",
+    );
   },
   async "Regenerate makes a branch; the arrows go between branches"(trial, page) {
     await ask(page, "Hi");
@@ -107,8 +120,17 @@ export const scripted = {
     const second = await trial.open();
     await second.locator("#list button", { hasText: "shared" }).click();
     await second.locator("article").first().waitFor();
-    for (const [tab, text] of [[second, "from the second"], [page, "from the first"]]) { await send(tab, text); await idle(tab); }
-    await settled(page, async () => { const all = await texts(page); return ["from the second", "from the first"].every((it) => all.includes(it)); });
+    for (const [tab, text] of [
+      [second, "from the second"],
+      [page, "from the first"],
+    ]) {
+      await send(tab, text);
+      await idle(tab);
+    }
+    await settled(page, async () => {
+      const all = await texts(page);
+      return ["from the second", "from the first"].every((it) => all.includes(it));
+    });
     await second.close();
   },
   async "a conversation that is deleted in one tab while another writes to it stays deleted"(trial, page) {

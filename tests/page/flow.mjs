@@ -3,16 +3,25 @@
 import assert from "node:assert/strict";
 import { answers } from "./answers.mjs";
 import { guide, scripted } from "./conversations.mjs";
-import { looks, menu } from "./menu.mjs";
+import { files } from "./files.mjs";
+import { looks } from "./looks.mjs";
+import { menu } from "./menu.mjs";
+import { messages } from "./messages.mjs";
 import { pictures } from "./pictures.mjs";
+import { rendering } from "./rendering.mjs";
+import { settings } from "./settings.mjs";
+import { tabs } from "./tabs.mjs";
+import { thirdParty } from "./third_party.mjs";
 import { Trial } from "./support.mjs";
 
 const trial = await Trial.start(...process.argv.slice(2));
 async function run(steps, page) {
   for (const [name, step] of Object.entries(steps)) {
     const began = performance.now();
-    try { await step(trial, page); } catch (error) {
-      await page.screenshot({ path: trial.folder + "/failed.png" });
+    try {
+      await step(trial, page);
+    } catch (error) {
+      await page?.screenshot({ path: trial.folder + "/failed.png" });
       throw new Error(name + " failed; see failed.png in " + trial.folder, { cause: error });
     }
     console.log("ok", name, `(${((performance.now() - began) / 1000).toFixed(1)} s)`);
@@ -20,26 +29,38 @@ async function run(steps, page) {
 }
 try {
   await trial.serve();
+  await run(thirdParty);
   const page = await trial.open();
   await run(guide, page);
   await page.close();
 
   await trial.serve(...trial.models());
   const other = await trial.open();
-  for (const steps of [scripted, answers, pictures, menu, looks]) await run(steps, other);
-  assert.deepEqual([trial.foreign, trial.faults, trial.refusals], [[], [], []], "foreign requests, faults, refusals of the policy");
+  for (const steps of [scripted, answers, rendering, pictures, files, messages, settings, tabs, menu, looks])
+    await run(steps, other);
+  assert.deepEqual(
+    [trial.foreign, trial.faults, trial.refusals],
+    [[], [], []],
+    "foreign requests, faults, refusals of the policy",
+  );
 
-  await run({
-    async "a key is asked for, and --no-page"() {
-      await trial.serve("--api-key", "k");
-      await other.reload();
-      await other.fill("#key", "k");
-      await other.press("#key", "Enter");
-      await other.locator("#locked").waitFor({ state: "hidden" });
-      await trial.serve("--no-page");
-      assert.equal(await (await fetch(trial.proxy.origin, { headers: { accept: "text/html" } })).text(), "Ollama is running");
+  await run(
+    {
+      async "a key is asked for, and --no-page"() {
+        await trial.serve("--api-key", "k");
+        await other.reload();
+        await other.fill("#key", "k");
+        await other.press("#key", "Enter");
+        await other.locator("#locked").waitFor({ state: "hidden" });
+        await trial.serve("--no-page");
+        assert.equal(
+          await (await fetch(trial.proxy.origin, { headers: { accept: "text/html" } })).text(),
+          "Ollama is running",
+        );
+      },
     },
-  }, other);
+    other,
+  );
 } finally {
   await trial.stop();
 }

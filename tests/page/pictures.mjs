@@ -1,30 +1,27 @@
 // Steps: pictures, with the tiny model of the golden tests that sees and one that does not.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { complaints, idle, seen, send, stored } from "./support.mjs";
+import { complaints, give, idle, seen, send, stored } from "./support.mjs";
 
 const read = (name) => readFileSync(`${seen}/${name}.png`).toString("base64");
-const attached = (page) => page.locator("#ask .pictures img");
-const sent = (page) => page.locator("article.user .pictures img");
+const attached = (page) => page.locator("#ask .attachments img");
+const sent = (page) => page.locator("article.user .attachments img");
 
-/** Pastes or drops files into what `query` finds, as a browser gives them: [name, base64, type]. */
-async function give(page, kind, query, ...files) {
-  await page.locator(query).evaluate((target, [kind, files]) => {
-    const data = new DataTransfer();
-    for (const [name, base64, type] of files) data.items.add(new File([Uint8Array.from(atob(base64), (it) => it.charCodeAt(0))], name, { type }));
-    const more = { bubbles: true, cancelable: true };
-    for (const name of kind === "drop" ? ["dragover", "drop"] : []) target.dispatchEvent(new DragEvent(name, { ...more, dataTransfer: data }));
-    if (kind === "paste") target.dispatchEvent(new ClipboardEvent(kind, { ...more, clipboardData: data }));
-  }, [kind, files]);
-}
 /** The sizes that pictures have for the browser, which has none for what it could not or must not show. */
-const sizes = (pictures) => pictures.evaluateAll((all) => Promise.all(all.map(async (it) => { await it.decode(); return it.naturalWidth + "x" + it.naturalHeight; })));
+const sizes = (pictures) =>
+  pictures.evaluateAll((all) =>
+    Promise.all(
+      all.map(async (it) => {
+        await it.decode();
+        return it.naturalWidth + "x" + it.naturalHeight;
+      }),
+    ),
+  );
 const partsOf = (message) => message.content.map((it) => it.text ?? it.image_url.url.slice(0, 22));
 
 export const pictures = {
   async "a model that reads text alone is given no pictures"(trial, page) {
     await page.click("#new");
-    assert.equal(await page.locator("#attach").isVisible(), false);
     await give(page, "drop", "#talk", ["a.png", read("48x32"), "image/png"]);
     await page.locator("#hint", { hasText: "scripted does not support images" }).waitFor();
     assert.equal(await attached(page).count(), 0);
@@ -44,8 +41,8 @@ export const pictures = {
     assert.deepEqual(await sizes(attached(page)), ["48x32", "32x16"]);
     await page.screenshot({ path: trial.folder + "/pictures-before.png" });
     assert.deepEqual(await complaints(trial, page), []);
-    await give(page, "paste", "#input", ["notes.pdf", btoa("%PDF-"), "application/pdf"]);
-    await page.locator("#hint", { hasText: "notes.pdf is not a png, jpeg, webp or gif file." }).waitFor();
+    await give(page, "paste", "#input", ["picture.bmp", btoa("BM"), "image/bmp"]);
+    await page.locator("#hint", { hasText: "picture.bmp is not a png, jpeg, webp or gif file." }).waitFor();
   },
   async "pictures that were not sent stay over a reload, unless they are too large"(trial, page) {
     await page.reload();
@@ -53,14 +50,14 @@ export const pictures = {
     assert.deepEqual(await sizes(attached(page)), ["48x32", "32x16"]);
     await page.selectOption("#model", "seeing");
     await page.locator("#attach").waitFor();
-    await page.setInputFiles("#images", { name: "large.png", mimeType: "image/png", buffer: Buffer.alloc(12 << 20) });
+    await page.setInputFiles("#files", trial.large("large.png", 12 << 20));
     await page.locator("#hint", { hasText: "too large to keep" }).waitFor();
     await page.reload();
     await page.locator("#send").waitFor();
     assert.equal(await attached(page).count(), 0);
     await page.selectOption("#model", "seeing");
     await page.locator("#attach").waitFor();
-    await page.setInputFiles("#images", [`${seen}/48x32.png`, `${seen}/32x16.png`]);
+    await page.setInputFiles("#files", [`${seen}/48x32.png`, `${seen}/32x16.png`]);
     await attached(page).nth(1).waitFor();
   },
   async "the model is given the pictures before the text, and they stay in the conversation"(trial, page) {
@@ -72,7 +69,11 @@ export const pictures = {
     await idle(page);
     assert.equal(await attached(page).count(), 0);
     assert.equal(await page.locator(".note:visible").count(), 0);
-    assert.deepEqual(partsOf(trial.proxy.bodies.at(-1).messages[0]), ["data:image/png;base64,", "data:image/png;base64,", "What is this?"]);
+    assert.deepEqual(partsOf(trial.proxy.bodies.at(-1).messages[0]), [
+      "data:image/png;base64,",
+      "data:image/png;base64,",
+      "What is this?",
+    ]);
     assert.equal(trial.proxy.bodies.at(-1).messages[0].content[1].image_url.url.slice(22), read("32x16"));
     await page.reload();
     await idle(page);
@@ -102,9 +103,15 @@ export const pictures = {
     await attached(page).first().waitFor();
     await page.press("#input", "Enter");
     await page.locator(".note", { hasText: "cannot be decoded" }).waitFor();
-    assert.equal(await page.locator("#list li.now").innerText().then((it) => it.includes("half.png")), true);
+    assert.equal(
+      await page
+        .locator("#list li.now")
+        .innerText()
+        .then((it) => it.includes("half.png")),
+      true,
+    );
     await page.click("#new");
-    await page.setInputFiles("#images", { name: "large.png", mimeType: "image/png", buffer: Buffer.alloc(20 << 20) });
+    await page.setInputFiles("#files", trial.large("large.png", 13 << 20));
     await attached(page).first().waitFor();
     await page.press("#input", "Enter");
     await page.locator(".note", { hasText: "--max-body" }).waitFor();
@@ -112,13 +119,32 @@ export const pictures = {
   },
   async "an import takes pictures, and nothing else in their place"(trial, page) {
     const url = "data:image/png;base64," + read("48x32");
-    const node = { role: "user", content: "Look.", pictures: [{ name: "a.png", url }, { name: "b", url: "https://evil.example/x.png" }, { url: "data:image/svg+xml;base64,AA" }, 3, { url }] };
-    const given = JSON.stringify({ conversations: [{ title: "with pictures", leaf: "x", nodes: { x: node } }] });
-    await page.setInputFiles("#file", { name: "export.json", mimeType: "application/json", buffer: Buffer.from(given) });
+    const node = {
+      role: "user",
+      content: "Look.",
+      pictures: [
+        { name: "a.png", url },
+        { name: "b", url: "https://evil.example/x.png" },
+        { url: "data:image/svg+xml;base64,AA" },
+        3,
+        { url },
+      ],
+    };
+    const given = JSON.stringify({
+      conversations: [{ title: "with pictures", leaf: "x", nodes: { x: node } }],
+    });
+    await page.setInputFiles("#file", {
+      name: "export.json",
+      mimeType: "application/json",
+      buffer: Buffer.from(given),
+    });
     await page.locator("#hint", { hasText: "1 conversation was imported." }).waitFor();
     assert.deepEqual(await sizes(sent(page)), ["48x32", "48x32"]);
     const kept = (await stored(page, "nodes")).find((it) => it.content === "Look.");
-    assert.deepEqual(kept.pictures, [{ name: "a.png", url }, { name: "picture", url }]);
+    assert.deepEqual(kept.pictures, [
+      { name: "a.png", url },
+      { name: "picture", url },
+    ]);
     await page.click("#new");
     await page.selectOption("#model", "scripted");
   },

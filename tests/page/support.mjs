@@ -3,13 +3,17 @@ import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { createServer, request } from "node:http";
 import { createRequire } from "node:module";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const here = dirname(fileURLToPath(import.meta.url)), root = join(here, "../..");
-const ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(" ");
+const here = dirname(fileURLToPath(import.meta.url)),
+  root = join(here, "../..");
+const ARGUMENTS =
+  "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(
+    " ",
+  );
 
 /** The folder of a tiny model that sees, with pictures. */
 export const seen = join(root, "tests/golden/pictures/mistral3-f32");
@@ -22,7 +26,11 @@ async function serve(program, more) {
   for await (const piece of child.stderr.iterator({ destroyOnReturn: false })) {
     log += piece;
     const address = /"address":"[^"]*:(\d+)"/.exec(log);
-    if (address) { child.stderr.resume(); child.port = Number(address[1]); return child; }
+    if (address) {
+      child.stderr.resume();
+      child.port = Number(address[1]);
+      return child;
+    }
   }
   throw new Error("the server did not start: " + log);
 }
@@ -32,7 +40,8 @@ async function serve(program, more) {
 async function startProxy() {
   const proxy = { pace: 0, cut: 0, port: 0, bodies: [], invented: null };
   const pass = async (reply, answer) => {
-    let rest = "", sent = 0;
+    let rest = "",
+      sent = 0;
     for await (const piece of reply.setEncoding("utf8")) {
       const events = (rest + piece).split(/(?<=\n\n)/);
       rest = events.at(-1).endsWith("\n\n") ? "" : events.pop();
@@ -40,28 +49,50 @@ async function startProxy() {
         if (proxy.pace) await pause(proxy.pace);
         answer.write(event);
         sent += 1;
-        if (proxy.cut && sent >= proxy.cut) { proxy.cut = 0; reply.destroy(); answer.destroy(); return; }
+        if (proxy.cut && sent >= proxy.cut) {
+          proxy.cut = 0;
+          reply.destroy();
+          answer.destroy();
+          return;
+        }
       }
     }
     answer.end(rest);
   };
   const server = createServer((asked, answer) => {
-    if (proxy.invented && asked.url.endsWith("/v1/chat/completions")) { asked.resume(); proxy.invented(answer); return; }
-    const on = request({ port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers }, (reply) => {
-      answer.writeHead(reply.statusCode, reply.headers);
-      if (!reply.headers["content-type"]?.startsWith("text/event-stream")) { reply.pipe(answer); return; }
-      answer.on("close", () => reply.destroy());
-      pass(reply, answer).catch(() => answer.destroy());
-    });
+    if (proxy.invented && asked.url.endsWith("/v1/chat/completions")) {
+      asked.resume();
+      proxy.invented(answer);
+      return;
+    }
+    const on = request(
+      { port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers },
+      (reply) => {
+        answer.writeHead(reply.statusCode, reply.headers);
+        if (!reply.headers["content-type"]?.startsWith("text/event-stream")) {
+          reply.pipe(answer);
+          return;
+        }
+        answer.on("close", () => reply.destroy());
+        pass(reply, answer).catch(() => answer.destroy());
+      },
+    );
     on.on("error", () => answer.destroy());
     let body = "";
-    asked.on("data", (piece) => { body += piece; });
-    asked.on("end", () => { if (asked.url.endsWith("/v1/chat/completions")) proxy.bodies.push(JSON.parse(body)); });
+    asked.on("data", (piece) => {
+      body += piece;
+    });
+    asked.on("end", () => {
+      if (/\/v1\/(chat\/)?completions$/.test(asked.url)) proxy.bodies.push(JSON.parse(body));
+    });
     asked.pipe(on);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   proxy.origin = `http://127.0.0.1:${server.address().port}`;
-  proxy.close = () => { server.closeAllConnections(); server.close(); };
+  proxy.close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
   return proxy;
 }
 
@@ -69,22 +100,62 @@ async function startProxy() {
 export class Trial {
   /** Starts a proxy, and a browser with the packages of `folder`. */
   static async start(program, executablePath, folder) {
-    const trial = new Trial(), require = createRequire(folder + "/");
-    Object.assign(trial, { program, folder, foreign: [], faults: [], refusals: [], files: mkdtempSync(join(tmpdir(), "mlx-page-")) });
+    const trial = new Trial(),
+      require = createRequire(folder + "/");
+    Object.assign(trial, {
+      program,
+      folder,
+      foreign: [],
+      faults: [],
+      refusals: [],
+      files: mkdtempSync(join(tmpdir(), "mlx-page-")),
+    });
     trial.axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
     trial.proxy = await startProxy();
     trial.browser = await require("playwright-core").chromium.launch({ executablePath, args: ARGUMENTS });
-    trial.context = await trial.browser.newContext({ viewport: { width: 1200, height: 800 }, acceptDownloads: true });
-    trial.context.on("request", (it) => { if (!it.url().startsWith(trial.proxy.origin) && !it.url().startsWith("blob:")) trial.foreign.push(it.url()); });
+    trial.context = await trial.browser.newContext({
+      viewport: { width: 1200, height: 800 },
+      acceptDownloads: true,
+    });
+    trial.context.on("request", (it) => {
+      if (!it.url().startsWith(trial.proxy.origin) && !it.url().startsWith("blob:"))
+        trial.foreign.push(it.url());
+    });
     return trial;
   }
 
-  /** The flags of three models: one that follows script.json, and two with random weights, of which one sees. */
+  /** The flags of four models: one that follows script.json, and three with random weights. One of them sees, one has no chat template. */
   models() {
     const scripted = join(this.files, "model");
-    const made = spawnSync("python3", [join(root, "tests/clients/scripted_model.py"), scripted, join(here, "script.json")], { encoding: "utf8" });
+    const made = spawnSync(
+      "python3",
+      [join(root, "tests/clients/scripted_model.py"), scripted, join(here, "script.json")],
+      { encoding: "utf8" },
+    );
     if (made.status !== 0) throw new Error("the scripted model was not made: " + (made.error ?? made.stderr));
-    return ["-m", "scripted=" + scripted, "-m", "random=" + join(root, "tests/golden/models/llama-f32"), "-m", "seeing=" + seen];
+    const random = join(root, "tests/golden/models/llama-f32"),
+      base = join(this.files, "base");
+    cpSync(random, base, { recursive: true });
+    const config = join(base, "tokenizer_config.json"),
+      { chat_template: _, ...others } = JSON.parse(readFileSync(config, "utf8"));
+    writeFileSync(config, JSON.stringify(others));
+    return [
+      "-m",
+      "scripted=" + scripted,
+      "-m",
+      "random=" + random,
+      "-m",
+      "seeing=" + seen,
+      "-m",
+      "base=" + base,
+    ];
+  }
+
+  /** A file of so many zeros or letters; the browser reads it from the disk, which takes less time than a buffer. */
+  large(name, size, byte = 0) {
+    const path = join(this.files, name);
+    writeFileSync(path, Buffer.alloc(size, byte));
+    return path;
   }
 
   /** Starts a server with these flags in place of the one before. */
@@ -103,11 +174,13 @@ export class Trial {
   }
 
   /** A new tab on the page. */
-  async open() {
-    const page = await this.context.newPage();
-    page.setDefaultTimeout(15000);
+  async open(context = this.context) {
+    const page = await context.newPage();
+    page.setDefaultTimeout(60000);
     page.on("pageerror", (error) => this.faults.push(String(error)));
-    page.on("console", (it) => { if (/Content Security Policy|Trusted/.test(it.text())) this.refusals.push(it.text()); });
+    page.on("console", (it) => {
+      if (/Content Security Policy|Trusted/.test(it.text())) this.refusals.push(it.text());
+    });
     await page.goto(this.proxy.origin);
     await page.locator("#model option").first().waitFor({ state: "attached" });
     return page;
@@ -127,7 +200,10 @@ export const last = (page) => page.locator("article.assistant .body").last();
 /** Waits until nothing is answered and the last article can be regenerated. */
 export async function idle(page) {
   await page.locator("#send").waitFor();
-  await page.locator("article.assistant footer button", { hasText: /Regenerate|Try again/ }).last().waitFor();
+  await page
+    .locator("article.assistant footer button", { hasText: /Regenerate|Try again/ })
+    .last()
+    .waitFor();
 }
 
 /** Sends a message; does not wait for the answer. */
@@ -152,4 +228,20 @@ export async function complaints(trial, page) {
   await page.evaluate(trial.axe);
   const { violations } = await page.evaluate(() => axe.run());
   return violations.map((it) => it.id + ": " + it.nodes.map((node) => node.html.slice(0, 160)).join(" ; "));
+}
+
+/** Pastes or drops files into what `query` finds, as a browser gives them: [name, base64, type]. */
+export async function give(page, kind, query, ...files) {
+  await page.locator(query).evaluate(
+    (target, [kind, files]) => {
+      const data = new DataTransfer();
+      for (const [name, base64, type] of files)
+        data.items.add(new File([Uint8Array.from(atob(base64), (it) => it.charCodeAt(0))], name, { type }));
+      const more = { bubbles: true, cancelable: true };
+      for (const name of kind === "drop" ? ["dragover", "drop"] : [])
+        target.dispatchEvent(new DragEvent(name, { ...more, dataTransfer: data }));
+      if (kind === "paste") target.dispatchEvent(new ClipboardEvent(kind, { ...more, clipboardData: data }));
+    },
+    [kind, files],
+  );
 }

@@ -78,6 +78,9 @@ enum Task {
         /// Measure the browser's time for a growing answer instead of running the test
         #[arg(long)]
         speed: bool,
+        /// Write mlx-server/page/vendor from the npm packages of tests/page/package-lock.json instead of running the test
+        #[arg(long)]
+        vendor: bool,
     },
     /// Measure speed and memory, compared with other programs from PyPI; --svg draws the charts of docs/benchmarks.md
     #[command(disable_help_flag = true)]
@@ -125,7 +128,8 @@ fn main() -> ExitCode {
         Task::Real => real::run(),
         Task::Clients => clients::run(),
         Task::Proxies => proxies::run(),
-        Task::Page { if_installed, speed } => page::run(if_installed, speed),
+        Task::Page { vendor: true, .. } => page::vendor(),
+        Task::Page { if_installed, speed, .. } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         Task::Dist(arguments) => dist::run(&arguments),

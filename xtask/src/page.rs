@@ -47,6 +47,16 @@ pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     Ok(())
 }
 
+/// Writes the third-party files of the page.
+pub(crate) fn vendor() -> Result<()> {
+    let root = workspace::root()?;
+    let folder = root.join("target/page");
+    install(&root.join("tests/page"), &folder)?;
+    let mut write = Command::new("node");
+    write.arg(root.join("tests/page/vendor.mjs")).arg(&folder);
+    output(&mut write, INSTALL_NODE).map(drop)
+}
+
 /// Returns the browser in `CHROMIUM`, or the first known one that starts. Fails without Node.js and npm.
 fn browser(named: Option<PathBuf>) -> Result<PathBuf> {
     let version = output(Command::new("node").arg("--version"), INSTALL_NODE)?;

@@ -1,4 +1,4 @@
-//! The licences of all crates and wheels in a release, and a bill of materials (CycloneDX 1.5).
+//! The licences of all crates, wheels and scripts of the page in a release, and a bill of materials (CycloneDX 1.5).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,6 +30,7 @@ struct Part {
 pub(super) fn write(root: &Path, host: &str, wheels: &Path, release: &Path) -> Result<()> {
     let mut parts = crates(root, host)?;
     parts.extend(unpacked(wheels)?);
+    parts.extend(scripts(&root.join("mlx-server/page/vendor"))?);
     parts.sort_by(|one, other| (&one.name, &one.version).cmp(&(&other.name, &other.version)));
     for part in &parts {
         let into = release.join("licenses").join(format!("{}-{}", part.name, part.version));
@@ -136,6 +137,31 @@ fn unpacked(wheels: &Path) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// Returns the third-party scripts of the server's page. Each is a folder with the package's `package.json` and licence.
+fn scripts(vendor: &Path) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(vendor)? {
+        let folder = entry?.path();
+        let manifest = folder.join("package.json");
+        let text =
+            fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+        let package: Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is no json", manifest.display()))?;
+        let field = |name: &str| {
+            let value = package[name].as_str();
+            value.map(str::to_owned).with_context(|| format!("{} has no {name}", manifest.display()))
+        };
+        parts.push(Part {
+            name: field("name")?,
+            version: field("version")?,
+            terms: field("license")?,
+            ecosystem: "npm",
+            folder,
+        });
+    }
+    Ok(parts)
+}
+
 /// Copies files with licence terms, including those in `licenses/`.
 fn copy_terms(from: &Path, into: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
@@ -159,6 +185,14 @@ fn text_of(value: &Value) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_of_the_page_have_a_version_and_a_licence() {
+        let root = crate::workspace::root().expect("the tests run in the workspace");
+        let parts = scripts(&root.join("mlx-server/page/vendor")).expect("each has a package.json");
+        assert!(parts.iter().any(|part| part.name == "temml" && part.terms == "MIT"));
+        assert!(parts.iter().all(|part| part.folder.join("LICENSE").is_file()));
+    }
 
     #[test]
     fn what_only_builds_or_tests_is_left_out() {

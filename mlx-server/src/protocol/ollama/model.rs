@@ -158,6 +158,8 @@ pub(crate) struct Description {
     model_info: Map<String, Value>,
     /// The capabilities: `completion`, or `embedding` for an embedding model; `tools`, `thinking`, `vision`.
     capabilities: Vec<&'static str>,
+    /// True if the model has a chat template. A model without one only continues texts.
+    chat: bool,
     /// The modification time of the model's folder.
     modified_at: String,
     /// Always empty.
@@ -191,6 +193,7 @@ impl Description {
         Self {
             details: details(entry),
             model_info,
+            chat: capabilities.chat,
             capabilities: known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
             modified_at: rfc3339(entry.created()),
             modelfile: String::new(),

@@ -1,0 +1,95 @@
+// Answers: asking for them, receiving them, and branches from a token.
+async function receive(run) {
+  const { talk, node } = run;
+  if (!models.length) await refresh();
+  if (!abilities.has(node.model)) await readAbilities(node.model);
+  const path = isBaseModel(node.model) ? "v1/completions" : "v1/chat/completions";
+  const reply = await post(path, bodyFor(talk, node), run.abort.signal);
+  node.exact = reply.headers.get("x-exactness");
+  let first = 0;
+  let count = 0;
+  let due = performance.now() + 400;
+  for await (const event of events(reply)) {
+    count += applyEvent(run, chatEvent(event));
+    const now = performance.now();
+    if (count && !first) {
+      first = now;
+      node.first = (first - run.sent) / 1000;
+      setTimeout(refresh);
+    }
+    if (count > 1 && event.choices?.length) node.speed = (count - 1) / ((now - first) / 1000);
+    schedule(run);
+    tellText(run);
+    // Storing a long answer takes time. Space the writes so that they use at most 5 % of it.
+    if (now > due) {
+      due = Infinity;
+      save(talk, node).then(() => {
+        due = performance.now() + Math.max(400, 20 * (performance.now() - now));
+      });
+    }
+  }
+}
+async function answer(talk, node) {
+  if (runs.has(talk.id)) return;
+  const run = { talk, node, abort: new AbortController(), sent: performance.now(), pendingTokens: [] };
+  runs.set(talk.id, run);
+  talk.model = talk === shown ? $("model").value : talk.model;
+  // An answer without text starts over, including its thoughts. A seed cannot reproduce a continued answer.
+  Object.assign(
+    node,
+    { model: talk.model, end: "half", failed: undefined, speed: undefined, usage: undefined },
+    node.content ? { continued: true } : { thought: undefined, calls: undefined, first: undefined },
+  );
+  node.tokens = (node.content && node.tokens) || [];
+  if (talk === shown) draw();
+  say("The model answers.");
+  await save(talk, ...(talk.nodes[node.parent] ? [talk.nodes[node.parent]] : []), node);
+  drawList();
+  try {
+    await receive(run);
+    say("The answer is complete.");
+  } catch (error) {
+    if (error.name === "AbortError") {
+      node.end = "stopped";
+      say("Stopped.");
+    } else if (error instanceof Unreachable) onUnreachable(talk, node);
+    else {
+      node.end = "failed";
+      node.failed = String(error.message);
+      say(node.failed);
+    }
+  }
+  runs.delete(talk.id);
+  await save(talk, node);
+  if (talk === shown) draw();
+  drawList();
+}
+function send(text, attached) {
+  const names = [...attached.pictures, ...attached.files].map((it) => it.name);
+  if (!shown.leaf) shown.title = (text.trim() || names[0]).slice(0, 60);
+  const user = add(shown, "user", text, shown.leaf, attached);
+  followEnd();
+  answer(shown, add(shown, "assistant", "", user.id));
+}
+const textOf = (tokens) =>
+  new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(tokens.flatMap(bytesOf)));
+function branchAt(node, index, other) {
+  let before;
+  let text;
+  try {
+    before = textOf(node.tokens.slice(0, index));
+    text = textOf([...node.tokens.slice(0, index), other]);
+  } catch {
+    return say("This token ends within a character; branch at the next one.");
+  }
+  if (!node.content.startsWith(before))
+    return say("The text before this token differs from the answer, so it cannot be continued.");
+  const branch = add(shown, "assistant", text, node.parent, {
+    results: node.results,
+    thought: node.thought,
+    thinking: node.thinking,
+  });
+  branch.tokens = [...node.tokens.slice(0, index), { ...other, o: node.tokens[index].o }];
+  heat.add(branch.id);
+  answer(shown, branch);
+}

@@ -1,0 +1,85 @@
+// Requests: a conversation as messages of a chat, or as one text for a model without a chat template.
+// A file precedes its message as a block of code with more backticks than any line of it begins with.
+function fileText({ name, text }) {
+  const longest = (text.match(/`{3,}/g) ?? []).reduce((all, it) => Math.max(all, it.length), 2);
+  const fence = "`".repeat(longest + 1);
+  const kind = /\.(\w{1,12})$/.exec(name)?.[1].toLowerCase() ?? "";
+  return (
+    "File " + name + ":\n" + fence + (kind === "pdf" ? "" : kind) + "\n" + text.replace(/\n?$/, "\n") + fence
+  );
+}
+const textWithFiles = (node) =>
+  [...(node.files ?? []).map(fileText), ...(node.content ? [node.content] : [])].join("\n\n");
+function messageOf(node) {
+  const callOf = (it) => ({
+    id: it.id,
+    type: "function",
+    function: { name: it.name, arguments: it.arguments },
+  });
+  const calls = (node.calls || []).filter(Boolean).map(callOf);
+  const pictures = (node.pictures || []).map((it) => ({ type: "image_url", image_url: { url: it.url } }));
+  const text = textWithFiles(node);
+  const content = pictures.length
+    ? [...pictures, ...(text ? [{ type: "text", text }] : [])]
+    : text || (calls.length ? null : "");
+  return {
+    role: node.role,
+    content,
+    reasoning_content: node.thought || undefined,
+    tool_calls: calls.length ? calls : undefined,
+  };
+}
+function messagesFor(talk, node) {
+  const out = talk.system ? [{ role: "system", content: talk.system }] : [];
+  const line = [...path(talk, node.parent), node];
+  line.forEach((it, place) => {
+    for (const call of line[place - 1]?.calls?.filter(Boolean) || [])
+      out.push({
+        role: "tool",
+        tool_call_id: call.id,
+        content: it.results?.find((one) => one.id === call.id)?.content || "The user gave no result.",
+      });
+    // If the last message is the assistant's, the server continues it.
+    if (it !== node || node.content) out.push(messageOf(it));
+  });
+  return out;
+}
+// The text that a base model continues.
+const promptFor = (talk, node) => [...path(talk, node.parent), node].map(textWithFiles).join("");
+const isBaseModel = (model) => abilities.get(model)?.chat === false;
+// Fields of chats that completions do not have.
+const CHAT_ONLY = [
+  "tools",
+  "tool_choice",
+  "parallel_tool_calls",
+  "reasoning_effort",
+  "context_policy",
+  "chat_template_kwargs",
+];
+function bodyFor(talk, node) {
+  const isText = isBaseModel(node.model);
+  const body = {
+    model: node.model || undefined,
+    ...(isText ? { prompt: promptFor(talk, node) } : { messages: messagesFor(talk, node) }),
+    stream: true,
+    stream_options: { include_usage: true },
+    ...(isText ? { logprobs: 5 } : { logprobs: true, top_logprobs: 5 }),
+  };
+  for (const [name, it] of Object.entries(samplingOf(node.model)))
+    if (it.source === "default") body[name] = it.value;
+  for (const [name, given] of Object.entries(talk.fields))
+    if (given.trim() && !(isText && CHAT_ONLY.includes(name))) body[name] = valueOf(given, name);
+  if (node.wanted !== undefined) body.seed = node.wanted;
+  return body;
+}
+// The server reports each model's sampling defaults for chats. The API has other defaults, so the page sends these explicitly.
+const samplingOf = (model) => (models.find((it) => it.id === model) ?? models[0])?.chat_sampling ?? {};
+// Values that are not JSON are sent as strings. The server names fields with invalid values.
+function valueOf(given, name) {
+  const text = isNumberField(name) ? withPoint(given) : given.trim();
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,63 @@
+// The models of the server, and what each one can do.
+const MODEL_KEY = "mlx-model";
+const abilities = new Map();
+async function readAbilities(model) {
+  try {
+    const shown = await (await post("api/show", { model })).json();
+    abilities.set(model, { vision: shown.capabilities.includes("vision"), chat: shown.chat });
+  } catch {
+    /* The next request reports the error. */
+  }
+}
+async function checkModel() {
+  showSampling();
+  if ($("model").value) await readAbilities($("model").value);
+  const isBase = isBaseModel($("model").value);
+  $("input").placeholder = isBase ? "A text to continue" : "Ask something";
+  $("talk").classList.toggle("continuing", isBase);
+  draw();
+}
+// The models that this page is loading.
+const loading = new Set();
+const isLoaded = (model) => models.find((it) => it.id === model)?.loaded !== false;
+// Loads a model before the first message. A message loads it too.
+async function loadModel(model) {
+  if (loading.has(model)) return;
+  loading.add(model);
+  draw();
+  say("Loading " + model + ".");
+  try {
+    await post("api/generate", { model });
+  } catch (error) {
+    if (!(error instanceof Unreachable)) flashHint(model + " was not loaded: " + error.message);
+  }
+  loading.delete(model);
+  await refresh();
+  draw();
+}
+const optionText = (it) =>
+  it.id + (it.loaded ? " · loaded" : "") + (it.max_model_len ? " · " + it.max_model_len + " tokens" : "");
+async function refresh() {
+  try {
+    const list = (await (await request("v1/models")).json()).data;
+    if (JSON.stringify(list) !== JSON.stringify(models)) {
+      const wanted = [$("model").value, shown.model, readStored(MODEL_KEY)];
+      models = list;
+      $("model").replaceChildren(
+        ...list.map((it) => el("option", { value: it.id, textContent: optionText(it) })),
+      );
+      const selected = wanted.find((name) => list.some((it) => it.id === name));
+      if (selected) $("model").value = selected;
+      await checkModel();
+    }
+    if (!$("advanced").firstChild) await readFields();
+  } catch (error) {
+    if (error instanceof Unreachable) onUnreachable();
+  }
+}
+$("model").onchange = () => {
+  shown.model = $("model").value;
+  writeStored(MODEL_KEY, shown.model);
+  if (shown.isStored) save(shown);
+  checkModel();
+};

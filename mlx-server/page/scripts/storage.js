@@ -1,0 +1,70 @@
+// Storage: one record per conversation and one per message, so that tabs do not overwrite each other's data.
+let base = null;
+const opened = new Promise((done, fail) => {
+  const request = indexedDB.open("mlx-page", 2);
+  request.onupgradeneeded = () => {
+    for (const name of request.result.objectStoreNames) request.result.deleteObjectStore(name);
+    request.result.createObjectStore("talks", { keyPath: "id" });
+    request.result.createObjectStore("nodes", { keyPath: "id" }).createIndex("talk", "talk");
+  };
+  request.onsuccess = () => {
+    base = request.result;
+    done();
+  };
+  request.onerror = () => fail(request.error);
+});
+const result = (request) =>
+  new Promise((done, fail) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => fail(request.error);
+  });
+const records = (name, mode = "readonly") => base.transaction(["talks", "nodes"], mode).objectStore(name);
+// Writes a conversation and some of its messages. A conversation that another tab has deleted stays deleted.
+async function save(talk, ...nodes) {
+  if (!base) return;
+  const { nodes: all, isStored, ...record } = Object.assign(talk, { updated: Date.now() });
+  const talks = records("talks", "readwrite");
+  try {
+    if (isStored && !(await result(talks.getKey(talk.id)))) return closeDeleted(talk.id);
+    for (const node of isStored ? nodes : Object.values(all))
+      talks.transaction.objectStore("nodes").put({ ...node, talk: talk.id });
+    await result(talks.put(record));
+    talk.isStored = true;
+    tellTabs(
+      talk.id,
+      nodes.map((it) => it.id),
+    );
+  } catch (error) {
+    setHint("The browser could not store this conversation: " + error.message);
+  }
+}
+// Deletes messages of a conversation, and stores its new end.
+async function deleteNodes(talk, ids) {
+  for (const id of ids) delete talk.nodes[id];
+  if (!base || !talk.isStored) return;
+  const nodes = records("nodes", "readwrite");
+  for (const id of ids) nodes.delete(id);
+  tabs.postMessage({ talk: talk.id, removed: ids });
+  await save(talk);
+}
+async function load(id) {
+  const talk = id && base ? await result(records("talks").get(id)) : null;
+  if (!talk) return null;
+  const nodes = await result(records("nodes").index("talk").getAll(id));
+  return { ...talk, isStored: true, nodes: Object.fromEntries(nodes.map((it) => [it.id, it])) };
+}
+async function deleteTalk(id) {
+  if (!base) return;
+  const talks = records("talks", "readwrite");
+  const nodes = talks.transaction.objectStore("nodes");
+  talks.delete(id);
+  for (const key of await result(nodes.index("talk").getAllKeys(id))) nodes.delete(key);
+  tabs.postMessage({ gone: id });
+}
+function closeDeleted(id) {
+  runs.get(id)?.abort.abort();
+  if (shown.id === id) {
+    show(null);
+    say("This conversation was deleted.");
+  }
+}

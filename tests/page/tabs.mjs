@@ -1,0 +1,71 @@
+// Steps: a second tab follows the first one.
+import assert from "node:assert/strict";
+import { ask, idle, last, send } from "./support.mjs";
+
+export const tabs = {
+  async "a second tab shows an answer while another tab receives it, and can stop it"(trial, page) {
+    await ask(page, "Hi to both");
+    const second = await trial.open();
+    await second.locator("#list button", { hasText: "Hi to both" }).click();
+    await second.locator("article").nth(1).waitFor();
+    trial.proxy.pace = 700;
+    await send(page, "count for both");
+    await second.locator("article.user .body", { hasText: "count for both" }).waitFor();
+    await second.locator("article.assistant .body", { hasText: "three" }).waitFor();
+    assert.equal(await second.locator("footer", { hasText: "interrupted" }).count(), 0);
+    await second.locator("#stop").click();
+    await page.locator("footer", { hasText: "stopped" }).waitFor();
+    await second.locator("footer", { hasText: "stopped" }).waitFor();
+    trial.proxy.pace = 0;
+    await idle(second);
+    await second.getByRole("button", { name: "Continue" }).click();
+    await last(page).filter({ hasText: "twenty" }).waitFor();
+    await idle(page);
+    await second.close();
+  },
+  async "a second tab takes over settings, title, theme, and a deleted message"(trial, page) {
+    const second = await trial.open();
+    await second.locator("#list button", { hasText: "Hi to both" }).click();
+    await second.locator("article").nth(3).waitFor();
+    await page.evaluate(() => {
+      $("settings").parentNode.open = true;
+    });
+    await page.fill("#system", "For both.");
+    await second.waitForFunction(() => $("system").value === "For both.");
+    page.removeAllListeners("dialog");
+    page.once("dialog", (it) => it.accept("Renamed for both"));
+    await page.getByRole("button", { name: "Rename Hi to both" }).click();
+    await second.locator("#list li.now", { hasText: "Renamed for both" }).waitFor();
+    const isDark = () => document.documentElement.classList.contains("dark");
+    const before = await second.evaluate(isDark);
+    await page.click("#theme");
+    await second.waitForFunction(
+      (before) => document.documentElement.classList.contains("dark") !== before,
+      before,
+    );
+    await page.click("#theme");
+    await page.evaluate(() => localStorage.removeItem("mlx-theme"));
+    page.once("dialog", (it) => it.accept());
+    await page.getByRole("button", { name: "Delete this message" }).last().click();
+    await second.waitForFunction(() => document.querySelectorAll("article").length === 2);
+    await page.click("#reset");
+    await page.evaluate(() => {
+      $("settings").parentNode.open = false;
+    });
+    await second.close();
+  },
+  async "an answer of a tab that was closed is interrupted for the others"(trial, page) {
+    trial.proxy.pace = 200;
+    const second = await trial.open();
+    await second.click("#new");
+    await send(second, "count until closed");
+    await page.locator("#list button", { hasText: "count until closed" }).click();
+    await page.locator("article.assistant .body", { hasText: "two" }).waitFor();
+    await second.close();
+    trial.proxy.pace = 0;
+    await page.locator("footer", { hasText: "interrupted" }).waitFor();
+    await page.getByRole("button", { name: "Continue" }).click();
+    await last(page).filter({ hasText: "twenty" }).waitFor();
+    await idle(page);
+  },
+};
