@@ -2,6 +2,7 @@
 
 mod asking;
 mod devices;
+mod embedding;
 mod mistakes;
 mod piped_chats;
 mod saved_prompts;

@@ -135,10 +135,15 @@ fn a_request_chooses_prompt_length_and_limit() {
     let server = Server::start_on(&SERVER, folder.path(), &["--exact"]);
     let of = |request: Value| vectors(&server, &request).remove(0);
     let query = of(json!({"input": "Bread"}));
-    assert_eq!(query, of(json!({"input": "Bread", "input_type": "query"})));
-    assert_eq!(query, of(json!({"input": "Bread", "prompt_name": "query"})));
+    for same in ["prompt_name", "input_type"] {
+        assert_eq!(query, of(json!({"input": "Bread", same: "query"})), "{same}");
+    }
+    assert_eq!(query, of(json!({"input": "Bread", "input_type": "search_query"})));
+    assert_eq!(query, of(json!({"input": "Bread", "prompt": "Find: "})));
+    assert_eq!(query, of(json!({"input": "Find: Bread", "prompt": ""})));
     let passage = of(json!({"input": "Bread", "input_type": "document"}));
     assert!(passage == of(json!({"input": "Bread", "prompt_name": "passage"})) && passage != query);
+    assert_eq!(passage, of(json!({"input": "Bread", "input_type": "search_document"})));
     let length = |vector: &[f64]| vector.iter().map(|it| it * it).sum::<f64>().sqrt();
     assert!((length(&query) - 1.0).abs() > 0.1, "modules.json has no Normalize");
     let unit = of(json!({"input": "Bread", "normalize": true}));
@@ -147,18 +152,29 @@ fn a_request_chooses_prompt_length_and_limit() {
     for (request, param, words) in [
         (json!({"input": "a", "prompt_name": "other"}), "prompt_name", "passage, query"),
         (json!({"input": "a", "prompt_name": "query", "input_type": "query"}), "input_type", "prompt_name"),
-        (json!({"input": "a", "input_type": "question"}), "input_type", "query or document"),
-        (json!({"input": long}), "input", "sentence_bert_config.json: max_seq_length allows 24"),
+        (json!({"input": "a", "prompt": "b", "input_type": "query"}), "input_type", "only one of them"),
+        (json!({"input": "a", "prompt": "b", "prompt_name": "query"}), "prompt", "only one of them"),
+        (json!({"input": "a", "input_type": "question"}), "input_type", "query, document"),
+        (
+            json!({"input": long, "truncate": false}),
+            "input",
+            "sentence_bert_config.json: max_seq_length allows 24",
+        ),
     ] {
         let refused = server.post("/v1/embeddings", &request);
         let error = &refused.body["error"];
         assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{}", refused.body);
         assert!(error["message"].as_str().expect("a text").contains(words), "{error}");
     }
-    let cut = server.post("/v1/embeddings", &json!({"input": long, "truncate": true})).body;
-    assert_eq!(cut["usage"]["prompt_tokens"], 24);
-    let text = server.post("/v1/completions", &json!({"prompt": "a"}));
-    assert!(text.status == 400 && text.body.to_string().contains("lm_head.weight"), "{}", text.body);
+    // As in sentence-transformers, a text that is too long is cut. The answer reports it.
+    let cut = server.post("/v1/embeddings", &json!({"input": [long, "a", long]}));
+    assert_eq!((cut.header("x-truncated"), &cut.body["usage"]["truncated_inputs"]), ("2", &json!(2)));
+    assert!(cut.body["usage"]["prompt_tokens"].as_u64().is_some_and(|tokens| (49..60).contains(&tokens)));
+    let explicit = server.post("/v1/embeddings", &json!({"input": long, "truncate": true})).body;
+    assert_eq!(explicit["usage"]["prompt_tokens"], 24);
+    assert_eq!(explicit["data"][0]["embedding"], cut.body["data"][2]["embedding"]);
+    let whole = server.post("/v1/embeddings", &json!({"input": "a"}));
+    assert_eq!((whole.find("x-truncated"), &whole.body["usage"]["truncated_inputs"]), (None, &Value::Null));
     let ollama = server.post("/api/embed", &json!({"input": "Bread"})).body;
     assert_eq!(ollama["embeddings"][0], json!(unit), "Ollama's vectors have length 1");
 }
@@ -274,6 +290,11 @@ fn the_pooling_of_a_model_is_its_own() {
         assert_ne!(own, vector(json!({"input": "The keeper", "pooling": other})), "{ending} {file:?}");
         let ollama = server.post("/api/embed", &json!({"input": "The keeper"})).body;
         assert_eq!(ollama["embeddings"][0], own, "{ending} {file:?}");
+        let timed = server.post("/api/embed", &json!({"input": ["The keeper", "a"], "dimensions": 5})).body;
+        assert!(timed["embeddings"].as_array().is_some_and(|all| all.len() == 2), "{timed}");
+        assert_eq!(timed["embeddings"][0].as_array().map(Vec::len), Some(5));
+        let time = |name: &str| timed[name].as_u64().unwrap_or_else(|| panic!("{name}: {timed}"));
+        assert!(time("total_duration") >= time("load_duration") && time("prompt_eval_count") > 0);
         let older =
             server.post("/api/embeddings", &json!({"prompt": "The keeper", "options": {"num_ctx": 9}}));
         assert_eq!((older.status, &older.body["embedding"]), (200, &own), "{ending} {file:?}");
@@ -282,6 +303,7 @@ fn the_pooling_of_a_model_is_its_own() {
         let long = "The keeper of the light. ".repeat(80);
         let cut = server.post("/api/embed", &json!({"input": long, "truncate": true}));
         assert_eq!((cut.status, &cut.body["prompt_eval_count"]), (200, &json!(256)), "{}", cut.body);
+        assert_eq!(cut.header("x-truncated"), "1");
         let longer = server.post("/api/embed", &json!({"input": long + "More."})).body;
         assert_eq!(cut.body["embeddings"], longer["embeddings"]);
         let whole = json!({"input": "The keeper of the light. ".repeat(80), "truncate": false});

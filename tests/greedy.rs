@@ -30,7 +30,7 @@ fn a_prompt_beyond_the_context_has_openais_code() {
         for (path, field, request) in [
             ("/v1/completions", "prompt", json!({"prompt": text})),
             ("/v1/completions", "prompt", json!({"prompt": vec![9; words]})),
-            ("/v1/embeddings", "input", json!({"input": text})),
+            ("/v1/embeddings", "input", json!({"input": text, "truncate": false})),
             ("/v1/chat/completions", "messages", json!({"messages": user(&text)})),
             (
                 "/v1/chat/completions",

@@ -278,6 +278,7 @@ fn models_are_listed_and_removed() {
     assert_eq!(list[0]["name"], "org/tiny");
     assert_eq!(list[0]["bytes"], bytes);
     assert_eq!(list[0]["revision"], COMMIT);
+    assert_eq!(list[0]["abilities"], serde_json::json!(["chat"]));
     assert!(list[0]["problem"].is_null());
     let removed = setup.run(&["rm", "org/tiny"]);
     succeeded(&removed);

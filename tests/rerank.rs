@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Task};
-use mlx_tests::model_copy;
 use mlx_tests::server::Server;
+use mlx_tests::{golden_folder, model_copy};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -127,6 +127,39 @@ fn documents_come_in_the_order_of_the_probability_of_yes() {
         assert_eq!(result["document"], json!({"text": documents[index]}));
     }
 
+    // Other servers have other paths, names and forms for the same ranking.
+    for path in ["/rerank", "/v2/rerank", "/reranking", "/v1/reranking"] {
+        assert_eq!(server.post(path, &request).body["results"], best, "{path}");
+    }
+    let texts = json!({"model": "ranks", "query": "Who counts?", "instruction": "Find the keeper", "texts": documents, "return_text": true});
+    let listed = server.post("/rerank", &texts).body;
+    for (result, first) in listed.as_array().expect("a list").iter().zip(&results) {
+        let text = documents[first["index"].as_u64().expect("an index") as usize];
+        let expected = json!({"index": first["index"], "score": first["relevance_score"], "text": text});
+        assert_eq!(result, &expected);
+    }
+    let mut raw = texts.clone();
+    raw["raw_scores"] = json!(true);
+    for (result, first) in server.post("/rerank", &raw).body.as_array().expect("a list").iter().zip(&results)
+    {
+        let raw = result["score"].as_f64().expect("a number");
+        assert!((1.0 / (1.0 + (-raw).exp()) - score(first)).abs() < 1e-6, "{raw}, {first}");
+    }
+
+    // A document that is too long is cut, and the answer reports it.
+    let long = "waves ".repeat(4000);
+    let cut = json!({"model": "ranks", "query": "q", "documents": [long, "a", format!("{long} keeper")]});
+    let cut = server.post(PATH, &cut);
+    assert_eq!(
+        (cut.header("x-truncated"), &cut.body["usage"]["truncated_inputs"]),
+        ("2", &json!(2)),
+        "{}",
+        cut.body
+    );
+    let scores = cut.body["results"].as_array().expect("a list");
+    let same: Vec<f64> = scores.iter().filter(|it| it["index"] != 1).map(score).collect();
+    assert!((same[0] - same[1]).abs() < 1e-9, "{same:?}: only the ends differ, which are cut");
+
     // A control token in a document stays text: the end of a message is one token in the prompt, and several in a document.
     let tokens = |document: &str| {
         request["documents"] = json!([document]);
@@ -170,7 +203,11 @@ fn what_cannot_be_ranked_is_refused_by_its_field() {
         (json!({"documents": "a"}), "documents"),
         (json!({"documents": ["a", {"text": "b", "title": "c"}]}), "documents[1]"),
         (json!({"documents": ["a", "b", "c", "d"]}), "documents"),
-        (json!({"documents": ["waves ".repeat(4000)]}), "documents"),
+        (json!({"documents": ["waves ".repeat(4000)], "truncate": false}), "documents"),
+        (json!({"query": "waves ".repeat(4000)}), "query"),
+        (json!({"query": ""}), "query"),
+        (json!({"documents": ["a", ""]}), "documents[1]"),
+        (json!({"texts": ["a"]}), "texts"),
         (json!({"top_n": 0}), "top_n"),
     ] {
         let mut request = json!({"model": "ranks", "query": "q", "documents": ["a"]});
@@ -182,5 +219,42 @@ fn what_cannot_be_ranked_is_refused_by_its_field() {
             "{}",
             refused.body
         );
+    }
+}
+
+/// Scores of cross-encoders equal transformers' logits, mapped as sentence-transformers maps them. Pairs that are too long are cut.
+#[test]
+fn cross_encoders_rank_by_the_scores_of_sentence_transformers() {
+    let encoders = golden_folder().join("encoders");
+    let text = std::fs::read_to_string(encoders.join("expected.json")).expect("a fixture");
+    let golden: Value = serde_json::from_str(&text).expect("json");
+    for (name, is_identity) in
+        [("bert-classify-f32", true), ("xlm-roberta-classify-f32", false), ("modernbert-classify-f32", false)]
+    {
+        let server = Server::start_on(&SERVER, &encoders.join(name), &["--exact"]);
+        let rows = golden["models"][name]["rows"].as_array().expect("a list");
+        for (pair, row) in golden["pairs"].as_array().expect("a list").iter().zip(rows) {
+            let raw = row["numbers"][0].as_f64().expect("a logit");
+            let request = json!({"query": pair[0], "documents": [pair[1]], "raw_scores": true});
+            let found = server.post(PATH, &request);
+            let score = |reply: &Value| reply["results"][0]["relevance_score"].as_f64().expect("a number");
+            assert!((score(&found.body) - raw).abs() < 1e-4, "{name}: {} instead of {raw}", found.body);
+            let mapped = if is_identity { raw } else { 1.0 / (1.0 + (-raw).exp()) };
+            let request = json!({"query": pair[0], "documents": [pair[1]]});
+            assert!((score(&server.post(PATH, &request).body) - mapped).abs() < 1e-4, "{name}");
+            let is_long = [&pair[0], &pair[1]].iter().any(|text| text.as_str().expect("a text").len() > 200);
+            assert_eq!(found.find("x-truncated"), is_long.then_some("1"), "{name}: {pair}");
+            let whole = json!({"query": pair[0], "documents": [pair[1]], "truncate": false});
+            assert_eq!(server.post(PATH, &whole).status, if is_long { 400 } else { 200 }, "{name}: {pair}");
+        }
+        for (path, request) in [
+            ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "a"}]})),
+            ("/v1/embeddings", json!({"input": "a"})),
+        ] {
+            let refused = server.post(path, &request).body["error"].clone();
+            let message = refused["message"].as_str().expect("a text");
+            assert!(refused["param"] == "model" && message.contains("use POST /v1/rerank"), "{refused}");
+        }
+        assert_eq!(server.get("/v1/models").body["data"][0]["capabilities"], json!(["rerank"]));
     }
 }

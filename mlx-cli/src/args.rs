@@ -16,6 +16,7 @@ use crate::compare::{self, CompareArgs};
 use crate::convert::{self, ConvertArgs};
 use crate::default_model::{self, DefaultArgs};
 use crate::doctor::DoctorArgs;
+use crate::embed::{self, EmbedArgs};
 use crate::generate::{self, GenerateArgs};
 use crate::inspect::InspectArgs;
 use crate::launch::{self, LaunchArgs};
@@ -87,6 +88,9 @@ pub(crate) enum Command {
     /// Quantize a model, cast it to another dtype or reshard its files
     #[command(alias = "quantize", after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),
+    /// Compute embeddings of texts, or show how similar they are
+    #[command(after_help = embed::EXAMPLES)]
+    Embed(EmbedArgs),
     /// Remove a downloaded model
     Rm(RemoveArgs),
     /// Show how likely each token of a text is

@@ -72,6 +72,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let mut sessions = Vec::new();
     for model in [&args.left, &args.right] {
         let folder = model_choice::resolve(model)?;
+        model_choice::expect_chat_model(&folder)?;
         let engine = engines.start(&folder, &EngineOptions::single(), terminal::load_bar())?;
         let mut session = ChatSession::new(engine, options.clone());
         session.set_system(args.system.as_deref().unwrap_or_default());

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let images = input::read_images(&args.image)?;
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
+    let engine = model.start_chat(&model.engine_options(&args.prefix_cache)?)?;
     let note = model_choice::base_model_note(engine.folder());
     if let Some(note) = note.filter(|_| !args.raw && args.prompt_ids.is_none()) {
         terminal::note_if_terminal(&note);

@@ -14,6 +14,7 @@ mod convert;
 mod default_file;
 mod default_model;
 mod doctor;
+mod embed;
 mod exit_code;
 mod generate;
 mod input;
@@ -88,6 +89,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Default(args) => default_model::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Convert(args) => convert::run(args),
+        Command::Embed(args) => embed::run(args),
         Command::Rm(args) => models::remove(args),
         Command::Score(args) => score::run(args),
         Command::Bench(args) => bench::run(args),

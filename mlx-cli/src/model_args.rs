@@ -102,6 +102,13 @@ impl ModelArgs {
         self.adapted(Engine::start(&self.folder()?, options, terminal::load_bar())?)
     }
 
+    /// Like [`Self::start`], for a model that has to generate text.
+    pub(crate) fn start_chat(&self, options: &EngineOptions) -> Result<Engine, Failure> {
+        let folder = self.folder()?;
+        model_choice::expect_chat_model(&folder)?;
+        self.adapted(Engine::start(&folder, options, terminal::load_bar())?)
+    }
+
     /// Returns an engine handle for requests with the adapter, if one was given.
     pub(crate) fn adapted(&self, engine: Engine) -> Result<Engine, Failure> {
         Ok(if self.adapter.is_some() { engine.with_adapter(0)? } else { engine })

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use mlx_core::machine::Machine;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{ModelFolder, Result};
+use mlx_core::{Abilities, ModelFolder, Result};
 use mlx_guide as guide;
 use mlx_hub::{HubName, LocalModel, Store, Stores};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
 use crate::pull::{self, Download};
+use crate::shell_word::quoted;
 use crate::starter_models::{self, StarterModel};
 use crate::{default_file, models, terminal};
 
@@ -37,6 +38,24 @@ pub(crate) fn is_guide(given: &Path) -> bool {
 pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
     let name = || format!("{} is a base model without a chat template: it continues the text", folder.name());
     folder.template.is_none().then(name)
+}
+
+/// Rejects a model that does not generate text, before it is loaded. The error names the command to run instead.
+pub(crate) fn expect_chat_model(model: &Path) -> Result<(), Failure> {
+    // The loader reports an invalid config.
+    let Ok(Abilities { chats: false, embeds, reranks }) = Abilities::of(model) else { return Ok(()) };
+    let name = mlx_hub::name_of(model).unwrap_or_else(|| model.display().to_string());
+    let name = quoted(&name);
+    let message = match (embeds, reranks) {
+        (true, _) => format!("computes embeddings and does not chat; run `mlx embed {name} 'some text'`"),
+        (_, true) => {
+            format!(
+                "ranks documents and does not chat; run `mlx serve {name}` and send requests to /v1/rerank"
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(format!("{name} {message}")))
 }
 
 /// Returns true if an argument is a model and not a prompt: the guide, a folder, a GGUF file, `ORG/NAME`, or a name in the store of another
@@ -147,11 +166,12 @@ pub(crate) fn local_names() -> Vec<String> {
     models.into_iter().map(|model| model.name).filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Returns the local models that can run, the latest first. A model that the Hub cache has too is returned only once.
+/// Returns the local models that can chat, the latest first. A model that the Hub cache has too is returned only once.
 fn runnable() -> Result<Vec<LocalModel>> {
     let policy = WeightPolicy::for_device(false)?;
     let mut models = Stores::from_env()?.list()?;
-    models.retain(|model| model.problem.is_none() && models::check_runs(&model.path, policy).is_ok());
+    models.retain(|model| model.problem.is_none() && Abilities::of(&model.path).is_ok_and(|it| it.chats));
+    models.retain(|model| models::check_runs(&model.path, policy).is_ok());
     let mut seen = HashSet::new();
     models.retain(|model| seen.insert(model.name.clone()) || model.store == Store::Hub);
     models.sort_by_key(|model| std::cmp::Reverse(model.modified));

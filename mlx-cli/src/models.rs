@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Result, model};
+use mlx_core::{Abilities, Result, model};
 use mlx_files::size;
 use mlx_hub::{LocalModel, ModelName, Store, Stores};
 use serde_json::{Value, json};
@@ -27,8 +27,13 @@ pub(crate) struct RemoveArgs {
     names: Vec<String>,
 }
 
-/// A model, and the reason if it cannot run.
-struct Row(LocalModel, Option<String>);
+/// A model, its task, and the reason if it cannot run.
+struct Row {
+    model: LocalModel,
+    /// `chat`, `embed` or `rerank`; empty if its config is invalid.
+    task: &'static str,
+    problem: Option<String>,
+}
 
 /// Lists the models of all stores.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
@@ -54,6 +59,16 @@ pub(crate) fn check_runs(path: &Path, policy: WeightPolicy) -> Result<(), String
     let shown = path.display();
     let short = |text: String| text.replace(&format!("{shown}/"), "").replace(&format!("{shown}: "), "");
     model::inspect(path, policy).map(drop).map_err(|error| short(error.to_string()))
+}
+
+/// Returns the task that a model is made for; empty if its config is invalid.
+fn task(model: &Path) -> &'static str {
+    match Abilities::of(model) {
+        Ok(Abilities { chats: true, .. }) => "chat",
+        Ok(Abilities { embeds: true, .. }) => "embed",
+        Ok(Abilities { reranks: true, .. }) => "rerank",
+        Ok(_) | Err(_) => "",
+    }
 }
 
 /// Removes models from the Hub cache.
@@ -98,12 +113,12 @@ fn not_removable(stores: &Stores, name: &str, other: mlx_hub::Error) -> mlx_hub:
 impl Row {
     fn new(model: LocalModel, policy: WeightPolicy) -> Self {
         let problem = model.problem.clone().or_else(|| check_runs(&model.path, policy).err());
-        Self(model, problem)
+        Self { task: task(&model.path), model, problem }
     }
 
     /// An element of the output of `--json`. Scripts rely on it: fields may be added, never changed.
     fn json(&self) -> Value {
-        let Self(model, problem) = self;
+        let Self { model, task, problem } = self;
         let modified = model.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_folder = model.path.is_dir();
         json!({
@@ -115,12 +130,13 @@ impl Row {
             "folder": if is_folder { Some(&*model.path) } else { model.path.parent() },
             "problem": problem,
             "store": model.store.id(),
+            "abilities": Some(task).filter(|task| !task.is_empty()).into_iter().collect::<Vec<_>>(),
             "path": model.path,
         })
     }
 
-    fn cells(&self) -> [String; 6] {
-        let Self(model, problem) = self;
+    fn cells(&self) -> [String; 7] {
+        let Self { model, task, problem } = self;
         let revision = model.revision.as_ref().map_or_else(String::new, |revision| {
             let short: String = revision.commit.chars().take(8).collect();
             revision.references.iter().fold(short, |all, reference| format!("{all} {reference}"))
@@ -128,7 +144,8 @@ impl Row {
         let state =
             problem.as_ref().map_or_else(|| "ready".to_owned(), |reason| format!("not ready: {reason}"));
         let store = model.store.to_string();
-        [model.name.clone(), store, revision, size(model.bytes), age(model.modified), state]
+        let size = size(model.bytes);
+        [model.name.clone(), (*task).to_owned(), store, revision, size, age(model.modified), state]
     }
 }
 
@@ -136,8 +153,8 @@ impl Row {
 fn table(rows: &[Row]) -> String {
     let rows: Vec<_> = rows.iter().map(Row::cells).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths = [width(0), width(1), width(2), width(3), width(4)];
-    let line = |row: &[String; 6]| {
+    let widths = [width(0), width(1), width(2), width(3), width(4), width(5)];
+    let line = |row: &[String; 7]| {
         let [cells @ .., state] = row;
         let cells: String = cells.iter().zip(widths).map(|(cell, width)| pad(cell, width)).collect();
         format!("{cells}{state}\n")

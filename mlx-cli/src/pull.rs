@@ -5,8 +5,7 @@ mod progress;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx_core::model;
-use mlx_core::{Error, Result};
+use mlx_core::{Abilities, Error, Result, model};
 use mlx_hub::{Cache, Found, HubName};
 use mlx_hub_client::{Client, Fetch, HubFile, Plan, Progress as _};
 use mlx_options::rough_size;
@@ -62,15 +61,18 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
         download.run()?
     };
     if terminal::is_output_terminal() {
-        let is_chat = !EMBEDDING_FILES.iter().any(|file| path.join(file).exists());
-        terminal::note(&format!("next: mlx {} {name}", if is_chat { "chat" } else { "serve" }));
+        // A model with an invalid config got a note already.
+        let Abilities { embeds, reranks, .. } = Abilities::of(&path).unwrap_or_default();
+        let next = match (embeds, reranks) {
+            (true, _) => format!("mlx embed {name} 'some text'"),
+            (false, true) => format!("mlx serve {name}"),
+            (false, false) => format!("mlx chat {name}"),
+        };
+        terminal::note(&format!("next: {next}"));
         return Ok(());
     }
     terminal::show(&format!("{}\n", path.display()))
 }
-
-/// Files that mark embedding models, which cannot chat.
-const EMBEDDING_FILES: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 /// Returns true if `HF_HUB_OFFLINE` is set, with the values that other Hub tools accept.
 pub(crate) fn is_offline() -> bool {

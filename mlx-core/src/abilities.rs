@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::Architecture;
@@ -14,7 +16,7 @@ pub struct Abilities {
     pub chats: bool,
     /// It computes embeddings. A model that chats can do so too, with less meaning.
     pub embeds: bool,
-    /// It scores pairs of a query and a document with a head for them. A model that chats may also rank by its answers.
+    /// It scores pairs of a query and a document. A model that chats may also rank by its answers.
     pub reranks: bool,
 }
 
@@ -25,6 +27,7 @@ impl Abilities {
         let (_, architecture) = Architecture::read(&fields)?;
         let embeds = is_sentence_transformer(folder);
         Ok(match architecture {
+            Architecture::Decoder(_) if ranks_by_answers(folder) => Self { reranks: true, ..Self::default() },
             Architecture::Decoder(_) => Self { chats: !embeds, embeds, reranks: false },
             Architecture::Encoder(config) => {
                 let reranks = config.head.is_some();
@@ -32,4 +35,11 @@ impl Abilities {
             }
         })
     }
+}
+
+/// Returns true if modules.json names the module that scores a pair by the logits of two answers.
+fn ranks_by_answers(folder: &Path) -> bool {
+    let modules = std::fs::read(folder.join("modules.json")).unwrap_or_default();
+    let modules: Vec<Value> = serde_json::from_slice(&modules).unwrap_or_default();
+    modules.iter().any(|module| module["type"].as_str().is_some_and(|kind| kind.ends_with(".LogitScore")))
 }

@@ -37,6 +37,7 @@ pub mod cross_encoder;
 #[cfg(test)]
 mod device_lock;
 pub mod distributed;
+pub mod embeddings;
 pub mod engine;
 mod error;
 mod folder;

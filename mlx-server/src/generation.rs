@@ -87,19 +87,19 @@ impl Choice {
         unfold(self, |mut choice| async move { Some((choice.next().await?, choice)) })
     }
 
-    /// Returns the embedding of the prompt and the token counts. The vector is empty if the request did not ask for it.
-    pub(crate) async fn vector(mut self) -> Result<(Vec<f32>, Usage), ApiError> {
-        let mut vector = Vec::new();
+    /// Returns the embedding or the scores of the prompt, and the token counts. The list is empty if the request did not ask for any.
+    pub(crate) async fn values(mut self) -> Result<(Vec<f32>, Usage), ApiError> {
+        let mut values = Vec::new();
         while let Some(event) = self.event().await {
-            if let Event::Embedding(values) = event {
-                vector = values;
+            if let Event::Embedding(all) | Event::Scores(all) = event {
+                values = all;
             } else {
                 self.process(event);
             }
         }
         let end = self.last.take().and_then(|last| last.map(|delta| delta.end).transpose());
         let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine returned no result")))?;
-        Ok((vector, end.usage))
+        Ok((values, end.usage))
     }
 
     /// Returns the complete answer, in as few deltas as its order allows.
@@ -143,7 +143,7 @@ impl Choice {
         let events = self.reader.read(&mut event);
         match event {
             Event::Prompt(token) => delta.prompt.push(Token { id: token.id, logprob: token.logprob }),
-            // `vector` reads embeddings itself, and no request asks for prompt progress.
+            // `values` reads embeddings and scores itself, and no request asks for prompt progress.
             Event::Embedding(_) | Event::Scores(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.record_token_time();

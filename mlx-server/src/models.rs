@@ -4,6 +4,7 @@
 mod configured;
 mod entry;
 mod memory;
+mod purpose;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +19,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use entry::{Entry, Lease, Loaded};
 use memory::{Demand, ModelMemory, Reservation};
+pub(crate) use purpose::Purpose;
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
@@ -62,6 +64,17 @@ impl Models {
             idle: config.idle_timeout,
             outage: std::sync::Mutex::default(),
         })
+    }
+
+    /// Like [`Self::lease`], for a request with this task. Rejects a model that is made for another one before it is loaded.
+    pub(crate) async fn lease_for(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        name: Option<&str>,
+    ) -> Result<Lease, ApiError> {
+        let entry = self.find(name)?;
+        entry.abilities().map_or(Ok(()), |abilities| purpose.check(entry.name(), abilities))?;
+        self.lease(name).await
     }
 
     /// Returns a lease of the model with this name, or of the first model. Loads the model if necessary.

@@ -1,7 +1,7 @@
 //! Turns parsed requests into running generations: renders templates, tokenizes, and checks requests against the model. Functions that are not
 //! async use much CPU time, so they belong on a blocking thread.
 
-use chat_format::text::{EncodeLimit, Encoded, Tokenizer};
+use chat_format::text::{EncodeLimit, Encoded};
 use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
 use mlx_core::Error;
 use mlx_core::chat::{
@@ -14,7 +14,7 @@ use crate::answer::{AnswerMeta, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};
 use crate::error::ApiError;
 use crate::generation::Choice;
-use crate::models::{Lease, Loaded};
+use crate::models::{Lease, Loaded, Purpose};
 use crate::protocol::openai::completion::{CompletionRequest, Prompt};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
@@ -28,7 +28,7 @@ pub(crate) async fn start_chat(
 ) -> Result<Prepared, ApiError> {
     request.spec.set_origin(&guard.origin);
     check_amount(state, 1, request.spec.choices)?;
-    let lease = state.models.lease(request.spec.model.as_deref()).await?;
+    let lease = state.models.lease_for(Purpose::Generate, request.spec.model.as_deref()).await?;
     let shared = state.clone();
     guard.run(move |cancel| chat(&shared, &lease, request, cancel)).await
 }
@@ -78,90 +78,24 @@ pub(crate) fn completion(
     submit(state, lease, &request.spec, prompts, &OutputParser::plain())
 }
 
-/// The token limit of a text.
-pub(crate) struct TokenLimit {
-    pub(crate) tokens: usize,
-    /// The reason for the limit, for an error message.
-    pub(crate) message: String,
-    /// True to truncate longer texts instead of rejecting them.
-    pub(crate) truncates: bool,
-}
-
-impl TokenLimit {
-    /// Returns the limit of the model's context.
-    pub(crate) fn context(lease: &Lease) -> Self {
-        let tokens = lease.engine.spec().context_length;
-        Self { tokens, message: format!("the model's context holds {tokens}"), truncates: false }
-    }
-}
-
 /// Returns the tokens of a text, including the special tokens that the model expects around it. Rejects texts that exceed the context.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt, cancel: &CancelFlag) -> Result<Vec<u32>, ApiError> {
-    ids_within(lease, prompt, &TokenLimit::context(lease), cancel)
-}
-
-/// Like [`ids`] with another limit.
-pub(crate) fn ids_within(
-    lease: &Lease,
-    prompt: &Prompt,
-    limit: &TokenLimit,
-    cancel: &CancelFlag,
-) -> Result<Vec<u32>, ApiError> {
-    let max_tokens = limit.tokens;
+    let context = lease.engine.spec().context_length;
     let too_long = |qualifier: &str, count: usize| {
-        let message = format!("has {qualifier}{count} tokens; {}", limit.message);
-        ApiError::from(Error::context_length("prompt", count, max_tokens, message))
+        let message = format!("has {qualifier}{count} tokens; the model's context holds {context}");
+        ApiError::from(Error::context_length("prompt", count, context, message))
     };
-    let tokenizer = &lease.engine.folder().tokenizer;
     match prompt {
-        Prompt::Text(text) if limit.truncates => first_ids(tokenizer, text, max_tokens, cancel),
         Prompt::Text(text) => {
-            let limit = EncodeLimit { tokens: max_tokens, pause: &|| cancel.check() };
-            match tokenizer.encode_within(text, true, &limit)? {
+            let limit = EncodeLimit { tokens: context, pause: &|| cancel.check() };
+            match lease.engine.folder().tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
                 Encoded::AtLeast(min_count) => Err(too_long("at least ", min_count)),
             }
         }
-        Prompt::Ids(ids) if limit.truncates => Ok(ids[..ids.len().min(max_tokens)].to_vec()),
-        Prompt::Ids(ids) if ids.len() > max_tokens => Err(too_long("", ids.len())),
+        Prompt::Ids(ids) if ids.len() > context => Err(too_long("", ids.len())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
-}
-
-/// Returns the first `max_tokens` tokens of a text, including the special tokens around it.
-fn first_ids(
-    tokenizer: &Tokenizer,
-    text: &str,
-    max_tokens: usize,
-    cancel: &CancelFlag,
-) -> Result<Vec<u32>, ApiError> {
-    // It is enough to tokenize the start of a long text: few tokens have more than 16 bytes.
-    let mut length = text.len().min(16 * (max_tokens + 1));
-    loop {
-        length = text.ceil_char_boundary(length);
-        let limit = EncodeLimit { tokens: usize::MAX, pause: &|| cancel.check() };
-        let ids = tokenizer.encode_within(&text[..length], true, &limit)?.whole()?;
-        if length == text.len() && ids.len() <= max_tokens {
-            return Ok(ids);
-        }
-        if ids.len() > max_tokens {
-            return Ok(truncate(ids, &tokenizer.encode("", true)?, max_tokens));
-        }
-        length = text.len().min(2 * length);
-    }
-}
-
-/// Truncates the ids to `max_tokens`, keeping the special tokens at the end. `frame` is the encoding of an empty text.
-fn truncate(mut ids: Vec<u32>, frame: &[u32], max_tokens: usize) -> Vec<u32> {
-    let before = ids.iter().zip(frame).take_while(|(id, frame)| id == frame).count();
-    let after = &frame[before..];
-    if ids.ends_with(after) && after.len() < max_tokens {
-        ids.truncate(max_tokens - after.len());
-        ids.extend(after);
-    } else {
-        ids.truncate(max_tokens);
-    }
-    ids
 }
 
 /// Returns the prompt of a chat. It may exceed the context unless the request's policy makes it fit. Without `answer` the prompt ends after the
@@ -302,17 +236,4 @@ pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> 
         prompts.saturating_mul(choices)
     );
     Err(ApiError::field(field, message))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_cut_within_its_frame() {
-        assert_eq!(truncate(vec![1, 5, 6, 7, 2], &[1, 2], 4), [1, 5, 6, 2]);
-        assert_eq!(truncate(vec![1, 5, 6, 7], &[1], 3), [1, 5, 6]);
-        assert_eq!(truncate(vec![5, 6, 7], &[], 2), [5, 6]);
-        assert_eq!(truncate(vec![1, 5, 2], &[1, 2], 1), [1]);
-    }
 }

@@ -24,6 +24,8 @@ pub(crate) const EXACTNESS: &str = "x-exactness";
 pub(crate) const SEED: &str = "x-seed";
 /// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
+/// The header with the number of texts that were cut.
+pub(crate) const TRUNCATED: &str = "x-truncated";
 /// The header for a prefix cache miss: `AT/CACHED`, the position of the divergence and the length of the cached prompt, in tokens.
 pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
 
@@ -31,8 +33,17 @@ pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
 pub(crate) const IGNORED: &str = "x-ignored-fields";
 
 /// The response headers that pages of allowed origins may read.
-pub(crate) const HEADERS: [&str; 8] =
-    [REQUEST_ID, ANTHROPIC_REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
+pub(crate) const HEADERS: [&str; 9] = [
+    REQUEST_ID,
+    ANTHROPIC_REQUEST_ID,
+    EXACTNESS,
+    SEED,
+    DROPPED,
+    TRUNCATED,
+    PREFIX_MISS,
+    IGNORED,
+    "retry-after",
+];
 
 /// The maximum length of the list of unused fields, and of one name in it, in bytes.
 const MAX_IGNORED_LEN: usize = 500;

@@ -35,6 +35,11 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/completions", post(completions::complete))
         .route("/v1/embeddings", post(embeddings::embed))
         .route("/v1/rerank", post(rerank::rerank))
+        // The paths of Cohere's second API, of text-embeddings-inference and of llama-server.
+        .route("/v2/rerank", post(rerank::rerank))
+        .route("/rerank", post(rerank::rerank))
+        .route("/reranking", post(rerank::rerank))
+        .route("/v1/reranking", post(rerank::rerank))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(responses::fetch).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))

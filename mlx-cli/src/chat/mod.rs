@@ -63,6 +63,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
     let tools = tools.unwrap_or_default();
     let ChosenModel { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
+    model_choice::expect_chat_model(&folder)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
@@ -331,6 +332,7 @@ impl Chat {
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
         let folder = model_choice::resolve(Path::new(name))?;
+        model_choice::expect_chat_model(&folder)?;
         let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
         let (name, previous_thinking) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;

@@ -8,8 +8,11 @@ use crate::error::{Error, Result};
 
 const FILE: &str = "config_sentence_transformers.json";
 
+/// The names of the prompt for queries, in order of preference.
+const FOR_QUERIES: [&str; 3] = ["query", "search_query", "retrieval.query"];
+
 /// The names of the prompt for documents, in order of preference.
-const FOR_DOCUMENTS: [&str; 3] = ["document", "passage", "corpus"];
+const FOR_DOCUMENTS: [&str; 5] = ["document", "passage", "corpus", "search_document", "retrieval.passage"];
 
 /// The prompt that a request selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub enum PromptChoice {
     Default,
     /// The prompt with this name, which must exist.
     Named(String),
+    /// This text.
+    Text(String),
     /// The prompt for queries, or the default.
     Query,
     /// The prompt for documents, or the default.
@@ -57,12 +62,13 @@ impl Prompts {
     }
 
     /// Returns the text of the selected prompt; empty if there is none.
-    pub fn text(&self, choice: &PromptChoice) -> Result<&str> {
+    pub fn text<'a>(&'a self, choice: &'a PromptChoice) -> Result<&'a str> {
         let prompt = |name: &str| self.texts.get(name).map(String::as_str);
         let default = || self.default.as_deref().and_then(prompt).unwrap_or_default();
         Ok(match choice {
             PromptChoice::Default => default(),
-            PromptChoice::Query => prompt("query").unwrap_or_else(default),
+            PromptChoice::Text(text) => text,
+            PromptChoice::Query => FOR_QUERIES.into_iter().find_map(prompt).unwrap_or_else(default),
             PromptChoice::Document => FOR_DOCUMENTS.into_iter().find_map(prompt).unwrap_or_else(default),
             PromptChoice::Named(name) => prompt(name).ok_or_else(|| {
                 let known: Vec<&str> = self.texts.keys().map(String::as_str).collect();

@@ -8,8 +8,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::EngineOptions;
-use mlx_core::model;
 use mlx_core::sampling::SamplingOptions;
+use mlx_core::{Abilities, model};
 use mlx_gguf::GgufFolder;
 use mlx_guide as guide;
 use mlx_options::describe;
@@ -84,6 +84,7 @@ fn add_adapters(
     let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
     let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
     let (spec, sampling, quantization) = (base.spec.clone(), base.sampling.clone(), base.quantization);
+    let abilities = base.abilities;
     let fail = |error| StartError::new("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
@@ -117,6 +118,7 @@ fn add_adapters(
         spec: spec.clone(),
         sampling: sampling.clone(),
         quantization,
+        abilities,
         capabilities: OnceLock::new(),
         created,
         digest: digest([&folder, &folders[index]]),
@@ -157,6 +159,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
         spec,
         sampling: SamplingOptions::of_checkpoint(&folder),
         quantization: quantization(&folder),
+        abilities: Abilities::of(&folder).ok(),
         capabilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,

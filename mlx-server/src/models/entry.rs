@@ -10,7 +10,7 @@ use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::inspect::needed_memory;
 use mlx_core::model::ModelSpec;
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::{ModelFolder, model};
+use mlx_core::{Abilities, ModelFolder, model};
 use tokio::task::spawn_blocking;
 
 use crate::protocol::openai::models::{ModelMeta, ModelObject, chat_sampling};
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub(super) sampling: SamplingOptions,
     /// The quantization of a GGUF file; `None` for a folder.
     pub(super) quantization: Option<&'static str>,
+    /// The tasks that the model is made for. `None` if its config is invalid, which loading reports.
+    pub(super) abilities: Option<Abilities>,
     /// The model's capabilities, read on first use.
     pub(super) capabilities: OnceLock<Capabilities>,
     /// The modification time of the folder, in seconds since 1970.
@@ -57,7 +59,7 @@ pub(crate) struct Loaded {
     last_used: Mutex<Instant>,
 }
 
-/// The capabilities of a model.
+/// The capabilities of a model that generates text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(crate) struct Capabilities {
@@ -69,8 +71,6 @@ pub(crate) struct Capabilities {
     pub(crate) vision: bool,
     /// True if the model marks its reasoning.
     pub(crate) reasoning: bool,
-    /// True for an embedding model, according to its sentence-transformers files.
-    pub(crate) embedding: bool,
 }
 
 impl Loaded {
@@ -176,6 +176,7 @@ impl Entry {
             max_model_len: self.context(),
             max_input_tokens: self.context(),
             max_tokens: self.context(),
+            capabilities: self.tasks(),
             chat_sampling: chat_sampling(&self.sampling),
             meta: self.spec.as_ref().map(|spec| ModelMeta {
                 n_ctx_train: spec.context_length,
@@ -196,6 +197,18 @@ impl Entry {
         self.spec.as_ref()
     }
 
+    /// Returns the tasks that the model is made for, if its config is valid.
+    pub(crate) fn abilities(&self) -> Option<Abilities> {
+        self.abilities
+    }
+
+    /// Returns the names of those tasks, as Ollama spells them.
+    pub(crate) fn tasks(&self) -> Vec<&'static str> {
+        let Abilities { chats, embeds, reranks } = self.abilities.unwrap_or_default();
+        let known = [("completion", chats), ("embedding", embeds), ("rerank", reranks)];
+        known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+    }
+
     /// Returns the modification time of the folder, in seconds since 1970.
     pub(crate) fn created(&self) -> u64 {
         self.created
@@ -213,7 +226,6 @@ impl Entry {
             tools: folder.tools.is_ok(),
             vision: folder.images.is_ok(),
             reasoning: folder.format.has_thoughts(),
-            embedding: folder.path.join("1_Pooling/config.json").is_file(),
         };
         let read = || match self.with_loaded(|loaded| of(loaded.engine.folder())) {
             Some(capabilities) => capabilities,

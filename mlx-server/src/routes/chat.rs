@@ -7,6 +7,7 @@ use super::body::read;
 use super::response::{answer, to_json};
 use super::token_list::token_list;
 use crate::error::{ApiError, ErrorResponse};
+use crate::models::Purpose;
 use crate::prepare;
 use crate::protocol::openai::answer::{Answer, ChatChoice, StreamEvent};
 use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
@@ -47,7 +48,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (request, mut guard) = read(&state, request, RenderRequest::read).await?;
     let RenderRequest { chat: ChatCompletionRequest { chat, .. }, generation_prompt } = request;
-    let lease = state.models.lease(chat.spec.model.as_deref()).await?;
+    let lease = state.models.lease_for(Purpose::Generate, chat.spec.model.as_deref()).await?;
     let rendered = guard.run(move |cancel| {
         let prompt = prepare::render(&lease, chat, generation_prompt, cancel)?;
         let opening = [b"{\"prompt\":".to_vec(), to_json(&prompt.text), b",".to_vec()].concat();

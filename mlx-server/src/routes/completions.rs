@@ -6,6 +6,7 @@ use axum::response::Response;
 use super::body::read;
 use super::response::answer;
 use crate::error::{ApiError, ErrorResponse};
+use crate::models::Purpose;
 use crate::prepare;
 use crate::protocol::openai::answer::{Answer, CompletionChoice, StreamEvent};
 use crate::protocol::openai::completion::CompletionRequest;
@@ -30,7 +31,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     let output = request.output;
     notes.set_user(request.spec.user.as_deref());
     prepare::check_amount(&state, request.prompts.len(), request.spec.choices)?;
-    let lease = state.models.lease(request.spec.model.as_deref()).await?;
+    let lease = state.models.lease_for(Purpose::Generate, request.spec.model.as_deref()).await?;
     let shared = state.clone();
     let prepared = guard.run(move |cancel| prepare::completion(&shared, &lease, &request, cancel)).await?;
     drop(guard);

@@ -6,6 +6,7 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{answer, json};
 use crate::error::ApiError;
+use crate::models::Purpose;
 use crate::prepare;
 use crate::protocol::messages::answer::{MessageAnswer, MessagesEvent, TokenCount};
 use crate::protocol::messages::error::MessagesError;
@@ -47,7 +48,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<Response, ApiError> {
     let (request, guard) = read(&state, request, MessagesCountRequest::read).await?;
     let MessagesCountRequest { model, conversation } = request;
-    let lease = state.models.lease(model.as_deref()).await?;
+    let lease = state.models.lease_for(Purpose::Generate, model.as_deref()).await?;
     let input_tokens = guard.run(move |cancel| prepare::prompt_tokens(&lease, conversation, cancel)).await?;
     Ok(json(TokenCount { input_tokens }))
 }

@@ -1,6 +1,6 @@
 //! Ollama's endpoints under `/api`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -10,10 +10,11 @@ use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
 use super::body::read;
-use super::response::{answer, exactness, json};
+use super::response::{answer, computed, json};
 use crate::chat_request::ChatRequest;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::models::Purpose;
 use crate::protocol::ollama::embed::{
     OllamaEmbedRequest, OllamaEmbedding, OllamaEmbeddingRequest, OllamaEmbeddings,
 };
@@ -21,7 +22,7 @@ use crate::protocol::ollama::error::OllamaError;
 use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, ShowRequest};
 use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::protocol::ollama::writer::{Endpoint, Writer, loaded_line};
-use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
+use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest, Vector};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::{embed, prepare};
@@ -77,14 +78,15 @@ pub(crate) async fn embeddings(
 ) -> Result<Response, ApiError> {
     let start = Instant::now();
     let (OllamaEmbedRequest(request), guard) = read(&state, request, OllamaEmbedRequest::read).await?;
-    let (list, name) = vectors(&state, request, guard).await?;
-    let total_duration = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let prompt_eval_count = list.usage.prompt_tokens;
-    let embeddings = list.data.into_iter().map(|object| object.embedding).collect();
-    Ok(exactness(
-        json(OllamaEmbeddings { model: list.model, embeddings, total_duration, prompt_eval_count }),
-        name,
-    ))
+    let Vectors { list, exactness, loaded } = vectors(&state, request, guard).await?;
+    let answer = OllamaEmbeddings {
+        model: list.model,
+        embeddings: list.data.into_iter().map(|object| object.embedding).collect(),
+        total_duration: nanoseconds(start.elapsed()),
+        load_duration: nanoseconds(loaded - start),
+        prompt_eval_count: list.usage.prompt_tokens,
+    };
+    Ok(computed(answer, exactness, list.usage.truncated_inputs))
 }
 
 /// Computes the embedding of one text.
@@ -97,25 +99,38 @@ pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -
     let (OllamaEmbeddingRequest(request), guard) =
         read(&state, request, OllamaEmbeddingRequest::read).await?;
     let vectors = vectors(&state, request, guard).await;
-    let (list, name) = vectors.map_err(|error| error.rename_field("input", "prompt"))?;
+    let Vectors { list, exactness, .. } = vectors.map_err(|error| error.rename_field("input", "prompt"))?;
     let first = list.data.into_iter().next();
-    let embedding = first.ok_or_else(|| ApiError::failed("the model returned no embedding"))?.embedding;
-    Ok(exactness(json(OllamaEmbedding { embedding }), name))
+    let embedding = first.map_or(Vector::Float(Vec::new()), |object| object.embedding);
+    Ok(computed(OllamaEmbedding { embedding }, exactness, list.usage.truncated_inputs))
 }
 
-/// Computes the embeddings of a request. Returns them with their exactness level.
+/// The embeddings of a request.
+struct Vectors {
+    list: EmbeddingList,
+    exactness: &'static str,
+    /// The time at which the model was loaded.
+    loaded: Instant,
+}
+
+/// Computes the embeddings of a request. A request without texts only loads the model.
 async fn vectors(
     state: &AppState,
     request: EmbeddingRequest,
     guard: RequestGuard,
-) -> Result<(EmbeddingList, &'static str), ApiError> {
+) -> Result<Vectors, ApiError> {
     embed::check_amount(state, &request)?;
-    let lease = state.models.lease(request.model.as_deref()).await?;
+    let lease = state.models.lease_for(Purpose::Embed, request.model.as_deref()).await?;
+    let loaded = Instant::now();
     let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());
     let running = guard.run(move |cancel| embed::start(&shared, &lease, &request, &origin, cancel)).await?;
     drop(guard);
-    let name = running.exactness;
-    Ok((running.list(encoding).await?, name))
+    let exactness = running.exactness;
+    Ok(Vectors { list: running.list(encoding).await?, exactness, loaded })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Lists the models.

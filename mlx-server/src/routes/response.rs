@@ -89,8 +89,17 @@ pub(super) fn event_stream(headers: &mut HeaderMap, kind: &'static str) {
 }
 
 /// Adds the exactness level to a response.
-pub(super) fn exactness(mut response: Response, name: &'static str) -> Response {
+fn exactness(mut response: Response, name: &'static str) -> Response {
     response.headers_mut().insert(request_log::EXACTNESS, HeaderValue::from_static(name));
+    response
+}
+
+/// Returns the JSON response with vectors or scores: with their exactness level, and the number of texts that were cut.
+pub(super) fn computed<T: serde::Serialize>(value: T, level: &'static str, truncated: usize) -> Response {
+    let mut response = exactness(json(value), level);
+    if truncated > 0 {
+        response.headers_mut().insert(request_log::TRUNCATED, HeaderValue::from(truncated));
+    }
     response
 }
 

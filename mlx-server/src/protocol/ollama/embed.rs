@@ -10,14 +10,14 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::completion::{Prompt, prompts};
-use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector};
+use crate::protocol::openai::completion::Prompt;
+use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector, texts};
 use crate::protocol::openai::schema::merged;
 
 field_group! {
     /// Texts to embed.
     pub(crate) struct OllamaEmbedFields {
-        /// A string or a list of strings.
+        /// A string or a list of strings. Without texts, the server only loads the model.
         #[schema(value_type = String, example = "Once upon a time")]
         pub(crate) input: Value,
         /// The model's name. By default, the server's first model.
@@ -26,13 +26,13 @@ field_group! {
         /// Number of leading dimensions to return.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// True (the default) truncates a text that is too long at its end; false rejects it.
+        /// True (the default) cuts texts that are too long at their end; false rejects them.
         #[schema(example = false)]
         pub(crate) truncate: bool,
     }
 }
 
-/// A parsed embedding request.
+/// A parsed embedding request. Without inputs it only loads the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaEmbedRequest(pub(crate) EmbeddingRequest);
 
@@ -50,7 +50,7 @@ impl OllamaEmbedRequest {
         Ok(Self(EmbeddingRequest {
             dimensions: given.dimensions,
             truncate: given.truncate.unwrap_or(true),
-            ..request(prompts(given.input, "input")?, given.model)
+            ..request(texts_or_none(given.input, "input")?, given.model)
         }))
     }
 }
@@ -58,7 +58,7 @@ impl OllamaEmbedRequest {
 field_group! {
     /// The request of Ollama's older embedding endpoint.
     pub(crate) struct OllamaPromptFields {
-        /// The text.
+        /// The text. If it is empty, the server only loads the model.
         #[schema(example = "Once upon a time")]
         pub(crate) prompt: String,
         /// The model's name. By default, the server's first model.
@@ -67,7 +67,7 @@ field_group! {
     }
 }
 
-/// A parsed request for one embedding.
+/// A parsed request for one embedding, or for none.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OllamaEmbeddingRequest(pub(crate) EmbeddingRequest);
 
@@ -77,8 +77,17 @@ impl OllamaEmbeddingRequest {
         let OllamaPromptFields { prompt, model } = OllamaPromptFields::read(fields)?;
         fields.take_unused("keep_alive", &[]);
         fields.take_unused("options", &[json!({})]);
-        let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "is missing; give a text"))?;
-        Ok(Self(request(prompts(Some(prompt.into()), "prompt")?, model)))
+        Ok(Self(request(texts_or_none(prompt.map(Value::from), "prompt")?, model)))
+    }
+}
+
+/// Reads texts. As in Ollama, an absent or empty text or list is a request without texts.
+fn texts_or_none(given: Option<Value>, field: &str) -> Result<Vec<Prompt>, ApiError> {
+    match given {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
+        Some(Value::Array(list)) if list.is_empty() => Ok(Vec::new()),
+        given => texts(given, field),
     }
 }
 
@@ -101,7 +110,7 @@ fn request(inputs: Vec<Prompt>, model: Option<String>) -> EmbeddingRequest {
 
 impl PartialSchema for OllamaEmbeddingRequest {
     fn schema() -> RefOr<Schema> {
-        merged([OllamaPromptFields::schema()], &[]).build(&["prompt"])
+        merged([OllamaPromptFields::schema()], &[]).build(&[])
     }
 }
 
@@ -109,7 +118,7 @@ impl ToSchema for OllamaEmbeddingRequest {}
 
 impl PartialSchema for OllamaEmbedRequest {
     fn schema() -> RefOr<Schema> {
-        merged([OllamaEmbedFields::schema()], &[]).build(&["input"])
+        merged([OllamaEmbedFields::schema()], &[]).build(&[])
     }
 }
 
@@ -124,6 +133,8 @@ pub(crate) struct OllamaEmbeddings {
     pub(crate) embeddings: Vec<Vector>,
     /// The total time in nanoseconds.
     pub(crate) total_duration: u64,
+    /// The time until the model was loaded, in nanoseconds.
+    pub(crate) load_duration: u64,
     /// The number of tokens of all texts.
     pub(crate) prompt_eval_count: usize,
 }

@@ -27,6 +27,8 @@ pub(crate) struct OllamaModel {
     digest: String,
     /// Details of the model.
     details: ModelDetails,
+    /// The tasks that the model is made for: `completion`, `embedding`, `rerank`.
+    capabilities: Vec<&'static str>,
     /// For a loaded model: always far in the future. The server's --idle-timeout controls when it is unloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
@@ -73,6 +75,7 @@ impl OllamaModel {
             size: entry.spec().map_or(0, |spec| spec.file_bytes),
             digest: entry.digest().to_owned(),
             details: details(entry),
+            capabilities: entry.tasks(),
             expires_at: None,
             size_vram: None,
             context_length: None,
@@ -156,7 +159,7 @@ pub(crate) struct Description {
     /// Dimensions of the model. The names start with the architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// The capabilities: `completion`, or `embedding` for an embedding model; `tools`, `thinking`, `vision`.
+    /// The tasks that the model is made for (`completion`, `embedding`, `rerank`), and `tools`, `thinking` and `vision`.
     capabilities: Vec<&'static str>,
     /// True if the model has a chat template. A model without one only continues texts.
     chat: bool,
@@ -175,12 +178,11 @@ impl Description {
     pub(crate) fn from_entry(entry: &Entry) -> Self {
         let capabilities = entry.capabilities();
         let known = [
-            ("completion", !capabilities.embedding),
-            ("embedding", capabilities.embedding),
             ("tools", capabilities.tools),
             ("thinking", capabilities.reasoning),
             ("vision", capabilities.vision),
         ];
+        let known = known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name);
         let mut model_info = Map::new();
         if let Some(spec) = entry.spec() {
             let family = &spec.family;
@@ -194,7 +196,7 @@ impl Description {
             details: details(entry),
             model_info,
             chat: capabilities.chat,
-            capabilities: known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
+            capabilities: entry.tasks().into_iter().chain(known).collect(),
             modified_at: rfc3339(entry.created()),
             modelfile: String::new(),
             parameters: String::new(),

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mlx_core::engine::Priority;
-use mlx_core::sentence_transformers::{Pooling, PromptChoice, normalized};
+use mlx_core::sentence_transformers::{Pooling, PromptChoice};
 use mlx_json::Value;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
@@ -37,14 +37,18 @@ field_group! {
         /// The name of one of the model's prompts, which is prepended to each text. By default, the model's default prompt, if it has one.
         #[schema(example = "query")]
         pub(crate) prompt_name: String,
-        /// `query` or `document`: prepends the model's prompt for such texts, or its default prompt.
-        #[schema(pattern = "^(query|document)$", example = "query")]
+        /// A text that is prepended to each text, instead of a prompt of the model.
+        #[schema(example = "query: ")]
+        pub(crate) prompt: String,
+        /// `query` or `document` (also `search_query` and `search_document`): prepends the model's prompt for such texts, or its default
+        /// prompt.
+        #[schema(pattern = "^(query|document|search_query|search_document)$", example = "query")]
         pub(crate) input_type: String,
         /// Scale vectors to length 1. By default, vectors are scaled unless the model's modules.json has no such step.
         #[schema(example = true)]
         pub(crate) normalize: bool,
-        /// Truncate texts that are too long at their end. By default, such texts are rejected.
-        #[schema(example = true)]
+        /// True (the default) cuts texts that are too long at their end; false rejects them.
+        #[schema(example = false)]
         pub(crate) truncate: bool,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
@@ -75,7 +79,7 @@ pub(crate) struct EmbeddingRequest {
     pub(crate) encoding: Encoding,
     /// The number of leading dimensions to return.
     pub(crate) dimensions: Option<usize>,
-    /// True to truncate texts that are too long instead of rejecting them.
+    /// True to cut texts that are too long, false to reject them.
     pub(crate) truncate: bool,
     /// The pooling. By default, that of the model's training.
     pub(crate) pooling: Option<Pooling>,
@@ -105,31 +109,64 @@ impl EmbeddingRequest {
             Some("cls") => Some(Pooling::Cls),
             Some(_) => return Err(ApiError::field("pooling", "must be mean, last or cls")),
         };
-        let prompt = match (given.prompt_name, given.input_type.as_deref()) {
-            (Some(_), Some(_)) => {
-                return Err(ApiError::field("input_type", "contradicts prompt_name; give only one of them"));
-            }
-            (Some(name), None) => PromptChoice::Named(name),
-            (None, None) => PromptChoice::Default,
-            (None, Some("query")) => PromptChoice::Query,
-            (None, Some("document")) => PromptChoice::Document,
-            (None, Some(_)) => return Err(ApiError::field("input_type", "must be query or document")),
-        };
+        let prompt = prompt_choice(given.prompt_name, given.prompt, given.input_type.as_deref())?;
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
         }
         Ok(Self {
-            inputs: prompts(given.input, "input")?,
+            inputs: texts(given.input, "input")?,
             model: given.model,
             encoding,
             dimensions: given.dimensions,
-            truncate: given.truncate.unwrap_or(false),
+            truncate: given.truncate.unwrap_or(true),
             pooling,
             prompt,
             normalize: given.normalize,
             priority: priority(given.priority.as_deref())?,
             user: given.user,
         })
+    }
+}
+
+/// Returns the prompt that a request selects by its name, as a text, or by the use of the texts.
+fn prompt_choice(
+    name: Option<String>,
+    text: Option<String>,
+    input_type: Option<&str>,
+) -> Result<PromptChoice, ApiError> {
+    match (name, text, input_type) {
+        (None, None, None) => Ok(PromptChoice::Default),
+        (Some(name), None, None) => Ok(PromptChoice::Named(name)),
+        (None, Some(text), None) => Ok(PromptChoice::Text(text)),
+        (None, None, Some("query" | "search_query")) => Ok(PromptChoice::Query),
+        (None, None, Some("document" | "search_document")) => Ok(PromptChoice::Document),
+        (None, None, Some(_)) => {
+            Err(ApiError::field("input_type", "must be query, document, search_query or search_document"))
+        }
+        (Some(_), _, Some(_)) => {
+            Err(ApiError::field("input_type", "contradicts prompt_name; give only one of them"))
+        }
+        (None, Some(_), Some(_)) => {
+            Err(ApiError::field("input_type", "contradicts prompt; give only one of them"))
+        }
+        (Some(_), Some(_), None) => {
+            Err(ApiError::field("prompt", "contradicts prompt_name; give only one of them"))
+        }
+    }
+}
+
+/// Reads texts to embed in any of OpenAI's forms. None of them may be empty.
+pub(crate) fn texts(given: Option<Value>, field: &str) -> Result<Vec<Prompt>, ApiError> {
+    let is_one = matches!(given, Some(Value::String(_)));
+    let texts = prompts(given, field)?;
+    let is_empty = |text: &Prompt| match text {
+        Prompt::Text(text) => text.is_empty(),
+        Prompt::Ids(ids) => ids.is_empty(),
+    };
+    match texts.iter().position(is_empty) {
+        None => Ok(texts),
+        Some(_) if is_one => Err(ApiError::field(field, "is empty; give a text")),
+        Some(index) => Err(ApiError::field(format!("{field}[{index}]"), "is empty; give a text")),
     }
 }
 
@@ -182,40 +219,51 @@ pub(crate) struct EmbeddingUsage {
     pub(crate) prompt_tokens: usize,
     /// Equal to `prompt_tokens`, since nothing is generated.
     pub(crate) total_tokens: usize,
+    /// The number of inputs that were cut at their end. Absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) truncated_inputs: usize,
+}
+
+/// Returns true for the counts that responses leave out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Vector {
-    /// Returns the first `dimensions` numbers of `raw`, scaled to length 1 if `normalize`. `None` if all are zero and cannot be scaled.
-    pub(crate) fn new(raw: &[f32], dimensions: usize, normalize: bool, encoding: Encoding) -> Option<Self> {
-        let first = &raw[..dimensions.min(raw.len())];
-        let numbers = if normalize { normalized(first)? } else { first.to_vec() };
-        Some(match encoding {
+    /// Encodes the numbers of a vector.
+    pub(crate) fn new(numbers: Vec<f32>, encoding: Encoding) -> Self {
+        match encoding {
             Encoding::Float => Self::Float(numbers),
             Encoding::Base64 => {
                 let bytes: Vec<u8> = numbers.iter().flat_map(|value| value.to_le_bytes()).collect();
                 Self::Base64(STANDARD.encode(bytes))
             }
-        })
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::value as json;
 
     #[test]
-    fn vectors_have_length_one_in_every_form_if_they_are_normalized() {
-        let raw = [3.0, -4.0, 12.0];
-        assert_eq!(Vector::new(&raw, 2, true, Encoding::Float), Some(Vector::Float(vec![0.6, -0.8])));
-        let Some(Vector::Float(full)) = Vector::new(&raw, 3, true, Encoding::Float) else {
-            panic!("a vector")
-        };
-        assert!((full.iter().map(|value| value * value).sum::<f32>() - 1.0).abs() < 1e-6);
+    fn vectors_are_numbers_or_their_bytes() {
         // 1.0 is 0x3f80_0000.
-        assert_eq!(Vector::new(&[7.0], 1, true, Encoding::Base64), Some(Vector::Base64("AACAPw==".into())));
-        assert_eq!(Vector::new(&[0.0, 0.0, 1.0], 2, true, Encoding::Float), None);
-        let tiny = Vector::new(&[1e-30, 0.0], 2, true, Encoding::Float);
-        assert_eq!(Vector::new(&raw, 2, false, Encoding::Float), Some(Vector::Float(vec![3.0, -4.0])));
-        assert_eq!(tiny, Some(Vector::Float(vec![1.0, 0.0])), "squares do not vanish");
+        assert_eq!(Vector::new(vec![1.0], Encoding::Base64), Vector::Base64("AACAPw==".into()));
+        assert_eq!(Vector::new(vec![1.0, 0.5], Encoding::Float), Vector::Float(vec![1.0, 0.5]));
+    }
+
+    #[test]
+    fn an_empty_text_is_refused_with_its_index() {
+        for (given, field) in [
+            (json!(""), "input"),
+            (json!([]), "input"),
+            (json!(["a", ""]), "input[1]"),
+            (json!(["a", []]), "input[1]"),
+        ] {
+            assert_eq!(texts(Some(given), "input").expect_err(field).param(), Some(field));
+        }
     }
 }
