@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chat_format::text::{EncodeLimit, NO_PAUSE};
 use mlx_core::convert::{ConvertOptions, EmbeddingBits, convert};
+use mlx_core::embeddings::{EmbedOptions, Embedder};
 use mlx_core::engine::{FinishReason, RequestOptions, Task};
 use mlx_core::inspect::inspect;
 use mlx_core::quantization::{Mode, QuantScheme};
@@ -12,7 +13,7 @@ use mlx_core::sentence_transformers::{Pooling, normalized};
 use mlx_core::{Abilities, Engine, EngineOptions};
 use mlx_tests::{collect, golden_folder, tensors};
 use safetensors::Dtype;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The most tokens of the references.
@@ -80,7 +81,7 @@ fn results(engine: &Engine, cases: &[Case], exact: bool) -> Vec<Vec<f32>> {
         match outcome.embedding {
             Some(pooled) => {
                 let embedding = engine.folder().embedding().expect("it embeds");
-                normalized(&embedding.finish(pooled).expect("it is finished")).expect("it is not zero")
+                normalized(&embedding.finish(pooled, true).expect("it is finished")).expect("it is not zero")
             }
             None => outcome.scores.expect("a vector or scores"),
         }
@@ -155,6 +156,68 @@ fn a_damaged_encoder_is_an_error_by_name_and_the_next_text_is_served() {
     let error =
         Engine::start(copy.path(), &EngineOptions::default(), |_, _| {}).err().expect("it is refused");
     assert!(error.to_string().contains("encoder.layer.1.output.dense.bias"), "{error}");
+}
+
+#[test]
+fn an_encoder_without_sentence_transformers_files_pools_the_mean() {
+    let _turn = mlx_tests::device();
+    let engine = start(copy("bert-f32").path());
+    let embedding = engine.folder().embedding().expect("it embeds");
+    assert_eq!(embedding.pooling, Pooling::Mean.into());
+    // A pooling of the request sets the width.
+    let options = EmbedOptions { pooling: Some(Pooling::Cls), ..EmbedOptions::default() };
+    assert!(Embedder::new(&engine, &options).is_ok());
+    let several = start(&folder("bert-q8-f16"));
+    let dimensions = Some(65);
+    let options = EmbedOptions { pooling: Some(Pooling::Mean), dimensions, ..EmbedOptions::default() };
+    let error = Embedder::new(&several, &options).err().expect("the mean has 64 numbers").to_string();
+    assert_eq!(error, "dimensions: is 65; the model's vectors have 64 numbers");
+}
+
+#[test]
+fn a_request_can_skip_the_last_normalization() {
+    let _turn = mlx_tests::device();
+    let copy = copy("bert-f32");
+    let modules = json!([
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]);
+    std::fs::create_dir(copy.path().join("1_Pooling")).expect("a folder");
+    std::fs::write(copy.path().join("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#)
+        .expect("it is written");
+    std::fs::write(copy.path().join("modules.json"), modules.to_string()).expect("it is written");
+    let engine = start(copy.path());
+    let length = |normalize| {
+        let options = EmbedOptions { normalize, ..EmbedOptions::default() };
+        let embedder = Embedder::new(&engine, &options).expect("it embeds");
+        let finished = embedder.form().finish(engine.folder().embedding().expect("it embeds"), vec![3.0; 64]);
+        finished.expect("it is finite").iter().map(|value| value * value).sum::<f32>().sqrt()
+    };
+    assert!((length(None) - 1.0).abs() < 1e-6 && (length(Some(true)) - 1.0).abs() < 1e-6);
+    assert!((length(Some(false)) - 24.0).abs() < 1e-4, "its own length");
+}
+
+#[test]
+fn norms_of_old_checkpoints_have_other_names() {
+    let _turn = mlx_tests::device();
+    let copy = copy("bert-f32");
+    let file = copy.path().join("model.safetensors");
+    let ids = vec![2, 9, 7, 3];
+    let vector = || {
+        let engine = start(copy.path());
+        let options = RequestOptions { task: Task::Embed(Pooling::Mean.into()), ..RequestOptions::default() };
+        let request = engine.request(ids.clone(), &options).expect("it can run");
+        collect(engine.submit(request).expect("it is queued")).embedding.expect("a vector")
+    };
+    let today = vector();
+    let renamed = tensors::read(&file).into_iter().map(|(name, tensor)| {
+        let old =
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+        (old, tensor)
+    });
+    tensors::write(&file, &renamed.collect());
+    assert_eq!(vector(), today);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 """Trains the guide: tokenizer, model, Hugging Face files, evaluation. The seed and the order are fixed, so results are reproducible.
 
     python train.py                          # all steps; writes to the folder of this file
+    python train.py --continue --steps 600   # trains the exported model on the current corpus; keeps the tokenizer
     python train.py --evaluate-only          # evaluates the exported files again
     python train.py --steps 5 --limit 5 --out FOLDER
 """
@@ -27,7 +28,7 @@ STEPS = 3500
 # Batches alternate between these row lengths, so that short chats are frequent and all positions of the context are trained.
 LENGTHS = (256, 512, 256, 1024)
 TOKENS_PER_STEP = 2048
-RATE, LAST_RATE, WARM_UP, DECAY, CLIP = 2e-3, 1e-4, 150, 0.05, 1.0
+RATE, CONTINUED_RATE, LAST_RATE, WARM_UP, DECAY, CLIP = 2e-3, 8e-4, 1e-4, 150, 0.05, 1.0
 QUESTION_WEIGHT = 0.1
 LONGEST_ANSWER = 200
 BATCH = 64
@@ -49,28 +50,27 @@ def rows(corpus, tokenizer, seed):
     return row
 
 
-def rate(step, steps):
+def rate(step, steps, peak):
     if step < WARM_UP:
-        return RATE * (step + 1) / WARM_UP
+        return peak * (step + 1) / WARM_UP
     done = (step - WARM_UP) / max(1, steps - WARM_UP)
-    return LAST_RATE + (RATE - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done))
+    return LAST_RATE + (peak - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def train(corpus, tokenizer, steps):
-    torch.manual_seed(SEED)
-    model = network.Llama(network.Shape(vocab=tokenizer.get_vocab_size()))
+def train(model, corpus, tokenizer, steps, peak, seed):
+    """Trains the model with a learning rate that rises to `peak` and falls again. `seed` sets the order of the dialogues."""
     print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters, {steps} steps of {TOKENS_PER_STEP} tokens")
     matrices = [weight for weight in model.parameters() if weight.dim() == 2]
     norms = [weight for weight in model.parameters() if weight.dim() == 1]
     groups = [dict(params=matrices, weight_decay=DECAY), dict(params=norms, weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95), fused=True)
-    row, begin, recent = rows(corpus, tokenizer, SEED), time.time(), []
+    optimizer = torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=True)
+    row, begin, recent = rows(corpus, tokenizer, seed), time.time(), []
     for step in range(steps):
         length = LENGTHS[step % len(LENGTHS)]
         ids, weights = zip(*(row(length) for _ in range(TOKENS_PER_STEP // length)))
         ids, weights = torch.tensor(ids), torch.tensor(weights)[:, 1:]
         for group in optimizer.param_groups:
-            group["lr"] = rate(step, steps)
+            group["lr"] = rate(step, steps, peak)
         logits = model.logits(model(ids[:, :-1]))
         losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         loss = (losses * weights.flatten()).sum() / weights.sum()
@@ -84,7 +84,6 @@ def train(corpus, tokenizer, steps):
             mean, seconds = sum(recent) / len(recent), (time.time() - begin) / (step + 1)
             print(f"step {step + 1}: loss of answers {mean:.4f}, {seconds:.2f} s a step", flush=True)
             recent.clear()
-    return model
 
 
 def evaluate(corpus, folder, limit):
@@ -125,6 +124,7 @@ def main():
     parser = argparse.ArgumentParser(description="Train the guide, export it, and evaluate it.")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", type=Path, default=HERE / "model", help="the folder of the model; reports are written to its parent folder")
+    parser.add_argument("--continue", dest="continued", action="store_true", help="start from the exported model and tokenizer")
     parser.add_argument("--evaluate-only", action="store_true")
     parser.add_argument("--limit", type=int, help="evaluate only N held-out phrasings")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads; the number affects the exact result")
@@ -134,8 +134,14 @@ def main():
     folder = arguments.out.resolve()
     if not arguments.evaluate_only:
         folder.mkdir(parents=True, exist_ok=True)
-        tokenizer = tokens.make(corpus.texts(), VOCABULARY, folder)
-        model = train(corpus, tokenizer, arguments.steps)
+        torch.manual_seed(SEED)
+        if arguments.continued:
+            tokenizer, model = tokens.load(folder), network.load(folder).train()
+            train(model, corpus, tokenizer, arguments.steps, CONTINUED_RATE, SEED + 1)
+        else:
+            tokenizer = tokens.make(corpus.texts(), VOCABULARY, folder)
+            model = network.Llama(network.Shape(vocab=tokenizer.get_vocab_size()))
+            train(model, corpus, tokenizer, arguments.steps, RATE, SEED)
         bos, eos = (tokenizer.token_to_id(token) for token in (tokens.BOS, tokens.END))
         network.export(model, folder, bos, eos)
         size = sum(path.stat().st_size for path in folder.iterdir())

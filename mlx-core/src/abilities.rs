@@ -30,8 +30,9 @@ impl Abilities {
             Architecture::Decoder(_) if ranks_by_answers(folder) => Self { reranks: true, ..Self::default() },
             Architecture::Decoder(_) => Self { chats: !embeds, embeds, reranks: false },
             Architecture::Encoder(config) => {
-                let reranks = config.head.is_some();
-                Self { chats: false, embeds: !reranks, reranks }
+                // A head with several labels classifies texts, which no endpoint does.
+                let reranks = config.head.as_ref().is_some_and(|head| head.labels == 1);
+                Self { chats: false, embeds: config.head.is_none(), reranks }
             }
         })
     }

@@ -62,7 +62,8 @@ impl<'a> Embedder<'a> {
         let folder = engine.folder();
         let embedding = folder.embedding()?;
         let prompt = embedding.prompts.text(&options.prompt)?;
-        let width = embedding.dimensions(engine.spec().hidden_size);
+        let pooling = options.pooling.map_or(embedding.pooling, Poolings::from);
+        let width = embedding.dimensions(engine.spec().hidden_size, pooling)?;
         let dimensions = options.dimensions.unwrap_or(width);
         if !(1..=width).contains(&dimensions) {
             let message = format!("is {dimensions}; the model's vectors have {width} numbers");
@@ -72,7 +73,7 @@ impl<'a> Embedder<'a> {
             engine,
             embedding,
             prompt,
-            pooling: options.pooling.map_or(embedding.pooling, Poolings::from),
+            pooling,
             unpooled: embedding.unpooled(prompt, &folder.tokenizer)?,
             rejects_long: options.rejects_long,
             form: VectorForm { dimensions, normalize: options.normalize.unwrap_or(embedding.normalizes) },
@@ -127,7 +128,7 @@ impl<'a> Embedder<'a> {
 impl VectorForm {
     /// Returns the embedding from the pooled hidden states of a text.
     pub fn finish(self, embedding: &TextEmbedding, pooled: Vec<f32>) -> Result<Vec<f32>> {
-        self.apply(embedding.finish(pooled)?)
+        self.apply(embedding.finish(pooled, self.normalize)?)
     }
 
     /// Cuts and scales a vector. A vector of zeros has no direction and stays as it is.

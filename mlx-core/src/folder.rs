@@ -11,6 +11,7 @@ use crate::abilities::Abilities;
 use crate::config::Fields;
 use crate::cross_encoder::CrossEncoder;
 use crate::error::{Error, Result};
+use crate::model::Architecture;
 
 use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
@@ -60,7 +61,8 @@ impl ModelFolder {
         let ends = warnings.or_default(ends, "its end tokens are ignored");
         let end_tokens = end_tokens(&config, ends, &tokenizer)?;
         let template = ChatTemplate::load(path)?;
-        let embedding = TextEmbedding::read(path, &tokenizer).map_err(|error| error.to_string());
+        let embedding =
+            TextEmbedding::read(path, &tokenizer, is_encoder(&config)).map_err(|error| error.to_string());
         if let Err(why) = &embedding {
             warnings.push(format!("{why}; requests for embeddings are rejected"));
         }
@@ -150,4 +152,9 @@ fn end_tokens(config: &Fields, generation: Vec<u32>, tokenizer: &Tokenizer) -> R
     tokens.sort_unstable();
     tokens.dedup();
     Ok(tokens)
+}
+
+/// Returns true if config.json describes an encoder. The loader reports an invalid config.
+fn is_encoder(config: &Fields) -> bool {
+    matches!(Architecture::read(config), Ok((_, Architecture::Encoder(_))))
 }

@@ -66,7 +66,7 @@ impl EmbeddingSummary {
         let embedding = folder.embedding().ok()?;
         let limit = embedding.limit().map_or(usize::MAX, |(tokens, _)| tokens);
         Some(Self {
-            dimensions: embedding.dimensions(spec.hidden_size),
+            dimensions: embedding.dimensions(spec.hidden_size, embedding.pooling).ok()?,
             poolings: embedding.pooling.modes().map(Pooling::name).collect(),
             normalizes: embedding.normalizes,
             max_tokens: limit.min(spec.context_length),

@@ -46,15 +46,15 @@ pub struct TextEmbedding {
 
 impl TextEmbedding {
     /// Reads the files of the model in `folder`. Without modules.json, embeddings have length 1, and `1_Pooling` sets the pooling. Without both,
-    /// the pooling is the last state if the tokenizer ends every text with a special token, as embedding models with causal attention
-    /// do. Otherwise it is the mean.
-    pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+    /// the pooling is the mean for an encoder. For a decoder it is the last state if the tokenizer ends every text with a special token, as
+    /// embedding models with causal attention do, or else the mean.
+    pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer, is_encoder: bool) -> Result<Self> {
         let prompts = Prompts::read(folder)?;
         let Some(modules) = modules::read(folder)? else {
             let path = folder.join(POOLING).join("config.json");
             let named = if path.exists() { Some(pooling::read(&path)?) } else { None };
             let (pooling, include_prompt) =
-                named.map_or_else(|| Ok((usual(tokenizer)?.into(), true)), Ok::<_, Error>)?;
+                named.map_or_else(|| Ok((usual(tokenizer, is_encoder)?.into(), true)), Ok::<_, Error>)?;
             let transformer = Transformer::default();
             return Ok(Self {
                 pooling,
@@ -93,13 +93,24 @@ impl TextEmbedding {
         Ok(tokenizer.encode_truncated(&self.prompted(prompt, text), limit.tokens, limit.pause)?)
     }
 
-    /// Returns the length of an embedding, for a model of width `hidden`.
-    pub fn dimensions(&self, hidden: usize) -> usize {
+    /// Returns the length of an embedding with these poolings, for a model of width `hidden`.
+    ///
+    /// # Errors
+    /// Fails if the poolings are not the model's and its Dense modules expect another number of them.
+    pub fn dimensions(&self, hidden: usize, poolings: Poolings) -> Result<usize> {
         let last = self.steps.iter().rev().find_map(|step| match step {
             Step::Dense(dense) => Some(dense.outputs),
             Step::Normalize => None,
         });
-        last.unwrap_or(hidden * self.pooling.count())
+        if last.is_some() && poolings.count() != self.pooling.count() {
+            let message = format!(
+                "makes {} numbers; the model's Dense module takes the {} of its own poolings",
+                hidden * poolings.count(),
+                hidden * self.pooling.count()
+            );
+            return Err(Error::request("pooling", message));
+        }
+        Ok(last.unwrap_or(hidden * poolings.count()))
     }
 
     /// Returns the maximum number of tokens of a text, with the file and key that set it. `None` if only the context limits it.
@@ -123,9 +134,13 @@ impl TextEmbedding {
         Ok(ids.len() - usize::from(ends))
     }
 
-    /// Returns the embedding of a text from its pooled hidden states.
-    pub fn finish(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
-        self.steps.iter().try_fold(pooled, |vector, step| match step {
+    /// Returns the embedding of a text from its pooled hidden states. A Normalize module at the end applies only if `normalize` is true.
+    pub fn finish(&self, pooled: Vec<f32>, normalize: bool) -> Result<Vec<f32>> {
+        let steps = match self.steps.split_last() {
+            Some((Step::Normalize, earlier)) if !normalize => earlier,
+            _ => &self.steps,
+        };
+        steps.iter().try_fold(pooled, |vector, step| match step {
             Step::Dense(dense) => dense.forward(&vector),
             // A vector of zeros stays unchanged.
             Step::Normalize => Ok(normalized(&vector).unwrap_or(vector)),
@@ -150,7 +165,11 @@ pub fn normalized(vector: &[f32]) -> Option<Vec<f32>> {
 }
 
 /// Returns the pooling of a model that does not configure any.
-fn usual(tokenizer: &Tokenizer) -> Result<Pooling> {
+fn usual(tokenizer: &Tokenizer, is_encoder: bool) -> Result<Pooling> {
+    // The texts of most encoders end with a special token, whose state they do not use.
+    if is_encoder {
+        return Ok(Pooling::Mean);
+    }
     let last = tokenizer.encode("a", true)?.last().copied();
     Ok(if last.is_some_and(|id| tokenizer.is_special(id)) { Pooling::Last } else { Pooling::Mean })
 }

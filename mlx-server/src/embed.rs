@@ -56,12 +56,17 @@ pub(crate) fn start(
     let shared =
         RequestOptions { priority: request.priority, client: origin.client, ..RequestOptions::default() };
     let (mut requests, mut truncated) = (Vec::with_capacity(request.inputs.len()), 0);
-    for input in &request.inputs {
+    for (index, input) in request.inputs.iter().enumerate() {
+        let named = |error: ApiError| match request.inputs.len() {
+            1 => error,
+            _ => error.rename_field("input", &format!("input[{index}]")),
+        };
         let input = match input {
             Prompt::Text(text) => EmbedInput::Text(text),
             Prompt::Ids(ids) => EmbedInput::Ids(ids),
         };
-        let EmbedRequest { request, is_cut } = embedder.request(input, &shared, &|| cancel.check())?;
+        let EmbedRequest { request, is_cut } =
+            embedder.request(input, &shared, &|| cancel.check()).map_err(|error| named(error.into()))?;
         truncated += usize::from(is_cut);
         requests.push(request);
     }

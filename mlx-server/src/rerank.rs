@@ -58,6 +58,7 @@ pub(crate) fn start(
 ) -> Result<Ranking, ApiError> {
     let (kind, prompts) = match lease.engine.folder().cross_encoder() {
         Ok(encoder) => (Kind::Pairs, pairs::requests(lease, encoder, request, origin, cancel)),
+        Err(error) if lease.engine.spec().encoder.is_some() => return Err(error.into()),
         Err(_) => (Kind::Verdicts, verdicts::requests(lease, request, origin, cancel)),
     };
     let rename = |error: ApiError| error.rename_field("prompt", request.documents_field);

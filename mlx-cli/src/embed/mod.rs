@@ -91,6 +91,10 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let folder = name.folder()?;
     // An invalid config is reported by the loader.
     let abilities = Abilities::of(&folder).unwrap_or_default();
+    if abilities.reranks && !abilities.embeds {
+        let message = "ranks documents and computes no embeddings; use `mlx serve` and POST /v1/rerank";
+        return Err(Failure::usage("MODEL", message));
+    }
     let mut options = EngineOptions::default();
     args.exact.apply(&mut options);
     args.load.apply(&mut options);

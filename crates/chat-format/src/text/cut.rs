@@ -7,8 +7,8 @@ use super::tokenizer::Tokenizer;
 use crate::error::Result;
 
 /// Tokens beyond a limit that are computed before a text is cut. The last tokens of a part of a text may differ from those of the
-/// whole text.
-const MARGIN: usize = 16;
+/// whole text. A word of WordPiece is one unknown token from 101 letters on, and up to 100 tokens if it is shorter.
+const MARGIN: usize = 128;
 
 /// The tokens of a text, or of a pair of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -117,3 +117,34 @@ pub(super) fn except(ranges: &[std::ops::Range<usize>], length: usize) -> Array 
     let numbers: Vec<f32> = ranges.iter().flat_map(row).collect();
     Array::from_slice(&numbers, &[ranges.len() as i32, length as i32, 1])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ends of the ranges of distances that share a bucket, computed by transformers.
+    #[test]
+    fn buckets_of_distances_equal_those_of_transformers() {
+        let bias = RelativeBias { buckets: 32, max_distance: 128 };
+        let ends = [
+            (7, 7),
+            (8, 8),
+            (11, 8),
+            (12, 9),
+            (15, 9),
+            (16, 10),
+            (22, 10),
+            (23, 11),
+            (31, 11),
+            (32, 12),
+            (45, 12),
+        ];
+        let far = [(46, 13), (63, 13), (64, 14), (90, 14), (91, 15), (127, 15), (128, 15), (500, 15)];
+        for (distance, bucket) in [(0, 0), (1, 1)].iter().chain(&ends).chain(&far) {
+            assert_eq!(bias.bucket(-distance), *bucket, "{distance} tokens back");
+        }
+        for distance in 1..600 {
+            assert_eq!(bias.bucket(distance), bias.bucket(-distance) + 16);
+        }
+    }
+}

@@ -138,6 +138,9 @@ impl EncoderNames {
             _ => self.renamed,
         };
         weights.rename(renamed);
+        if weights.has_under("LayerNorm.gamma") {
+            weights.rename(&[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")]);
+        }
         let is_there =
             |prefix: &str| weights.names().any(|name| name.starts_with(&format!("{prefix}embeddings.")));
         if let Some(prefix) =

@@ -4,7 +4,6 @@ use super::config::EncoderConfig;
 use super::names::EncoderNames;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::config::DecoderConfig;
 use crate::model::family;
 
 /// The families, with the key of config.json and its value that make attention two-way.
@@ -25,8 +24,9 @@ pub(super) fn read(fields: &Fields) -> Result<Option<(String, EncoderConfig)>> {
     }
     let causal = fields.without(key);
     let (family, mut stack) = family::read(&causal)?;
-    if *key == "use_bidirectional_attention" {
-        halve_windows(&mut stack);
+    let is_halved = *key == "use_bidirectional_attention";
+    for layer in &mut stack.layers {
+        layer.sliding_window = layer.sliding_window.map(|window| two_way_window(window, is_halved));
     }
     Ok(Some((
         family,
@@ -45,9 +45,19 @@ pub(super) fn read(fields: &Fields) -> Result<Option<(String, EncoderConfig)>> {
     )))
 }
 
-/// The window of config.json counts the tokens on both sides.
-fn halve_windows(stack: &mut DecoderConfig) {
-    for layer in &mut stack.layers {
-        layer.sliding_window = layer.sliding_window.map(|window| window / 2 + 1);
+/// Returns the distance from which on tokens are hidden. transformers shows tokens up to the window of config.json on each side, or up to
+/// half of it where that counts both sides.
+fn two_way_window(window: usize, counts_both_sides: bool) -> usize {
+    if counts_both_sides { window / 2 + 1 } else { window + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_show_the_tokens_that_transformers_shows() {
+        assert_eq!(two_way_window(8, false), 9, "distances up to 8");
+        assert_eq!(two_way_window(512, true), 257, "distances up to 256");
     }
 }
