@@ -45,7 +45,8 @@ fn config(folder: &Path) -> Value {
 fn features(vision: &Vision, image: &Image, folder: &Path) -> Vec<f32> {
     let processor = ModelFolder::open(folder).expect("a folder").images.expect("it sees");
     let resized = processor.resized(image).expect("it has a size");
-    host::<f32>(&vision.features(&resized).expect("it is seen")).expect("numbers").to_vec()
+    let of_part = |part| host::<f32>(&vision.features(part).expect("it is seen")).expect("numbers").to_vec();
+    resized.parts.iter().flat_map(of_part).collect()
 }
 
 /// Returns the largest difference of features, relative to their spread.

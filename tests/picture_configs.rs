@@ -83,6 +83,11 @@ fn a_tower_that_does_not_fit_its_text_is_refused_by_name() {
         ("gemma4_unified-f32", "vision_config.output_proj_dims", json!(40), "output_proj_dims is 40"),
         ("gemma4_unified-f32", "vision_config.mm_embed_dim", json!(1u64 << 40), "mm_embed_dim is"),
         ("gemma4-f32", "vision_config.rope_parameters.rope_type", json!("yarn"), "rope_type \"yarn\""),
+        ("lfm2_vl-f32", "vision_config.num_attention_heads", json!(5), "num_attention_heads is 5"),
+        ("lfm2_vl-f32", "vision_config.num_patches", json!(15), "num_patches is 15"),
+        ("lfm2_vl-f32", "vision_config.num_channels", json!(4), "num_channels is 4"),
+        ("lfm2_vl-f32", "vision_config.hidden_act", json!("xielu"), "hidden_act \"xielu\""),
+        ("lfm2_vl-f32", "projector_hidden_size", json!(1u64 << 40), "projector_hidden_size is"),
     ] {
         let copy = changed(name, "config.json", path, value);
         let policy = WeightPolicy::new(Backend::CPU, false);
@@ -115,6 +120,11 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
         // With more tokens a picture may be longer.
         ("gemma4-f32", "max_soft_tokens", json!(140), "position_embedding_size is 210"),
         ("gemma4_unified-f32", "max_soft_tokens", json!(140), "mm_posemb_size is 70"),
+        ("lfm2_vl-f32", "encoder_patch_size", json!(4), "encoder_patch_size is 4, but config.json has 8"),
+        ("lfm2_vl-f32", "downsample_factor", json!(3), "downsample_factor is 3, but config.json has 2"),
+        ("lfm2_vl-f32", "tile_size", json!(40), "tile_size is 40; it must be a multiple of 16"),
+        ("lfm2_vl-f32", "min_tiles", json!(1), "min_tiles is 1; it must be from 2 to max_tiles, 6"),
+        ("lfm2_vl-f32", "max_tiles", json!(65), "max_tiles is 65"),
         (
             "gemma4_unified-f32",
             "pooling_kernel_size",
@@ -161,16 +171,20 @@ fn nested_settings_win_over_those_of_older_tools() {
     let wrong = json!({
         "do_resize": false, "do_rescale": false, "do_normalize": false, "rescale_factor": 1, "resample": 9, "patch_size": 999,
         "merge_size": 999, "pooling_kernel_size": 999, "max_soft_tokens": 999, "size": 999, "min_pixels": 1, "max_pixels": 1,
-        "image_mean": [1], "image_std": [0],
+        "image_mean": [1], "image_std": [0], "encoder_patch_size": 999, "downsample_factor": 999, "tile_size": 999, "min_tiles": 999,
+        "max_image_tokens": 1, "use_thumbnail": 1,
     });
     let image = Image::new(90, 300, (0..81_000).map(|at| (at % 251) as u8).collect()).expect("a picture");
-    for name in ["mistral3-f32", "qwen2_5_vl-f32", "qwen3_vl-f32", "gemma4-f32", "gemma4_unified-f32"] {
+    for name in
+        ["mistral3-f32", "qwen2_5_vl-f32", "qwen3_vl-f32", "gemma4-f32", "gemma4_unified-f32", "lfm2_vl-f32"]
+    {
         let copy = nested(name, "do_rescale", json!(true));
         std::fs::write(copy.path().join(SETTINGS), wrong.to_string()).expect("it can be written");
         let seen = |folder: &Path| {
             let processor = ModelFolder::open(folder).expect("it can be read").images.expect(name);
-            let pixels = processor.resized(&image).expect("a size");
-            (processor.rows(&pixels).expect("whole patches"), pixels)
+            let resized = processor.resized(&image).expect("a size");
+            let rows = resized.parts.iter().map(|part| processor.rows(part).expect("whole patches"));
+            (rows.collect::<Vec<_>>(), resized)
         };
         assert_eq!(seen(copy.path()), seen(&folder(name)), "{name}");
     }
@@ -211,6 +225,8 @@ fn a_size_rule_that_asks_for_too_many_pixels_is_refused_by_name() {
             (100, 100),
             "size.shortest_edge is 1073741824",
         ),
+        ("lfm2_vl-f32", "tile_size", json!(huge), (300, 300), "tile_size is 1073741824"),
+        ("lfm2_vl-f32", "min_image_tokens", json!(huge), (10, 10), "min_image_tokens is 1073741824"),
         // A row of one pixel becomes a row of one patch.
         (
             "mistral3-f32",

@@ -37,6 +37,8 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
         ("qwen3_5-f32", 6 * 6),
         ("qwen3_vl-f32", 6 * 6),
         ("gemma4-f32", 1 + 8 * 8 + 1),
+        // Four tiles and the whole picture, each after a token, and a token at each end.
+        ("lfm2_vl-f32", 4 * (1 + 2 * 2) + 1 + 6 * 6 + 2),
         (TWO_WAY, 1 + 8 * 8 + 1),
         ("gemma4_unified-f32", 1 + 8 * 8 + 1),
         ("mistral3-q4-f32", 6 * (6 + 1)),

@@ -26,12 +26,15 @@ fn features_of_a_picture_are_those_of_transformers() {
         let processor = ModelFolder::open(&folder(model)).expect("a folder").images.expect("it sees");
         let expected = tensors::read(&folder(model).join("expected.safetensors"));
         for (image, name) in golden.images.iter().zip(&golden.names) {
-            let resized = processor.resized(image).expect("it has a size");
-            let size = &expected[&format!("{name}.size")].2;
-            assert_eq!([resized.width(), resized.height()].map(u32::to_le_bytes).concat(), *size, "{name}");
-            let features = vision.features(&resized).expect("it is seen");
-            assert_eq!(features.dim(0) as usize, processor.rows(&resized).expect("a grid"), "{name}");
-            let ours = array::host::<f32>(&features).expect("numbers");
+            let parts = processor.resized(image).expect("it has a size").parts;
+            let sides = parts.iter().flat_map(|part| [part.width(), part.height()].map(u32::to_le_bytes));
+            assert_eq!(sides.collect::<Vec<_>>().concat(), expected[&format!("{name}.size")].2, "{name}");
+            let of_part = |part| {
+                let features = vision.features(part).expect("it is seen");
+                assert_eq!(features.dim(0) as usize, processor.rows(part).expect("a grid"), "{name}");
+                array::host::<f32>(&features).expect("numbers").to_vec()
+            };
+            let ours: Vec<f32> = parts.iter().flat_map(of_part).collect();
             let theirs = floats(&expected[&format!("{name}.features")].2);
             assert_eq!(ours.len(), theirs.len(), "{name}");
             let bounds = |pick: fn(f32, f32) -> f32| theirs.iter().copied().reduce(pick).expect("numbers");
@@ -142,6 +145,7 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
         ("qwen3_5-f32", "model.visual.", "vision_tower."),
         ("qwen3_vl-f32", "model.visual.", "vision_tower."),
         ("gemma4-f32", "model.vision_tower.", "vision_tower."),
+        ("lfm2_vl-f32", "model.vision_tower.vision_model.", "vision_tower."),
         (TWO_WAY, "model.vision_tower.", "vision_tower."),
     ] {
         let copy = tempfile::tempdir().expect("a folder");

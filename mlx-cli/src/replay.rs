@@ -158,7 +158,8 @@ impl ReplayArgs {
             let processor = engine.image_processor()?;
             processor.resized(image).map_err(|reason| Error::request("image", reason.to_string()))
         };
-        let images = images.iter().map(resized).collect::<Result<_, _>>()?;
+        let images = images.iter().map(resized).collect::<Result<Vec<_>, _>>()?;
+        let images = images.into_iter().flat_map(|image| image.parts).collect();
         let options = RequestOptions { images, is_message: request.is_message, ..options };
         let request = engine.request(request.prompt_ids.clone(), &options)?;
         let answer = answer::read(engine.submit(request)?, &Interrupt::default(), AnswerOutput::Hidden)?;

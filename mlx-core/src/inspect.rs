@@ -169,9 +169,10 @@ impl VisionSummary {
         let side = EXAMPLE as usize;
         let example = Image::new(EXAMPLE, EXAMPLE, vec![0; 3 * side * side]);
         let example = example.map_err(|error| error.to_string())?;
-        let pixels = processor.resized(&example).map_err(|error| error.to_string())?;
-        let picture_bytes = tower.request(std::slice::from_ref(&pixels)) + pixels.rgb().len() as u64;
-        let tokens = processor.expanded(vec![processor.image_token()], &[pixels]);
+        let resized = processor.resized(&example).map_err(|error| error.to_string())?;
+        let pixels: usize = resized.parts.iter().map(|part| part.rgb().len()).sum();
+        let picture_bytes = tower.request(&resized.parts) + pixels as u64;
+        let tokens = processor.expanded(vec![processor.image_token()], &[resized]);
         let picture_tokens = tokens.map_err(|error| error.to_string())?.len();
         Ok(Self { weight_bytes: tower.weight_bytes, picture_tokens, picture_bytes })
     }

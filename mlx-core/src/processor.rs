@@ -4,8 +4,10 @@
 mod files;
 mod gemma4;
 mod grid;
+mod lfm2;
 mod pixtral;
 mod qwen;
+mod resized;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,12 +19,14 @@ use mlx_image::{Filter, resize};
 use serde::{Deserialize, Serialize};
 
 use self::gemma4::Gemma4;
+use self::lfm2::Lfm2;
 use self::pixtral::Pixtral;
 use self::qwen::Qwen;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
 pub(crate) use files::image_processor;
+pub use resized::ResizedPicture;
 
 /// The image processor of a multimodal model.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +42,7 @@ pub struct Processor {
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
     Gemma4(Gemma4),
+    Lfm2(Box<Lfm2>),
     Pixtral(Pixtral),
     Qwen(Qwen),
 }
@@ -75,6 +80,8 @@ pub(crate) enum VisionFamily {
     Gemma4,
     /// Gemma 4's model without a tower.
     Gemma4Unified,
+    /// SigLIP 2 with LFM2's projector.
+    Lfm2,
     Pixtral,
     /// Qwen 3 VL and its successors.
     Qwen,
@@ -90,6 +97,7 @@ impl VisionFamily {
         match (family, tower) {
             ("gemma4", _) => Some(Self::Gemma4),
             ("gemma4_unified", _) => Some(Self::Gemma4Unified),
+            ("lfm2_vl", "siglip2_vision_model" | "") => Some(Self::Lfm2),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
             ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe" | "prism_hadamard_qwen35", _) => {
                 Some(Self::Qwen)
@@ -134,6 +142,9 @@ impl Processor {
                 let unified = family == VisionFamily::Gemma4Unified;
                 Kind::Gemma4(Gemma4::read(&config, &vision, settings, unified, tokenizer)?)
             }
+            Some(VisionFamily::Lfm2) => {
+                Kind::Lfm2(Box::new(Lfm2::read(folder, &config, &vision, settings, tokenizer)?))
+            }
             Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }
@@ -149,7 +160,9 @@ impl Processor {
         let image_token_text = tokenizer.token(image_token).ok_or_else(|| {
             config.error("image_token_index", format_args!("is {image_token}, which is not a token"))
         })?;
-        let resample = settings.map(|it| it.optional_count("resample")).transpose()?.flatten().unwrap_or(3);
+        let usual = if known == Some(VisionFamily::Lfm2) { 2 } else { 3 };
+        let resample =
+            settings.map(|it| it.optional_count("resample")).transpose()?.flatten().unwrap_or(usual);
         let filter = u32::try_from(resample).ok().and_then(Filter::numbered);
         let filter = filter.ok_or_else(|| {
             Error::file(
@@ -165,26 +178,36 @@ impl Processor {
         self.image_token
     }
 
-    /// Resizes a picture to the size that the model needs.
+    /// Resizes a picture to the sizes that the model needs.
     ///
     /// # Errors
     /// Fails if the picture is damaged, too large, or of a shape that the model does not support.
-    pub fn resized(&self, image: &Image) -> Result<Pixels, mlx_image::Error> {
+    pub fn resized(&self, image: &Image) -> Result<ResizedPicture, mlx_image::Error> {
         let picture = image.picture()?;
         let from = (picture.height(), picture.width());
-        let (height, width) = match &self.kind {
+        let tiles = if let Kind::Lfm2(lfm2) = &self.kind { lfm2.tiles(from)? } else { None };
+        let size = match &self.kind {
             Kind::Gemma4(gemma4) => gemma4.size(from)?,
+            Kind::Lfm2(lfm2) => lfm2.size(from)?,
             Kind::Pixtral(pixtral) => pixtral.size(from)?,
             Kind::Qwen(qwen) => qwen.size(from)?,
         };
-        Ok(match picture {
-            picture if (height, width) != from => resize(&picture, width, height, self.filter).into(),
-            Cow::Owned(picture) => picture.into(),
-            Cow::Borrowed(_) => image.pixels()?,
-        })
+        let Some(((rows, columns), all)) = tiles else {
+            return Ok(ResizedPicture::whole(match picture {
+                picture if size != from => resize(&picture, size.1, size.0, self.filter).into(),
+                Cow::Owned(picture) => picture.into(),
+                Cow::Borrowed(_) => image.pixels()?,
+            }));
+        };
+        let sized = |(height, width): (u32, u32)| resize(&picture, width, height, self.filter);
+        let mut parts: Vec<Pixels> = sized(all).tiles(rows, columns).into_iter().map(Pixels::from).collect();
+        if matches!(&self.kind, Kind::Lfm2(lfm2) if lfm2.use_thumbnail) {
+            parts.push(sized(size).into());
+        }
+        Ok(ResizedPicture { parts, tiles: Some((rows as usize, columns as usize)) })
     }
 
-    /// Returns the number of rows of a picture, which must have the size that the model needs.
+    /// Returns the number of rows of a part of a picture, which must have the size that the model needs.
     pub fn rows(&self, image: &Pixels) -> Result<usize> {
         self.grid(image).map(|(rows, columns)| rows * columns)
     }
@@ -193,6 +216,7 @@ impl Processor {
     pub(crate) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         match &self.kind {
             Kind::Gemma4(gemma4) => gemma4.grid(image),
+            Kind::Lfm2(lfm2) => lfm2.grid(image),
             Kind::Pixtral(pixtral) => pixtral.grid(image),
             Kind::Qwen(qwen) => qwen.grid(image),
         }
@@ -208,20 +232,21 @@ impl Processor {
         matches!(&self.kind, Kind::Gemma4(gemma4) if gemma4.is_bidirectional)
     }
 
-    /// Returns the tokens for a picture, which must have the size that the model needs.
-    fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
-        match &self.kind {
+    /// Returns the tokens for a picture.
+    fn tokens(&self, picture: &ResizedPicture) -> Result<Vec<u32>> {
+        if let Kind::Lfm2(lfm2) = &self.kind {
+            return lfm2.tokens(picture, self.image_token);
+        }
+        let of_part = |image: &Pixels| match &self.kind {
             Kind::Gemma4(gemma4) => gemma4.tokens(image, self.image_token),
             Kind::Pixtral(pixtral) => pixtral.tokens(image, self.image_token),
-            Kind::Qwen(qwen) => {
-                let (rows, columns) = qwen.grid(image)?;
-                Ok(vec![self.image_token; rows * columns])
-            }
-        }
+            Kind::Lfm2(_) | Kind::Qwen(_) => Ok(vec![self.image_token; self.rows(image)?]),
+        };
+        Ok(picture.parts.iter().map(of_part).collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// Expands a prompt with one placeholder token per picture, as templates write it, to the tokens of each picture.
-    pub(crate) fn expanded(&self, tokens: Vec<u32>, images: &[Pixels]) -> Result<Vec<u32>> {
+    pub(crate) fn expanded(&self, tokens: Vec<u32>, images: &[ResizedPicture]) -> Result<Vec<u32>> {
         let places = tokens.iter().filter(|token| **token == self.image_token).count();
         if places != images.len() {
             let message = format!(

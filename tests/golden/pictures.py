@@ -7,6 +7,7 @@ Pictures are prepared by the processors that use Pillow. Some are resized, some 
 """
 import json, shutil, sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import families, make  # make first sets the environment
 import mlx.core as mx
@@ -16,7 +17,10 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
+from transformers.image_processing_backends import TorchvisionBackend
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -228,6 +232,71 @@ class Gemma4Unified(Gemma4):
         return key if "embedding_projection" in key else key.replace("model.embed_vision.", "model.vision_embedder.")
 
 
+class Resizes(TorchvisionBackend):
+    """Resizes with Pillow, as the processors of the other models do."""
+    def resize(self, image, size, resample=None, **kwargs):
+        pictures = image if image.ndim == 4 else image[None]
+        sized = [Image.fromarray(it.permute(1, 2, 0).numpy()).resize((size.width, size.height), Image.Resampling.BILINEAR) for it in pictures]
+        sized = torch.stack([torch.from_numpy(np.array(it)).permute(2, 0, 1) for it in sized])
+        return sized if image.ndim == 4 else sized[0]
+
+
+class Lfm2Pictures(Lfm2VlImageProcessor, Resizes):
+    pass
+
+
+class Lfm2VL:
+    """Large pictures become tiles, and the whole picture after them; small ones are only resized."""
+    side = SIDE
+    specials = ["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"] + [
+        f"<|img_row_{row}_col_{column}|>" for row in range(1, 7) for column in range(1, 7) if row * column <= 6]
+    image, text_of = "<image>", "lfm2"
+    settings = dict(
+        downsample_factor=MERGE, encoder_patch_size=PATCH, min_image_tokens=4, max_image_tokens=36, tile_size=32, min_tiles=4, max_tiles=6,
+        max_pixels_tolerance=1.5, use_thumbnail=True, do_image_splitting=True, resample=2)
+    processor = Lfm2Pictures(**settings, return_row_col_info=True)
+    config = COMMON | dict(
+        model_type="lfm2_vl", tie_word_embeddings=True, image_token_id=make.BPE_VOCAB, downsample_factor=MERGE, projector_hidden_act="gelu", projector_hidden_size=44,
+        projector_bias=True, projector_use_layernorm=True,
+        text_config=TEXT | families.FAMILIES["lfm2"] | dict(model_type="lfm2", vocab_size=make.BPE_VOCAB + len(specials)),
+        vision_config=EYES | dict(
+            model_type="siglip2_vision_model", num_hidden_layers=3, num_attention_heads=4, num_patches=16, vision_use_head=False,
+            hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6))
+
+    def grid(inputs):
+        """The rows and columns of tiles, and the rows of features of each part."""
+        shapes = (inputs["spatial_shapes"] // MERGE).tolist()
+        return inputs["image_rows"][0].item(), inputs["image_cols"][0].item(), shapes
+
+    def sizes(inputs):
+        return [side * PATCH for shape in inputs["spatial_shapes"].tolist() for side in reversed(shape)]
+
+    def rows(grid):
+        rows, columns, shapes = grid
+        names = SimpleNamespace(image_token="<image>", image_start_token="<|image_start|>", image_end_token="<|image_end|>", image_thumbnail_token="<|img_thumbnail|>")
+        of_tile, of_whole = (down * across for down, across in (shapes[0], shapes[-1]))
+        return Lfm2VlProcessor._build_image_tokens(names, rows, columns, of_tile, of_whole, len(shapes) > rows * columns, True)
+
+    def features(model, inputs):
+        return torch.cat(list(model.model.get_image_features(
+            inputs["pixel_values"], inputs["spatial_shapes"], inputs["pixel_attention_mask"]).pooler_output))
+
+    def joined(inputs):
+        return {key: torch.cat([it[key] for it in inputs]) for key in ("pixel_values", "spatial_shapes", "pixel_attention_mask")}
+
+    def published(key):
+        """Published files have the names of older versions."""
+        return key.replace("model.vision_tower.", "model.vision_tower.vision_model.")
+
+
+class Lfm2VLPlain(Lfm2VL):
+    """Without the norm of the projector, and with tiles for most pictures, without the whole picture."""
+    settings = Lfm2VL.settings | dict(use_thumbnail=False, min_image_tokens=2, max_image_tokens=6, min_tiles=2)
+    processor = Lfm2Pictures(**settings, return_row_col_info=True)
+    config = Lfm2VL.config | dict(projector_use_layernorm=False, projector_bias=False)
+    published = str
+
+
 # Every width is a multiple of the group.
 GROUP, BITS = 32, 4
 WIDE = dict(hidden_size=64, intermediate_size=96)
@@ -244,10 +313,10 @@ def widened(family, **text):
 
 MODELS = {
     "mistral3": Mistral3, "qwen2_vl": Qwen2VL, "qwen2_5_vl": Qwen25VL, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
-    "gemma4-two-way": Gemma4TwoWay, "gemma4_unified": Gemma4Unified, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
+    "gemma4-two-way": Gemma4TwoWay, "gemma4_unified": Gemma4Unified, "lfm2_vl": Lfm2VL, "lfm2_vl-plain": Lfm2VLPlain, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
 CLASSES = {
     "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4",
-    "gemma4_unified": "Gemma4Unified"}
+    "gemma4_unified": "Gemma4Unified", "lfm2_vl": "Lfm2Vl"}
 # Another seed where two tokens would be nearly level.
 SEEDS = {"qwen2_vl": "qwen2_vl-7", "qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
 # What modules are called there: a beginning here, a beginning there.
@@ -273,7 +342,7 @@ def tokenizer(family):
     corpus = (make.HERE / "corpus.txt").read_text(encoding="utf-8")
     plain = Tokenizer.from_str(json.dumps(make.byte_level_tokenizer(corpus, False)))
     plain.add_special_tokens(family.specials)
-    assert [plain.token_to_id(text) for text in family.specials] == [make.BPE_VOCAB + place for place in range(3)]
+    assert [plain.token_to_id(text) for text in family.specials] == [make.BPE_VOCAB + place for place in range(len(family.specials))]
     return plain
 
 
@@ -359,7 +428,8 @@ def write(name, root):
         # Pixels as numbers, so that one type is enough.
         expected += [
             (f"{size[0]}x{size[1]}.pixels", "F32", pixels(size).astype(np.float32)), (f"{size[0]}x{size[1]}.features", "F32", features.numpy()),
-            (f"{size[0]}x{size[1]}.size", "I32", np.array([family.side * side for side in reversed(family.grid(inputs))]))]
+            (f"{size[0]}x{size[1]}.size", "I32", np.array(
+                family.sizes(inputs) if hasattr(family, "sizes") else [family.side * side for side in reversed(family.grid(inputs))]))]
     make.write_safetensors(folder / "expected.safetensors", expected)
     chat = PreTrainedTokenizerFast(tokenizer_object=text, chat_template=template(family))
     make.write_json(folder / "cases.json", dict(sizes=SIZES, cases=[case(name, model, chat, seen, said) for said in CHATS]))
@@ -381,7 +451,7 @@ def case(name, model, chat, seen, said):
         answer = [make.BPE_VOCAB - 1 if it == make.BPE_VOCAB else it for it in tokens[len(ids):]]
         assert answer == tokens[len(ids):], "choose another seed"
         tokens = torch.tensor([tokens])
-        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if not name.startswith("mistral3") else {}
+        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if not name.startswith(("mistral3", "lfm2_vl")) else {}
         if hasattr(family, "masks"):
             kinds["attention_mask"] = family.masks(model, tokens, kinds["mm_token_type_ids"])
         with torch.no_grad():

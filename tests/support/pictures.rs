@@ -17,8 +17,16 @@ use crate::{Dice, Outcome, collect, golden_folder, greedy, tensors};
 pub const TWO_WAY: &str = "gemma4-two-way-f32";
 
 /// One checkpoint of each kind.
-pub const MODELS: [&str; 7] =
-    ["mistral3-f32", "qwen2_vl-f32", "qwen2_5_vl-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32", TWO_WAY];
+pub const MODELS: [&str; 8] = [
+    "mistral3-f32",
+    "qwen2_vl-f32",
+    "qwen2_5_vl-f32",
+    "qwen3_5-f32",
+    "qwen3_vl-f32",
+    "gemma4-f32",
+    "lfm2_vl-f32",
+    TWO_WAY,
+];
 
 /// Returns the folder of a tiny vision checkpoint.
 pub fn folder(name: &str) -> PathBuf {
@@ -30,7 +38,7 @@ pub fn folder(name: &str) -> PathBuf {
 pub fn with_answers() -> impl Iterator<Item = &'static str> {
     let mixtures = ["qwen3_5_moe-f32", "qwen3_vl_moe-f32"];
     let quantized = ["mistral3-q4-f32", "qwen3_vl-q4-f32", "gemma4-q4-f32"];
-    MODELS.into_iter().chain(mixtures).chain(quantized).chain(["gemma4_unified-f32"])
+    MODELS.into_iter().chain(mixtures).chain(quantized).chain(["gemma4_unified-f32", "lfm2_vl-plain-f32"])
 }
 
 /// Returns the floats of these bytes.

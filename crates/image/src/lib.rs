@@ -17,6 +17,7 @@ mod jpeg;
 mod picture;
 mod resize;
 pub mod sizes;
+pub mod tiles;
 
 pub use decode::{Limits, decode, media_type};
 pub use error::Error;

@@ -52,6 +52,23 @@ impl Picture {
         inside.then(|| [self.pixels[at], self.pixels[at + 1], self.pixels[at + 2]])
     }
 
+    /// Divides it into a grid of equal tiles, row by row. Its sides must be multiples of the numbers of rows and columns.
+    pub fn tiles(&self, rows: u32, columns: u32) -> Vec<Self> {
+        let (width, height) = (self.width / columns.max(1), self.height / rows.max(1));
+        let lines: Vec<&[u8]> = self.rows().collect();
+        let bytes = 3 * width as usize;
+        let tile = |row: usize, column: usize| {
+            let of_tile = lines.iter().skip(row * height as usize).take(height as usize);
+            let pixels =
+                of_tile.flat_map(|line| &line[column * bytes..(column + 1) * bytes]).copied().collect();
+            Self { width, height, pixels }
+        };
+        (0..rows as usize)
+            .flat_map(|row| (0..columns as usize).map(move |column| (row, column)))
+            .map(|(row, column)| tile(row, column))
+            .collect()
+    }
+
     /// The picture as a png file.
     #[expect(clippy::missing_panics_doc, reason = "a picture has the bytes of its size")]
     pub fn to_png(&self) -> Vec<u8> {

@@ -10,7 +10,7 @@ use chat_format::{Image, Message, Pixels};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::processor::Processor;
+use crate::processor::{Processor, ResizedPicture};
 
 /// Held while a picture is decoded, which takes far more memory than its file. So the memory for hostile pictures does not add up.
 static DECODING: Mutex<()> = Mutex::new(());
@@ -21,15 +21,15 @@ const WAIT: Duration = Duration::from_millis(5);
 /// The pictures of a conversation, resized for the model.
 pub(super) struct Pictures<'a> {
     processor: &'a Processor,
-    /// Pixels by the hash of the picture: the latest pictures, as many as the context holds.
-    resized: BTreeMap<[u8; 32], Pixels>,
+    /// Resized pictures by the hash of the picture: the latest pictures, as many as the context holds.
+    resized: BTreeMap<[u8; 32], ResizedPicture>,
     /// Their rows, including the first picture that does not fit.
     rows: usize,
 }
 
 /// A prompt with the placeholder tokens of its pictures.
 pub(super) enum ExpandedPrompt {
-    /// The tokens, with one per picture row, and the pictures.
+    /// The tokens, with one per picture row, and the parts of all pictures.
     Whole(Vec<u32>, Vec<Pixels>),
     /// A lower bound of the rows of the pictures, if they exceed the context.
     AtLeast(usize),
@@ -61,21 +61,23 @@ impl<'a> Pictures<'a> {
     }
 
     fn add(&mut self, image: &Image, place: usize, pause: Pause) -> Result<()> {
-        let pixels = match self.resized.get(image.hash()) {
-            Some(pixels) => pixels.clone(),
+        let resized = match self.resized.get(image.hash()) {
+            Some(resized) => resized.clone(),
             None => self.resize(image, pause)?.map_err(|why| {
                 let message =
                     format!("holds an invalid image, number {} in the conversation: {why}", place + 1);
                 Error::request("content", message)
             })?,
         };
-        self.rows += self.processor.rows(&pixels)?;
-        self.resized.insert(*image.hash(), pixels);
+        for part in &resized.parts {
+            self.rows += self.processor.rows(part)?;
+        }
+        self.resized.insert(*image.hash(), resized);
         Ok(())
     }
 
     /// Resizes a picture. The inner error is a fault of the picture; the outer one comes from `pause`, if the client has disconnected.
-    fn resize(&self, image: &Image, pause: Pause) -> Result<Result<Pixels, mlx_image::Error>> {
+    fn resize(&self, image: &Image, pause: Pause) -> Result<Result<ResizedPicture, mlx_image::Error>> {
         let _one = lock_decoder(pause)?;
         Ok(self.processor.resized(image))
     }
@@ -83,12 +85,12 @@ impl<'a> Pictures<'a> {
     /// Returns the tokens of a prompt for some of the messages, with one token per row of their pictures.
     pub(super) fn placed(&self, tokens: Vec<u32>, messages: &[Message]) -> Result<ExpandedPrompt> {
         let images = messages.iter().flat_map(Message::images);
-        let images: Option<Vec<Pixels>> =
+        let images: Option<Vec<ResizedPicture>> =
             images.map(|image| self.resized.get(image.hash()).cloned()).collect();
         match images {
             Some(images) => {
                 let tokens = self.processor.expanded(tokens, &images)?;
-                Ok(ExpandedPrompt::Whole(tokens, images))
+                Ok(ExpandedPrompt::Whole(tokens, images.into_iter().flat_map(|it| it.parts).collect()))
             }
             None => Ok(ExpandedPrompt::AtLeast(self.rows)),
         }

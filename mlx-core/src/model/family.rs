@@ -29,7 +29,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// The families: `model_type` of config.json, its aliases, and the function that reads the config.
-const FAMILIES: [(&[&str], Read); 74] = [
+const FAMILIES: [(&[&str], Read); 75] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
     (&["bailing_moe"], varied::bailing_moe),
@@ -70,6 +70,7 @@ const FAMILIES: [(&[&str], Read); 74] = [
     (&["kimi_linear"], kimi_linear::kimi_linear),
     (&["lfm2"], hybrid::lfm2),
     (&["lfm2_moe"], hybrid::lfm2_moe),
+    (&["lfm2_vl"], nested::lfm2_vl),
     (&["llama", "xverse"], llama::llama),
     (&["mimo"], qwen::mimo),
     (&["mamba2"], mamba::mamba2),

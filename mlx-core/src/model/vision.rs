@@ -13,6 +13,7 @@ mod pixtral;
 mod places;
 mod qwen;
 mod qwen2;
+mod siglip2;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,6 +32,7 @@ use self::pixtral::PixtralTower;
 use self::places::Places;
 use self::qwen::{QwenConfig, QwenTower};
 use self::qwen2::{Qwen2Config, Qwen2Tower};
+use self::siglip2::{Lfm2Projector, Siglip2Config, Siglip2Tower};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::processor::VisionFamily;
@@ -91,6 +93,7 @@ pub struct Vision {
 enum Tower {
     Gemma4(Gemma4Tower),
     Gemma4Unified(UnifiedEmbedder),
+    Lfm2(Siglip2Tower, Lfm2Projector),
     Pixtral(PixtralTower, Projector),
     Qwen(QwenTower),
     Qwen2(Qwen2Tower),
@@ -100,6 +103,7 @@ enum Tower {
 enum Config {
     Gemma4(Gemma4Config),
     Gemma4Unified(UnifiedConfig),
+    Lfm2(Siglip2Config),
     Pixtral(PixtralConfig),
     Qwen(QwenConfig),
     Qwen2(Qwen2Config),
@@ -114,6 +118,7 @@ impl Config {
         match known(fields, &vision)? {
             Some(VisionFamily::Gemma4) => Gemma4Config::read(&vision, &text).map(Self::Gemma4),
             Some(VisionFamily::Gemma4Unified) => UnifiedConfig::read(&vision, &text).map(Self::Gemma4Unified),
+            Some(VisionFamily::Lfm2) => Siglip2Config::read(fields, &vision, &text).map(Self::Lfm2),
             Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
             Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
             Some(VisionFamily::Qwen2) => Qwen2Config::read_2(&vision, &text).map(Self::Qwen2),
@@ -131,6 +136,7 @@ impl Config {
         match self {
             Self::Gemma4(config) => config.shape,
             Self::Gemma4Unified(config) => config.shape,
+            Self::Lfm2(config) => config.shape,
             Self::Pixtral(config) => config.shape,
             Self::Qwen(config) => config.shape,
             Self::Qwen2(config) => config.shape,
@@ -141,6 +147,7 @@ impl Config {
         Places::of(match self {
             Self::Gemma4(_) => VisionFamily::Gemma4,
             Self::Gemma4Unified(_) => VisionFamily::Gemma4Unified,
+            Self::Lfm2(_) => VisionFamily::Lfm2,
             Self::Pixtral(_) => VisionFamily::Pixtral,
             Self::Qwen(_) => VisionFamily::Qwen,
             Self::Qwen2(_) => VisionFamily::Qwen2,
@@ -165,6 +172,11 @@ impl Vision {
                 let (name, projector) = ("model.vision_embedder", "model.embed_vision");
                 let embedder = UnifiedEmbedder::load(&mut weights, name, projector, config)?;
                 (Tower::Gemma4Unified(embedder), Normalization::NONE)
+            }
+            Config::Lfm2(config) => {
+                let tower = Siglip2Tower::load(&mut weights, "model.vision_tower", config)?;
+                let projector = Lfm2Projector::load(&mut weights, "model.multi_modal_projector", config)?;
+                (Tower::Lfm2(tower, projector), Normalization::read(folder, Normalization::HALVES)?)
             }
             Config::Pixtral(config) => {
                 let tower = PixtralTower::load(&mut weights, "model.vision_tower", config)?;
@@ -206,12 +218,13 @@ impl Vision {
             return Err(Error::request("image", message));
         }
         let grid = (rows / patch, columns / patch);
-        let by_pixel = matches!(self.tower, Tower::Gemma4(_) | Tower::Gemma4Unified(_));
+        let by_pixel = matches!(self.tower, Tower::Gemma4(_) | Tower::Gemma4Unified(_) | Tower::Lfm2(..));
         let order = if by_pixel { Order::ByPixel } else { Order::ByColor };
         let patches = patches::of(image, patch, &self.normalization, order);
         match &self.tower {
             Tower::Gemma4(tower) => tower.forward(&patches, grid),
             Tower::Gemma4Unified(embedder) => embedder.forward(&patches, grid),
+            Tower::Lfm2(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
             Tower::Pixtral(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
             Tower::Qwen(tower) => tower.forward(&patches, grid),
             Tower::Qwen2(tower) => tower.forward(&patches, grid),

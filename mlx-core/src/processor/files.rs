@@ -63,11 +63,16 @@ impl SizeLimit {
         Ok(value.map(|value| Self { value: value as u64, source: settings.location(key) }))
     }
 
+    /// Returns the limit of a key that no file has.
+    pub(super) fn usual(key: &str, value: u64) -> Self {
+        Self { value, source: format!("the default of {key}") }
+    }
+
     /// Reads the limit from the section `size` of the settings; the default is `usual`.
     pub(super) fn of_size(settings: Option<&Fields>, key: &str, usual: u64) -> Result<Self> {
         match settings.map(|settings| settings.section("size")).transpose()?.flatten() {
             Some(size) => Self::read(&size, key)?.ok_or_else(|| size.error(key, "is missing")),
-            None => Ok(Self { value: usual, source: format!("the default of size.{key}") }),
+            None => Ok(Self::usual(&format!("size.{key}"), usual)),
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) struct TensorLayout {
     pub(super) names: Names,
 }
 
-/// All locations of a family's tower. The first one has the names that are used here.
+/// All locations of a family's tower. The one without a renaming has the names that are used here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     all: &'static [TensorLayout],
@@ -42,6 +42,19 @@ const UNIFIED: Places = Places {
         TensorLayout { marker_prefix: "vision_embedder.", names: UNIFIED_MLX },
     ],
     mlx_vlm: UNIFIED_MLX,
+};
+
+const LFM2_MLX: Names = &[("model.vision_tower.", "vision_tower."), ("model.multi_modal", "multi_modal")];
+const LFM2: Places = Places {
+    all: &[
+        TensorLayout {
+            marker_prefix: "model.vision_tower.vision_model.",
+            names: &[("model.vision_tower.", "model.vision_tower.vision_model.")],
+        },
+        TensorLayout { marker_prefix: "model.vision_tower.", names: &[] },
+        TensorLayout { marker_prefix: "vision_tower.", names: LFM2_MLX },
+    ],
+    mlx_vlm: LFM2_MLX,
 };
 
 /// mlx-vlm omits `model.` and adds `vision_model.` after `vision_tower.`.
@@ -74,6 +87,7 @@ impl Places {
         match family {
             VisionFamily::Gemma4 => GEMMA4,
             VisionFamily::Gemma4Unified => UNIFIED,
+            VisionFamily::Lfm2 => LFM2,
             VisionFamily::Pixtral => PIXTRAL,
             VisionFamily::Qwen | VisionFamily::Qwen2 | VisionFamily::Qwen25 => QWEN,
         }
