@@ -225,7 +225,9 @@ pub(crate) fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
 #[test]
 fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
     let _turn = device();
-    for (name, outer) in [("gemma3_text-f32", "gemma3"), ("ministral3-f32", "mistral3")] {
+    for (text, outer) in [("gemma3_text", "gemma3"), ("gemma3n_text", "gemma3n"), ("ministral3", "mistral3")]
+    {
+        let name = &format!("{text}-f32");
         let alone = bits(&model_folder(name));
         for (body, head) in
             [("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")]
@@ -241,9 +243,8 @@ fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
                 let eye = (safetensors::Dtype::F32, vec![2], vec![0; 8]);
                 tensors.insert("vision_tower.eye.weight".to_owned(), eye);
             };
-            let wrap =
-                |config: &mut Value| *config = json!({"model_type": outer, "text_config": config.take()});
-            let nested = rewritten(name, nest, wrap);
+            let wrapped = |text: Value| json!({"model_type": outer, "text_config": text});
+            let nested = rewritten(name, nest, |config| *config = wrapped(config.take()));
             assert!(bits(nested.path()) == alone, "{outer} under {body}");
         }
     }

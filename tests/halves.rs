@@ -173,10 +173,11 @@ fn every_family_in_f16_is_close_to_its_f32() {
         for (way, cuts) in all_ways(expected.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &expected.tokens, &cuts);
             let worst = worst_difference(&values, &expected.values, expected.vocabulary);
-            // Similar keys and unscaled products of queries and keys amplify rounding: mlx-lm is 0.24, 0.34 and 0.26 off.
+            // Similar keys and unscaled products of queries and keys amplify rounding: mlx-lm is 0.24, 0.34 and 0.26 off. transformers is 0.10 off
+            // for gemma3n in f16 and 1.7 in bf16.
             let most = match name {
                 "qwen3_5-f32" => 0.2,
-                "gemma4_text-f32" | "gemma4_unified-f32" => 0.4,
+                "gemma3n_text-f32" | "gemma4_text-f32" | "gemma4_unified-f32" => 0.4,
                 _ => 0.1,
             };
             assert!(worst < most, "{name}, {way}: {worst:e} of the spread");

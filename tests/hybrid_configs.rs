@@ -45,6 +45,23 @@ fn invalid_settings_of_hybrid_models_are_refused_by_name() {
             "moe_router_activation_func \"relu\" is not supported",
         ),
         (kimi, "mlp_layer_types", json!(["dense"]), "mlp_layer_types has 1 entries"),
+        ("lfm3-f32", "layer_types", json!(["conv"]), "layer_types has 1 entries; there are 6 layers"),
+        (
+            "lfm3-f32",
+            "layer_types",
+            json!(vec!["mamba"; 6]),
+            "layer_types has \"mamba\" at 0; supported are conv",
+        ),
+        ("lfm3-f32", "conv_L_cache", json!(1), "conv_L_cache is 1"),
+        ("lfm3-f32", "sliding_window", Value::Null, "sliding_window is missing"),
+        ("bailing_hybrid-f32", "kda_lower_bound", json!(0.5), "kda_lower_bound is 0.5; it must be below 0"),
+        ("bailing_hybrid-f32", "group_norm_size", json!(8), "group_norm_size is set, as in Ling 2.5"),
+        (
+            "bailing_hybrid-f32",
+            "moe_shared_expert_intermediate_size",
+            json!(24),
+            "moe_shared_expert_intermediate_size is 24",
+        ),
     ]);
 }
 

@@ -33,6 +33,34 @@ fn other_ways_of_routing_are_refused_by_name() {
         ("hunyuan_v1_moe-f32", "use_cla", json!(true), "use_cla is true"),
         ("hunyuan_v1_moe-f32", "num_shared_expert", json!(2), "num_shared_expert must be 1"),
         ("mimo-f32", "use_sliding_window", json!(true), "use_sliding_window is true"),
+        ("cohere2_moe-f32", "expert_selection_fn", json!("relu"), "expert_selection_fn \"relu\""),
+        (
+            "cohere2_moe-f32",
+            "shared_expert_combination_strategy",
+            json!("max"),
+            "shared_expert_combination_strategy \"max\"",
+        ),
+        ("laguna-f32", "gating", json!(false), "gating is false"),
+        (
+            "laguna-f32",
+            "num_attention_heads_per_layer",
+            json!([4]),
+            "num_attention_heads_per_layer has 1 entries",
+        ),
+        ("laguna-f32", "num_attention_heads_per_layer", json!([4, 2.5, 4]), "has 2.5"),
+        (
+            "laguna-f32",
+            "num_attention_heads_per_layer",
+            json!([4, 3, 4]),
+            "num_key_value_heads is 2; it must divide",
+        ),
+        (
+            "laguna-f32",
+            "moe_apply_router_weight_on_input",
+            json!(true),
+            "moe_apply_router_weight_on_input is true",
+        ),
+        ("mellum-f32", "mlp_layer_types", json!(["dense"]), "mlp_layer_types has 1 entries"),
     ]);
 }
 
@@ -53,6 +81,7 @@ fn other_names_of_the_same_tensors_give_the_same_model() {
     let _turn = mlx_tests::device();
     for (name, from, to) in [
         ("bailing_moe-f32", ".mlp.gate.gate_proj.weight", ".mlp.gate.weight"),
+        ("laguna-f32", ".mlp.experts.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
         ("exaone_moe-f32", ".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
         ("kimi_k25-f32", "language_model.model.layers.", "language_model.model.blocks."),
     ] {

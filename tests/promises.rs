@@ -4,6 +4,7 @@
 mod adapters;
 mod agents;
 mod ahead;
+mod altup_configs;
 mod base_models;
 mod batch_draw;
 mod borrowing;

@@ -38,6 +38,13 @@ GEMMA4 = dict(
         FULL: dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)})
 GPT_OSS_YARN = YARN | dict(truncate=False, beta_fast=32.0, beta_slow=1.0)
 
+LAGUNA = dict(
+    head_dim=16, num_attention_heads_per_layer=[4, 2, 6], layer_types=[FULL, SLIDING, SLIDING], sliding_window=8, gating=True, num_experts=6,
+    num_experts_per_tok=2, moe_intermediate_size=20, shared_expert_intermediate_size=24, moe_routed_scaling_factor=1.7, moe_router_logit_softcapping=1.5,
+    rope_parameters={
+        FULL: YARN | dict(rope_theta=500000.0, partial_rotary_factor=0.5, attention_factor=1.2),
+        SLIDING: dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=1.0)})
+GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=2.0)
 EYES = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, in_channels=3, patch_size=2,
             spatial_merge_size=1, temporal_patch_size=1)  # of a model that sees; nothing looks through them
 GATED_DELTA = dict(
@@ -140,6 +147,11 @@ FAMILIES = {
     "gemma": dict(head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
     "gemma2": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
     "gemma3_text": GEMMA | dict(rope_theta=1e6, sliding_window_pattern=3, rope_scaling=dict(rope_type="linear", factor=4.0)),
+    "gemma3n_text": dict(
+        head_dim=16, sliding_window=8, num_hidden_layers=6, layer_types=[SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL], num_kv_shared_layers=3,
+        hidden_size_per_layer_input=12, vocab_size_per_layer_input=make.BPE_VOCAB - 40, altup_num_inputs=3, altup_active_idx=1, laurel_rank=6,
+        intermediate_size=[52, 52, 40, 40, 52, 40], activation_sparsity_pattern=[0.9, 0.6, 0.0, 0.0, 0.5, 0.0], final_logit_softcapping=9.0,
+        rope_theta=1e6, tie_word_embeddings=True),
     "gemma4_text": GEMMA4 | dict(
         num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=make.BPE_VOCAB),
     "gemma4_unified": GEMMA4 | dict(attention_k_eq_v=True, num_global_key_value_heads=1, num_kv_shared_layers=0),
@@ -177,6 +189,39 @@ FAMILIES = {
     "minicpm": dict(scale_emb=6.0, scale_depth=1.4, dim_model_base=16, rms_norm_eps=1e-5, tie_word_embeddings=False),
     "helium": dict(head_dim=8, attention_bias=True, mlp_bias=True),
     "apertus": dict(attention_bias=True, rope_scaling=make.LLAMA3_ROPE),
+    "cohere2_moe": dict(
+        head_dim=16, num_hidden_layers=5, first_k_dense_replace=1, prefix_dense_intermediate_size=40, num_experts=5, num_experts_per_tok=2, intermediate_size=20,
+        num_shared_experts=2, shared_expert_combination_strategy="average", expert_selection_fn="sigmoid", norm_topk_prob=True, sliding_window=8,
+        sliding_window_pattern=2, logit_scale=0.5, tie_word_embeddings=True),
+    "cohere2_moe-layer": dict(
+        head_dim=8, rms_norm_eps=None, layer_norm_eps=1e-5, num_experts=5, num_experts_per_tok=2, intermediate_size=20, num_shared_experts=1,
+        shared_expert_combination_strategy="sum", expert_selection_fn="softmax", sliding_window=8, sliding_window_pattern=3, logit_scale=0.5,
+        attention_bias=True, tie_word_embeddings=True),
+    "laguna": LAGUNA,
+    "laguna-element": LAGUNA | dict(gating="per-element", num_attention_heads_per_layer=None, moe_router_logit_softcapping=0.0),
+    "mellum": dict(
+        head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, norm_topk_prob=True, sliding_window=8, layer_types=[FULL, SLIDING, SLIDING],
+        mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, rope_parameters={
+            FULL: YARN | dict(rope_theta=500000.0, attention_factor=1.2), SLIDING: dict(rope_type="default", rope_theta=1000.0)}),
+    "muse_glimmer": dict(
+        head_dim=16, num_hidden_layers=5, sliding_window=8, final_logit_softcapping=9.0, qk_scale_factor=1.9, output_multiplier=0.7, post_norm_eps=1e-3),
+    "granite_swa": GRANITE | dict(sliding_window=8, layer_rope_theta=[0, 10000.0, 500.0]),
+    "granitemoe_swa": GRANITE | dict(
+        num_hidden_layers=5, sliding_window=8, num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=24),
+    "hyperclovax": GRANITE | dict(head_dim=16, attention_bias=True),
+    "nemotron": dict(norm_eps=1e-5, hidden_act="relu2", partial_rotary_factor=0.5, attention_bias=True, mlp_bias=True, head_dim=16),
+    "jais2": dict(layer_norm_eps=1e-5, hidden_act="relu2", head_dim=16),
+    "arcee": dict(hidden_act="relu2", head_dim=16, mlp_bias=True),
+    "phi": dict(layer_norm_eps=1e-5, hidden_act="gelu_new", partial_rotary_factor=0.5),
+    "gpt_neox": dict(layer_norm_eps=1e-5, hidden_act="gelu", rotary_pct=0.5, rotary_emb_base=1000),
+    "gpt_neox-serial": dict(layer_norm_eps=1e-5, hidden_act="gelu", rotary_pct=0.25, attention_bias=False, use_parallel_residual=False),
+    "olmo": dict(clip_qkv=1.2),
+    "vaultgemma": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
+    "cwm": dict(head_dim=16, sliding_window=8, rope_scaling=make.LLAMA3_ROPE),
+    "lfm3": dict(
+        num_hidden_layers=6, head_dim=16, layer_types=["conv", FULL, "conv", SLIDING, FULL, SLIDING], conv_L_cache=5, conv_bias=True, norm_eps=1e-5, sliding_window=8,
+        rope_parameters={SLIDING: dict(rope_type="default", rope_theta=1000.0), FULL: dict(
+            rope_type="proportional", rope_theta=10000.0, partial_rotary_factor=0.5)}, tie_word_embeddings=True),
 }
 FAMILIES |= hybrids.FAMILIES
 # The parts that see, by family; the tiny config is that of their text.
@@ -194,7 +239,12 @@ SEE = {
     "kimi_k25": dict(
         patch_size=2, hidden_size=16, num_hidden_layers=1, intermediate_size=16, num_attention_heads=2, pos_emb_height=4, pos_emb_width=4,
         pos_emb_time=1, merge_kernel_size=[1, 1]),
+    "muse_glimmer": dict(
+        patch_size=2, hidden_size=16, num_hidden_layers=1, intermediate_size=16, num_attention_heads=2, pos_emb_height=4, pos_emb_width=4, patch_temporal=1,
+        merge_size=1),
 }
+# What these have next to both parts.
+OUTER = {"muse_glimmer": dict(out_hidden_size=16, projector_hidden_size=16)}
 # What their text is called, where that is not their own name.
 TEXTS = {"kimi_k25": "deepseek_v3"}
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
@@ -231,6 +281,7 @@ DIFFERS = {
     "olmo3": "yarn's attention_factor is not used",
     "starcoder2": "the exact gelu, and knows no windows",
     "glm": "turns whole heads",
+    "laguna": "yarn's attention_factor is not used",
     "gpt_oss": "does not read this layout, and does not use yarn's truncate",
 } | hybrids.DIFFERS | hybrids.OF_ORIGINAL
 
@@ -245,7 +296,7 @@ def config_of(name):
     outer = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
     if family.startswith("gemma4"):
         outer += ("vocab_size",)  # which mlx-lm does not read anywhere else
-    return dict(model_type=family, text_config=text, vision_config=SEE[family]) | {key: text[key] for key in outer}
+    return dict(model_type=family, text_config=text, vision_config=SEE[family]) | OUTER.get(family, {}) | {key: text[key] for key in outer}
 
 
 def random_tensor(name, key, shape):
@@ -254,12 +305,14 @@ def random_tensor(name, key, shape):
     if "norm" in key and key.endswith("weight"):
         if name.startswith(("gemma2", "gemma3", "gemma4")) and ".post_" in key:
             return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or the text repeats itself
-        around_zero = name.startswith("gemma") and not name.startswith("gemma4") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
+        if name == "muse_glimmer":  # the last norm multiplies by its weight, the others by one more
+            return np.float32(0.2) * noise + np.float32(key.endswith("language_model.norm.weight"))
+        around_zero = name.startswith("gemma") and not name.startswith(("gemma3n", "gemma4")) or name in ("nemotron", "vaultgemma") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
         return np.float32(0.2) * noise + np.float32(0 if around_zero else 1)
     if key.endswith("A_log"):
         most = 0.5 if name.startswith("kimi_linear") else 2.7  # transformers takes differences of long sums there
         return np.linspace(-4, most, np.prod(shape), dtype=np.float32).reshape(shape)  # heads that hardly forget, and heads that forget at once
-    if key.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+    if key.endswith(("layer_scalar", "router.scale", "per_expert_scale", "correct_output_scale")):
         return np.float32(1) + np.float32(0.2) * noise
     if "conv" in key and len(shape) == 3:
         return np.float32(1.2 / max(shape[1:]) ** 0.5) * noise
@@ -273,10 +326,10 @@ def random_tensor(name, key, shape):
         return noise
     if len(shape) < 2 or "bias" in key:
         return np.float32(0.3) * noise
-    if "embed" in key:
+    if "embed" in key and "embed_out" not in key:
         return noise if not config_of(name)["tie_word_embeddings"] else np.float32(2.8 / shape[-1] ** 0.5) * noise
     inputs = shape[-2] if name in ("gpt_oss", "qwen3_vl_moe") and ".experts." in key else shape[-1]
-    return np.float32((2.8 if "lm_head" in key or "output.weight" in key else 1.6) / inputs ** 0.5) * noise
+    return np.float32((2.8 if "lm_head" in key or "embed_out" in key or "output.weight" in key else 1.6) / inputs ** 0.5) * noise
 
 
 def hub_tensors(name, folder, config):
@@ -403,7 +456,7 @@ def write(name, source, target, tokenizer):
         difference = make.spread_error(make.full_pass(mlx_model, ids), rows)
         # A scan row by row and blocks of 64 rows round differently.
         failed = name not in DIFFERS and difference > (5e-5 if name.startswith(("qwen3_5", "qwen3_next")) else 1e-5)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, SystemExit) as error:
         difference = f"cannot: {str(error)[:80]}"
     print(f"{name:20} deviation {spread:.2f}, salt {salt}, smallest margin {margin:.4f}, mlx-lm {difference}", flush=True)
     versions = dict(transformers=transformers.__version__, torch=torch.__version__.split("+")[0], mlx_lm=mlx_lm.__version__)

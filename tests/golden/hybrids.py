@@ -41,8 +41,12 @@ FAMILIES = {
         first_k_dense_replace=1, moe_layer_freq=1, moe_renormalize=True, routed_scaling_factor=1.5, num_expert_group=1, topk_group=1,
         model_max_length=256),
 }
+FAMILIES["bailing_hybrid"] = dict(
+    num_hidden_layers=3, layer_group_size=2, head_dim=8, short_conv_kernel_size=4, kda_safe_gate=True, kda_lower_bound=-4.0, num_key_value_heads=4,
+    q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=10, num_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+    moe_intermediate_size=20, num_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5)
 # Longer texts, for recurrences that take a prompt in blocks of 64 or 16; not a multiple of it.
-LENGTHS = {"granitemoehybrid-dense": 150, "nemotron_h": 80, "falcon_h1": 80, "mamba2": 140, "kimi_linear": 80}
+LENGTHS = {"granitemoehybrid-dense": 150, "nemotron_h": 80, "falcon_h1": 80, "mamba2": 140, "kimi_linear": 80, "bailing_hybrid": 80}
 # What mlx-lm's `convert` makes of others.
 CONVERTED = {"granitemoehybrid-mlx": {}, "nemotron_h-mlx": {}, "falcon_h1-mlx": {}, "kimi_linear-mlx": {}}
 # Those of them whose reference is that of the original, and why.
@@ -87,5 +91,8 @@ CONVERTS = {
 
 def published(name, shapes):
     """What transformers writes, under the names as published: it gives dense blocks of kimi_linear the name of the others."""
+    if name == "bailing_hybrid":  # transformers gives both kinds of attention the name that only one has
+        linear = {key.split(".attention.")[0] for key in shapes if ".attention.A_log" in key}
+        return {key.replace(".dense.", ".o_proj.") if key.split(".attention.")[0] in linear else key: shape for key, shape in shapes.items()}
     dense = "layers.0.block_sparse_moe."
     return {key.replace(dense, "layers.0.mlp."): shape for key, shape in shapes.items()} if name == "kimi_linear" else shapes

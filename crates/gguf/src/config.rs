@@ -23,7 +23,7 @@ pub(crate) use mixtures::{
     minimax_m2, olmoe, phimoe, qwen2_moe, qwen3_moe,
 };
 pub(crate) use varied::{
-    cohere, cohere2, exaone, exaone4, glm, glm4, hunyuan, olmo2, phi3, stablelm, starcoder2,
+    cohere, cohere2, exaone, exaone4, glm, glm4, hunyuan, nemotron, olmo, olmo2, phi3, stablelm, starcoder2,
 };
 
 #[cfg(test)]

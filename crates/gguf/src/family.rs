@@ -72,11 +72,13 @@ const FAMILIES: &[(&str, Family)] = &[
     ("minimax-m2", family(config::minimax_m2, &[names::MIXTRAL, names::LLAMA])),
     ("mistral3", family(config::mistral3, &[names::PERMUTED, names::LLAMA])),
     ("mistral4", family(config::mistral4, &[names::DEEPSEEK, names::LLAMA])),
+    ("nemotron", family(config::nemotron, &[names::MINITRON, names::LLAMA])),
     ("nemotron_h", under("backbone.layers.", family(config::nemotron_h, &[names::NEMOTRON, names::LLAMA]))),
     (
         "nemotron_h_moe",
         under("backbone.layers.", family(config::nemotron_h, &[names::NEMOTRON, names::LLAMA])),
     ),
+    ("olmo", family(config::olmo, &[names::PERMUTED, names::LLAMA])),
     ("olmo2", family(config::olmo2, &[names::OLMO, names::LLAMA])),
     ("olmoe", family(config::olmoe, &[names::LLAMA])),
     ("phi3", family(config::phi3, &[names::PHI, names::LLAMA])),

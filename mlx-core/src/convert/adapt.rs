@@ -32,16 +32,17 @@ const KEPT: [(&[&str], &[&str]); 5] = [
             "glm4_moe_lite",
             "solar_open",
             "exaone_moe",
+            "laguna",
             "minimax",
             "minimax_m2",
         ],
         &["e_score_correction_bias"],
     ),
-    (&["lfm2_moe", "afmoe", "bailing_moe"], &["expert_bias"]),
+    (&["lfm2_moe", "afmoe", "bailing_moe", "bailing_hybrid"], &["expert_bias"]),
 ];
 
 /// Parts of names that mlx-lm renames, by family.
-const RENAMED: [(&str, &str, &str); 11] = [
+const RENAMED: [(&str, &str, &str); 13] = [
     ("kimi_linear", ".block_sparse_moe.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
     ("kimi_linear", ".block_sparse_moe.", ".mlp."),
     ("kimi_linear", ".q_conv1d.", ".q_conv.conv."),
@@ -52,6 +53,8 @@ const RENAMED: [(&str, &str, &str); 11] = [
     ("lfm2_moe", ".feed_forward.w3.", ".feed_forward.up_proj."),
     ("bailing_moe", ".mlp.gate.weight", ".mlp.gate.gate_proj.weight"),
     ("kimi_k25", "language_model.model.blocks.", "language_model.model.layers."),
+    ("laguna", ".mlp.gate.weight", ".mlp.gate.proj.weight"),
+    ("laguna", ".mlp.experts.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     ("exaone_moe", ".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
 ];
 

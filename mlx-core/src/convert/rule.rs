@@ -21,7 +21,7 @@ enum Choice {
 }
 
 /// The default rules of mlx-lm for some families: routers, and weights that would underflow.
-const FAMILY_RULES: [(&str, &[&str]); 29] = [
+const FAMILY_RULES: [(&str, &[&str]); 31] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
     ("qwen3_vl_moe", &["*mlp.gate=8:64"]),
@@ -47,6 +47,8 @@ const FAMILY_RULES: [(&str, &[&str]); 29] = [
     ("solar_open", &["*mlp.gate=keep"]),
     ("exaone_moe", &["*mlp.gate=keep"]),
     ("bailing_moe", &["*mlp.gate.gate_proj=8:64"]),
+    ("laguna", &["*mlp.gate.proj=8:64"]),
+    ("mellum", &["*mlp.gate=8:64"]),
     ("afmoe", &["*router.gate=8:64"]),
     ("dots1", &["*mlp.gate=keep"]),
     ("glm4_moe", &["*mlp.gate=keep"]),

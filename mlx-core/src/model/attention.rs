@@ -4,6 +4,7 @@ mod batched;
 pub(super) mod body;
 mod config;
 mod core;
+mod head_gate;
 mod heads;
 mod masks;
 mod packed;
@@ -15,18 +16,20 @@ mod two_way;
 mod weights;
 
 use mlx_rs::Array;
-use mlx_rs::ops::{multiply, sigmoid};
+use mlx_rs::ops::{clip, multiply, sigmoid};
 
 use super::batch::Batch;
 use super::linear::{Linear, Part};
 use super::norm::NormConfig;
 use super::rope::Rotary;
-use crate::array::{slice_axis, split_axis};
+use crate::array::{scalar_like, slice_axis, split_axis};
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{AttentionBiases, AttentionConfig, OutputGate, Projections};
 pub(super) use core::Core;
+pub(super) use head_gate::HeadGate;
+pub use head_gate::HeadGateConfig;
 pub(super) use masks::Masks;
 use qk_norm::QkNorm;
 pub use qk_norm::{QkNormConfig, QkNormScope};
@@ -42,6 +45,8 @@ pub(super) struct Attention {
     norm_after_rope: bool,
     temperature: Option<AttentionTemperature>,
     output_gate: bool,
+    head_gate: Option<HeadGate>,
+    clip_qkv: Option<f32>,
     values: Values,
     value_norm: Option<NormConfig>,
     core: Core,
@@ -75,13 +80,21 @@ impl Attention {
         let width = heads.query * heads.size;
         let norm = config.norm.map(|norm| QkNorm::load(weights, name, norm, heads, borrows)).transpose()?;
         let qkv = projections::load(weights, name, hidden, config, borrows)?;
+        let head_gate = match config.output_gate {
+            Some(OutputGate::Heads(gate)) => {
+                Some(HeadGate::load(weights, name, hidden, (heads.query, heads.size), gate)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             qkv,
             output: Linear::load_row_parallel(weights, output, width, config.biases.output)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),
-            output_gate: config.output_gate.is_some(),
+            output_gate: config.output_gate.is_some() && head_gate.is_none(),
+            head_gate,
+            clip_qkv: config.clip_qkv,
             values: match (borrows, config.attention_k_eq_v) {
                 (true, _) => Values::Borrowed,
                 (false, true) => Values::Keys,
@@ -109,6 +122,10 @@ impl Attention {
         if self.output_gate {
             gate = Some(sigmoid(slice_axis(&projected, 1, 0, queries * size)?)?);
             projected = slice_axis(&projected, 1, queries * size, projected.dim(1))?;
+        }
+        if let Some(most) = self.clip_qkv {
+            let (low, high) = (scalar_like(-most, &projected)?, scalar_like(most, &projected)?);
+            projected = clip(&projected, (&low, &high))?;
         }
         if let Some(norm) = &self.norm {
             projected = norm.normalize_width(projected, heads)?;
@@ -138,6 +155,9 @@ impl Attention {
         let mut mixed = mixed.reshape(&[rows, queries * size])?;
         if let Some(gate) = gate {
             mixed = multiply(mixed, gate)?;
+        }
+        if let Some(gate) = &self.head_gate {
+            mixed = gate.forward(input, &mixed, heads.query)?;
         }
         self.output.forward(&mixed)
     }

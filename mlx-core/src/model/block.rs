@@ -3,13 +3,14 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
 
+use super::altup::AltUp;
 use super::batch::Batch;
 use super::config::{DecoderConfig, LayerConfig};
 use super::dense_and_experts::DenseAndExperts;
 use super::feed_forward::{FeedForward, FeedForwardConfig};
 use super::mixer::{Mixer, MixerConfig, MixerKind};
 use super::moe::Experts;
-use super::norm::Norm;
+use super::norm::{Norm, NormConfig};
 use super::per_layer_input::PerLayerInput;
 use super::rope::Rotary;
 use crate::array::scalar_like;
@@ -39,6 +40,7 @@ pub(crate) struct Block {
     per_layer_input: Option<PerLayerInput>,
     /// `[1]`
     layer_scalar: Option<Array>,
+    altup: Option<AltUp>,
 }
 
 impl Block {
@@ -50,9 +52,11 @@ impl Block {
         layer: &LayerConfig,
     ) -> Result<Self> {
         let (hidden, block) = (config.hidden_size, &config.block);
-        let norm = |weights: &mut Weights, part: Option<&str>| {
-            part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, config.norm)).transpose()
+        let norm_by = |weights: &mut Weights, part: Option<&str>, norm: NormConfig| {
+            part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, norm)).transpose()
         };
+        let norm = |weights: &mut Weights, part: Option<&str>| norm_by(weights, part, config.norm);
+        let after = NormConfig { eps: block.post_norm_eps.unwrap_or(config.norm.eps), ..config.norm };
         let per_layer_input = config.per_layer_input;
         let per_layer_input =
             per_layer_input.map(|config| PerLayerInput::load(weights, name, hidden, config));
@@ -70,18 +74,23 @@ impl Block {
         Ok(Self {
             input_norm: norm(weights, before(block.input_norm, attends))?,
             mixer: Mixer::load(weights, name, &mixer)?,
-            post_attention_norm: norm(weights, before(block.post_attention_norm, attends))?,
+            post_attention_norm: norm_by(weights, before(block.post_attention_norm, attends), after)?,
             pre_feedforward_norm: norm(weights, before(block.pre_feedforward_norm, layer.feeds_forward))?,
             feed_forward: FeedForwardKind::load(weights, name, config, layer)?,
-            post_feedforward_norm: norm(weights, before(block.post_feedforward_norm, layer.feeds_forward))?,
+            post_feedforward_norm: norm_by(
+                weights,
+                before(block.post_feedforward_norm, layer.feeds_forward),
+                after,
+            )?,
             parallel_residual: block.parallel_residual,
             residual_multiplier: block.residual_multiplier,
             per_layer_input: per_layer_input.transpose()?,
             layer_scalar: layer_scalar.transpose()?,
+            altup: config.altup.map(|altup| AltUp::load(weights, name, hidden, altup)).transpose()?,
         })
     }
 
-    /// Maps `[T, hidden]` to the same shape. Queries and keys rotate by `rotary`. `tokens` has the per-layer inputs of the tokens. `states`
+    /// Maps `[T, hidden]`, or as many streams of it, to the same shape. Queries and keys rotate by `rotary`. `tokens` has the per-layer inputs of the tokens. `states`
     /// has the states of each sequence that this layer extends or borrows.
     pub(crate) fn forward(
         &self,
@@ -91,32 +100,44 @@ impl Block {
         tokens: Option<&Array>,
         states: &mut [&mut [LayerState]],
     ) -> Result<Array> {
+        let streams = self.altup.as_ref().map(|altup| altup.predict(input)).transpose()?;
+        let input = streams.as_ref().map_or(input, |streams| &streams.active);
         let normed = normalized(self.input_norm.as_ref(), input)?;
-        let middle = match &self.mixer {
+        let mut middle = match &self.mixer {
             None => input.clone(),
             Some(mixer) => {
                 let attended = mixer.forward(&normed, batch, rotary, states)?;
                 self.added(input, &attended, self.post_attention_norm.as_ref())?
             }
         };
-        let mut output = self.fed(&normed, &middle, batch)?;
+        if let Some(altup) = &self.altup {
+            middle = altup.augmented(&normed, &middle)?;
+        }
+        let mut output = self.fed(input, &normed, &middle, batch)?;
+        if let (Some(altup), Some(streams)) = (&self.altup, &streams) {
+            let (corrected, active) = altup.correct(streams, &output)?;
+            let of_token = self.per_layer_input.as_ref().zip(tokens);
+            let of_token = of_token.map(|(layer, tokens)| layer.of_token(&active, tokens)).transpose()?;
+            return altup.joined(&corrected, of_token.as_ref());
+        }
         if let (Some(layer), Some(tokens)) = (&self.per_layer_input, tokens) {
             output = layer.forward(&output, tokens)?;
         }
         self.layer_scalar.as_ref().map_or(Ok(output.clone()), |scalar| Ok(multiply(&output, scalar)?))
     }
 
-    /// Adds the output of the feed-forward block to `middle`. The block reads `middle`, or `normed`, the input of the mixer.
-    fn fed(&self, normed: &Array, middle: &Array, batch: &Batch) -> Result<Array> {
+    /// Adds the output of the feed-forward block to `middle`. The block reads `middle`. In parallel with the mixer, it reads `normed`, the
+    /// input of the mixer, or a separate norm of `input`.
+    fn fed(&self, input: &Array, normed: &Array, middle: &Array, batch: &Batch) -> Result<Array> {
         if matches!(self.feed_forward, FeedForwardKind::None) {
             return Ok(middle.clone());
         }
-        let fed = if self.parallel_residual {
-            self.feed_forward.forward(normed, middle, batch)?
-        } else {
-            let normed = normalized(self.pre_feedforward_norm.as_ref(), middle)?;
-            self.feed_forward.forward(&normed, middle, batch)?
+        let read = match (self.parallel_residual, &self.pre_feedforward_norm) {
+            (true, None) => normed.clone(),
+            (true, Some(norm)) => norm.forward(input)?,
+            (false, norm) => normalized(norm.as_ref(), middle)?,
         };
+        let fed = self.feed_forward.forward(&read, middle, batch)?;
         self.added(middle, &fed, self.post_feedforward_norm.as_ref())
     }
 
@@ -140,7 +161,9 @@ impl FeedForwardKind {
         }
         let (hidden, inner) = (config.hidden_size, format!("{name}.mlp"));
         let intermediate_size = layer.intermediate_size.unwrap_or(config.feed_forward.intermediate_size);
-        let dense = FeedForwardConfig { intermediate_size, ..config.feed_forward.clone() };
+        let activation_sparsity = layer.activation_sparsity;
+        let dense =
+            FeedForwardConfig { intermediate_size, activation_sparsity, ..config.feed_forward.clone() };
         Ok(match config.experts.as_ref().filter(|_| layer.is_moe) {
             Some(experts) if experts.beside_dense => {
                 let load = DenseAndExperts::load(weights, name, hidden, (&dense, experts), config.norm);

@@ -1,5 +1,6 @@
 //! The config of a decoder: everything that differs between the checkpoints of all families.
 
+use super::altup::AltUpConfig;
 use super::attention::AttentionConfig;
 use super::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use super::head::{HeadConfig, LogitScale};
@@ -37,8 +38,14 @@ pub struct DecoderConfig {
     pub experts: Option<MoeConfig>,
     /// The per-layer inputs, which each layer gets from the token itself in addition to the residual stream.
     pub per_layer_input: Option<PerLayerInputConfig>,
+    /// Several residual streams, one of which the layers compute.
+    pub altup: Option<AltUpConfig>,
     /// The factor of embeddings.
     pub embedding_scale: Option<f32>,
+    /// A norm of embeddings without a weight.
+    pub embedding_norm: Option<NormConfig>,
+    /// The last norm, if it differs from [`DecoderConfig::norm`].
+    pub last_norm: Option<NormConfig>,
     /// The number of draft layers that follow the last one in the checkpoint. They are not loaded with the model.
     pub draft_layers: usize,
     /// The head, which maps the output of the last norm to logits.
@@ -74,6 +81,9 @@ impl DecoderConfig {
         self.skip_borrowed(weights);
         // Old exports include the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
+        // Those of GPT-NeoX include the causal mask.
+        weights
+            .skip_all(|name| name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias"));
         if self.attention.biases.as_found {
             let first = self.layers.iter().position(|layer| layer.mixer.attends()).unwrap_or(0);
             let has = |part: &str| weights.has_bias(&format!("model.layers.{first}.self_attn.{part}"));
@@ -205,6 +215,8 @@ pub struct LayerConfig {
     pub kv_source: Option<usize>,
     /// The width of its dense feed-forward block, if it differs from [`DecoderConfig::feed_forward`].
     pub intermediate_size: Option<usize>,
+    /// The share of the gates of its dense feed-forward block that are cut off.
+    pub activation_sparsity: Option<f32>,
     /// The number of positions that a row sees, itself included, at least 1; all of them if `None`.
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer without positions.
@@ -235,6 +247,8 @@ pub struct BlockConfig {
     pub post_feedforward_norm: Option<&'static str>,
     /// True if the feed-forward block reads the input of attention instead of its output.
     pub parallel_residual: bool,
+    /// The epsilon of the norms after attention and after the feed-forward block, if it differs from the others'.
+    pub post_norm_eps: Option<f32>,
     /// The factor of both outputs before the residual addition.
     pub residual_multiplier: Option<f32>,
     /// True if the layer's output is multiplied by a learned number, `layer_scalar`.
@@ -249,6 +263,7 @@ impl BlockConfig {
         pre_feedforward_norm: Some("post_attention_layernorm"),
         post_feedforward_norm: None,
         parallel_residual: false,
+        post_norm_eps: None,
         residual_multiplier: None,
         layer_scalar: false,
     };

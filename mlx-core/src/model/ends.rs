@@ -3,13 +3,14 @@
 use mlx_rs::ops::{concatenate, multiply, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
+use super::altup::AltUpEnds;
 use super::batch::{Batch, Input};
 use super::config::DecoderConfig;
 use super::embedding::Embedding;
 use super::head::HeadConfig;
 use super::linear::{Linear, Part};
 use super::mtp::{Fusion, MtpNames};
-use super::norm::Norm;
+use super::norm::{Norm, NormConfig};
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
 use crate::array::{scalar_like, slice_axis};
@@ -20,7 +21,9 @@ use crate::weights::Weights;
 pub(super) struct EmbeddingAndHead {
     embedding: Embedding,
     embedding_scale: Option<f32>,
+    embedding_norm: Option<NormConfig>,
     per_layer_inputs: Option<PerLayerInputs>,
+    altup: Option<AltUpEnds>,
     /// The input projection of an MTP head.
     fusion: Option<Fusion>,
     norm: Norm,
@@ -43,8 +46,9 @@ impl EmbeddingAndHead {
         let (layers, inputs) = (config.layers.len(), config.per_layer_input);
         let per_layer_inputs = inputs.map(|inputs| PerLayerInputs::load(weights, inputs, layers, hidden));
         let per_layer_inputs = per_layer_inputs.transpose()?;
+        let altup = config.altup.map(|altup| AltUpEnds::load(weights, hidden, altup)).transpose()?;
         let norm = mtp.map_or("model.norm", |names| names.norm.as_str());
-        let norm = Norm::load(weights, norm, hidden, config.norm)?;
+        let norm = Norm::load(weights, norm, hidden, config.last_norm.unwrap_or(config.norm))?;
         let fusion = mtp.map(|names| Fusion::load(weights, names, config)).transpose()?;
         let head = if config.head.tie_word_embeddings {
             let bias = config.head.bias.then(|| weights.take("lm_head.bias", &[config.vocab_size]));
@@ -58,7 +62,9 @@ impl EmbeddingAndHead {
         Ok(Self {
             embedding,
             embedding_scale,
+            embedding_norm: config.embedding_norm,
             per_layer_inputs,
+            altup,
             fusion,
             norm,
             head,
@@ -103,21 +109,26 @@ impl EmbeddingAndHead {
             inputs.forward(tokens, &hidden, self.dtype)
         });
         let per_layer_inputs = inputs.transpose()?;
+        let hidden = self.altup.as_ref().map_or_else(|| Ok(hidden.clone()), |altup| altup.split(&hidden))?;
         Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deepstack: deep, hidden, layer: 0 })
     }
 
     /// Maps tokens `[T]` to `[T, hidden]`.
     fn embedded(&self, tokens: &Array) -> Result<Array> {
         let rows = self.embedding.rows(tokens)?;
+        let rows = self.embedding_norm.map_or_else(|| Ok(rows.clone()), |norm| norm.plain(&rows))?;
         Ok(match self.embedding_scale {
             Some(scale) => multiply(&rows, scalar_like(scale, &rows)?)?,
             None => rows,
         })
     }
 
-    /// Maps `[R, hidden]` to the same shape.
+    /// Maps `[R, hidden]`, or as many streams of it, to `[R, hidden]`.
     pub(super) fn normalized(&self, hidden: &Array) -> Result<Array> {
-        self.norm.forward(hidden)
+        match &self.altup {
+            Some(altup) => self.norm.forward(&altup.mean(hidden)?),
+            None => self.norm.forward(hidden),
+        }
     }
 
     /// Maps `[R, hidden]` to `[R, vocabulary]`.

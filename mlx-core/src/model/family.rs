@@ -1,18 +1,25 @@
 //! Model families as data: one function per family reads config.json into a [`DecoderConfig`]. transformers' configuration classes are the
 //! reference for names and defaults. docs/adding-a-family.md shows how to add a family.
 
+mod bailing_hybrid;
 mod base;
+mod classic;
 mod cohere;
 mod gated_mixtures;
 mod gemma;
+mod gemma3n;
 mod gemma4;
+mod granite;
 mod hybrid;
 mod kimi_linear;
+mod laguna;
 mod latent;
 mod layers;
+mod lfm3;
 mod llama;
 mod mamba;
 mod mixtures;
+mod muse;
 mod nemotron_h;
 mod nested;
 mod olmo;
@@ -29,12 +36,16 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// The families: `model_type` of config.json, its aliases, and the function that reads the config.
-const FAMILIES: [(&[&str], Read); 75] = [
+const FAMILIES: [(&[&str], Read); 94] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
+    (&["arcee"], classic::arcee),
+    (&["bailing_hybrid"], bailing_hybrid::bailing_hybrid),
     (&["bailing_moe"], varied::bailing_moe),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
+    (&["cohere2_moe"], cohere::cohere2_moe),
+    (&["cwm"], llama::cwm),
     (&["deepseek_v2"], latent::deepseek_v2),
     (&["deepseek_v3", "kimi_k2", "joyai_llm_flash"], latent::deepseek_v3),
     (&["dots1"], routed::dots1),
@@ -48,6 +59,8 @@ const FAMILIES: [(&[&str], Read); 75] = [
     (&["gemma2"], gemma::gemma2),
     (&["gemma3"], gemma::gemma3),
     (&["gemma3_text"], gemma::gemma3_text),
+    (&["gemma3n"], gemma3n::gemma3n),
+    (&["gemma3n_text"], gemma3n::gemma3n_text),
     (&["gemma4"], gemma4::gemma4),
     (&["gemma4_text"], gemma4::gemma4_text),
     (&["gemma4_unified"], gemma4::gemma4_unified),
@@ -55,25 +68,33 @@ const FAMILIES: [(&[&str], Read); 75] = [
     (&["glm4"], varied::glm4),
     (&["glm4_moe"], routed::glm4_moe),
     (&["glm4_moe_lite"], latent::glm4_moe_lite),
+    (&["gpt_neox"], classic::gpt_neox),
     (&["gpt_oss"], mixtures::gpt_oss),
     (&["granite"], llama::granite),
+    (&["granite_swa"], granite::granite_swa),
     (&["granitemoe", "granitemoeshared"], mixtures::granitemoe),
+    (&["granitemoe_swa"], granite::granitemoe_swa),
     (&["granitemoehybrid"], mamba::granitemoehybrid),
     (&["helium"], llama::helium),
     (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
     (&["hunyuan_v1_moe"], mixtures::hunyuan_v1_moe),
     (&["hy_v3"], routed::hy_v3),
+    (&["hyperclovax"], granite::hyperclovax),
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
+    (&["jais2"], classic::jais2),
     (&["kimi_k25", "kimi_vl"], nested::kimi_k25),
     (&["kimi_linear"], kimi_linear::kimi_linear),
+    (&["laguna"], laguna::laguna),
     (&["lfm2"], hybrid::lfm2),
     (&["lfm2_moe"], hybrid::lfm2_moe),
     (&["lfm2_vl"], nested::lfm2_vl),
+    (&["lfm3"], lfm3::lfm3),
     (&["llama", "xverse"], llama::llama),
-    (&["mimo"], qwen::mimo),
     (&["mamba2"], mamba::mamba2),
+    (&["mellum"], laguna::mellum),
+    (&["mimo"], qwen::mimo),
     (&["minicpm"], llama::minicpm),
     (&["minicpm3"], latent::minicpm3),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
@@ -82,10 +103,14 @@ const FAMILIES: [(&[&str], Read); 75] = [
     (&["mistral3", "llava"], nested::mistral3),
     (&["mistral4"], latent::mistral4),
     (&["mixtral"], mixtures::mixtral),
+    (&["muse_glimmer"], muse::muse_glimmer),
+    (&["nemotron"], classic::nemotron),
     (&["nemotron_h"], nemotron_h::nemotron_h),
+    (&["olmo"], olmo::olmo),
     (&["olmo2"], olmo::olmo2),
     (&["olmo3"], olmo::olmo3),
     (&["olmoe"], mixtures::olmoe),
+    (&["phi"], classic::phi),
     (&["phi3"], varied::phi3),
     (&["phimoe"], mixtures::phimoe),
     (&["prism_hadamard_qwen35"], hybrid::bonsai),
@@ -104,6 +129,7 @@ const FAMILIES: [(&[&str], Read); 75] = [
     (&["solar_open"], routed::solar_open),
     (&["stablelm"], varied::stablelm),
     (&["starcoder2"], varied::starcoder2),
+    (&["vaultgemma"], gemma::vaultgemma),
     (&["youtu", "youtu_llm"], latent::youtu),
 ];
 

@@ -1,11 +1,11 @@
 //! The feed-forward block, gated (Shazeer, 2020, arXiv:2002.05202) or not.
 
-use mlx_rs::Array;
-use mlx_rs::ops::{multiply, split_equal};
+use mlx_rs::ops::{add, erfinv, maximum, multiply, split_equal, sqrt, square, subtract};
+use mlx_rs::{Array, Dtype};
 
 use super::activation::{Activated, Activation};
 use super::linear::{Linear, Part};
-use crate::array::scalar_like;
+use crate::array::{host, scalar_like};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -33,6 +33,9 @@ pub struct FeedForwardConfig {
     pub activation: Activation,
     /// The factors of the gate before activation, and of the block's output.
     pub multipliers: Option<[f32; 2]>,
+    /// The share of the gates that are cut off before activation, if they are distributed normally (Gemma 3n). Only gates above the
+    /// quantile of their row stay, less the quantile.
+    pub activation_sparsity: Option<f32>,
 }
 
 /// `down(activation(gate(x)) * up(x))`, with gate and up in one product; or `down(activation(up(x)))`.
@@ -42,6 +45,8 @@ pub(crate) struct FeedForward {
     activation: Activated,
     down: Linear,
     multipliers: Option<[f32; 2]>,
+    /// The number of standard deviations between the mean and the smallest gate that stays.
+    cut: Option<f32>,
 }
 
 impl FeedForward {
@@ -52,7 +57,14 @@ impl FeedForward {
         hidden: usize,
         config: &FeedForwardConfig,
     ) -> Result<Self> {
-        let FeedForwardConfig { intermediate_size, bias, input, activation, multipliers } = *config;
+        let FeedForwardConfig {
+            intermediate_size,
+            bias,
+            input,
+            activation,
+            multipliers,
+            activation_sparsity,
+        } = *config;
         let [gate, up, both, down] =
             ["gate_proj", "up_proj", "gate_up_proj", "down_proj"].map(|part| format!("{name}.{part}"));
         let parts = match input {
@@ -76,6 +88,7 @@ impl FeedForward {
                 bias,
             )?,
             multipliers,
+            cut: activation_sparsity.map(quantile).transpose()?,
         })
     }
 
@@ -86,11 +99,30 @@ impl FeedForward {
             return self.down.forward(&self.activation.forward(&wide)?);
         }
         let both = split_equal(wide, 2, -1)?;
-        let Some([of_gate, of_output]) = self.multipliers else {
-            return self.down.forward(&multiply(self.activation.forward(&both[0])?, &both[1])?);
+        let gate = match self.cut {
+            Some(cut) => &sparse(&both[0], cut)?,
+            None => &both[0],
         };
-        let gate = multiply(&both[0], scalar_like(of_gate, &both[0])?)?;
+        let Some([of_gate, of_output]) = self.multipliers else {
+            return self.down.forward(&multiply(self.activation.forward(gate)?, &both[1])?);
+        };
+        let gate = multiply(gate, scalar_like(of_gate, gate)?)?;
         let output = self.down.forward(&multiply(self.activation.forward(&gate)?, &both[1])?)?;
         Ok(multiply(&output, scalar_like(of_output, &output)?)?)
     }
+}
+
+/// Returns the number of standard deviations below which this share of a normal distribution lies.
+fn quantile(share: f32) -> Result<f32> {
+    let value = multiply(erfinv(Array::from_f32(2.0 * share - 1.0))?, Array::from_f32(2.0_f32.sqrt()))?;
+    Ok(host::<f32>(&value)?.first().copied().unwrap_or(0.0))
+}
+
+/// Subtracts the mean of each row plus `cut` standard deviations from gates `[R, width]`, and sets negative differences to 0.
+fn sparse(gates: &Array, cut: f32) -> Result<Array> {
+    let wide = gates.as_dtype(Dtype::Float32)?;
+    let mean = wide.mean_axis(-1, true)?;
+    let deviation = sqrt(square(subtract(&wide, &mean)?)?.mean_axis(-1, true)?)?;
+    let least = add(mean, multiply(deviation, Array::from_f32(cut))?)?;
+    Ok(maximum(subtract(wide, least)?, Array::from_f32(0.0))?.as_dtype(gates.dtype())?)
 }

@@ -204,5 +204,10 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
     };
     let per_layer = config.per_layer_input.map_or(0, |input| 4 * config.layers.len() * input.hidden_size);
     let widest = config.layers.iter().map(mixer).max().unwrap_or(0);
-    (4 * config.hidden_size + inner + per_layer) as u64 * size + widest
+    // The streams before and after a layer, their prediction and its correction.
+    let streams = config.altup.map_or(0, |altup| 6 * altup.altup_num_inputs * config.hidden_size);
+    // The gates, their differences from the mean, and the squares of these.
+    let sparse =
+        if config.layers.iter().any(|layer| layer.activation_sparsity.is_some()) { dense } else { 0 };
+    (4 * config.hidden_size + inner + per_layer + streams + sparse) as u64 * size + widest
 }

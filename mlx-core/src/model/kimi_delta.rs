@@ -19,7 +19,7 @@ use crate::weights::Weights;
 const LENGTH_EPS: f32 = 1e-6;
 
 /// The shape of a layer of Kimi Delta Attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KimiDeltaConfig {
     /// The number of heads, each with a memory.
     pub num_heads: usize,
@@ -27,12 +27,21 @@ pub struct KimiDeltaConfig {
     pub head_dim: usize,
     /// The number of rows that the convolution sees, the newest included; at least 2.
     pub short_conv_kernel_size: usize,
+    /// True if gates and decays are projected through `head_dim` numbers instead of directly.
+    pub low_rank: bool,
+    /// The lower bound of log decays; `None` if they are not bounded.
+    pub lower_bound: Option<f32>,
 }
 
 impl KimiDeltaConfig {
     /// The width of queries, of keys and of values.
     fn width(&self) -> usize {
         self.num_heads * self.head_dim
+    }
+
+    /// The width of the first projections to decays and gates.
+    fn inner(&self) -> usize {
+        if self.low_rank { self.head_dim } else { self.width() }
     }
 
     /// Returns the bytes of the state of a layer, with activations of `size` bytes.
@@ -52,10 +61,10 @@ pub(super) struct KimiDelta {
     config: KimiDeltaConfig,
     /// The projection to queries, keys, values, corrections, and the inputs of decays and gates.
     input: Linear,
-    decay: Linear,
-    gate: Linear,
+    /// The second projections of decays and gates, if they are of low rank.
+    low_rank: Option<[Linear; 2]>,
     conv: CausalConv,
-    /// `[H, 1]` of f32, below 0: the fastest decay of each head.
+    /// `[H, 1]` of f32, above 0: the fastest decay of each head, or the steepness of bounded decays.
     rate: Array,
     /// `[H, D]` of f32.
     dt_bias: Array,
@@ -74,10 +83,12 @@ impl KimiDelta {
         config: KimiDeltaConfig,
         eps: f32,
     ) -> Result<Self> {
-        let KimiDeltaConfig { num_heads, head_dim, short_conv_kernel_size } = config;
+        let KimiDeltaConfig { num_heads, head_dim, short_conv_kernel_size, low_rank, .. } = config;
         let width = config.width();
-        let names = ["q", "k", "v", "b", "f_a", "g_a"].map(|part| format!("{name}.{part}_proj"));
-        let widths = [width, width, width, num_heads, head_dim, head_dim];
+        let (of_decay, of_gate) = if low_rank { ("f_a", "g_a") } else { ("f", "g") };
+        let names = ["q", "k", "v", "b", of_decay, of_gate].map(|part| format!("{name}.{part}_proj"));
+        let inner = config.inner();
+        let widths = [width, width, width, num_heads, inner, inner];
         let parts: Vec<Part> =
             names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs }).collect();
         let [decay, gate, output] = ["f_b", "g_b", "o"].map(|part| format!("{name}.{part}_proj"));
@@ -94,15 +105,20 @@ impl KimiDelta {
         let norm = weights.take(&format!("{name}.o_norm.weight"), &[head_dim])?;
         Ok(Self {
             input: Linear::load(weights, &parts, hidden, false)?,
-            decay: linear(weights, &decay, head_dim, width)?,
-            gate: linear(weights, &gate, head_dim, width)?,
+            low_rank: match low_rank {
+                true => Some([
+                    linear(weights, &decay, head_dim, width)?,
+                    linear(weights, &gate, head_dim, width)?,
+                ]),
+                false => None,
+            },
             conv: CausalConv::load_parts(
                 weights,
                 &convs.each_ref().map(String::as_str),
                 width,
                 short_conv_kernel_size,
             )?,
-            rate: negative(exp(rate)?)?,
+            rate: exp(rate)?,
             dt_bias: dt_bias.reshape(&[num_heads as i32, head_dim as i32])?,
             norm: norm.as_dtype(Dtype::Float32)?,
             eps,
@@ -123,19 +139,32 @@ impl KimiDelta {
         let projected = self.input.forward(input)?;
         let part = |start, end| slice_axis(&projected, 1, start, end);
         let correction = sigmoid(part(3 * width, 3 * width + heads)?.as_dtype(Dtype::Float32)?)?;
-        let narrow = 3 * width + heads;
+        let (first, inner) = (3 * width + heads, self.config.inner() as i32);
         let by_head = |array: Array| -> Result<Array> {
             Ok(array.as_dtype(Dtype::Float32)?.reshape(&[input.dim(0), heads, size])?)
         };
-        let step = add(by_head(self.decay.forward(&part(narrow, narrow + size)?)?)?, &self.dt_bias)?;
-        // ln(1 + e^x)
-        let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
-        let gate = by_head(self.gate.forward(&part(narrow + size, narrow + 2 * size)?)?)?;
+        let (mut decay, mut gate) = (part(first, first + inner)?, part(first + inner, first + 2 * inner)?);
+        if let Some([of_decay, of_gate]) = &self.low_rank {
+            (decay, gate) = (of_decay.forward(&decay)?, of_gate.forward(&gate)?);
+        }
+        let log_decay = self.log_decay(&add(by_head(decay)?, &self.dt_bias)?)?;
+        let gate = by_head(gate)?;
         let qkv = part(0, 3 * width)?;
         let mixed = recurrence::run(self, &[qkv, log_decay, correction], batch, states)?;
         let normed = rms_norm(mixed, Some(&self.norm), self.eps)?;
         let gated = multiply(normed, sigmoid(gate)?)?.reshape(&[-1, width])?;
         self.output.forward(&gated.as_dtype(input.dtype())?)
+    }
+}
+
+impl KimiDelta {
+    /// Maps steps `[T, H, D]` to logarithms of decays.
+    fn log_decay(&self, step: &Array) -> Result<Array> {
+        Ok(match self.config.lower_bound {
+            Some(bound) => multiply(sigmoid(multiply(step, &self.rate)?)?, Array::from_f32(bound))?,
+            // ln(1 + e^x)
+            None => multiply(logaddexp(step, Array::from_f32(0.0))?, negative(&self.rate)?)?,
+        })
     }
 }
 

@@ -7,7 +7,7 @@ mod per_head;
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 
-use super::attention::{AttentionTemperature, Core};
+use super::attention::{AttentionTemperature, Core, HeadGate, HeadGateConfig};
 use super::batch::Batch;
 use super::linear::{Linear, Part};
 use super::norm::{Norm, NormConfig, NormKind};
@@ -36,6 +36,7 @@ pub(super) struct LatentAttention {
     /// The projection out of it, `[H, rank, value]`.
     unembed: PerHead,
     temperature: Option<AttentionTemperature>,
+    gate: Option<HeadGate>,
     output: Linear,
     core: Core,
 }
@@ -62,6 +63,13 @@ impl LatentAttention {
             }
         };
         let latent = linear(weights, "kv_a_proj_with_mqa", hidden, config.latent_width(), bias)?;
+        let gate = HeadGateConfig { per_head: true, softplus: false };
+        let gate = config
+            .head_gate
+            .then(|| HeadGate::load(weights, name, hidden, (num_heads, config.v_head_dim), gate))
+            .transpose()?;
+        // Ling has another name for this projection.
+        let output = if weights.has(&format!("{name}.dense.weight")) { "dense" } else { "o_proj" };
         let (embed, unembed) = per_head::load(weights, name, config)?;
         Ok(Self {
             config,
@@ -72,7 +80,8 @@ impl LatentAttention {
             embed,
             unembed,
             temperature: config.temperature.map(AttentionTemperature::new),
-            output: linear(weights, "o_proj", num_heads * config.v_head_dim, hidden, bias)?,
+            gate,
+            output: linear(weights, output, num_heads * config.v_head_dim, hidden, bias)?,
             core: Core::load(weights, name, &config.attention(), None)?,
         })
     }
@@ -106,7 +115,11 @@ impl LatentAttention {
         let added = concatenate(&[latent.reshape(&[rows, 1, 1, rank])?, key], 3)?;
         let mixed = self.core.attend(&query, Some(&[added]), batch, states)?;
         let values = self.unembed.forward(&mixed, batch.is_decode())?;
-        self.output.forward(&values.reshape(&[rows, -1])?)
+        let mut values = values.reshape(&[rows, -1])?;
+        if let Some(gate) = &self.gate {
+            values = gate.forward(input, &values, self.config.num_heads)?;
+        }
+        self.output.forward(&values)
     }
 
     /// Returns the queries, `[T, H (nope + rotated)]`.

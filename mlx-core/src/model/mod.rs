@@ -1,6 +1,7 @@
 //! Models: weights that turn tokens into logits. Invariant: no code here depends on sampling, text or requests.
 
 mod activation;
+mod altup;
 mod architecture;
 mod attention;
 mod attention_beside_mamba2;
@@ -54,10 +55,11 @@ use std::path::{Path, PathBuf};
 use mlx_rs::Array;
 
 pub use activation::Activation;
+pub use altup::AltUpConfig;
 pub use architecture::Architecture;
 pub use attention::{
-    AttentionBiases, AttentionConfig, AttentionTemperatureConfig, OutputGate, Projections, QkNormConfig,
-    QkNormScope,
+    AttentionBiases, AttentionConfig, AttentionTemperatureConfig, HeadGateConfig, OutputGate, Projections,
+    QkNormConfig, QkNormScope,
 };
 pub use attention_beside_mamba2::BesideMamba2Config;
 pub use attention_work::AttentionWork;

@@ -39,6 +39,7 @@ pub(crate) struct Experts {
     /// The projections to the width of the experts and back.
     latent: Option<[Linear; 2]>,
     shared: Option<SharedExpert>,
+    averages_shared: bool,
     /// The machines that have the other shards of all experts.
     shard: Option<Shard>,
 }
@@ -82,6 +83,7 @@ impl Experts {
             },
             num_experts_per_tok: config.num_experts_per_tok as i32,
             shared: shared.transpose()?,
+            averages_shared: config.averages_shared,
             shard: weights.shard().cloned(),
         })
     }
@@ -111,7 +113,10 @@ impl Experts {
             mixed = out.forward(&mixed)?;
         }
         match &self.shared {
-            Some(expert) => Ok(add(mixed, expert.forward(input)?)?),
+            Some(expert) => {
+                let sum = add(mixed, expert.forward(input)?)?;
+                Ok(if self.averages_shared { multiply(&sum, scalar_like(0.5, &sum)?)? } else { sum })
+            }
             None => Ok(mixed),
         }
     }

@@ -19,12 +19,23 @@ pub enum NormKind {
     Layer,
     /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias`.
     LayerWithBias,
+    /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * (1 + weight) + bias`.
+    LayerPlusOneWithBias,
+    /// `x / sqrt(mean(x^2) + epsilon)`.
+    RmsWithoutWeight,
+    /// `(x - mean(x)) / sqrt(variance(x) + epsilon)`.
+    LayerWithoutWeight,
 }
 
 impl NormKind {
     /// Returns true if it divides by the root mean square.
     pub(super) fn is_rms(self) -> bool {
-        matches!(self, Self::Rms | Self::RmsPlusOne)
+        matches!(self, Self::Rms | Self::RmsPlusOne | Self::RmsWithoutWeight)
+    }
+
+    /// Returns true if it multiplies with a weight.
+    pub(super) fn has_weight(self) -> bool {
+        !matches!(self, Self::RmsWithoutWeight | Self::LayerWithoutWeight)
     }
 }
 
@@ -41,7 +52,7 @@ impl NormConfig {
     /// Loads `{name}.weight` of `shape` as the factor of the normalized vector.
     pub(super) fn weight(self, weights: &mut Weights, name: &str, shape: &[usize]) -> Result<Array> {
         let weight = weights.take(&format!("{name}.weight"), shape)?;
-        if self.kind != NormKind::RmsPlusOne {
+        if !matches!(self.kind, NormKind::RmsPlusOne | NormKind::LayerPlusOneWithBias) {
             return Ok(weight);
         }
         let weight = add(&weight, Array::from_f32(1.0).as_dtype(weight.dtype())?)?;
@@ -51,9 +62,10 @@ impl NormConfig {
 
     /// Normalizes along the last axis, without a weight.
     pub(super) fn plain(self, input: &Array) -> Result<Array> {
-        Ok(match self.kind {
-            NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, None, self.eps)?,
-            NormKind::Layer | NormKind::LayerWithBias => layer_norm(input, None, None, self.eps)?,
+        Ok(if self.kind.is_rms() {
+            rms_norm(input, None, self.eps)?
+        } else {
+            layer_norm(input, None, None, self.eps)?
         })
     }
 }
@@ -62,7 +74,7 @@ impl NormConfig {
 pub(crate) struct Norm {
     config: NormConfig,
     /// `[width]`
-    weight: Array,
+    weight: Option<Array>,
     /// `[width]`
     bias: Option<Array>,
 }
@@ -70,9 +82,11 @@ pub(crate) struct Norm {
 impl Norm {
     /// Loads `{name}.weight` of shape `[width]`, and `{name}.bias` if the kind has one.
     pub(crate) fn load(weights: &mut Weights, name: &str, width: usize, config: NormConfig) -> Result<Self> {
-        let weight = config.weight(weights, name, &[width])?;
+        let weight = config.kind.has_weight().then(|| config.weight(weights, name, &[width])).transpose()?;
         let bias = match config.kind {
-            NormKind::LayerWithBias => Some(weights.take(&format!("{name}.bias"), &[width])?),
+            NormKind::LayerWithBias | NormKind::LayerPlusOneWithBias => {
+                Some(weights.take(&format!("{name}.bias"), &[width])?)
+            }
             _ => None,
         };
         Ok(Self { config, weight, bias })
@@ -81,11 +95,10 @@ impl Norm {
     /// Maps `[..., width]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         let NormConfig { kind, eps: epsilon } = self.config;
-        Ok(match kind {
-            NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, Some(&self.weight), epsilon)?,
-            NormKind::Layer | NormKind::LayerWithBias => {
-                layer_norm(input, &self.weight, self.bias.as_ref(), epsilon)?
-            }
+        Ok(if kind.is_rms() {
+            rms_norm(input, self.weight.as_ref(), epsilon)?
+        } else {
+            layer_norm(input, self.weight.as_ref(), self.bias.as_ref(), epsilon)?
         })
     }
 }

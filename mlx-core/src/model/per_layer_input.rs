@@ -1,14 +1,14 @@
 //! Per-layer embeddings (Gemma 3n and 4). Every layer gets a short vector for each token, computed from the token's row in a second table
 //! and from its embedding. The layer adds a gated projection of the vector to the residual stream.
 
-use mlx_rs::ops::{add, concatenate, multiply};
+use mlx_rs::ops::{add, concatenate, multiply, select};
 use mlx_rs::{Array, Dtype};
 
 use super::activation::{Activated, Activation};
 use super::linear::{Linear, Matrix, Part};
 use super::norm::{Norm, NormConfig};
 use crate::array::{from_tokens, scalar_like, slice_axis};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::weights::Weights;
 
 /// The shape of per-layer embeddings.
@@ -18,6 +18,8 @@ pub struct PerLayerInputConfig {
     pub hidden_size: usize,
     /// The number of token ids in the table.
     pub vocab_size: usize,
+    /// True if there are more tokens than in the table. They use the row of token 0.
+    pub has_other_tokens: bool,
     /// The activation function of a layer's gate.
     pub activation: Activation,
     /// The config of all norms.
@@ -62,6 +64,13 @@ impl PerLayerInputs {
     /// Returns the vectors `[T, layers, width]` of tokens `[T]` with scaled embeddings `hidden`, `[T, hidden]`.
     pub(super) fn forward(&self, tokens: &Array, hidden: &Array, dtype: Dtype) -> Result<Array> {
         let shape = [hidden.dim(0), self.layers as i32, self.config.hidden_size as i32];
+        let known = self.config.has_other_tokens.then(|| {
+            let count = Array::from_slice(&[self.config.vocab_size as u32], &[1]).as_dtype(tokens.dtype())?;
+            let first = Array::from_slice(&[0_u32], &[1]).as_dtype(tokens.dtype())?;
+            Ok::<_, Error>(select(tokens.lt(count)?, tokens, first)?)
+        });
+        let known = known.transpose()?;
+        let tokens = known.as_ref().unwrap_or(tokens);
         let scaled = |array: Array, factor: f64| -> Result<Array> {
             Ok(multiply(&array, scalar_like(factor as f32, &array)?)?)
         };
@@ -120,7 +129,12 @@ impl PerLayerInput {
 
     /// Adds the gated projection of the layer's vectors, `[T, width]`, to the residual stream, `[T, hidden]`.
     pub(super) fn forward(&self, stream: &Array, vectors: &Array) -> Result<Array> {
+        Ok(add(stream, self.of_token(stream, vectors)?)?)
+    }
+
+    /// Returns the gated projection of the layer's vectors, `[T, hidden]`.
+    pub(super) fn of_token(&self, stream: &Array, vectors: &Array) -> Result<Array> {
         let open = multiply(self.activation.forward(&self.gate.forward(stream)?)?, vectors)?;
-        Ok(add(stream, self.norm.forward(&self.projection.forward(&open)?)?)?)
+        self.norm.forward(&self.projection.forward(&open)?)
     }
 }

@@ -44,6 +44,12 @@ impl DecoderConfig {
         if !self.layers.iter().all(is_known) {
             return Some("only plain attention and gated delta layers can be sharded");
         }
+        let gated = |layer: &LayerConfig| {
+            self.attention_of(layer).is_some_and(|it| matches!(it.output_gate, Some(OutputGate::Heads(_))))
+        };
+        if self.layers.iter().any(gated) {
+            return Some("the gates of its heads are not sharded");
+        }
         let mut norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
         if norms.any(|it| it.scope == QkNormScope::Width && !it.norm.kind.is_rms()) {
             return Some("its norms of queries and keys need the mean of all heads");

@@ -23,7 +23,7 @@ const LAYOUTS: [TensorLayout; 2] = [
 ];
 
 /// The vision and audio parts of a larger model.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 22] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
@@ -32,7 +32,11 @@ const OTHERS: [&str; 18] = [
     "vision_embedder.",
     "embed_vision.",
     "embed_audio.",
+    "vision_adapter.",
+    "vision_projection.",
     "visual.",
+    "model.vision_adapter.",
+    "model.vision_projection.",
     "model.visual.",
     "model.vision_tower.",
     "model.vision_model.",
@@ -93,6 +97,25 @@ impl TensorNames {
                 (".mlp.gate.", ".block_sparse_moe.gate."),
                 (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
             ]);
+        }
+        // Laguna was published with the correction bias among the experts.
+        if weights.has_under(".mlp.experts.e_score_correction_bias") {
+            weights.rename(&[("mlp.gate.e_score_correction_bias", "mlp.experts.e_score_correction_bias")]);
+        }
+        // mlx-lm writes the router of Laguna under a longer name.
+        if weights.has_under(".mlp.gate.proj.") {
+            weights.rename(&[("mlp.gate.weight", "mlp.gate.proj.weight")]);
+        }
+        let begins = |prefix: &str| weights.names().any(|name| name.starts_with(prefix));
+        // GPT-NeoX has other names in published files, in transformers and in mlx-lm.
+        if begins("model.embed_in.") {
+            weights.rename(&[
+                ("gpt_neox.layers.", "model.h."),
+                ("gpt_neox.", "model."),
+                ("lm_head.", "model.embed_out."),
+            ]);
+        } else if begins("embed_out.") {
+            weights.rename(&[("lm_head.", "embed_out.")]);
         }
         // K-EXAONE was published with a shorter name.
         if weights.has_under(".mlp.e_score_correction_bias") {

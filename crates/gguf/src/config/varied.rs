@@ -103,6 +103,31 @@ pub(crate) fn starcoder2(model: &Model, floats: Floats) -> Result<Config> {
     Ok(config)
 }
 
+/// Nemotron and Minitron.
+pub(crate) fn nemotron(model: &Model, floats: Floats) -> Result<Config> {
+    let mut config = with_layer_norms(model, floats, ["NemotronForCausalLM", "nemotron", "norm_eps"])?;
+    set(
+        &mut config,
+        json!({
+            "head_dim": model.head_dim()?,
+            "hidden_act": "relu2",
+            "attention_bias": has_biases(model),
+            "mlp_bias": model.any_has("ffn_up.bias"),
+            "partial_rotary_factor": rotated(model)?,
+        }),
+    );
+    Ok(config)
+}
+
+/// OLMo 1: norms without weights.
+pub(crate) fn olmo(model: &Model, floats: Floats) -> Result<Config> {
+    let mut config = with_layer_norms(model, floats, ["OlmoForCausalLM", "olmo", "layer_norm_eps"])?;
+    if let Some(clip) = model.number("attention.clamp_kqv")?.filter(|&clip| clip > 0.0) {
+        config.insert("clip_qkv".to_owned(), clip.into());
+    }
+    Ok(config)
+}
+
 /// StableLM. Without a norm before the feed-forward block, both parts of a layer run in parallel.
 pub(crate) fn stablelm(model: &Model, floats: Floats) -> Result<Config> {
     let mut config = with_layer_norms(model, floats, ["StableLmForCausalLM", "stablelm", "layer_norm_eps"])?;

@@ -268,6 +268,13 @@ pub(crate) const OLMO: &[Rule] = &[
 /// StarCoder 2.
 pub(crate) const STARCODER: &[Rule] = &[named("ffn_up", "mlp.c_fc"), named("ffn_down", "mlp.c_proj")];
 
+/// Nemotron and Minitron. Files have the factors of norms, the folder has one less.
+pub(crate) const MINITRON: &[Rule] = &[
+    rule("attn_norm.weight", "input_layernorm.weight", MinusOne),
+    rule("ffn_norm.weight", "post_attention_layernorm.weight", MinusOne),
+    rule("output_norm.weight", "model.norm.weight", MinusOne),
+];
+
 /// StableLM.
 pub(crate) const STABLELM: &[Rule] = &[
     rule("attn_q_norm", "self_attn.q_layernorm.norms", Heads),

@@ -41,6 +41,18 @@ fn norms_of_gemma_lose_the_added_1() {
 }
 
 #[test]
+fn norms_of_nemotron_lose_the_added_1_and_their_biases_stay() {
+    let layer: &[(&str, &[usize])] =
+        &[("ffn_norm.weight", &[8]), ("ffn_norm.bias", &[8]), ("ffn_up.weight", &[16, 8])];
+    let file = File::of("nemotron", &keys(&json!({})), layer);
+    let (weight, bias) = (file.placement("blk.0.ffn_norm.weight"), file.placement("blk.0.ffn_norm.bias"));
+    assert_eq!(weight.name, "model.layers.0.post_attention_layernorm.weight");
+    assert_eq!(bias.name, "model.layers.0.post_attention_layernorm.bias");
+    assert_eq!((weight.change, bias.change), (Change::MinusOne, Change::Same));
+    assert_eq!(file.placement("output_norm.weight").change, Change::MinusOne);
+}
+
+#[test]
 fn stacks_of_experts_keep_their_shape_and_fused_ones_are_split() {
     let layer: &[(&str, &[usize])] = &[
         ("ffn_gate_inp.weight", &[4, 8]),

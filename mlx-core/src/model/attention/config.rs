@@ -1,5 +1,6 @@
 //! The config of an attention block.
 
+use super::head_gate::HeadGateConfig;
 use super::heads::Heads;
 use super::qk_norm::QkNormConfig;
 use super::temperature::AttentionTemperatureConfig;
@@ -16,13 +17,15 @@ pub enum Projections {
     ByKeyHead,
 }
 
-/// The projection with the output gates. Their sigmoids scale the output of attention.
+/// The projection with the gates of the output of attention. In the first two, the gates are sigmoids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputGate {
     /// In `q_proj`, after each query.
     BesideQueries,
     /// In `gate_proj`.
     Apart,
+    /// In `g_proj`.
+    Heads(HeadGateConfig),
 }
 
 /// The projections of an attention block that have biases.
@@ -49,6 +52,8 @@ pub struct AttentionConfig {
     pub projections: Projections,
     /// The projections with biases.
     pub biases: AttentionBiases,
+    /// The largest absolute value of projected queries, keys and values.
+    pub clip_qkv: Option<f32>,
     /// Norms of queries and keys.
     pub norm: Option<QkNormConfig>,
     /// The factor of the product of a query and a key.

@@ -27,7 +27,7 @@ pub(super) fn load(
             let parts: Vec<Part> = [gate].into_iter().chain(parts).collect();
             return Linear::load(weights, &parts, hidden, config.biases.qkv);
         }
-        None => {}
+        Some(OutputGate::Heads(_)) | None => {}
     }
     if config.projections == Projections::Apart {
         let widths = [query * size, key * size, key * size];

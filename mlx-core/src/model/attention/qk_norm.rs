@@ -42,8 +42,8 @@ impl QkNormConfig {
 
 /// Norms of queries and keys with their weights.
 pub(super) enum QkNorm {
-    /// `[H, 1, D]`, query heads before key heads.
-    PerHead { norm: NormConfig, weight: Array },
+    /// `[H, 1, D]`, query heads before key heads; `None` without weights.
+    PerHead { norm: NormConfig, weight: Option<Array> },
     /// Over the whole width of the queries, and of the keys.
     Width { query: Norm, key: Norm },
     /// Like `Width`, if other machines have the other heads.
@@ -72,13 +72,16 @@ impl QkNorm {
                 key: Norm::load(weights, &key, heads.key * heads.size, config.norm)?,
             });
         }
+        if !config.norm.kind.has_weight() {
+            return Ok(Self::PerHead { norm: config.norm, weight: None });
+        }
         let mut parts = head_weights(weights, &query, config, heads.query, heads.size)?;
         if !borrows {
             parts.extend(head_weights(weights, &key, config, heads.key, heads.size)?);
         }
         let weight = concatenate(&parts, 0)?.reshape(&[-1, 1, heads.size as i32])?;
         weight.eval()?;
-        Ok(Self::PerHead { norm: config.norm, weight })
+        Ok(Self::PerHead { norm: config.norm, weight: Some(weight) })
     }
 
     /// Normalizes the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
@@ -99,7 +102,8 @@ impl QkNorm {
     /// Normalizes each head of `[B, Hq + Hk, T, D]`, if that is the scope.
     pub(super) fn normalize_heads(&self, heads: Array) -> Result<Array> {
         match self {
-            Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&heads)?, weight)?),
+            Self::PerHead { norm, weight: Some(weight) } => Ok(multiply(norm.plain(&heads)?, weight)?),
+            Self::PerHead { norm, weight: None } => norm.plain(&heads),
             Self::Width { .. } | Self::SharedWidth(_) => Ok(heads),
         }
     }

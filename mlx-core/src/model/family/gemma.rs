@@ -70,6 +70,14 @@ pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
+/// VaultGemma: Gemma 2 without norms after attention and feed-forward.
+pub(super) fn vaultgemma(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = gemma2(fields)?;
+    config.block =
+        BlockConfig { pre_feedforward_norm: Some("pre_feedforward_layernorm"), ..BlockConfig::LLAMA };
+    Ok(config)
+}
+
 /// Gemma 3: most layers have a window and a separate theta of rope. Heads are normalized.
 pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     let fields =
@@ -89,7 +97,7 @@ pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Returns the ropes of layers without a window and of layers with one.
-fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
+pub(super) fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
     let defaults = RopeDefaults {
         theta: 1e6,
         partial_rotary_factor: None,

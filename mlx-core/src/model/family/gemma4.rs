@@ -71,7 +71,7 @@ pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(512))?)?;
     shape_layers(fields, &mut config, &sliding)?;
     borrow(fields, &mut config, &sliding)?;
-    config.per_layer_input = per_layer_input(fields, &config)?;
+    config.per_layer_input = per_layer_input(fields, &config, true)?;
     if flag(fields, "enable_moe_block", false)? {
         config.experts = Some(experts(fields, &config)?);
         config.layers.iter_mut().for_each(|layer| layer.is_moe = true);
@@ -135,7 +135,7 @@ fn override_shape(own: &Fields, attention: &mut AttentionConfig) -> Result<()> {
 }
 
 /// Makes the last `num_kv_shared_layers` layers use the keys and values of the last earlier layer of their type.
-fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Result<()> {
+pub(super) fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Result<()> {
     let (count, key) = (config.layers.len(), "num_kv_shared_layers");
     let first = count.saturating_sub(fields.optional_count(key)?.unwrap_or(0));
     let wide = flag(fields, "use_double_wide_mlp", false)?;
@@ -154,7 +154,12 @@ fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Resu
     Ok(())
 }
 
-fn per_layer_input(fields: &Fields, config: &DecoderConfig) -> Result<Option<PerLayerInputConfig>> {
+/// Reads the per-layer embeddings. With `covers_all`, their table must have all tokens.
+pub(super) fn per_layer_input(
+    fields: &Fields,
+    config: &DecoderConfig,
+    covers_all: bool,
+) -> Result<Option<PerLayerInputConfig>> {
     let usual = if fields.is_null("hidden_size_per_layer_input") { 0 } else { 256 };
     let hidden_size = fields.optional_count("hidden_size_per_layer_input")?.unwrap_or(usual);
     if hidden_size == 0 {
@@ -162,7 +167,7 @@ fn per_layer_input(fields: &Fields, config: &DecoderConfig) -> Result<Option<Per
     }
     let key = "vocab_size_per_layer_input";
     let vocab_size = fields.optional_size(key)?.unwrap_or(262_144);
-    if vocab_size < config.vocab_size {
+    if covers_all && vocab_size < config.vocab_size {
         let message = format_args!("is {vocab_size}; it must not be below vocab_size, {}", config.vocab_size);
         return Err(fields.error(key, message));
     }
@@ -172,7 +177,14 @@ fn per_layer_input(fields: &Fields, config: &DecoderConfig) -> Result<Option<Per
         return Err(fields.error("pad_token_id", message));
     };
     let (activation, norm) = (config.feed_forward.activation, config.norm);
-    Ok(Some(PerLayerInputConfig { hidden_size, vocab_size, activation, norm, pad_token_id }))
+    Ok(Some(PerLayerInputConfig {
+        hidden_size,
+        vocab_size,
+        has_other_tokens: vocab_size < config.vocab_size,
+        activation,
+        norm,
+        pad_token_id,
+    }))
 }
 
 fn experts(fields: &Fields, config: &DecoderConfig) -> Result<MoeConfig> {

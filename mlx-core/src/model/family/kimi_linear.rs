@@ -25,11 +25,7 @@ const RENAMED: [(&str, &str); 6] = [
 
 /// Kimi Linear.
 pub(super) fn kimi_linear(fields: &Fields) -> Result<DecoderConfig> {
-    let fields = RENAMED.iter().fold(fields.clone(), |fields, (own, key)| match fields.get(own) {
-        Some(value) => fields.without(key).with_default(key, value.clone()).without(own),
-        None => fields,
-    });
-    let fields = &fields
+    let fields = &renamed(fields)
         .without("rope_scaling")
         .without("rope_parameters")
         .with_default("routed_scaling_factor", 2.446.into())
@@ -51,6 +47,14 @@ pub(super) fn kimi_linear(fields: &Fields) -> Result<DecoderConfig> {
     sparse(fields, config)
 }
 
+/// Gives the keys of this family their names in other families.
+pub(super) fn renamed(fields: &Fields) -> Fields {
+    RENAMED.iter().fold(fields.clone(), |fields, (own, key)| match fields.get(own) {
+        Some(value) => fields.without(key).with_default(key, value.clone()).without(own),
+        None => fields,
+    })
+}
+
 /// Reads the config of the Kimi Delta Attention layers.
 fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
     let size = |own: &str, key: &str, usual: usize| -> Result<usize> {
@@ -61,7 +65,15 @@ fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
         num_heads: size("num_heads", "linear_num_heads", 32)?,
         head_dim: size("head_dim", "linear_head_dim", 128)?,
         short_conv_kernel_size: size("short_conv_kernel_size", "linear_conv_kernel_dim", 4)?,
+        low_rank: true,
+        lower_bound: None,
     };
+    check(fields, &delta)?;
+    Ok(delta)
+}
+
+/// Checks the convolution and the size of the memory.
+pub(super) fn check(fields: &Fields, delta: &KimiDeltaConfig) -> Result<()> {
     if delta.short_conv_kernel_size < 2 {
         return Err(fields.error("linear_conv_kernel_dim", "is 1; it must be at least 2"));
     }
@@ -70,7 +82,7 @@ fn delta(fields: &Fields, section: Option<&Fields>) -> Result<KimiDeltaConfig> {
     if memory.saturating_mul(4) > i32::MAX as usize {
         return Err(fields.error("linear_num_heads", "times the sizes of a head is too large"));
     }
-    Ok(delta)
+    Ok(())
 }
 
 /// Returns a flag for each layer, true if it is Kimi Delta Attention. `layer_types` decides, or else the lists of `linear_attn_config`, which

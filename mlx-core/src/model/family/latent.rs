@@ -176,6 +176,7 @@ pub(super) fn decoder(fields: &Fields, usual: &LatentDefaults) -> Result<Decoder
         qk_rope_head_dim: size("qk_rope_head_dim", usual.qk_rope_head_dim)?,
         v_head_dim: size("v_head_dim", usual.v_head_dim)?,
         bias: flag(fields, "attention_bias", false)?,
+        head_gate: false,
         scale: 1.0,
         temperature: None,
     };

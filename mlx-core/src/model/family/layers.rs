@@ -134,3 +134,45 @@ pub(super) fn slide_upper(
     let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
     set_window(fields, config, &sliding, window)
 }
+
+/// Returns the name of each layer's kind. `layer_types` decides, or else `usual`, which takes the index of a layer.
+pub(super) fn named_kinds(
+    fields: &Fields,
+    count: usize,
+    known: &[&str],
+    usual: impl Fn(usize) -> &'static str,
+) -> Result<Vec<String>> {
+    let kinds = fields.strings("layer_types")?;
+    if kinds.is_empty() {
+        return Ok((0..count).map(|layer| usual(layer).to_owned()).collect());
+    }
+    if kinds.len() != count {
+        let message = format_args!("has {} entries; there are {count} layers", kinds.len());
+        return Err(fields.error("layer_types", message));
+    }
+    match kinds.iter().position(|kind| !known.contains(&kind.as_str())) {
+        Some(index) => {
+            let (other, known) = (&kinds[index], known.join(", "));
+            let message = format_args!("has {other:?} at {index}; supported are {known}");
+            Err(fields.error("layer_types", message))
+        }
+        None => Ok(kinds),
+    }
+}
+
+/// Reads `layer_rope_theta`: the theta of each layer, and 0 for a layer without rope. `None` if it is absent.
+pub(super) fn rope_thetas(fields: &Fields, count: usize) -> Result<Option<Vec<f64>>> {
+    let key = "layer_rope_theta";
+    if !fields.has(key) {
+        return Ok(None);
+    }
+    let thetas = fields.numbers(key)?;
+    if thetas.len() != count {
+        let message = format_args!("has {} entries; there are {count} layers", thetas.len());
+        return Err(fields.error(key, message));
+    }
+    match thetas.iter().find(|theta| **theta < 0.0) {
+        Some(theta) => Err(fields.error(key, format_args!("has {theta}; it must be at least 0"))),
+        None => Ok(Some(thetas)),
+    }
+}

@@ -36,6 +36,27 @@ pub(super) fn iquestcoder(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
+/// Code World Model: llama with a window in three of four layers.
+pub(super) fn cwm(fields: &Fields) -> Result<DecoderConfig> {
+    let usual = json!({
+        "rope_type": "llama3", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    });
+    let fields = &base::with_default_rope(fields, usual);
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        head_dim: Some(128),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 1e6,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| !layer.is_multiple_of(4))?;
+    layers::set_window(fields, &mut config, &sliding, layers::window(fields, Some(8192))?)?;
+    Ok(config)
+}
+
 const MISTRAL: Defaults = Defaults { num_kv_heads: Some(8), max_position_embeddings: 131_072, ..LLAMA };
 
 /// Mistral and Ministral: layers have a window of 4096 positions by default.

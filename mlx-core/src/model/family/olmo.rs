@@ -1,13 +1,25 @@
-//! OLMo 2 and 3, and EXAONE 4: norms after attention and feed-forward instead of before.
+//! OLMo 1; OLMo 2 and 3, and EXAONE 4: norms after attention and feed-forward instead of before.
 
-use super::base::{self, Defaults, LLAMA};
+use super::base::{self, Defaults, LLAMA, nullable};
 use super::layers::{self, FULL, SLIDING};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
 use crate::model::config::BlockConfig;
 use crate::model::config::DecoderConfig;
+use crate::model::norm::NormKind;
 use crate::model::rope::RopeConfig;
+
+/// OLMo 1: layer norms without weights.
+pub(super) fn olmo(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { norm: NormKind::LayerWithoutWeight, eps: ("norm_eps", 1e-5), ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.feed_forward.bias = false;
+    // The epsilon is always this number.
+    config.norm.eps = 1e-5;
+    config.attention.clip_qkv = nullable(fields, "clip_qkv", None)?;
+    Ok(config)
+}
 
 const OLMO2: Defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
 

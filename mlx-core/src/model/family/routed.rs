@@ -260,6 +260,7 @@ pub(super) fn corrected_experts(fields: &Fields, usual: &RoutingDefaults) -> Res
             groups: Some(groups),
             norm_topk_prob: flag(fields, "norm_topk_prob", usual.norm_topk_prob)?,
             routed_scaling_factor: positive(fields, "routed_scaling_factor", 1.0)? as f32,
+            logit_softcap: None,
             scaled: None,
         },
         shared: (shared > 0).then(|| SharedExpertConfig::gated("shared_experts", shared * width)),

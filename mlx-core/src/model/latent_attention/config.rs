@@ -19,6 +19,8 @@ pub struct LatentConfig {
     pub v_head_dim: usize,
     /// True if the output and the projections that read the residual stream have biases.
     pub bias: bool,
+    /// True if the sigmoid of a number per head scales the output of attention.
+    pub head_gate: bool,
     /// The factor of the product of a query and a key.
     pub scale: f32,
     /// A factor of queries that grows with their position.
@@ -44,6 +46,7 @@ impl LatentConfig {
             head_dim: self.latent_width(),
             projections: Projections::Apart,
             biases: AttentionBiases::default(),
+            clip_qkv: None,
             norm: None,
             scale: self.scale,
             softcap: None,

@@ -35,6 +35,8 @@ pub struct MoeConfig {
     pub routing: RoutingConfig,
     /// The expert that every row goes through.
     pub shared: Option<SharedExpertConfig>,
+    /// True if the output is the mean of the shared expert and the chosen ones instead of their sum.
+    pub averages_shared: bool,
     /// True if the layer's dense feed-forward block runs in parallel, and both have separate norms. The tensors of
     /// router and experts are then under the layer instead of the block.
     pub beside_dense: bool,
@@ -58,6 +60,7 @@ impl MoeConfig {
             latent: None,
             routing: RoutingConfig::softmax(true),
             shared: None,
+            averages_shared: false,
             beside_dense: false,
             bias: false,
             activation: ExpertActivation::Gated(Activation::Silu),
@@ -89,6 +92,8 @@ pub struct RoutingConfig {
     pub norm_topk_prob: bool,
     /// The factor of the weights.
     pub routed_scaling_factor: f32,
+    /// The bound of the router's logits: `cap * tanh(logit / cap)`.
+    pub logit_softcap: Option<f32>,
     /// Gemma 4: the router's input is normalized, multiplied by `router.scale`, and divided by the root of its width. The weights are
     /// multiplied by `router.per_expert_scale`.
     pub scaled: Option<NormConfig>,
@@ -103,6 +108,7 @@ impl RoutingConfig {
             groups: None,
             norm_topk_prob,
             routed_scaling_factor: 1.0,
+            logit_softcap: None,
             scaled: None,
         }
     }

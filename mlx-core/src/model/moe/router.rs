@@ -13,6 +13,7 @@ use crate::array::scalar_like;
 use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::model::norm::NormConfig;
+use crate::model::softcap::softcap;
 use crate::weights::Weights;
 
 /// Added to the sum of the chosen scores, so that it is never 0.
@@ -69,6 +70,10 @@ impl Router {
         let logits = match &self.scaled {
             Some(scaled) => self.gate.forward(&rms_norm(input, Some(&scaled.input), scaled.eps)?)?,
             None => self.gate.forward(input)?,
+        };
+        let logits = match self.config.logit_softcap {
+            Some(cap) => softcap(&logits.as_dtype(Dtype::Float32)?, cap)?,
+            None => logits,
         };
         let (chosen, shares) = match self.config.scoring_func {
             ScoringFunc::Softmax if self.correction_bias.is_none() && self.config.groups.is_none() => {

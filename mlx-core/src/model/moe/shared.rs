@@ -31,7 +31,15 @@ impl SharedExpert {
             ExpertActivation::Clamped { .. } => Activation::Silu,
         };
         let SharedExpertConfig { intermediate_size, bias, input, .. } = config;
-        let block = FeedForwardConfig { intermediate_size, bias, input, activation, multipliers: None };
+        let (multipliers, activation_sparsity) = (None, None);
+        let block = FeedForwardConfig {
+            intermediate_size,
+            bias,
+            input,
+            activation,
+            multipliers,
+            activation_sparsity,
+        };
         let gate = config.gate.map(|gate| format!("{name}.{gate}"));
         let gate = gate.map(|name| Linear::load(weights, &[Part { name: &name, outputs: 1 }], hidden, false));
         Ok(Self {

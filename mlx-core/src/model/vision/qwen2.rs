@@ -253,6 +253,7 @@ impl Mlp {
                 input: FeedForwardInput::Gated,
                 activation: config.hidden_act,
                 multipliers: None,
+                activation_sparsity: None,
             };
             return FeedForward::load(weights, name, width, &gated).map(Self::Gated);
         }
