@@ -115,8 +115,10 @@ mod tests {
         }
     }
 
-    /// Sizes of pictures, of the resized whole picture, and rows and columns of tiles.
-    const CASES: [(Size, Size, Option<(u32, u32)>); 13] = [
+    /// The sizes of a picture and of the resized whole picture, and the rows and columns of its tiles.
+    type Case = (Size, Size, Option<(u32, u32)>);
+
+    const CASES: [Case; 13] = [
         ((1, 1), (256, 256), None),
         ((16, 300), (64, 1120), None),
         ((240, 320), (256, 320), None),

@@ -12,7 +12,7 @@ use super::linear::{Linear, Part};
 use super::recurrence::{self, Recurrence};
 use crate::array::slice_axis;
 use crate::cache::{LayerState, RecurrentArrays};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::weights::Weights;
 
 /// The epsilon that is added to the squared length of queries and keys before the root.
@@ -105,13 +105,12 @@ impl KimiDelta {
         let norm = weights.take(&format!("{name}.o_norm.weight"), &[head_dim])?;
         Ok(Self {
             input: Linear::load(weights, &parts, hidden, false)?,
-            low_rank: match low_rank {
-                true => Some([
-                    linear(weights, &decay, head_dim, width)?,
-                    linear(weights, &gate, head_dim, width)?,
-                ]),
-                false => None,
-            },
+            low_rank: low_rank
+                .then(|| {
+                    let decay = linear(weights, &decay, head_dim, width)?;
+                    Ok::<_, Error>([decay, linear(weights, &gate, head_dim, width)?])
+                })
+                .transpose()?,
             conv: CausalConv::load_parts(
                 weights,
                 &convs.each_ref().map(String::as_str),
