@@ -58,7 +58,7 @@ fn vectors(engine: &Engine, texts: &[&str]) -> Result<(Vec<Vec<f32>>, usize)> {
     for generation in engine.submit_all(requests)? {
         for event in generation {
             if let Event::Embedding(pooled) = event {
-                let vector = embedding.finish(pooled)?;
+                let vector = embedding.finish(pooled, true)?;
                 vectors.push(if embedding.normalizes {
                     normalized(&vector).unwrap_or(vector)
                 } else {

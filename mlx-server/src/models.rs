@@ -277,7 +277,9 @@ fn without_folders(text: &str, model: &Path) -> String {
         |text, (path, name)| {
             let (is_absolute, path) = (path.is_absolute(), path.display().to_string());
             if is_absolute {
-                return text.replace(&format!("{path}/"), "").replace(&path, name);
+                let text = text.replace(&format!("{path}/"), "");
+                // The folder of a file may be as short as `/`, and other text may contain it.
+                return if name.is_empty() { text } else { text.replace(&path, name) };
             }
             // A relative path such as `model` may also be a word of the message, so only a path at the start is replaced.
             let Some(rest) = text.strip_prefix(&path) else { return text };

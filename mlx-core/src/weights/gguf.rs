@@ -24,7 +24,7 @@ impl ReadAt for Tensor {
 pub(super) fn open(path: &Path) -> Result<Checkpoint> {
     let folder = GgufFolder::open(path)?;
     if folder.has_tower() {
-        tracing::info!(file = %path.display(), "the vision tower in a GGUF file is not used; the model runs text-only");
+        tracing::warn!(file = %path.display(), "the tower for images or audio in a GGUF file is not used; the model runs text-only");
     }
     let mut checkpoint = Checkpoint::with_float_type(folder.float_type().map(dtype));
     for tensor in folder.tensors()? {
