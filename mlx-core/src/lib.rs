@@ -72,4 +72,4 @@ pub use processor::{NoImages, Processor, ResizedPicture};
 pub use sampling::SamplingOptions;
 
 // For the front ends.
-pub use hangup::ignores_hangup;
+pub use hangup::{ignore_requests_to_end, ignores_hangup};

@@ -39,11 +39,12 @@ enum Command {
 fn main() -> ExitCode {
     mlx_core::set_mlx_defaults();
     let Program { command, serve: args } = Program::parse();
-    let run = |config| match &command {
-        Some(Command::Engine { log }) => mlx_server::run_engine(*log).map(|()| None),
-        None => mlx_server::run(config, &args),
+    let outcome = match command {
+        // The server has resolved the settings; a broken configuration file must not stop a new engine.
+        Some(Command::Engine { log }) => mlx_server::run_engine(log).map(|()| None),
+        None => Config::resolve(&args).and_then(|config| mlx_server::run(config, &args)),
     };
-    match Config::resolve(&args).and_then(run) {
+    match outcome {
         Ok(text) => {
             print!("{}", text.unwrap_or_default());
             ExitCode::SUCCESS

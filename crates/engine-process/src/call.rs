@@ -1,6 +1,7 @@
 //! The calls that a child answers, and the receivers of its sequences' events.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -35,8 +36,7 @@ impl Calls {
     }
 
     pub(crate) fn check(&self, call: u64, request: Request) {
-        let checked = self
-            .checked(request)
+        let checked = caught(|| self.checked(request))
             .map(|request| Reply::Checked(Checked { seed: request.seed(), exactness: request.exactness() }));
         self.reply(call, checked);
     }
@@ -53,7 +53,7 @@ impl Calls {
     }
 
     pub(crate) fn exactness(&self, call: u64, adapter: usize) {
-        let level = self.handle(adapter).map(|engine| Reply::Exactness(engine.exactness()));
+        let level = caught(|| Ok(Reply::Exactness(self.handle(adapter)?.exactness())));
         self.reply(call, level);
     }
 
@@ -69,7 +69,7 @@ impl Calls {
         sequences: Vec<Sequence>,
     ) {
         let ids: Vec<u64> = sequences.iter().map(|sequence| sequence.id).collect();
-        let submitted = self.submitted(is_resumed, requests, sequences);
+        let submitted = caught(|| self.submitted(is_resumed, requests, sequences));
         // Nobody waits for the answer to a resumed request.
         for id in ids.into_iter().filter(|_| is_resumed && submitted.is_err()) {
             self.send(FromChild::Lost { id });
@@ -104,6 +104,11 @@ impl Calls {
         if let Some(canceller) = sink.as_ref().and_then(|sink| sink.canceller.get()) {
             canceller.cancel();
         }
+    }
+
+    /// Answers a call that this process cannot run.
+    pub(crate) fn fail(&self, call: u64, why: String) {
+        self.reply(call, Err(Error::Internal(why)));
     }
 
     fn reply(&self, call: u64, reply: Result<Reply>) {
@@ -168,6 +173,13 @@ impl Drop for Sink {
             self.message(FromChild::Lost { id: self.id });
         }
     }
+}
+
+/// Returns an error if `answer` panics. Only this call fails then, and not the process.
+fn caught<T>(answer: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+        Err(Error::Internal("a call of the engine panicked; its log has the cause".into()))
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,14 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::spawn;
+use std::thread::{Builder, spawn};
 
+use mlx_core::Error;
 use mlx_core::engine::{Engine, EngineOptions, StepMonitor, StepReport};
 
 use crate::call::Calls;
 use crate::fault::Faults;
 use crate::frame::{self, FrameError};
-use crate::message::{FromChild, ToChild};
+use crate::message::{FromChild, REPLACED, ToChild, VERSION};
 use crate::outbox::{Output, write};
 use crate::parent::{end, end_with_parent};
 
@@ -29,20 +30,31 @@ pub fn run() -> Result<(), String> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(about)?);
     socket.peer_addr().map_err(about)?;
     end_with_parent();
+    // A service manager may signal all processes, but the server still lets its requests finish. The socket says when that is done.
+    mlx_core::ignore_requests_to_end();
     let (outbox, outputs) = channel();
     let mut out = socket.try_clone().map_err(about)?;
     let writer = spawn(move || write(&mut out, &outputs));
+    let mut socket = BufReader::new(socket);
+    let version = frame::read::<String>(&mut socket, &mut Vec::new());
+    let version = version.map_err(|error| format!("no server sends its version: {error}"))?;
     let (requests, inbox) = channel();
-    spawn(move || read(socket, &requests));
-    let Ok(ToChild::Start { folder, options }) = inbox.recv() else {
-        return Err("the first message is not that of a server".to_owned());
+    let mut served = Ok(());
+    let started = if version == VERSION {
+        spawn(move || read(socket, &requests));
+        let Ok(ToChild::Start { folder, options }) = inbox.recv() else {
+            return Err("the first message is not that of a server".to_owned());
+        };
+        start(&folder, *options, &outbox)
+    } else {
+        Err(Error::EngineStopped(REPLACED.into()))
     };
-    match start(&folder, *options, &outbox) {
+    match started {
         Err(error) => drop(outbox.send(Output::Message(FromChild::Failed(error.into())))),
         Ok(engine) => {
             let facts = Box::new(engine.facts());
             outbox.send(Output::Message(FromChild::Ready(facts))).ok();
-            serve(&engine, &inbox, &outbox);
+            served = serve(&engine, &inbox, &outbox);
             // Saves prefixes and frees the device.
             drop(engine);
         }
@@ -50,12 +62,12 @@ pub fn run() -> Result<(), String> {
     drop(outbox);
     // All messages are written once every sender is dropped.
     writer.join().ok();
-    Ok(())
+    served
 }
 
 /// Reads messages until the parent is gone or asks for the end.
-fn read(socket: UnixStream, requests: &Sender<ToChild<'static>>) {
-    let (mut socket, mut buffer) = (BufReader::new(socket), Vec::new());
+fn read(mut socket: BufReader<UnixStream>, requests: &Sender<ToChild<'static>>) {
+    let mut buffer = Vec::new();
     let mut stops = false;
     loop {
         match frame::read::<ToChild<'static>>(&mut socket, &mut buffer) {
@@ -90,21 +102,24 @@ fn start(folder: &Path, options: EngineOptions, outbox: &Sender<Output>) -> mlx_
     Engine::start(folder, &options, progress)
 }
 
-/// Answers calls until the parent asks for the end.
-fn serve(engine: &Engine, inbox: &Receiver<ToChild<'static>>, outbox: &Sender<Output>) {
+/// Answers calls until the parent asks for the end, or the engine has failed. Then the next child answers them.
+fn serve(engine: &Engine, inbox: &Receiver<ToChild<'static>>, outbox: &Sender<Output>) -> Result<(), String> {
     let calls = Arc::new(Calls::new(engine.clone(), outbox.clone()));
     while let Ok(message) = inbox.recv() {
+        if matches!(message, ToChild::Stop) {
+            break;
+        }
+        if !engine.is_ready() {
+            return Err("the engine has stopped".to_owned());
+        }
         match message {
-            ToChild::Stop => return,
-            ToChild::Start { .. } => end(),
+            ToChild::Stop | ToChild::Start { .. } => end(),
             ToChild::Check { call, request } if Calls::is_quick(&request) => calls.check(call, *request),
             ToChild::Check { call, request } => {
-                let calls = Arc::clone(&calls);
-                spawn(move || calls.check(call, *request));
+                in_thread(&calls, call, move |calls| calls.check(call, *request));
             }
             ToChild::Exactness { call, adapter } => {
-                let calls = Arc::clone(&calls);
-                spawn(move || calls.exactness(call, adapter));
+                in_thread(&calls, call, move |calls| calls.exactness(call, adapter));
             }
             ToChild::LastMiss { call } => calls.last_miss(call),
             ToChild::Submit { call, is_resumed, requests, sequences } => {
@@ -112,5 +127,14 @@ fn serve(engine: &Engine, inbox: &Receiver<ToChild<'static>>, outbox: &Sender<Ou
             }
             ToChild::Cancel { id } => calls.cancel(id),
         }
+    }
+    Ok(())
+}
+
+/// Answers a call in a thread of its own.
+fn in_thread(calls: &Arc<Calls>, call: u64, answer: impl FnOnce(&Calls) + Send + 'static) {
+    let own = Arc::clone(calls);
+    if let Err(error) = Builder::new().name("engine-call".into()).spawn(move || answer(&own)) {
+        calls.fail(call, format!("cannot start a thread: {error}"));
     }
 }

@@ -7,6 +7,8 @@ use std::process::ExitStatus;
 /// The kind of a death, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// The child was not even started.
+    Start,
     /// The child exited.
     Exit,
     /// A signal ended it.
@@ -34,6 +36,11 @@ impl Death {
             _ => (Kind::Exit, "ended".to_owned()),
         };
         Self { kind, cause }
+    }
+
+    /// Returns the end of a child that could not be started.
+    pub(crate) fn unstarted(error: &std::io::Error) -> Self {
+        Self { kind: Kind::Start, cause: format!("could not be started ({error})") }
     }
 
     /// Returns the death of a child that was killed because it made no progress.

@@ -19,7 +19,7 @@ use crate::sequence::Sequence as Record;
 use crate::shared::Front;
 use crate::state::{Notice, Phase};
 use crate::submission::submit_message;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, stamp};
 
 /// Starts an engine in a child process. `progress` is called with the bytes read so far and the total. An engine with options that only
 /// this process can use, such as other machines, starts in this process.
@@ -40,6 +40,7 @@ pub fn start(
         program: program.clone(),
         folder: folder.to_owned(),
         options: options.clone(),
+        stamp: stamp(folder, options),
         inbox,
         progress: Arc::new(Mutex::new(Box::new(progress))),
     };

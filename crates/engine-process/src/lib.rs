@@ -5,6 +5,7 @@
 mod call;
 mod child;
 mod connection;
+mod counters;
 mod deadline;
 mod death;
 mod fault;
@@ -13,7 +14,9 @@ mod front;
 mod message;
 mod outbox;
 mod parent;
+mod pause;
 mod program;
+mod progress;
 mod sequence;
 mod shared;
 mod state;

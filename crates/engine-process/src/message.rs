@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire_error::WireError;
 
+/// The version of the program. It is sent before the first message, in a frame of its own, since other versions may have other messages.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The error if the program's file is gone or has another version.
+pub(crate) const REPLACED: &str = "the program was replaced while the server ran; restart the server";
+
 /// A message to the child. The first one is `Start`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToChild<'a> {

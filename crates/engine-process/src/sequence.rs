@@ -1,14 +1,17 @@
 //! The front's record of a sequence: all that a new child needs to continue it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mlx_core::engine::{Event, FinishReason, Finished, RemoteSequence, Resume, Timings, Usage};
 
-/// The time in which the deaths of a sequence's children count together.
-const WINDOW: Duration = Duration::from_mins(1);
-
-/// A sequence with this many deaths within the window, and no token in between, fails.
+/// A sequence with this many deaths, and no token in between, fails. Their times do not matter: loading a large model takes minutes.
 pub(crate) const MAX_DEATHS: usize = 3;
+
+/// A sequence fails also if this many children in a row died before each had made `SHORT_LIFE` of its tokens.
+const MAX_SHORT_LIVES: usize = 5;
+
+/// See [`MAX_SHORT_LIVES`].
+const SHORT_LIFE: usize = 16;
 
 /// A sequence that has not ended.
 pub(crate) struct Sequence {
@@ -24,8 +27,12 @@ pub(crate) struct Sequence {
     pub(crate) is_cancel_sent: bool,
     /// The number of children that died before its end.
     lives: usize,
-    /// The deaths since its last token.
-    deaths: Vec<Instant>,
+    /// The number of deaths since its last token.
+    deaths: usize,
+    /// The tokens that this child has made.
+    fresh: usize,
+    /// The number of children in a row that died early in their tokens.
+    short_lives: usize,
     delivered: Delivered,
     clock: Clock,
 }
@@ -61,7 +68,9 @@ impl Sequence {
             is_started: false,
             is_cancel_sent: false,
             lives: 0,
-            deaths: Vec::new(),
+            deaths: 0,
+            fresh: 0,
+            short_lives: 0,
             delivered: Delivered::default(),
             clock,
         }
@@ -87,7 +96,8 @@ impl Sequence {
             Event::Embedding(_) | Event::Scores(_) => self.delivered.vector = true,
             Event::Token(token) => {
                 self.resume.tokens.push(token.id);
-                self.deaths.clear();
+                self.deaths = 0;
+                self.fresh += 1;
                 let now = Instant::now();
                 self.clock.first_token.get_or_insert(now);
                 self.clock.last_token = Some(now);
@@ -106,23 +116,34 @@ impl Sequence {
         self.remote.canceller.is_cancelled() || self.remote.events.is_closed()
     }
 
-    /// Returns true if one more death fails the sequence. It then runs without others until its next token, so that the death can only be
-    /// its own fault.
+    /// Returns true if one more death fails the sequence. It then runs without others until it has made enough tokens, so that the death
+    /// can only be its own fault.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.deaths.len() + 1 >= MAX_DEATHS
+        let is_short = self.fresh < SHORT_LIFE && self.short_lives + 1 >= MAX_SHORT_LIVES;
+        is_short || self.deaths + 1 >= MAX_DEATHS
     }
 
-    /// Notes the death of the child. Returns false if the sequence must not continue.
-    pub(crate) fn survives(&mut self, now: Instant) -> bool {
+    /// Notes the death of the child.
+    ///
+    /// # Errors
+    /// If the sequence must not continue. The error counts its deaths.
+    pub(crate) fn survive(&mut self) -> Result<(), String> {
         self.lives += 1;
         self.delivered.repeated_scores = self.delivered.scores;
         self.is_cancel_sent = false;
         self.is_submitted = false;
+        let fresh = std::mem::take(&mut self.fresh);
         if std::mem::take(&mut self.is_started) {
-            self.deaths.retain(|death| now - *death < WINDOW);
-            self.deaths.push(now);
+            self.deaths += 1;
+            self.short_lives = if fresh < SHORT_LIFE { self.short_lives + 1 } else { 0 };
         }
-        self.deaths.len() < MAX_DEATHS
+        if self.deaths >= MAX_DEATHS {
+            return Err(format!("{MAX_DEATHS} times without a token in between"));
+        }
+        if self.short_lives >= MAX_SHORT_LIVES {
+            return Err(format!("{MAX_SHORT_LIVES} times, each time within {SHORT_LIFE} tokens,"));
+        }
+        Ok(())
     }
 
     /// Ends the sequence here, in the front.

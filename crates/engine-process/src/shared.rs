@@ -59,7 +59,7 @@ impl Front {
             }
             let wakes = state.begin_work();
             state.sequences.extend(sequences);
-            state.calls.insert(call, Call { frames, reply: sender, submits: ids, deaths: 0 });
+            state.calls.insert(call, Call { frames, reply: sender, submits: ids, is_sent: false, deaths: 0 });
             state.send(call);
             wakes
         };

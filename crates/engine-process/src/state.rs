@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
 
 use mlx_core::engine::{EngineStats, FinishReason};
 use mlx_core::{Error, Result};
 
 use crate::connection::{Connection, frame};
-use crate::deadline::Deadline;
+use crate::counters::counters;
 use crate::death::{Death, Kind};
 use crate::message::{FromChild, Reply, ToChild};
+use crate::progress::Progress;
 use crate::sequence::{MAX_DEATHS, Sequence};
 use crate::submission::submit_message;
 
@@ -46,8 +46,17 @@ pub(crate) struct Call {
     pub(crate) reply: Sender<Result<Reply>>,
     /// The sequences that it submits.
     pub(crate) submits: Vec<u64>,
+    /// True if this child has the call.
+    pub(crate) is_sent: bool,
     /// The number of children that died before they answered.
     pub(crate) deaths: usize,
+}
+
+/// A call or a sequence that may have caused the death of earlier children.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Suspect {
+    Call(u64),
+    Sequence(u64),
 }
 
 /// See the file's description.
@@ -57,7 +66,7 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<u64, Call>,
     pub(crate) sequences: BTreeMap<u64, Sequence>,
     pub(crate) progress: Progress,
-    /// True if sequences wait until a suspect has made a token.
+    /// True if calls or sequences wait until a suspect has been answered or has made a token.
     is_trying: bool,
     /// The counters of earlier children.
     earlier: EngineStats,
@@ -65,59 +74,10 @@ pub(crate) struct State {
     now: EngineStats,
 }
 
-/// The progress of the child.
-pub(crate) struct Progress {
-    pub(crate) deadline: Deadline,
-    /// The time of the last progress.
-    since: Instant,
-    /// The time until the next.
-    allowance: Duration,
-    /// The start of the current step.
-    step: Option<Instant>,
-    /// True if the supervisor waits without a time limit.
-    pub(crate) supervisor_sleeps: bool,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        let (since, allowance) = (Instant::now(), Deadline::answer());
-        Self { deadline: Deadline::new(0), since, allowance, step: None, supervisor_sleeps: false }
-    }
-}
-
-impl Progress {
-    /// Notes progress. The next one must come within `allowance`.
-    pub(crate) fn reset(&mut self, allowance: Duration) {
-        (self.since, self.allowance, self.step) = (Instant::now(), allowance, None);
-    }
-
-    fn touch(&mut self) {
-        self.since = Instant::now();
-    }
-
-    fn report(&mut self, is_step: bool, expected: Option<Duration>) {
-        let now = Instant::now();
-        if let Some(begin) = self.step {
-            self.deadline.record(now - begin);
-        }
-        self.step = is_step.then_some(now);
-        self.since = now;
-        self.allowance = if is_step { self.deadline.step(expected) } else { Deadline::answer() };
-    }
-
-    /// Returns the time that is left, or the death of a child that used it up.
-    pub(crate) fn left(&self) -> Result<Duration, Death> {
-        let waited = self.since.elapsed();
-        self.allowance.checked_sub(waited).filter(|left| !left.is_zero()).ok_or_else(|| {
-            Death::stalled(if self.step.is_some() { "a step" } else { "it" }, waited.as_secs())
-        })
-    }
-}
-
 impl State {
     /// Returns true if the child has something to do.
     pub(crate) fn is_busy(&self) -> bool {
-        self.progress.step.is_some() || !self.calls.is_empty() || !self.sequences.is_empty()
+        self.progress.is_in_step() || !self.calls.is_empty() || !self.sequences.is_empty()
     }
 
     /// Notes that work is about to begin. Returns true if the supervisor must be woken.
@@ -144,21 +104,31 @@ impl State {
                 self.now = stats;
                 self.progress.report(is_step, expected);
                 self.send_cancellations();
-                return;
             }
-            FromChild::Stats(stats) => self.now = stats,
-            FromChild::Reply { call, reply } => self.answer(call, reply.map_err(Error::from)),
+            // These two come from another thread than that of the engine.
+            FromChild::Stats(stats) => {
+                self.now = stats;
+                self.progress.touch_outside_step();
+            }
+            FromChild::Reply { call, reply } => {
+                self.answer(call, reply.map_err(Error::from));
+                self.progress.touch_outside_step();
+                self.continue_trial();
+            }
             FromChild::Started { id } => {
+                self.progress.touch();
                 if let Some(sequence) = self.sequences.get_mut(&id) {
                     sequence.start();
                 }
             }
             FromChild::Usage { id, usage } => {
+                self.progress.touch();
                 if let Some(sequence) = self.sequences.get_mut(&id) {
                     sequence.resume.usage = usage;
                 }
             }
             FromChild::Event { id, event } => {
+                self.progress.touch();
                 let is_last = self.sequences.get_mut(&id).is_some_and(|sequence| sequence.deliver(event));
                 if is_last {
                     self.sequences.remove(&id);
@@ -167,20 +137,20 @@ impl State {
             }
             // Dropping its sender is an error for the client.
             FromChild::Lost { id } => {
+                self.progress.touch();
                 self.sequences.remove(&id);
                 self.continue_trial();
             }
             FromChild::Loading { .. } | FromChild::Ready(_) | FromChild::Failed(_) => {}
         }
-        self.progress.touch();
     }
 
-    /// Sends a call to the running child, unless it submits sequences that must wait for a suspect.
+    /// Sends a call to the running child, unless it must wait for a suspect.
     pub(crate) fn send(&mut self, call: u64) {
+        let must_wait = self.suspect().is_some_and(|suspect| suspect != Suspect::Call(call));
         let Self { phase: Phase::Running(connection), calls, sequences, .. } = self else { return };
-        let Some(call) = calls.get(&call) else { return };
-        let is_tried = sequences.values().any(Sequence::is_suspect);
-        if !call.submits.is_empty() && is_tried {
+        let Some(call) = calls.get_mut(&call) else { return };
+        if must_wait {
             self.is_trying = true;
             return;
         }
@@ -189,19 +159,33 @@ impl State {
                 sequence.is_submitted = true;
             }
         }
+        call.is_sent = true;
         connection.send(call.frames.clone());
     }
 
-    /// Submits the sequences of earlier children to the running one. A suspect runs without the others until its next token.
-    pub(crate) fn hand_over(&mut self) {
-        let Self { phase: Phase::Running(connection), sequences, calls, .. } = self else { return };
-        let suspect = sequences.iter().find(|(_, it)| it.is_suspect());
-        let suspect = suspect.map(|(id, it)| (*id, it.is_submitted));
+    /// Returns the call or the sequence that must run without the others, so that the next death can only be its own fault.
+    fn suspect(&self) -> Option<Suspect> {
+        let call = self.calls.iter().find(|(_, call)| call.deaths > 0).map(|(id, _)| Suspect::Call(*id));
+        let sequence = || self.sequences.iter().find(|(_, it)| it.is_suspect());
+        call.or_else(|| sequence().map(|(id, _)| Suspect::Sequence(*id)))
+    }
+
+    /// Submits the sequences of earlier children to the running one. A suspect runs without the others.
+    fn hand_over(&mut self) {
+        self.drop_cancelled();
+        let suspect = self.suspect();
         self.is_trying = suspect.is_some();
+        if let Some(Suspect::Call(id)) = suspect {
+            if self.calls.get(&id).is_some_and(|call| !call.is_sent) {
+                self.send(id);
+            }
+            return;
+        }
+        let Self { phase: Phase::Running(connection), sequences, calls, .. } = self else { return };
         let called: Vec<u64> = calls.values().flat_map(|call| &call.submits).copied().collect();
         let mut groups: Vec<Vec<(u64, &Sequence)>> = Vec::new();
         for (&id, sequence) in sequences.iter() {
-            let is_wanted = suspect.is_none_or(|(suspect, _)| suspect == id);
+            let is_wanted = suspect.is_none_or(|suspect| suspect == Suspect::Sequence(id));
             if sequence.is_submitted || !is_wanted || called.contains(&id) {
                 continue;
             }
@@ -225,7 +209,26 @@ impl State {
         }
     }
 
-    /// Submits what waited for a suspect, once that has made a token or ended.
+    /// Ends the cancelled sequences that the running child does not have. Those of an open call are sent with it.
+    fn drop_cancelled(&mut self) {
+        let Self { sequences, calls, .. } = self;
+        sequences.retain(|id, sequence| {
+            let is_called = || calls.values().any(|call| call.submits.contains(id));
+            let ends = !sequence.is_submitted && sequence.is_cancelled() && !is_called();
+            if ends {
+                sequence.end(FinishReason::Cancelled);
+            }
+            !ends
+        });
+    }
+
+    /// Hands all calls and sequences to a new child.
+    pub(crate) fn resume(&mut self) {
+        self.is_trying = true;
+        self.continue_trial();
+    }
+
+    /// Sends what waited for a suspect, once that has been answered, has made a token or has ended.
     fn continue_trial(&mut self) {
         if !self.is_trying {
             return;
@@ -233,16 +236,11 @@ impl State {
         self.hand_over();
         if !self.is_trying {
             let held: Vec<u64> =
-                self.calls.iter().filter(|(_, call)| self.is_held(call)).map(|(id, _)| *id).collect();
+                self.calls.iter().filter(|(_, call)| !call.is_sent).map(|(id, _)| *id).collect();
             for call in held {
                 self.send(call);
             }
         }
-    }
-
-    fn is_held(&self, call: &Call) -> bool {
-        let mut submitted = call.submits.iter().filter_map(|id| self.sequences.get(id));
-        submitted.any(|sequence| !sequence.is_submitted)
     }
 
     fn answer(&mut self, call: u64, reply: Result<Reply>) {
@@ -270,21 +268,23 @@ impl State {
 
     /// Prepares calls and sequences for the next child. Returns the number of sequences that continue.
     pub(crate) fn mourn(&mut self, death: Death) -> usize {
-        let now = Instant::now();
         self.earlier = self.stats();
         let gauges = EngineStats { budget_bytes: self.now.budget_bytes, ..EngineStats::default() };
         match death.kind {
+            Kind::Start => {}
             Kind::Exit => self.earlier.restarts.exited += 1,
             Kind::Signal => self.earlier.restarts.killed += 1,
             Kind::Stall => self.earlier.restarts.stalled += 1,
             Kind::Garbage => self.earlier.restarts.garbled += 1,
         }
-        let poisonous = format!(
-            "internal error: the engine's process died {MAX_DEATHS} times within a minute while it ran this request, and last it {}",
-            death.cause
-        );
+        let poisonous = |times: &str| {
+            format!(
+                "internal error: the engine's process died {times} while it ran this request, and last it {}",
+                death.cause
+            )
+        };
         for call in self.calls.values_mut() {
-            call.deaths += 1;
+            call.deaths += usize::from(std::mem::take(&mut call.is_sent));
         }
         // The child may have accepted these, and the queue's limit does not matter any more.
         let submitted: Vec<u64> =
@@ -295,23 +295,24 @@ impl State {
         let failed: Vec<u64> =
             self.calls.iter().filter(|(_, call)| call.deaths >= MAX_DEATHS).map(|(id, _)| *id).collect();
         for call in failed {
-            self.answer(call, Err(Error::Internal(poisonous.clone())));
+            self.answer(call, Err(Error::Internal(poisonous(&format!("{MAX_DEATHS} times")))));
         }
         // The child may have died before it reported a start. Then any of its sequences may be at fault.
         if !self.sequences.values().any(|sequence| sequence.is_started) {
             self.sequences.values_mut().filter(|it| it.is_submitted).for_each(Sequence::start);
         }
         self.sequences.retain(|_, sequence| {
-            let survives = sequence.survives(now);
-            if !survives {
-                sequence.end(FinishReason::Error(poisonous.clone()));
-            } else if sequence.is_cancelled() {
-                sequence.end(FinishReason::Cancelled);
-            }
-            survives && !sequence.is_cancelled()
+            let end = match sequence.survive() {
+                Err(times) => Some(FinishReason::Error(poisonous(&times))),
+                Ok(()) => sequence.is_cancelled().then_some(FinishReason::Cancelled),
+            };
+            let continues = end.is_none();
+            end.into_iter().for_each(|reason| sequence.end(reason));
+            continues
         });
         self.earlier.resumed += self.sequences.len() as u64;
         self.now = EngineStats { waiting: self.sequences.len(), ..gauges };
+        self.progress = Progress::default();
         self.phase = Phase::Restarting(death);
         self.sequences.len()
     }
@@ -329,44 +330,5 @@ impl State {
     }
 }
 
-/// Returns the counters, which never decrease.
-fn counters(stats: &mut EngineStats) -> [&mut u64; 18] {
-    let EngineStats {
-        finished,
-        prompt_tokens,
-        cached_tokens,
-        completion_tokens,
-        drafted_tokens,
-        accepted_tokens,
-        steps_ahead,
-        steps_dropped,
-        preemptions,
-        prefix_hits,
-        prefix_evictions,
-        prefix_restores,
-        damaged_blocks,
-        restarts,
-        resumed,
-        ..
-    } = stats;
-    [
-        finished,
-        prompt_tokens,
-        cached_tokens,
-        completion_tokens,
-        drafted_tokens,
-        accepted_tokens,
-        steps_ahead,
-        steps_dropped,
-        preemptions,
-        prefix_hits,
-        prefix_evictions,
-        prefix_restores,
-        damaged_blocks,
-        resumed,
-        &mut restarts.exited,
-        &mut restarts.killed,
-        &mut restarts.stalled,
-        &mut restarts.garbled,
-    ]
-}
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,23 @@
 //! Starts children, watches their progress, and replaces those that died.
 
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, spawn};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mlx_core::engine::{EngineOptions, RemoteFacts};
+use mlx_core::engine::{EngineOptions, FolderStamp, RemoteFacts};
 use mlx_core::{Error, Result};
 
 use crate::connection::{Connection, frame};
 use crate::deadline::{Deadline, LOAD};
 use crate::death::Death;
 use crate::frame::{self as frames, FrameError};
-use crate::message::{FromChild, ToChild};
+use crate::message::{FromChild, REPLACED, ToChild, VERSION};
+use crate::pause::{BUSY_PAUSE, Pauses};
 use crate::program::Program;
 use crate::shared::Front;
 use crate::state::{Notice, Phase};
@@ -27,6 +28,15 @@ const MAX_FAILED_LOADS: u32 = 3;
 /// The time for a child to save prefixes and end.
 const STOP: Duration = Duration::from_secs(30);
 
+/// The time for a child that was killed to end, before another one is started.
+const KILL: Duration = Duration::from_secs(10);
+
+/// The time for a child that has closed its connection to end.
+const EXIT: Duration = Duration::from_secs(1);
+
+/// A longer delay of a timer means that this process itself did not run.
+const OVERSLEPT: Duration = Duration::from_secs(1);
+
 /// A function that receives the bytes of a model that were read, and the total.
 pub(crate) type OnProgress = Arc<Mutex<Box<dyn FnMut(u64, u64) + Send>>>;
 
@@ -36,6 +46,8 @@ pub(crate) struct Supervisor {
     pub(crate) program: Program,
     pub(crate) folder: PathBuf,
     pub(crate) options: EngineOptions,
+    /// The state of the model's files. Only the same files can continue a sequence.
+    pub(crate) stamp: Option<FolderStamp>,
     pub(crate) inbox: Receiver<Notice>,
     pub(crate) progress: OnProgress,
 }
@@ -60,7 +72,7 @@ impl Supervisor {
     /// Runs until the last handle is dropped or no child can be started. Sends the facts about the model, or the reason why it cannot be
     /// loaded.
     pub(crate) fn run(&self, ready: &Sender<Result<RemoteFacts>>) {
-        let (mut facts, mut failures) = (None, 0);
+        let (mut facts, mut failures, mut pauses) = (None, 0, Pauses::default());
         loop {
             let begun = Instant::now();
             let (end, loaded) = self.live(&mut facts, ready);
@@ -73,12 +85,13 @@ impl Supervisor {
                 }
                 End::Failed(error) => return self.end(&format!("its model cannot be loaded again: {error}")),
                 End::Died(death) if facts.is_none() && failures >= MAX_FAILED_LOADS => {
-                    ready.send(Err(Error::EngineStopped(format!("{death} while it loaded the model")))).ok();
+                    let why = format!("{death} before it had loaded the model");
+                    ready.send(Err(Error::EngineStopped(why))).ok();
                     return self.front.state().end("its model cannot be loaded");
                 }
                 End::Died(death) if failures >= MAX_FAILED_LOADS => {
                     return self
-                        .end(&format!("{death} while it loaded the model, {failures} times in a row"));
+                        .end(&format!("{death} before it had loaded the model, {failures} times in a row"));
                 }
                 End::Died(death) => death,
             };
@@ -91,7 +104,34 @@ impl Supervisor {
                 requests,
                 "an engine's process died; it is started again, and its requests continue"
             );
+            if !self.pause(pauses.after(begun.elapsed()), facts.is_none()) {
+                return;
+            }
         }
+    }
+
+    /// Waits for work, but no longer than `idle`. Returns false if the last handle was dropped.
+    fn pause(&self, idle: Duration, is_needed: bool) -> bool {
+        let short = idle.min(BUSY_PAUSE);
+        let (begun, mut pause) = (Instant::now(), if is_needed { short } else { idle });
+        {
+            let mut state = self.front.state();
+            if state.is_busy() {
+                pause = short;
+            } else {
+                state.progress.supervisor_sleeps = true;
+            }
+        }
+        while let Some(left) = pause.checked_sub(begun.elapsed()) {
+            match self.inbox.recv_timeout(left) {
+                Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+                Ok(Notice::Work) => pause = short,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        self.front.state().progress.supervisor_sleeps = false;
+        true
     }
 
     fn end(&self, why: &str) {
@@ -101,12 +141,16 @@ impl Supervisor {
 
     /// Starts a child and serves until its end. Returns true if it has loaded the model.
     fn live(&self, facts: &mut Option<RemoteFacts>, ready: &Sender<Result<RemoteFacts>>) -> (End, bool) {
+        if stamp(&self.folder, &self.options) != self.stamp {
+            return (End::Failed(Error::EngineStopped("the model's files have changed".into())), false);
+        }
         let mut life = match self.start() {
             Ok(life) => life,
-            Err(error) => {
-                let path = self.program.path.clone();
-                return (End::Failed(Error::io(path, error)), false);
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                tracing::error!(program = %self.program.path.display(), %error, "an engine's program cannot be run");
+                return (End::Failed(Error::EngineStopped(REPLACED.into())), false);
             }
+            Err(error) => return (End::Died(Death::unstarted(&error)), false),
         };
         let mut loaded = false;
         let end = loop {
@@ -117,11 +161,11 @@ impl Supervisor {
             match notice {
                 Notice::Work => {}
                 Notice::Stop => {
-                    self.stop(&mut life);
+                    self.stop(&life);
                     break End::Stopped;
                 }
                 Notice::Closed(Some(error)) => break End::Died(Death::garbage(error)),
-                Notice::Closed(None) => break End::Died(Death::ended(exit_of(&mut life.child))),
+                Notice::Closed(None) => break End::Died(Death::ended(wait(&mut life.child, EXIT))),
                 Notice::Loaded(Err(error)) => break End::Failed(error),
                 Notice::Loaded(Ok(new)) => match facts {
                     Some(known) if *known != *new => {
@@ -139,6 +183,10 @@ impl Supervisor {
                 },
             }
         };
+        if let End::Died(death) = &end {
+            // Its end may take a while. Meanwhile, nothing is sent to it.
+            self.front.state().phase = Phase::Restarting(death.clone());
+        }
         self.bury(life);
         (end, loaded)
     }
@@ -152,10 +200,15 @@ impl Supervisor {
                 state.progress.supervisor_sleeps = !loads && !state.is_busy();
                 if state.progress.supervisor_sleeps { None } else { Some(state.progress.left()?) }
             };
+            let begun = Instant::now();
             let notice = match left {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(left) => self.inbox.recv_timeout(left),
             };
+            // This process was stopped itself, perhaps with its child.
+            if left.is_some_and(|left| begun.elapsed() > left + OVERSLEPT) {
+                self.front.state().progress.touch();
+            }
             match notice {
                 Ok(notice) => return Ok(notice),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -165,14 +218,30 @@ impl Supervisor {
     }
 
     fn start(&self) -> std::io::Result<Life> {
-        let (child, socket) = self.program.spawn()?;
+        let (mut child, socket) = self.program.spawn()?;
+        match self.attend(socket) {
+            Ok((connection, reader)) => Ok(Life { child, connection, reader }),
+            Err(error) => {
+                child.kill().ok();
+                child.wait().ok();
+                Err(error)
+            }
+        }
+    }
+
+    /// Has a new child load the model. Returns its connection and the thread that reads from it.
+    fn attend(&self, socket: UnixStream) -> std::io::Result<(Arc<Connection>, JoinHandle<()>)> {
         let connection = Arc::new(Connection::new(&socket)?);
         let start = ToChild::Start { folder: self.folder.clone(), options: Box::new(self.options.clone()) };
-        connection.send(frame(&start).map_err(std::io::Error::other)?);
+        let mut frames = Vec::new();
+        frames::append(&VERSION, &mut frames).map_err(std::io::Error::other)?;
+        frames::append(&start, &mut frames).map_err(std::io::Error::other)?;
+        connection.send(frames);
         self.front.state().progress.reset(load_time(0));
         let (front, progress) = (Arc::clone(&self.front), Arc::clone(&self.progress));
-        let reader = spawn(move || read(socket, &front, &progress));
-        Ok(Life { child, connection, reader })
+        let read = move || read(socket, &front, &progress);
+        let reader = Builder::new().name("engine-reader".into()).spawn(read)?;
+        Ok((connection, reader))
     }
 
     /// Hands calls and sequences to a child that has loaded the model.
@@ -182,24 +251,28 @@ impl Supervisor {
         state.progress.deadline = Deadline::new(weights);
         state.progress.reset(Deadline::answer());
         state.phase = Phase::Running(Arc::clone(&life.connection));
-        state.hand_over();
-        let calls: Vec<u64> = state.calls.keys().copied().collect();
-        for call in calls {
-            state.send(call);
-        }
+        state.resume();
     }
 
-    /// Asks the child to end.
-    fn stop(&self, life: &mut Life) {
+    /// Asks the child to end. One that loads the model has nothing to save, and one that hangs cannot.
+    fn stop(&self, life: &Life) {
+        if !matches!(self.front.state().phase, Phase::Running(_)) {
+            return;
+        }
         if let Ok(frames) = frame(&ToChild::Stop) {
             life.connection.send(frames);
         }
         let begun = Instant::now();
         // It closes the connection when it ends.
         while let Some(left) = STOP.checked_sub(begun.elapsed()) {
-            match self.inbox.recv_timeout(left) {
-                Ok(Notice::Closed(_)) | Err(_) => break,
-                Ok(_) => {}
+            let step = {
+                let state = self.front.state();
+                if state.progress.is_in_step() { state.progress.left() } else { Ok(left) }
+            };
+            let Ok(step) = step else { return };
+            match self.inbox.recv_timeout(step.min(left)) {
+                Ok(Notice::Closed(_)) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -207,11 +280,15 @@ impl Supervisor {
     /// Ends what is left of a child and its threads.
     fn bury(&self, life: Life) {
         let Life { mut child, connection, reader } = life;
-        child.kill().ok();
-        child.wait().ok();
         // The reader needs the lock to end.
         if let phase @ Phase::Running(_) = &mut self.front.state().phase {
             *phase = Phase::Starting;
+        }
+        child.kill().ok();
+        if wait(&mut child, KILL).is_none() {
+            // The kernel cannot end it yet, for example because a driver or a disk does not answer.
+            tracing::warn!(process = child.id(), "an engine's process was killed and has not ended yet");
+            Builder::new().name("engine-reaper".into()).spawn(move || child.wait()).ok();
         }
         drop(connection);
         reader.join().ok();
@@ -223,16 +300,21 @@ impl Supervisor {
     }
 }
 
-/// Returns the status of a child that has closed its connection, after it has ended.
-fn exit_of(child: &mut Child) -> Option<std::process::ExitStatus> {
+/// Returns the status of a child once it has ended, if that is within `limit`.
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(1) {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            _ if begun.elapsed() >= limit => return None,
+            _ => std::thread::sleep(Duration::from_millis(1)),
         }
-        std::thread::sleep(Duration::from_millis(1));
     }
-    None
+}
+
+/// Returns the state of the files of a model and its adapters.
+pub(crate) fn stamp(folder: &Path, options: &EngineOptions) -> Option<FolderStamp> {
+    FolderStamp::of(folder).and_then(|stamp| stamp.with(&options.adapters)).ok()
 }
 
 /// The time for the next bytes of a model with `total` bytes.
