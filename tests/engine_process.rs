@@ -1,7 +1,10 @@
 //! Engines in child processes: whatever happens to a child, its clients notice only a pause.
 
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mlx_tests::model_copy;
@@ -258,4 +261,20 @@ fn a_model_that_cannot_be_loaded_again_ends_its_requests_with_the_reason() {
     });
     let reply = deadly.server.post("/v1/completions", &long);
     assert_eq!((reply.status, &reply.body["error"]["code"]), (503, &json!("model_not_loaded")));
+}
+
+#[test]
+fn a_child_of_another_version_says_so() {
+    let (mut own, other) = UnixStream::pair().expect("a pair");
+    let mut command = Command::new(SERVER);
+    // The settings are those of the server, so a child does not read them.
+    command.arg("engine").env("MLX_CONFIG", "/no/such/file").stdin(Stdio::from(OwnedFd::from(other)));
+    let mut child = command.spawn().expect("it starts");
+    drop(command);
+    // A frame: its length, then a text of five bytes in MessagePack.
+    own.write_all(b"\x06\0\0\0\xa50.0.0").expect("it is read");
+    let mut reply = Vec::new();
+    own.read_to_end(&mut reply).expect("a reply");
+    assert!(String::from_utf8_lossy(&reply).contains("the program was replaced"), "{reply:?}");
+    assert!(child.wait().expect("it ends").success());
 }

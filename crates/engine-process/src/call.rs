@@ -185,3 +185,14 @@ fn caught<T>(answer: impl FnOnce() -> Result<T>) -> Result<T> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_call_is_its_error() {
+        let outcome = caught::<()>(|| panic!("a broken grammar"));
+        assert!(matches!(outcome, Err(Error::Internal(_))));
+    }
+}

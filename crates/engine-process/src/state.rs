@@ -306,9 +306,9 @@ impl State {
                 Err(times) => Some(FinishReason::Error(poisonous(&times))),
                 Ok(()) => sequence.is_cancelled().then_some(FinishReason::Cancelled),
             };
-            let continues = end.is_none();
-            end.into_iter().for_each(|reason| sequence.end(reason));
-            continues
+            let Some(reason) = end else { return true };
+            sequence.end(reason);
+            false
         });
         self.earlier.resumed += self.sequences.len() as u64;
         self.now = EngineStats { waiting: self.sequences.len(), ..gauges };
