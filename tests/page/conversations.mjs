@@ -163,6 +163,47 @@ export const scripted = {
     await idle(page);
     assert.match(await last(page).innerText(), /^one two three four .* twenty$/);
   },
+  async "a browser without storage, or whose storage is full, has a note and answers"(trial, page) {
+    const context = await trial.browser.newContext();
+    await context.addInitScript(() => {
+      for (const name of ["localStorage", "sessionStorage", "indexedDB"])
+        Object.defineProperty(window, name, {
+          get() {
+            throw new DOMException("forbidden", "SecurityError");
+          },
+        });
+    });
+    const other = await trial.open(context);
+    await other.locator("#hint", { hasText: "This browser does not allow storage" }).waitFor();
+    await send(other, "Hi");
+    await last(other).filter({ hasText: "Hello there." }).waitFor();
+    await other.click("#theme");
+    await other.locator("html.dark").waitFor();
+    await context.close();
+
+    await page.click("#new");
+    await page.evaluate(() => {
+      // The browser finds out that the disk is full when a transaction ends.
+      window.write = IDBObjectStore.prototype.put;
+      IDBObjectStore.prototype.put = function (record) {
+        const request = write.call(this, record);
+        if (this.name === "talks") request.addEventListener("success", () => this.transaction.abort());
+        return request;
+      };
+    });
+    await send(page, "Hi to a full disk");
+    await page.locator("#hint", { hasText: "The browser could not store this conversation" }).waitFor();
+    await idle(page);
+    assert.equal(await last(page).innerText(), "Hello there.");
+    await page.evaluate(() => {
+      IDBObjectStore.prototype.put = write;
+    });
+    await page.getByRole("button", { name: "Regenerate" }).click();
+    await page.getByText("2/2").waitFor();
+    await idle(page);
+    const kept = (await stored(page, "nodes")).filter((it) => it.content === "Hi to a full disk");
+    assert.equal(kept.length, 1, "all of it is stored once there is space");
+  },
   async "the server is gone, and a message is answered when it is back"(trial, page) {
     await page.click("#new");
     await trial.end();

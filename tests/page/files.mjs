@@ -84,6 +84,27 @@ export const files = {
     await page.getByText("1/2").waitFor();
     assert.equal(await blocks(page, "article.user").count(), 3, "the message before keeps its files");
   },
+  async "a message is not sent while a file of it is being read"(trial, page) {
+    await page.click("#new");
+    await page.evaluate(() => {
+      const file = new File(["late"], "late.txt");
+      const read = new Promise((done) => {
+        window.finishReading = done;
+      });
+      file.arrayBuffer = () => read.then(() => new Blob(["late"]).arrayBuffer());
+      $("input").attach([file]);
+    });
+    const before = trial.proxy.bodies.length;
+    await send(page, MESSAGE);
+    await page.locator("#hint", { hasText: "Not sent: a file is still being read." }).waitFor();
+    assert.equal(await page.inputValue("#input"), MESSAGE, "the message stays");
+    await page.evaluate(() => finishReading());
+    await blocks(page, "#ask").first().waitFor();
+    await page.press("#input", "Enter");
+    await idle(page);
+    assert.equal(trial.proxy.bodies.length, before + 1);
+    assert.equal(asked(trial), "File late.txt:\n```txt\nlate\n```\n\n" + MESSAGE);
+  },
   async "the text of a PDF file is sent, and its reader is loaded only then"(trial, page) {
     const requests = [];
     page.on("request", (it) => {
@@ -160,12 +181,23 @@ export const files = {
       name: "export.json",
       mimeType: "application/json",
       buffer: Buffer.from(
-        JSON.stringify({ conversations: [{ title: "with files", leaf: "x", nodes: { x: node } }] }),
+        JSON.stringify({
+          conversations: [
+            {
+              title: "with files",
+              leaf: "x",
+              nodes: { x: node },
+              fields: { messages: "[]", stream: "false", top_p: "0.5" },
+            },
+          ],
+        }),
       ),
     });
     await page.locator("#hint", { hasText: "1 conversation was imported." }).waitFor();
     assert.deepEqual((await stored(page, "nodes")).find((it) => it.content === "Read.").files, [
       { name: "a.txt", size: 3, text: "abc" },
     ]);
+    const imported = (await stored(page, "talks")).find((it) => it.title === "with files");
+    assert.deepEqual(imported.fields, { top_p: "0.5" }, "a file sets no field that the page sets");
   },
 };

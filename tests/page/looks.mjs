@@ -27,10 +27,11 @@ const small = (page) =>
       .map(([box, name]) => name + " " + box.width + "x" + box.height),
   );
 
-/** Pictures and checks of one state of the page at all sizes, light and dark. */
-async function look(trial, page, name) {
+/** Pictures and checks of one state of the page at all sizes, light and dark. `whenNarrow` makes the state of narrow screens. */
+async function look(trial, page, name, whenNarrow = () => {}) {
   for (const [width, height] of SIZES) {
     await page.setViewportSize({ width, height });
+    if (width < 700) await whenNarrow();
     for (const colorScheme of THEMES) {
       await page.emulateMedia({ colorScheme });
       await page.screenshot({ path: `${trial.folder}/${name}-${width}-${colorScheme}.png` });
@@ -107,8 +108,13 @@ export const looks = {
       (await page.locator("#export-markdown").boundingBox()).y < 844,
       "the list leaves room for the rest of the menu",
     );
-    await look(trial, page, "menu");
+    await look(trial, page, "menu", async () => {
+      assert.ok(await page.evaluate(() => !$("ask").inert), "a wider screen closed the menu");
+      await page.click("#menu");
+      await page.locator("#nav.open").waitFor();
+    });
     await page.setViewportSize({ width: 390, height: 844 });
+    await page.click("#menu");
     await page.keyboard.press("Escape");
     await page.locator("#nav").waitFor({ state: "hidden" });
     assert.ok(await page.evaluate(() => document.activeElement.id === "menu"));

@@ -106,7 +106,7 @@ export const messages = {
     const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-markdown")]);
     assert.equal(download.suggestedFilename(), "think-of-Markdown.md");
     const expected =
-      "# think: of Markdown?\n\n## System prompt\n\nBe brief.\n\n## You\n\nFile a.txt:\n```txt\nabc\n```\n\nthink: of Markdown?\n\n## scripted\n\n<details><summary>Thoughts</summary>\n\nHm, let me see.\n\n</details>\n\nSeven.\n";
+      "# think: of Markdown?\n\n## System prompt\n\nBe brief.\n\n## You\n\nFile a.txt:\n```txt\nabc\n```\n\nthink: of Markdown?\n\n## scripted\n\n<details><summary>Thoughts</summary>\n\n```\nHm, let me see.\n```\n\n</details>\n\nSeven.\n";
     assert.equal(readFileSync(await download.path(), "utf8"), expected);
     await page.click("#new");
   },

@@ -29,16 +29,24 @@ export const settings = {
     await page.locator("#hint", { hasText: "Not sent: top_p is 1.5; it must be from 0 to 1." }).waitFor();
     assert.equal(trial.proxy.bodies.length, sent);
     assert.equal(await page.locator("#input").inputValue(), "Hi", "the message stays");
-    assert.equal(await problem("top_k", "2,5"), "top_k is 2.5; it must be a whole number");
+    assert.equal(await problem("top_k", "2.5"), "top_k is 2.5; it must be a whole number");
+    assert.equal(
+      await problem("max_tokens", "4,000"),
+      "max_tokens is 4,000; it must be a whole number without a comma",
+    );
+    await problem("max_tokens", "");
     assert.equal(await problem("temperature", "warm"), "temperature is warm; it must be a number");
     assert.equal(await problem("temperature", "-1"), "temperature is -1; it must be at least 0");
     await problem("top_k", "");
     await problem("temperature", "0,25");
+    await problem("min_p", ".05");
     assert.equal(await problem("top_p", "0,9"), "");
     assert.equal(await page.locator("[aria-invalid]").count(), 0);
     await send(page, "Hi");
     await idle(page);
-    assert.deepEqual([trial.proxy.bodies.at(-1).temperature, trial.proxy.bodies.at(-1).top_p], [0.25, 0.9]);
+    const { temperature, top_p, min_p } = trial.proxy.bodies.at(-1);
+    assert.deepEqual([temperature, top_p, min_p], [0.25, 0.9, 0.05]);
+    await problem("min_p", "");
   },
   async "presets keep settings and model by name, also for other tabs"(trial, page) {
     await page.fill("#system", "Review the code.");
@@ -107,10 +115,14 @@ export const settings = {
     await open(page);
     await page.fill("#field-max_tokens", "4");
     await page.fill("#field-temperature", "0");
+    await page.fill("#system", "Be kind.");
     await page.evaluate(() => {
       $("settings").parentNode.open = false;
     });
     await send(page, "Once upon");
+    await page
+      .locator("#hint", { hasText: "base has no chat template and does not get: the system prompt." })
+      .waitFor();
     await idle(page);
     const first = trial.proxy.bodies.at(-1);
     assert.deepEqual(

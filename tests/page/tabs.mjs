@@ -1,6 +1,6 @@
 // Steps: a second tab follows the first one.
 import assert from "node:assert/strict";
-import { ask, idle, last, send } from "./support.mjs";
+import { ask, idle, last, send, stored } from "./support.mjs";
 
 export const tabs = {
   async "a second tab shows an answer while another tab receives it, and can stop it"(trial, page) {
@@ -52,6 +52,37 @@ export const tabs = {
     await page.evaluate(() => {
       $("settings").parentNode.open = false;
     });
+    await second.close();
+  },
+  async "a tab writes only its own changes, and an answer that another tab deletes stays deleted"(
+    trial,
+    page,
+  ) {
+    await ask(page, "Hi once more");
+    // Another tab writes, and this one has not heard of it yet.
+    await page.evaluate(async () => {
+      const record = await result(records("talks").get(shown.id));
+      await result(records("talks", "readwrite").put({ ...record, system: "From elsewhere." }));
+    });
+    trial.proxy.pace = 200;
+    await send(page, "count until deleted");
+    await page.locator("article.assistant .body", { hasText: "two" }).waitFor();
+    assert.equal(await page.inputValue("#system"), "From elsewhere.");
+    const second = await trial.open();
+    await second.locator("#list button", { hasText: "Hi once more" }).click();
+    await second.locator("article.assistant .body", { hasText: "three" }).waitFor();
+    const id = await second.evaluate(async () => {
+      const id = runningNode(shown.id);
+      shown.leaf = shown.nodes[id].parent;
+      await deleteNodes(shown, [id]);
+      return id;
+    });
+    await page.waitForFunction(() => !isAnswering(shown.id));
+    await page.waitForFunction(() => document.querySelectorAll("article").length === 3);
+    trial.proxy.pace = 0;
+    assert.ok((await stored(page, "nodes")).every((it) => it.id !== id));
+    const { system } = (await stored(page, "talks")).find((it) => it.title === "Hi once more");
+    assert.equal(system, "From elsewhere.");
     await second.close();
   },
   async "an answer of a tab that was closed is interrupted for the others"(trial, page) {

@@ -13,6 +13,12 @@ export const thirdParty = {
         path + " differs; run `cargo xtask page --vendor`",
       );
   },
+  async "the licence of core-js is that of the version in pdf.js"() {
+    const read = (path) => readFileSync(join(vendorFolder, path), "utf8");
+    const { version } = JSON.parse(read("core-js/package.json"));
+    const versions = read("pdfjs-dist/pdf.js").matchAll(/core-js\/blob\/v([\d.]+)\/LICENSE/g);
+    assert.deepEqual(new Set([...versions].map((it) => it[1])), new Set([version]));
+  },
   async "the page has at most 400 kB compressed"(trial) {
     const reply = await fetch(trial.proxy.origin, { headers: { accept: "text/html" } });
     const size = gzipSync(await reply.text(), { level: 9 }).length;

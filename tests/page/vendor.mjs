@@ -42,6 +42,9 @@ export async function vendored(folder) {
     "pdfjs-dist/pdf.js": bundle.outputFiles[0].text,
     "pdfjs-dist/LICENSE": read("pdfjs-dist/LICENSE"),
     "pdfjs-dist/package.json": about("pdfjs-dist"),
+    // The legacy build of pdf.js contains parts of core-js, but the package does not have its licence.
+    "core-js/LICENSE": read("core-js/LICENSE"),
+    "core-js/package.json": about("core-js"),
   };
 }
 

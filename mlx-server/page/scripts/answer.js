@@ -4,6 +4,8 @@ async function receive(run) {
   if (!models.length) await refresh();
   if (!abilities.has(node.model)) await readAbilities(node.model);
   const path = isBaseModel(node.model) ? "v1/completions" : "v1/chat/completions";
+  const omitted = omissionsOf(talk, node);
+  if (omitted) flashHint(node.model + " has no chat template and does not get: " + omitted + ".");
   const reply = await post(path, bodyFor(talk, node), run.abort.signal);
   node.exact = reply.headers.get("x-exactness");
   let first = 0;
@@ -60,7 +62,9 @@ async function answer(talk, node) {
     }
   }
   runs.delete(talk.id);
-  await save(talk, node);
+  // Another tab may have deleted the message.
+  if (talk.nodes[node.id]) await save(talk, node);
+  else await adoptRecord(talk);
   if (talk === shown) draw();
   drawList();
 }

@@ -40,15 +40,18 @@ async function textOfFile(file) {
   }
   throw new Error(file.name + " is neither text, a PDF file nor a png, jpeg, webp or gif image");
 }
-// Adds a file to a text field.
+// Adds a file to a text field, once it is read.
 async function attachFile(field, file) {
   const name = file.name || "file";
   if (/^image\/(?!svg)/.test(file.type)) {
-    field.pictures.push({ name: file.name || "picture", url: await pictureOf(file) });
-  } else if (file.type === "application/pdf" || /\.pdf$/i.test(name)) {
-    limit(file, MAX_PDF);
-    field.files.push({ name, size: file.size, text: await pdfText(file, flashHint) });
-  } else field.files.push({ name, size: file.size, text: await textOfFile(file) });
+    const url = await pictureOf(file);
+    field.pictures.push({ name: file.name || "picture", url });
+    return;
+  }
+  const isPdf = file.type === "application/pdf" || /\.pdf$/i.test(name);
+  if (isPdf) limit(file, MAX_PDF);
+  const text = await (isPdf ? pdfText(file, flashHint) : textOfFile(file));
+  field.files.push({ name, size: file.size, text });
 }
 function fileNode(it) {
   const text = el("pre", { tabIndex: 0 });
@@ -86,8 +89,11 @@ function withAttachments(field, { pictures = [], files = [] }) {
   };
   field.attach = async (given) => {
     let failure = "";
+    field.unread += given.length;
     for (const file of given)
-      await attachFile(field, file).catch((error) => (failure = error.message.replace(/\.*$/, ".")));
+      await attachFile(field, file)
+        .catch((error) => (failure = error.message.replace(/\.*$/, ".")))
+        .finally(() => (field.unread -= 1));
     draw();
     scrollToEnd();
     if (failure) flashHint(failure);
@@ -108,8 +114,13 @@ function withAttachments(field, { pictures = [], files = [] }) {
     draw();
     return taken;
   };
+  // Returns false while a file is being read, since the message would be sent without it.
+  field.checkRead = () => {
+    if (field.unread) flashHint("Not sent: a file is still being read.");
+    return !field.unread;
+  };
   field.isFilled = () => field.value.trim() || field.pictures.length || field.files.length;
-  Object.assign(field, { pictures: [...pictures], files: [...files] });
+  Object.assign(field, { pictures: [...pictures], files: [...files], unread: 0 });
   draw();
   return field;
 }

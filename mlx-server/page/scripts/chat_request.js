@@ -1,12 +1,14 @@
 // Requests: a conversation as messages of a chat, or as one text for a model without a chat template.
-// A file precedes its message as a block of code with more backticks than any line of it begins with.
-function fileText({ name, text }) {
+// A block of code with more backticks than any line of it begins with.
+function fenced(text, kind) {
   const longest = (text.match(/`{3,}/g) ?? []).reduce((all, it) => Math.max(all, it.length), 2);
   const fence = "`".repeat(longest + 1);
+  return fence + kind + "\n" + text.replace(/\n?$/, "\n") + fence;
+}
+// A file precedes its message.
+function fileText({ name, text }) {
   const kind = /\.(\w{1,12})$/.exec(name)?.[1].toLowerCase() ?? "";
-  return (
-    "File " + name + ":\n" + fence + (kind === "pdf" ? "" : kind) + "\n" + text.replace(/\n?$/, "\n") + fence
-  );
+  return "File " + name + ":\n" + fenced(text, kind === "pdf" ? "" : kind);
 }
 const textWithFiles = (node) =>
   [...(node.files ?? []).map(fileText), ...(node.content ? [node.content] : [])].join("\n\n");
@@ -56,6 +58,16 @@ const CHAT_ONLY = [
   "context_policy",
   "chat_template_kwargs",
 ];
+// Names what a base model does not get, or returns "".
+function omissionsOf(talk, node) {
+  if (!isBaseModel(node.model)) return "";
+  const hasPictures = path(talk, node.parent).some((it) => it.pictures?.length);
+  return [
+    ...(talk.system ? ["the system prompt"] : []),
+    ...(hasPictures ? ["images"] : []),
+    ...CHAT_ONLY.filter((name) => talk.fields[name]?.trim()),
+  ].join(", ");
+}
 function bodyFor(talk, node) {
   const isText = isBaseModel(node.model);
   const body = {
@@ -68,7 +80,8 @@ function bodyFor(talk, node) {
   for (const [name, it] of Object.entries(samplingOf(node.model)))
     if (it.source === "default") body[name] = it.value;
   for (const [name, given] of Object.entries(talk.fields))
-    if (given.trim() && !(isText && CHAT_ONLY.includes(name))) body[name] = valueOf(given, name);
+    if (given.trim() && !PAGE_FIELDS.includes(name) && !(isText && CHAT_ONLY.includes(name)))
+      body[name] = valueOf(given, name);
   if (node.wanted !== undefined) body.seed = node.wanted;
   return body;
 }
@@ -76,10 +89,11 @@ function bodyFor(talk, node) {
 const samplingOf = (model) => (models.find((it) => it.id === model) ?? models[0])?.chat_sampling ?? {};
 // Values that are not JSON are sent as strings. The server names fields with invalid values.
 function valueOf(given, name) {
-  const text = isNumberField(name) ? withPoint(given) : given.trim();
+  const number = isNumberField(name) ? numberOf(name, given) : NaN;
+  if (Number.isFinite(number)) return number;
   try {
-    return JSON.parse(text);
+    return JSON.parse(given);
   } catch {
-    return text;
+    return given.trim();
   }
 }

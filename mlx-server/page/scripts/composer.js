@@ -5,12 +5,12 @@ const isPhone = matchMedia("(hover: none) and (pointer: coarse)");
 const grow = () => {
   $("input").style.height = "auto";
   $("input").style.height = $("input").scrollHeight + 2 + "px";
-  sessionStorage.setItem("mlx-draft", $("input").value);
+  writeText("sessionStorage", "mlx-draft", $("input").value);
 };
 $("ask").onsubmit = (event) => {
   event.preventDefault();
   const text = $("input").value;
-  if (isAnswering(shown.id) || !$("input").isFilled() || !checkNumbers()) return;
+  if (isAnswering(shown.id) || !$("input").checkRead() || !$("input").isFilled() || !checkNumbers()) return;
   $("input").value = "";
   grow();
   send(text, $("input").take());
@@ -30,7 +30,7 @@ $("input").onkeydown = (event) => {
 // Unsent files survive a reload, like the text, if they fit into the session storage: 5 to 10 MB.
 function readDraftFiles() {
   try {
-    const { pictures = [], files = [] } = JSON.parse(sessionStorage.getItem(DRAFT_FILES)) ?? {};
+    const { pictures = [], files = [] } = JSON.parse(readText("sessionStorage", DRAFT_FILES)) ?? {};
     return { pictures: pictures.filter((it) => IMAGE_URL.test(it.url)), files };
   } catch {
     return {};
@@ -39,14 +39,12 @@ function readDraftFiles() {
 withAttachments($("input"), readDraftFiles());
 $("ask").prepend($("input").strip);
 $("input").keep = () => {
-  sessionStorage.removeItem(DRAFT_FILES);
   const attached = $("input").attached();
-  try {
-    if (attached.pictures.length + attached.files.length)
-      sessionStorage.setItem(DRAFT_FILES, JSON.stringify(attached));
-  } catch {
+  const isEmpty = attached.pictures.length + attached.files.length === 0;
+  // If the new files do not fit, the old ones must not come back either.
+  writeText("sessionStorage", DRAFT_FILES, "");
+  if (!isEmpty && !writeText("sessionStorage", DRAFT_FILES, JSON.stringify(attached)))
     flashHint("These files are too large to keep when the page is reloaded.");
-  }
 };
 $("attach").onclick = () => $("files").click();
 $("files").onchange = async () => {

@@ -1,13 +1,16 @@
 // The other buttons of the page, and its keys.
 const systemTheme = matchMedia("(prefers-color-scheme: dark)");
+// The chosen theme where the browser does not allow storage.
+let unstoredTheme = null;
 function applyTheme() {
-  const chosen = localStorage.getItem("mlx-theme");
+  const chosen = readText("localStorage", "mlx-theme") ?? unstoredTheme;
   document.documentElement.classList.toggle("dark", chosen ? chosen === "dark" : systemTheme.matches);
 }
 systemTheme.onchange = applyTheme;
 $("theme").onclick = () => {
   const isDark = document.documentElement.classList.contains("dark");
-  localStorage.setItem("mlx-theme", isDark ? "light" : "dark");
+  const chosen = isDark ? "light" : "dark";
+  if (!writeText("localStorage", "mlx-theme", chosen)) unstoredTheme = chosen;
   applyTheme();
 };
 const isCommand = (event) => event.ctrlKey || event.metaKey;
@@ -32,7 +35,7 @@ $("new").onclick = async () => {
 $("menu").onclick = () => openMenu(!$("nav").classList.contains("open"));
 $("unlock").onsubmit = (event) => {
   event.preventDefault();
-  sessionStorage.setItem("mlx-key", $("key").value.trim());
+  useKey($("key").value.trim());
   $("key").value = "";
   refresh();
 };

@@ -39,7 +39,7 @@ async function drawList() {
 }
 async function show(id) {
   shown = runs.get(id)?.talk ?? (await load(id)) ?? emptyTalk();
-  sessionStorage.setItem("mlx-talk", shown.id);
+  writeText("sessionStorage", "mlx-talk", shown.id);
   showFields();
   if (models.some((it) => it.id === shown.model)) $("model").value = shown.model;
   checkModel();
@@ -57,3 +57,8 @@ function openMenu(open) {
   if (open) $("new").focus();
   else if (hadFocus && getComputedStyle($("menu")).display !== "none") $("menu").focus();
 }
+// On a wide screen the menu covers nothing, so the conversation must not stay inert.
+const narrowScreen = matchMedia("(max-width: 700px)");
+narrowScreen.onchange = () => {
+  if (!narrowScreen.matches) openMenu(false);
+};

@@ -71,20 +71,34 @@ function download(name, type, text) {
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
-// A value of this browser that outlives the tab, or null. Storage may be forbidden or contain another program's text.
+// A text in `area`: localStorage or sessionStorage. A browser that forbids storage throws at the first mention of either.
+function readText(area, name) {
+  try {
+    return window[area].getItem(name);
+  } catch {
+    return null;
+  }
+}
+// Returns false if storage is forbidden or full.
+function writeText(area, name, text) {
+  try {
+    window[area].setItem(name, text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+// A value of this browser that outlives the tab, or null. Storage may contain another program's text.
 function readStored(name) {
   try {
-    return JSON.parse(localStorage.getItem(name));
+    return JSON.parse(readText("localStorage", name));
   } catch {
     return null;
   }
 }
 function writeStored(name, value) {
-  try {
-    localStorage.setItem(name, JSON.stringify(value));
-  } catch {
+  if (!writeText("localStorage", name, JSON.stringify(value)))
     flashHint("This browser does not allow storage, or it is full; this was not stored.");
-  }
 }
 const plural = (count, noun) => count + " " + noun + (count === 1 ? "" : "s");
 const sizeText = (bytes) =>

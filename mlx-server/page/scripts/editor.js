@@ -29,7 +29,8 @@ function editor(node) {
     [...place.buttons.children].find((it) => it.textContent === "Edit")?.focus();
   };
   const go = () => {
-    if (isAnswering(shown.id) || !field.isFilled()) return;
+    if (isAnswering(shown.id) || !field.checkRead() || !field.isFilled()) return;
+    if (isUser && !checkNumbers()) return;
     close();
     storeEdited(node, field);
   };

@@ -44,7 +44,7 @@ function importedTalk(given) {
     leaf: ids.get(given.leaf) ?? null,
     fields: Object.fromEntries(
       Object.entries(Object(given.fields)).filter(
-        ([name, it]) => /^\w{1,64}$/.test(name) && typeof it === "string",
+        ([name, it]) => /^\w{1,64}$/.test(name) && !PAGE_FIELDS.includes(name) && typeof it === "string",
       ),
     ),
     nodes: Object.fromEntries(entries.map(node).map((it) => [it.id, it])),

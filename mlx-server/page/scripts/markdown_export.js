@@ -2,7 +2,7 @@
 const section = (title, ...texts) => ["## " + title, ...texts.filter(Boolean)].join("\n\n");
 const folded = (title, text) => "<details><summary>" + title + "</summary>\n\n" + text + "\n\n</details>";
 function callText({ name, arguments: given }) {
-  return "Tool call " + name + ":\n```json\n" + pretty(given) + "\n```";
+  return "Tool call " + name + ":\n" + fenced(pretty(given), "json");
 }
 function markdownOfMessage(node) {
   const results = (node.results ?? []).map((it) =>
@@ -10,7 +10,7 @@ function markdownOfMessage(node) {
   );
   const pictures = (node.pictures ?? []).map((it) => "*(image " + it.name + ")*");
   if (node.role === "user") return section("You", ...pictures, textWithFiles(node));
-  const thought = node.thought ? folded("Thoughts", node.thought) : "";
+  const thought = node.thought ? folded("Thoughts", fenced(node.thought, "")) : "";
   const calls = (node.calls ?? []).filter(Boolean).map(callText);
   return section(node.model || "Answer", ...results, thought, node.content, ...calls);
 }

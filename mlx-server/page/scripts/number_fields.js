@@ -1,11 +1,9 @@
 // Fields for numbers: they take a comma as the decimal sign, and check the range that the server's OpenAPI description states.
 const isNumberField = (name) => typesOf(name).some((it) => it === "number" || it === "integer");
-// "0,7" and "0.7" are the same number.
-const withPoint = (given) =>
-  given
-    .trim()
-    .replace(/^([+-]?\d*),(\d+)$/, "$1.$2")
-    .replace(/^\+/, "");
+const isWholeField = (name) => typesOf(name).includes("integer");
+// "0,7" and "0.7" are the same number. In a whole number, "4,000", a comma is no decimal sign, so it is no number here.
+const numberOf = (name, given) =>
+  Number(isWholeField(name) ? given : given.trim().replace(/^([+-]?\d*),(\d+)$/, "$1.$2"));
 function rangeText({ minimum, maximum }) {
   if (minimum === undefined && maximum === undefined) return "";
   if (maximum === undefined) return "at least " + minimum;
@@ -15,10 +13,12 @@ function rangeText({ minimum, maximum }) {
 function problemOf(name, given) {
   if (!isNumberField(name) || !given?.trim()) return "";
   const schema = schemas.get(name);
-  const value = Number(withPoint(given));
-  const isWhole = typesOf(name).includes("integer");
-  if (!Number.isFinite(value)) return name + " is " + given.trim() + "; it must be a number";
-  if (isWhole && !Number.isInteger(value)) return name + " is " + value + "; it must be a whole number";
+  const value = numberOf(name, given);
+  const isWhole = isWholeField(name);
+  if (isWhole ? !Number.isInteger(value) : !Number.isFinite(value)) {
+    const kind = isWhole ? "a whole number" + (given.includes(",") ? " without a comma" : "") : "a number";
+    return name + " is " + given.trim() + "; it must be " + kind;
+  }
   const isInside = !(value < schema.minimum) && !(value > schema.maximum);
   return isInside ? "" : name + " is " + value + "; it must be " + rangeText(schema);
 }

@@ -2,9 +2,13 @@
 class Unreachable extends Error {}
 const errorMessage = async (reply) =>
   (await reply.json().catch(() => null))?.error?.message || "the server answered " + reply.status;
+let apiKey = readText("sessionStorage", "mlx-key");
+function useKey(key) {
+  apiKey = key;
+  writeText("sessionStorage", "mlx-key", key);
+}
 async function request(path, more = {}) {
-  const key = sessionStorage.getItem("mlx-key");
-  const headers = { ...more.headers, ...(key && { authorization: "Bearer " + key }) };
+  const headers = { ...more.headers, ...(apiKey && { authorization: "Bearer " + apiKey }) };
   const reply = await fetch(path, { ...more, headers }).catch((error) => {
     throw error.name === "AbortError" ? error : new Unreachable();
   });

@@ -1,8 +1,8 @@
 // The settings of a conversation: a system prompt, and the request fields. The common ones are shown first, then all others in the server's
-// OpenAPI description.
+// OpenAPI description, except those that the page sets itself.
 const COMMON_FIELDS = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed"];
 const PAGE_FIELDS =
-  "model messages stream stream_options n logprobs top_logprobs return_token_ids max_completion_tokens".split(
+  "model messages prompt stream stream_options n logprobs top_logprobs return_token_ids max_completion_tokens".split(
     " ",
   );
 const controls = new Map();

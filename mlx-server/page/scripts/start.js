@@ -6,8 +6,8 @@ async function start() {
   } catch {
     setHint("This browser does not allow storage; conversations are lost when this page is closed.");
   }
-  $("input").value = sessionStorage.getItem("mlx-draft") || "";
-  await show(sessionStorage.getItem("mlx-talk"));
+  $("input").value = readText("sessionStorage", "mlx-draft") || "";
+  await show(readText("sessionStorage", "mlx-talk"));
   grow();
   refresh();
   setInterval(() => {

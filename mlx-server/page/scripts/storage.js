@@ -18,18 +18,45 @@ const result = (request) =>
     request.onsuccess = () => done(request.result);
     request.onerror = () => fail(request.error);
   });
+// A request may succeed and its transaction fail afterwards, such as when the disk is full.
+const committed = (transaction) =>
+  new Promise((done, fail) => {
+    transaction.oncomplete = () => done();
+    transaction.onabort = () => fail(transaction.error ?? new Error("the browser ended the write"));
+  });
 const records = (name, mode = "readonly") => base.transaction(["talks", "nodes"], mode).objectStore(name);
-// Writes a conversation and some of its messages. A conversation that another tab has deleted stays deleted.
+// The title and settings of a conversation as this tab last read or wrote them.
+const lastStored = new WeakMap();
+const SHARED = ["title", "system", "fields"];
+const sharedOf = (talk) => Object.fromEntries(SHARED.map((name) => [name, JSON.stringify(talk[name])]));
+// Takes over what another tab changed and this one did not, before this one writes.
+function mergeStored(talk, record) {
+  const [before, now] = [lastStored.get(talk) ?? {}, sharedOf(talk)];
+  const changed = SHARED.filter(
+    (name) => now[name] === before[name] && now[name] !== JSON.stringify(record[name]),
+  );
+  for (const name of changed) talk[name] = record[name];
+  if (changed.length && talk === shown) showFields();
+}
+// Writes a conversation and some of its messages. A conversation or message that another tab has deleted stays deleted.
 async function save(talk, ...nodes) {
   if (!base) return;
-  const { nodes: all, isStored, ...record } = Object.assign(talk, { updated: Date.now() });
+  const { isStored } = Object.assign(talk, { updated: Date.now() });
   const talks = records("talks", "readwrite");
   try {
-    if (isStored && !(await result(talks.getKey(talk.id)))) return closeDeleted(talk.id);
-    for (const node of isStored ? nodes : Object.values(all))
+    if (isStored) {
+      const stored = await result(talks.get(talk.id));
+      if (!stored) return closeDeleted(talk.id);
+      mergeStored(talk, stored);
+    }
+    const { nodes: all, isStored: _, ...record } = talk;
+    for (const node of isStored ? nodes.filter((it) => all[it.id]) : Object.values(all))
       talks.transaction.objectStore("nodes").put({ ...node, talk: talk.id });
-    await result(talks.put(record));
+    talks.put(record);
+    const written = sharedOf(record);
+    await committed(talks.transaction);
     talk.isStored = true;
+    lastStored.set(talk, written);
     tellTabs(
       talk.id,
       nodes.map((it) => it.id),
@@ -51,7 +78,9 @@ async function load(id) {
   const talk = id && base ? await result(records("talks").get(id)) : null;
   if (!talk) return null;
   const nodes = await result(records("nodes").index("talk").getAll(id));
-  return { ...talk, isStored: true, nodes: Object.fromEntries(nodes.map((it) => [it.id, it])) };
+  const loaded = { ...talk, isStored: true, nodes: Object.fromEntries(nodes.map((it) => [it.id, it])) };
+  lastStored.set(loaded, sharedOf(loaded));
+  return loaded;
 }
 async function deleteTalk(id) {
   if (!base) return;

@@ -42,11 +42,13 @@ async function adoptNodes(talk, ids) {
 }
 // Takes over the other fields of a conversation, such as its title and settings. A tab that receives an answer keeps its end and model.
 async function adoptRecord(talk) {
+  if (!base) return;
   const record = await result(records("talks").get(talk.id));
   if (!record || record.updated < (talk.updated ?? 0)) return;
   const before = JSON.stringify([talk.system, talk.fields]);
   const own = runs.has(talk.id) ? { leaf: talk.leaf, model: talk.model } : {};
   Object.assign(talk, record, own);
+  lastStored.set(talk, sharedOf(talk));
   if (talk !== shown) return;
   if (models.some((it) => it.id === talk.model)) $("model").value = talk.model;
   if (JSON.stringify([talk.system, talk.fields]) !== before) showFields();
@@ -60,7 +62,12 @@ tabs.onmessage = async ({ data }) => {
   if (data.live) return onText(data);
   const talk = runs.get(data.talk)?.talk ?? (shown.id === data.talk ? shown : null);
   if (talk) {
-    if (data.removed?.includes(runs.get(talk.id)?.node.id)) stopAnswer(talk.id);
+    const running = runs.get(talk.id)?.node.id;
+    if (data.removed?.includes(running)) {
+      // This tab may have stored it again before it heard of this.
+      records("nodes", "readwrite").delete(running);
+      stopAnswer(talk.id);
+    }
     for (const id of data.removed ?? []) delete talk.nodes[id];
     await adoptNodes(talk, data.nodes ?? []);
     await adoptRecord(talk);
