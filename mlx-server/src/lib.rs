@@ -20,7 +20,7 @@ mod human_log;
 mod ids;
 mod image_urls;
 mod json;
-mod log_writer;
+mod log_queue;
 mod metrics;
 mod models;
 mod open_files;
@@ -62,7 +62,7 @@ use config::{Config, StartError};
 use error::ApiError;
 use human_log::HumanLog;
 pub use image_urls::AddressRule;
-use log_writer::LogWriter;
+use log_queue::LogQueue;
 pub use state::AppState;
 
 /// Returns the service: the endpoints with all middleware. The last layer is the outermost one.
@@ -92,7 +92,7 @@ async fn check_length(State(state): State<AppState>, request: Request, next: Nex
 /// # Errors
 /// If no server has started this process.
 pub fn run_engine(format: LogFormat) -> Result<(), StartError> {
-    start_log(format)?;
+    let _log = start_log(format)?;
     mlx_engine_process::run().map_err(|error| StartError::new("engine", error))
 }
 
@@ -112,7 +112,7 @@ pub fn run(mut config: Config, args: &ServeArgs) -> Result<Option<String>, Start
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }
-    start_log(args.log)?;
+    let _log = start_log(args.log)?;
     config.engine.device.choose().map_err(|error| StartError(describe(&error)))?;
     config.check_prompt_cache()?;
     if config.models.engine_process {
@@ -149,13 +149,16 @@ fn logs_text(format: LogFormat) -> bool {
 }
 
 /// Starts logging to stderr: short lines on a terminal, one JSON object per line elsewhere.
-fn start_log(format: LogFormat) -> Result<(), StartError> {
+fn start_log(format: LogFormat) -> Result<LogQueue, StartError> {
     let filter = log_filter("info").map_err(StartError)?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    if logs_text(format) {
-        log.event_format(HumanLog).with_writer(stderr).try_init().ok();
+    let is_json = !logs_text(format);
+    let queue = LogQueue::start(stderr(), is_json).map_err(|error| StartError::new("the log", error))?;
+    let lines = queue.writer();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
+    if is_json {
+        log.json().flatten_event(true).try_init().ok();
     } else {
-        log.json().flatten_event(true).with_writer(|| LogWriter).try_init().ok();
+        log.event_format(HumanLog).try_init().ok();
     }
     // A panic on a guarded thread becomes the error of its request. All other panics are logged here.
     std::panic::set_hook(Box::new(|panic| {
@@ -163,5 +166,5 @@ fn start_log(format: LogFormat) -> Result<(), StartError> {
             tracing::error!(panic = %panic, "a thread panicked");
         }
     }));
-    Ok(())
+    Ok(queue)
 }

@@ -23,16 +23,16 @@ export const pause = (milliseconds) => new Promise((done) => setTimeout(done, mi
 async function serve(program, more) {
   const child = spawn(program, ["--port", "0", ...more], { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
-  for await (const piece of child.stderr.iterator({ destroyOnReturn: false })) {
-    log += piece;
-    const address = /"address":"[^"]*:(\d+)"/.exec(log);
-    if (address) {
-      child.stderr.resume();
-      child.port = Number(address[1]);
-      return child;
-    }
-  }
-  throw new Error("the server did not start: " + log);
+  await new Promise((done, failed) => {
+    child.stderr.setEncoding("utf8").on("data", (piece) => {
+      if (child.port) return;
+      log += piece;
+      child.port = Number(/"address":"[^"]*:(\d+)"/.exec(log)?.[1] ?? 0);
+      if (child.port) done();
+    });
+    child.once("exit", () => failed(new Error("the server did not start: " + log)));
+  });
+  return child;
 }
 
 /** Passes requests on to the server that runs now. `pace` is the time before each event of a stream, in milliseconds; `cut` ends the
