@@ -2,9 +2,8 @@
 //! lines wait, and later ones are dropped, so that no request waits for the log.
 
 use std::io::{Result, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -16,33 +15,39 @@ const MAX_WAITING: usize = 8192;
 /// The longest wait for the last lines when the server ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// A message to the thread.
-enum Message {
-    Line(Vec<u8>),
-    /// Asks for a reply after all earlier lines.
-    Flush(SyncSender<()>),
-}
-
 /// The log of the process. Dropping it waits for the last lines.
 pub(crate) struct LogQueue(LogWriter);
 
 /// Adds one event per write to the queue.
 #[derive(Clone)]
 pub(crate) struct LogWriter {
-    messages: SyncSender<Message>,
-    dropped: Arc<AtomicU64>,
+    lines: SyncSender<Vec<u8>>,
+    counts: Arc<Counts>,
     /// A JSON line may quote a model or a client and may be read on a terminal, so control characters are escaped.
     is_json: bool,
+}
+
+/// The numbers of waiting lines, and of dropped lines that no line has reported.
+#[derive(Default)]
+struct Counts {
+    numbers: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl Counts {
+    fn numbers(&self) -> MutexGuard<'_, (u64, u64)> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl LogQueue {
     /// Starts the thread, which writes JSON lines or text to `target`.
     pub(crate) fn start(target: impl Write + Send + 'static, is_json: bool) -> Result<Self> {
-        let (messages, lines) = sync_channel(MAX_WAITING);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&dropped);
-        Builder::new().name("log".into()).spawn(move || write_lines(target, &lines, &count, is_json))?;
-        Ok(Self(LogWriter { messages, dropped, is_json }))
+        let (lines, waiting) = sync_channel(MAX_WAITING);
+        let counts = Arc::new(Counts::default());
+        let shared = Arc::clone(&counts);
+        Builder::new().name("log".into()).spawn(move || write_lines(target, &waiting, &shared, is_json))?;
+        Ok(Self(LogWriter { lines, counts, is_json }))
     }
 
     /// Returns a writer of lines.
@@ -53,10 +58,8 @@ impl LogQueue {
 
 impl Drop for LogQueue {
     fn drop(&mut self) {
-        let (reply, written) = sync_channel(1);
-        if self.0.messages.try_send(Message::Flush(reply)).is_ok() {
-            written.recv_timeout(LAST_LINES).ok();
-        }
+        let Counts { changed, .. } = &*self.0.counts;
+        drop(changed.wait_timeout_while(self.0.counts.numbers(), LAST_LINES, |(waiting, _)| *waiting > 0));
     }
 }
 
@@ -67,8 +70,10 @@ impl Write for LogWriter {
         } else {
             line.to_vec()
         };
-        if self.messages.try_send(Message::Line(bytes)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let mut numbers = self.counts.numbers();
+        match self.lines.try_send(bytes) {
+            Ok(()) => numbers.0 += 1,
+            Err(_) => numbers.1 += 1,
         }
         Ok(line.len())
     }
@@ -79,28 +84,25 @@ impl Write for LogWriter {
 }
 
 /// Writes lines until all writers are gone. A failed write loses its line: nothing can report it.
-fn write_lines(mut target: impl Write, messages: &Receiver<Message>, dropped: &AtomicU64, is_json: bool) {
-    while let Ok(message) = messages.recv() {
-        match message {
-            Message::Line(line) => {
-                target.write_all(&line).ok();
-                let lost = dropped.swap(0, Ordering::Relaxed);
-                if lost > 0 {
-                    target.write_all(notice(lost, is_json).as_bytes()).ok();
-                }
-            }
-            Message::Flush(reply) => drop(reply.send(())),
+fn write_lines(mut target: impl Write, lines: &Receiver<Vec<u8>>, counts: &Counts, is_json: bool) {
+    while let Ok(line) = lines.recv() {
+        target.write_all(&line).ok();
+        let dropped = std::mem::take(&mut counts.numbers().1);
+        if dropped > 0 {
+            target.write_all(notice(dropped, is_json).as_bytes()).ok();
         }
+        counts.numbers().0 -= 1;
+        counts.changed.notify_all();
     }
 }
 
-/// Returns the line about lost lines.
-fn notice(lost: u64, is_json: bool) -> String {
+/// Returns the line about dropped lines.
+fn notice(dropped: u64, is_json: bool) -> String {
     const MESSAGE: &str = "log lines were dropped, since nobody read them";
     if is_json {
-        return format!("{{\"level\":\"WARN\",\"message\":\"{MESSAGE}\",\"lines\":{lost}}}\n");
+        return format!("{{\"level\":\"WARN\",\"message\":\"{MESSAGE}\",\"lines\":{dropped}}}\n");
     }
-    format!("{lost} {MESSAGE}\n")
+    format!("{dropped} {MESSAGE}\n")
 }
 
 #[cfg(test)]
