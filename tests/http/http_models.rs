@@ -252,21 +252,21 @@ fn a_model_that_can_never_be_loaded_is_named_with_the_cause() {
     let copy = model_copy("llama-f32");
     let path = copy.path().join("config.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("json");
-    (config["model_type"], config["architectures"]) = (json!("bert"), json!(["BertModel"]));
+    (config["model_type"], config["architectures"]) = (json!("t5"), json!(["T5ForConditionalGeneration"]));
     fs::write(&path, config.to_string()).expect("it can be written");
-    let bert = format!("bert={}", copy.path().display());
-    let output = Command::new(SERVER[0]).args(["--port", "0", "-m", &bert]).output().expect("it starts");
+    let t5 = format!("t5={}", copy.path().display());
+    let output = Command::new(SERVER[0]).args(["--port", "0", "-m", &t5]).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("--model") && text.contains("\"bert\""), "{text}");
-    let server = Server::start(&SERVER, &["-m", &bert]);
+    assert!(!output.status.success() && text.contains("--model") && text.contains("\"t5\""), "{text}");
+    let server = Server::start(&SERVER, &["-m", &t5]);
     let ask = |model: &str| {
         server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 1}))
     };
     assert_eq!(ask("tiny").status, 200);
-    let refused = ask("bert");
+    let refused = ask("t5");
     let message = refused.body["error"]["message"].as_str().expect("a text");
     assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("model_not_loaded")));
-    assert!(message.contains("config.json: model_type") && message.contains("\"bert\""), "{message}");
+    assert!(message.contains("config.json: model_type") && message.contains("\"t5\""), "{message}");
     assert!(!message.contains(&*copy.path().to_string_lossy()), "{message}");
 }
 
