@@ -69,6 +69,8 @@ export const files = {
       "old.csv · 8 bytes",
     ]);
     await sent.first().locator("summary").click();
+    // The text is drawn by the event of the fold, which follows the click.
+    await sent.first().locator("pre", { hasText: "First line" }).waitFor();
     assert.equal(await sent.first().locator("pre").textContent(), NOTES);
     await page.screenshot({ path: trial.folder + "/files-after.png" });
     assert.deepEqual(await complaints(trial, page), []);
