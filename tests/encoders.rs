@@ -1,4 +1,4 @@
-//! Encoders: their vectors and scores equal those of transformers, alone and in company.
+//! Vectors and scores of encoders equal those of transformers, for one text and for several in a pass.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -223,9 +223,9 @@ impl Engine {
         Ok(GenerationRequest { checked_by: self.shared.id, body })
     }
 
-    /// Returns a checked request that continues after the tokens of an earlier run, like a sequence after a preemption. The events of an
-    /// exact request are those that the earlier run would have sent next, to the bit. Those of another one have the same draws, and its
-    /// logits may differ by rounding. Timings begin with this run. Without tokens, the request starts again.
+    /// Returns a checked request that continues after the tokens of an earlier run, like a sequence after a preemption. An exact request
+    /// sends the events that the earlier run would have sent next, to the bit. Other requests keep their draws, and their logits may
+    /// differ by rounding. Timings begin with this run. Without tokens, the request starts again.
     ///
     /// # Errors
     /// If the request cannot have drawn these tokens, or its engine is in another process.
