@@ -9,7 +9,8 @@ use anyhow::{Result, bail, ensure};
 use crate::{process, setup, workspace};
 
 /// The targets, and the file names of fixtures for their initial corpus.
-const TARGETS: [(&str, &[&str]); 10] = [
+const TARGETS: [(&str, &[&str]); 11] = [
+    ("audio", &["tone.wav", "tone.flac", "tone.mp3", "tone.m4a", "tone.ogg", "tone.opus"]),
     ("cache", &[]),
     ("config", &["config.json"]),
     ("constraint", &[]),

@@ -39,12 +39,13 @@ const MAY_USE_MLX: [&str; 27] = [
 ];
 
 /// Dependencies that a folder's manifest must not list. Cargo enforces that unlisted packages cannot be used.
-const BANNED: [(&str, &[&str]); 7] = [
+const BANNED: [(&str, &[&str]); 8] = [
     ("mlx-core/", &["axum", "tokio", "clap", "ureq"]),
     ("crates/chat-format/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/chat-template/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/files/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/hub/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
+    ("crates/audio/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/image/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/json/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
 ];

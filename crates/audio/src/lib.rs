@@ -1,0 +1,25 @@
+//! Preprocessing of audio for models: decoding with limits, resampling to 16 kHz, and the log-mel features of Whisper.
+//!
+//! ```
+//! use mlx_audio::{Limits, LogMel, wav};
+//!
+//! let second = vec![0.0; 16_000];
+//! let features = LogMel::of_file(wav::of_samples(&second), 80, &Limits::default(), &mut || Ok(()))?;
+//! assert_eq!(features.frames(), 100);
+//! # Ok::<(), mlx_audio::Error>(())
+//! ```
+
+mod decode;
+mod error;
+mod log_mel;
+mod mel_filters;
+mod resample;
+mod spectrogram;
+pub mod wav;
+
+pub use decode::{EachBlock, Limits, decode};
+pub use error::Error;
+pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
+
+/// The sample rate of all features, in Hz.
+pub const SAMPLE_RATE: u32 = 16_000;

@@ -1,0 +1,73 @@
+//! The features are those of transformers' `WhisperFeatureExtractor`.
+
+use std::f64::consts::TAU;
+use std::path::Path;
+
+use mlx_audio::LogMel;
+use serde_json::Value;
+
+/// The signal of `tests/golden/audio.py`.
+fn signal() -> Vec<f32> {
+    let mut state = 1u32;
+    let sample = |place: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let noise = f64::from(state) / 2f64.powi(31) - 1.0;
+        let time = place as f64 / 16_000.0;
+        let tone = 0.3 * (TAU * (200.0 + 700.0 * time) * time).sin();
+        if (16_000..20_000).contains(&place) { 0.0 } else { (tone + 0.05 * noise) as f32 }
+    };
+    (0..3 * 16_000 + 77).map(sample).collect()
+}
+
+fn expected() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/audio/log_mel.json");
+    let text = std::fs::read(path).expect("the fixture is in the repository");
+    serde_json::from_slice(&text).expect("it is JSON")
+}
+
+/// Returns the largest difference of the listed frames.
+fn worst(features: &LogMel, expected: &Value) -> f64 {
+    let mut worst = 0.0f64;
+    for (frame, values) in expected.as_object().expect("frames") {
+        let frame: usize = frame.parse().expect("a number");
+        // A window of a long file may begin anywhere.
+        let first = if features.frames() > 3000 { frame.saturating_sub(7) } else { 0 };
+        let window = features.window(first);
+        let bins = features.bins();
+        let row = &window[(frame - first) * bins..][..bins];
+        let values = values.as_array().expect("numbers");
+        assert_eq!(values.len(), row.len());
+        for (value, expected) in row.iter().zip(values) {
+            worst = worst.max((f64::from(*value) - expected.as_f64().expect("a number")).abs());
+        }
+    }
+    worst
+}
+
+#[test]
+fn features_equal_those_of_transformers() {
+    let (signal, expected) = (signal(), expected());
+    let long: Vec<f32> = (0..11).flat_map(|_| signal.iter().copied()).collect();
+    for bins in [80, 128] {
+        for (kind, samples) in [("short", &signal), ("long", &long)] {
+            let features = LogMel::of_samples(samples, bins);
+            assert_eq!(features.frames(), samples.len() / 160);
+            let worst = worst(&features, &expected[format!("{bins} {kind}")]);
+            assert!(worst < 1e-4, "{bins} bins, {kind}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn features_do_not_depend_on_blocks_of_samples() {
+    let signal = signal();
+    let whole = LogMel::of_samples(&signal, 80).window(0);
+    // A file is decoded packet by packet.
+    let file = mlx_audio::wav::of_samples(&signal);
+    let read = LogMel::of_file(file, 80, &mlx_audio::Limits::default(), &mut || Ok(())).expect("it is audio");
+    let worst = whole.iter().zip(read.window(0)).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+    // The file has 16 bits per sample.
+    assert!(worst < 0.2, "{worst}");
+    let tiny = LogMel::of_samples(&signal[..50], 80);
+    assert_eq!((tiny.frames(), tiny.window(0).len()), (0, 3000 * 80));
+}
