@@ -12,7 +12,7 @@ use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Takes a block of samples and their rate.
 pub type EachBlock<'a> = dyn FnMut(&[f32], u32) -> Result<(), Error> + 'a;

@@ -13,6 +13,7 @@ mod decode;
 mod error;
 mod log_mel;
 mod mel_filters;
+mod rate;
 mod resample;
 mod spectrogram;
 pub mod wav;
@@ -20,6 +21,4 @@ pub mod wav;
 pub use decode::{EachBlock, Limits, decode};
 pub use error::Error;
 pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
-
-/// The sample rate of all features, in Hz.
-pub const SAMPLE_RATE: u32 = 16_000;
+pub use rate::SAMPLE_RATE;

@@ -1,9 +1,10 @@
 //! The log-mel features of Whisper (Radford et al., 2022, arXiv:2212.04356), computed while a file is decoded. Only the features of the whole
 //! file are in memory, 115 MB per hour with 80 bins.
 
+use crate::decode::{Limits, decode};
+use crate::error::Error;
 use crate::resample::Resampler;
 use crate::spectrogram::{HOP, SILENCE, Spectrogram};
-use crate::{Error, Limits, decode};
 
 /// Frames of features per second.
 pub const FRAMES_PER_SECOND: usize = 100;

@@ -3,7 +3,8 @@
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{Fft, FixedSync, Indexing, Resampler as _};
 
-use crate::{Error, SAMPLE_RATE};
+use crate::error::Error;
+use crate::rate::SAMPLE_RATE;
 
 /// The approximate number of samples that are resampled at once.
 const BLOCK: usize = 4096;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use realfft::num_complex::Complex64;
 use realfft::{RealFftPlanner, RealToComplex};
 
-use crate::SAMPLE_RATE;
 use crate::mel_filters::MelFilters;
+use crate::rate::SAMPLE_RATE;
 
 /// The samples of a window.
 const WINDOW: usize = 400;

@@ -1,6 +1,6 @@
 //! Writes WAV files, for tests and for clients that record audio.
 
-use crate::SAMPLE_RATE;
+use crate::rate::SAMPLE_RATE;
 
 /// Returns a WAV file with these samples, mono at 16 kHz in 16 bits. Samples are cut to the range from -1 to 1.
 pub fn of_samples(samples: &[f32]) -> Vec<u8> {
