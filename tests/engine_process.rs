@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mlx_tests::model_copy;
 use mlx_tests::server::Server;
 use mlx_tests::skipped::possible;
+use mlx_tests::{model_copy, model_folder, piped};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,7 +53,7 @@ impl Deadly {
         let fault = faults.path().join("fault");
         let variable = format!("MLX_ENGINE_FAULT_FILE={}", fault.display());
         let program = ["env", &variable, "MLX_ENGINE_DEADLINE_MS=1000", SERVER];
-        let server = Server::start_on(&program, model.path(), &[arguments, &["--engine-process"]].concat());
+        let server = Server::start_on(&program, model.path(), arguments);
         let deadly = Self { server, fault, model, _faults: faults };
         deadly.wait_until("the model is loaded", || deadly.server.get("/ready").status == 200);
         deadly
@@ -261,6 +261,68 @@ fn a_model_that_cannot_be_loaded_again_ends_its_requests_with_the_reason() {
     });
     let reply = deadly.server.post("/v1/completions", &long);
     assert_eq!((reply.status, &reply.body["error"]["code"]), (503, &json!("model_not_loaded")));
+}
+
+/// Returns checkpoints that cannot be loaded, or only with other settings.
+fn broken() -> Vec<TempDir> {
+    let damage = |file: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+        let copy = model_copy("llama-f32");
+        let path = copy.path().join(file);
+        std::fs::write(&path, change(std::fs::read(&path).expect("a file"))).expect("it can be written");
+        copy
+    };
+    let cut = |mut bytes: Vec<u8>| {
+        bytes.truncate(bytes.len() / 2);
+        bytes
+    };
+    let set = |field: &'static str, value: u64| {
+        move |bytes: Vec<u8>| {
+            let mut config: Value = serde_json::from_slice(&bytes).expect("json");
+            config[field] = value.into();
+            config.to_string().into_bytes()
+        }
+    };
+    vec![
+        damage("model.safetensors", &cut),
+        damage("tokenizer.json", &cut),
+        damage("config.json", &set("num_hidden_layers", 90)),
+        damage("config.json", &set("hidden_size", 128)),
+        damage("config.json", &set("vocab_size", 7)),
+    ]
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_is_reported_as_in_one_process() {
+    let folders = broken();
+    let models =
+        folders.iter().enumerate().map(|(index, it)| format!("broken{index}={}", it.path().display()));
+    let models: Vec<String> = models.flat_map(|model| ["-m".to_owned(), model]).collect();
+    let both: [&[&str]; 2] = [&[], &["--in-process"]];
+    let [apart, within] = both.map(|way| {
+        let models: Vec<&str> = models.iter().map(String::as_str).chain(way.iter().copied()).collect();
+        let server = Server::start_on(&[SERVER], &model_folder("llama-f32"), &models);
+        let ask = |index| {
+            let request = json!({"model": format!("broken{index}"), "prompt": "a", "max_tokens": 1});
+            let reply = server.post("/v1/completions", &request);
+            (reply.status, reply.body["error"].to_string())
+        };
+        (0..folders.len()).map(ask).collect::<Vec<_>>()
+    });
+    assert_eq!(apart, within);
+    assert!(apart.iter().all(|(status, _)| *status == 503), "{apart:?}");
+    // A preloaded model ends the server.
+    for folder in &folders {
+        let [apart, within] = both.map(|way| {
+            let model = format!("tiny={}", folder.path().display());
+            let mut command = Command::new(SERVER);
+            command.args(["--port", "0", "--preload", "-m", &model]).args(way);
+            let output = piped(command, "");
+            let log = String::from_utf8(output.stderr).expect("text");
+            (output.status.code(), log.lines().last().unwrap_or_default().to_owned())
+        });
+        assert_eq!(apart, within);
+        assert!(apart.0 == Some(1) && apart.1.starts_with("error: --preload: the model "), "{apart:?}");
+    }
 }
 
 #[test]

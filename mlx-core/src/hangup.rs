@@ -13,9 +13,10 @@ pub fn ignores_hangup() -> bool {
     status == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Has this process ignore SIGHUP, SIGINT and SIGTERM from now on.
+/// Has this process ignore SIGHUP, SIGINT and SIGTERM from now on, and SIGTTOU, with which a terminal may stop background processes that
+/// write to it.
 pub fn ignore_requests_to_end() {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGTTOU] {
         // SAFETY: to ignore a signal installs no handler, so none of our code runs in one.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }

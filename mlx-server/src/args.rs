@@ -89,9 +89,9 @@ pub struct ModelArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 
-    /// Run the engine of each model in a child process; after a crash, its requests continue in a new one [default: false]
-    #[arg(long, env = "MLX_ENGINE_PROCESS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    engine_process: Option<bool>,
+    /// Run engines in the server's process; otherwise each model has a child process, and after a crash its requests continue in a new one
+    #[arg(long, env = "MLX_IN_PROCESS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    in_process: Option<bool>,
 
     /// Unload a model after this long without a request [default: never]
     #[arg(long, value_name = "SECONDS", env = "MLX_IDLE_TIMEOUT")]

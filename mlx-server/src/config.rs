@@ -65,9 +65,9 @@ pub struct ModelConfig {
     pub preload: bool,
     /// The memory for all loaded models together.
     pub models_budget: Option<ByteSize>,
-    /// True if the engine of each model runs in a child process.
-    pub engine_process: bool,
-    /// The program of these processes, with `engine_process`. [`crate::run`] sets it.
+    /// True if the engines run in the server's process, and not in child processes.
+    pub in_process: bool,
+    /// The program of the child processes. [`crate::run`] sets it; without it, engines run in this process.
     #[serde(skip)]
     pub engine_program: Option<Program>,
     /// The time without a request after which a model is unloaded.

@@ -115,7 +115,7 @@ pub fn run(mut config: Config, args: &ServeArgs) -> Result<Option<String>, Start
     let _log = start_log(args.log)?;
     config.engine.device.choose().map_err(|error| StartError(describe(&error)))?;
     config.check_prompt_cache()?;
-    if config.models.engine_process {
+    if !config.models.in_process {
         config.models.engine_program = Some(engine_program(&config, args.log)?);
     }
     let state = AppState::new(config)?;

@@ -52,6 +52,10 @@ impl Models {
             }
         }
         let budget = budget(config, &options)?;
+        let program = config.engine_program.clone().filter(|_| options.workers.is_none());
+        if config.engine_program.is_some() && program.is_none() {
+            tracing::info!("the engine runs in this process, since its model is divided among machines");
+        }
         let folder =
             |entry: &Entry| entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned());
         let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
@@ -59,7 +63,7 @@ impl Models {
             entries: entries.into_iter().map(Arc::new).collect(),
             options,
             engines: Arc::default(),
-            program: config.engine_program.clone(),
+            program,
             memory: ModelMemory::new(budget, folders),
             idle: config.idle_timeout,
             outage: std::sync::Mutex::default(),

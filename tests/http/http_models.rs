@@ -209,7 +209,7 @@ fn a_broken_model_gives_an_error_and_never_a_stop() {
     assert!(text.contains("data: {\"error\":{") && !text.contains("finish_reason\":\"stop"), "{text}");
 }
 
-/// Loading takes as long as the disk does; here, until a pipe is written to.
+/// Loading takes as long as the disk does; here, until a pipe is written to. A child process would read from the same pipe.
 #[test]
 fn a_model_that_is_being_loaded_holds_up_no_other() {
     let slow = model_copy("llama-f32");
@@ -220,7 +220,10 @@ fn a_model_that_is_being_loaded_holds_up_no_other() {
     let folder = mlx_tests::model_folder("llama-tied-f32");
     let models = [("slow", slow.path()), ("other", folder.as_path())];
     let models = models.map(|(name, folder)| format!("{name}={}", folder.display()));
-    let server = Server::start(&SERVER, &["-m", &models[0], "-m", &models[1], "--models-budget", "1GB"]);
+    let server = Server::start(
+        &SERVER,
+        &["-m", &models[0], "-m", &models[1], "--models-budget", "1GB", "--in-process"],
+    );
     let ask = |model: &str| {
         server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 2})).status
     };

@@ -14,6 +14,9 @@ use ureq::Agent;
 use crate::skipped::needed;
 use crate::{model_copy, model_folder};
 
+/// The variables of the tests' environment that a server gets: the device, and the place of the engines.
+const INHERITED: [&str; 2] = [DEVICE, "MLX_IN_PROCESS"];
+
 /// A running server; it ends with the test.
 pub struct Server {
     child: Child,
@@ -81,9 +84,9 @@ impl Server {
     pub fn start_on(program: &[&str], folder: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]);
-        // Remove the user's settings, but use the device of the tests.
+        // Remove the user's settings.
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("MLX_") && name != DEVICE {
+            if name.to_string_lossy().starts_with("MLX_") && INHERITED.iter().all(|it| name != *it) {
                 command.env_remove(name);
             }
         }

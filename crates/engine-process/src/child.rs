@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, spawn};
+use std::thread::{Builder, sleep, spawn};
 
 use mlx_core::Error;
 use mlx_core::engine::{Engine, EngineOptions, StepMonitor, StepReport};
@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::frame::{self, FrameError};
 use crate::message::{FromChild, REPLACED, ToChild, VERSION};
 use crate::outbox::{Output, write};
-use crate::parent::{end, end_with_parent};
+use crate::parent::{STOP, end, end_with_parent};
 
 /// The number of bytes of a model between two reports of a load.
 const LOAD_STEP: u64 = 16 << 20;
@@ -77,7 +77,11 @@ fn read(mut socket: BufReader<UnixStream>, requests: &Sender<ToChild<'static>>) 
                     return;
                 }
             }
-            Err(FrameError::Closed) if stops => return,
+            Err(FrameError::Closed) if stops => {
+                // It saves prefixes, but not for ever: nobody is left who would kill it.
+                sleep(STOP);
+                end();
+            }
             Err(_) => end(),
         }
     }

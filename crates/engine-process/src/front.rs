@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use mlx_core::engine::{
     Engine, EngineOptions, EngineStats, Exactness, PrefixMiss, RemoteEngine, RemoteRequest, RemoteSequence,
-    RequestOptions,
+    RequestOptions, open_folder,
 };
 use mlx_core::{Error, Result};
 
@@ -49,8 +49,10 @@ pub fn start(
     let run = move || supervisor.run(&ready);
     let thread = Builder::new().name("engine-process".into()).spawn(run).map_err(stopped)?;
     let engine = Arc::new(ProcessEngine { front, supervisor: Some(thread) });
+    // Reads the tokenizer while the child loads the model.
+    let folder = open_folder(folder, options)?;
     let facts = loaded.recv().map_err(|_| Error::EngineStopped("its supervisor has ended".into()))??;
-    Engine::remote(folder, options, facts, engine)
+    Ok(Engine::remote(folder, options.exact, facts, engine))
 }
 
 /// An engine in a child process. Dropping it ends the process.

@@ -1,6 +1,11 @@
 //! Ends a child with its parent.
 
+use std::time::Duration;
+
 use rustix::process::{Signal, getpid, kill_process};
+
+/// The time for a child to save prefixes and end.
+pub(crate) const STOP: Duration = Duration::from_secs(30);
 
 /// On Linux, the kernel ends this process with the thread that started it. That also ends a stopped process.
 pub(crate) fn end_with_parent() {

@@ -17,6 +17,7 @@ use crate::deadline::{Deadline, LOAD};
 use crate::death::Death;
 use crate::frame::{self as frames, FrameError};
 use crate::message::{FromChild, REPLACED, ToChild, VERSION};
+use crate::parent::STOP;
 use crate::pause::{BUSY_PAUSE, Pauses};
 use crate::program::Program;
 use crate::shared::Front;
@@ -24,9 +25,6 @@ use crate::state::{Notice, Phase};
 
 /// The number of children in a row that may fail before they have loaded the model.
 const MAX_FAILED_LOADS: u32 = 3;
-
-/// The time for a child to save prefixes and end.
-const STOP: Duration = Duration::from_secs(30);
 
 /// The time for a child that was killed to end, before another one is started.
 const KILL: Duration = Duration::from_secs(10);

@@ -5,27 +5,38 @@ use std::path::PathBuf;
 use mlx_core::Error;
 use serde::{Deserialize, Serialize};
 
-/// The fields and options that an error can name. An unknown one, which only a child of another version could send, becomes part of the
-/// message.
-const NAMES: [&str; 24] = [
+/// The fields, options, variables and values that an error can name. An unknown one, which only a child of another version could send, becomes
+/// part of the message.
+const NAMES: [&str; 35] = [
+    "HF_ENDPOINT",
+    "HF_HOME",
+    "a hidden state",
+    "a logit",
+    "a score",
     "adapters",
+    "an embedding",
     "choice",
     "constraint",
+    "content",
     "context_policy",
+    "device",
     "draft_model",
     "dtype",
     "grammar",
     "ignore_eos",
     "image",
     "images",
+    "input",
     "json_schema",
     "kv_bits",
     "logit_bias",
     "logprobs",
     "max_tokens",
+    "messages",
     "memory_budget",
     "model",
     "prompt",
+    "prompt_cache",
     "prompt_logprobs",
     "regex",
     "resume",
@@ -34,7 +45,7 @@ const NAMES: [&str; 24] = [
     "tool_format",
 ];
 
-/// An error that a client may have caused keeps its kind. Of all others, the message is kept.
+/// An error of this process, with the kinds that a child can cause.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum WireError {
     Request { field: String, message: String },
@@ -49,6 +60,13 @@ pub(crate) enum WireError {
     Internal(String),
     EngineStopped(String),
     File { path: PathBuf, message: String },
+    Hub { name: String, message: String },
+    NotDownloaded { name: String, message: String },
+    Environment { variable: String, message: String },
+    NotFinite(String),
+    Cache(String),
+    Array(String),
+    Cancelled,
     Other(String),
 }
 
@@ -72,6 +90,15 @@ impl From<Error> for WireError {
                 Self::File { path, message: source.to_string() }
             }
             Error::Files(mlx_files::Error::File { path, message }) => Self::File { path, message },
+            Error::Hub { name, message } => Self::Hub { name, message },
+            Error::NotDownloaded { name, message } => Self::NotDownloaded { name, message },
+            Error::Environment { variable, message } => {
+                Self::Environment { variable: variable.to_owned(), message }
+            }
+            Error::NotFinite(value) => Self::NotFinite(value.to_owned()),
+            Error::Cache(message) => Self::Cache(message),
+            Error::Array(message) => Self::Array(message),
+            Error::Cancelled => Self::Cancelled,
             other => Self::Other(other.to_string()),
         }
     }
@@ -100,6 +127,16 @@ impl From<WireError> for Error {
             WireError::Mlx(message) => Self::Mlx(message),
             WireError::Internal(message) => Self::Internal(message),
             WireError::File { path, message } => Self::file(path, message),
+            WireError::Hub { name, message } => Self::Hub { name, message },
+            WireError::NotDownloaded { name, message } => Self::NotDownloaded { name, message },
+            WireError::Environment { variable, message } => match known(&variable) {
+                Some(variable) => Self::Environment { variable, message },
+                None => Self::EngineStopped(format!("{variable}: {message}")),
+            },
+            WireError::NotFinite(value) => Self::NotFinite(known(&value).unwrap_or("a number")),
+            WireError::Cache(message) => Self::Cache(message),
+            WireError::Array(message) => Self::Array(message),
+            WireError::Cancelled => Self::Cancelled,
             WireError::EngineStopped(message) | WireError::Other(message) => Self::EngineStopped(message),
         }
     }
@@ -112,4 +149,41 @@ fn known(name: &str) -> Option<&'static str> {
         .chain(options)
         .chain(["dry_sequence_breakers", "seed", "request"])
         .find(|it| *it == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_child_reads_as_one_of_this_process() {
+        let text = || "is wrong".to_owned();
+        let errors = || {
+            vec![
+                Error::request("top_p", "is 2"),
+                Error::context_length("messages", 9, 8, "has 9 tokens"),
+                Error::option("prompt_cache", "is in use"),
+                Error::environment("HF_HOME", "is not set"),
+                Error::Busy { waiting: 3, retry_after: 7 },
+                Error::io("a/b", std::io::ErrorKind::NotFound.into()),
+                Error::file("a/b", "is damaged"),
+                Error::hub("a/b", "is gated"),
+                Error::NotDownloaded { name: "a/b".into(), message: text() },
+                Error::NotFinite("a logit"),
+                Error::Template(text()),
+                Error::Tokenizer(text()),
+                Error::Sampling(text()),
+                Error::Cache(text()),
+                Error::Array(text()),
+                Error::Mlx(text()),
+                Error::Vision(text()),
+                Error::Internal(text()),
+                Error::EngineStopped(text()),
+                Error::Cancelled,
+            ]
+        };
+        for (sent, expected) in errors().into_iter().zip(errors()) {
+            assert_eq!(Error::from(WireError::from(sent)).to_string(), expected.to_string());
+        }
+    }
 }

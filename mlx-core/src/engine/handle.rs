@@ -74,7 +74,7 @@ impl Engine {
 
     fn start_models(folder: &Path, options: &EngineOptions, load: Load) -> Result<Self> {
         let _open = mlx_gguf::keep_open(folder);
-        let folder = open(folder, options)?;
+        let folder = open_folder(folder, options)?;
         for warning in folder.warnings.texts() {
             tracing::warn!("{warning}");
         }
@@ -85,16 +85,16 @@ impl Engine {
         Ok(Self::new(folder, facts, options.exact, Body::Local(Box::new(engine))))
     }
 
-    /// Creates the handle of an engine in another process, which has loaded the model in `folder` with these options.
+    /// Creates the handle of an engine in another process, which has loaded the model. `exact` is its option.
     pub fn remote(
-        folder: &Path,
-        options: &EngineOptions,
+        folder: Arc<ModelFolder>,
+        exact: bool,
         facts: RemoteFacts,
         engine: Arc<dyn RemoteEngine>,
-    ) -> Result<Self> {
+    ) -> Self {
         let RemoteFacts { specs, exactness, no_vision } = facts;
         let facts = Facts { specs, exactness, no_vision };
-        Ok(Self::new(open(folder, options)?, facts, options.exact, Body::Remote(engine)))
+        Self::new(folder, facts, exact, Body::Remote(engine))
     }
 
     fn new(folder: Arc<ModelFolder>, facts: Facts, exact: bool, body: Body) -> Self {
@@ -312,8 +312,8 @@ fn foreign() -> Error {
     Error::request("request", "was checked by another engine; create it with `request` of this engine")
 }
 
-/// Opens the folder of a model with these options.
-fn open(folder: &Path, options: &EngineOptions) -> Result<Arc<ModelFolder>> {
+/// Opens the folder of a model for an engine with these options.
+pub fn open_folder(folder: &Path, options: &EngineOptions) -> Result<Arc<ModelFolder>> {
     let mut folder = ModelFolder::open(folder)?;
     if let Some(format) = &options.tool_format {
         folder.set_tool_format(format)?;

@@ -42,7 +42,7 @@ pub use drafters::{CustomDrafter, DraftCounts, Drafter, Speculate};
 pub use event::{Event, FinishReason, Finished, PromptToken, TokenOutput};
 pub use generation::{EventStream, Generation};
 pub use generation_request::GenerationRequest;
-pub use handle::Engine;
+pub use handle::{Engine, open_folder};
 pub use memory_fit::MemoryFit;
 pub use miss::{Miss, PrefixMiss};
 pub use options::{EngineOptions, Exactness, Pipeline};
