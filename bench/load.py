@@ -76,9 +76,15 @@ def share(values, part):
     return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
+def children(process):
+    """Returns the ids of a process's children, such as the engines of a server."""
+    return subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
+
+
 def resident(process):
-    """Returns the resident memory of a process in megabytes."""
-    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(process.pid)])) / 1024
+    """Returns the resident memory of a process and its children in megabytes."""
+    processes = ",".join([str(process.pid), *children(process)])
+    return sum(map(int, subprocess.check_output(["ps", "-o", "rss=", "-p", processes]).split())) / 1024
 
 
 def free_port():
@@ -138,11 +144,27 @@ def level(clients, process, arguments):
     }
 
 
+def death(process, arguments):
+    """Kills the engine of a running stream. Returns the milliseconds to its next token."""
+    connection, killed = http.client.HTTPConnection("127.0.0.1", arguments.port, timeout=300), []
+
+    def kill():
+        killed.append(time.perf_counter())
+        subprocess.run(["kill", "-9", *children(process)], check=True)
+
+    begin = time.perf_counter()
+    threading.Timer(1, kill).start()
+    marks, _ = chat(connection, " ".join(WORDS), 8 * arguments.tokens, arguments.model)
+    # A token that was on its way arrives within 50 ms.
+    return 1000 * next(begin + mark - killed[0] for mark in marks if begin + mark > killed[0] + 0.05)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", default="1,4,8,16")
     parser.add_argument("--requests", type=int, default=6, help="chats per client")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per answer")
+    parser.add_argument("--deaths", type=int, default=0, help="kill the engine of a stream this many times, after all chats")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", help="the model name in requests")
     parser.add_argument("server", nargs="+", help="the server's command, with {port} as a placeholder for its port")
@@ -154,6 +176,8 @@ def main():
         level(1, process, argparse.Namespace(**vars(arguments) | {"requests": 1}))
         for clients in arguments.clients.split(","):
             figures |= level(int(clients), process, arguments)
+        if arguments.deaths:
+            figures["kill -9 to next token, ms"] = statistics.median(death(process, arguments) for _ in range(arguments.deaths))
     print(json.dumps(figures))
 
 

@@ -2,7 +2,7 @@
 
     python bench/resident.py [--limit GIB] MODEL -- SERVER COMMAND WITH {port}
 
-The files are read once before the server starts, so that they are in the page cache. When `/ready` succeeds, it gets a chat, and then four at
+The memory is that of the server and its engine; the peak is that of the larger process. The files are read once before the server starts, so that they are in the page cache. When `/ready` succeeds, it gets a chat, and then four at
 once. --limit sets the server's address space (RLIMIT_AS), which includes all its memory; macOS does not enforce it. Prints the figures as one
 line of JSON. Needs only Python.
 """

@@ -1,6 +1,6 @@
 """A soak test: a server under mixed, invalid and excessive load for a long time. No request may be lost or wrong, no memory may leak.
 
-    python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 75MB --max-running 16 --max-waiting 24
+    python bench/soak.py [--minutes 30] [--seed 0] [--deaths] -- target/release/mlx-server -m MODEL --memory-budget 75MB --max-running 16 --max-waiting 24
 
 It starts the server, on a free port unless the command has --port. Clients send all kinds of requests, disconnect, send garbage, arrive in
 bursts, send extra bytes after their requests, close one direction of a connection, withhold the last byte of a body, and use names of 10 MB. They
@@ -25,6 +25,8 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+
+from load import children, resident
 
 WORDS = "river stone window garden letter engine morning paper silver number answer market winter signal bridge forest".split()
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
@@ -91,17 +93,13 @@ class Server:
         page = re.sub(r'(?m)^.*model="bomb".*\n', "", self.send("/metrics").read().decode())
         return {re.sub(r'^mlx_|_total|model="[^"]*"|[{}]', "", name): float(it) for name, it in re.findall(r"(?m)^([^#].*) (.*)$", page)}
 
-    def resident_mb(self):
-        if sys.platform == "darwin":
-            return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(self.process.pid)])) / 1024
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return int(status.read().split("VmRSS:")[1].split()[0]) / 1024
-
-    def watch(self, minutes, failures):
+    def watch(self, minutes, failures, deaths):
         """Samples memory every 10 s and compares the lowest value of the second sixth with that of the last. A suspended machine adds no samples."""
         samples = []
         while len(samples) < max(6, 6 * minutes):
-            samples.append(self.resident_mb())
+            samples.append(resident(self.process))
+            for engine in children(self.process) if deaths else []:
+                subprocess.run(["kill", "-9", engine], check=False)
             if len(samples) % 6 == 1:
                 shown = {name: int(it) for name, it in self.figures().items() if name in GAUGES + COUNTERS}
                 print(f"{len(samples) // 6} min, {samples[-1]:.1f} MB, {len(failures)} failures, {shown}", flush=True)
@@ -275,6 +273,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--deaths", action="store_true", help="kill all engines every ten seconds")
     parser.add_argument("command", nargs="+", help="the server's command, after --")
     arguments = parser.parse_args()
     server, failures, ending = Server(arguments.command, arguments.seed), [], threading.Event()
@@ -285,7 +284,7 @@ def main():
     clients = [Client(server, random.Random(f"{arguments.seed} {i}"), dict(first.known), failures) for i in range(CLIENTS)]
     with ThreadPoolExecutor(CLIENTS) as pool:
         pool.map(lambda client: client.run(ending), clients)
-        counts = server.watch(arguments.minutes, failures)
+        counts = server.watch(arguments.minutes, failures, arguments.deaths)
         ending.set()
     end = time.time() + 60
     while any((now := server.figures())[name] != idle[name] for name in GAUGES) and time.time() < end:

@@ -128,6 +128,7 @@ def topics(kit):
     yield from [ranks(kit, processes) for processes in (2, 4)]
     yield start(kit)
     yield served(kit, small)
+    yield apart(kit, large)
     yield greedy(kit, small)
     yield served_in_4_bits(kit, large)
     yield from gpu(kit)
@@ -285,6 +286,22 @@ def served(kit, model):
     theirs = [*clients, kit.python, "-m", "mlx_lm", "server", "--model", model, "--port", "{port}"]
     contestants = [Contestant("ours", mine), Contestant("ours again", mine), Contestant("mlx_lm.server, same BLAS", theirs, kit.same_blas())]
     return Topic("server", "The server", contestants)
+
+
+def apart(kit, model):
+    """Measures the cost of an engine in a child process, and the time from its death to the next token."""
+    clients = [kit.python, ROOT / "bench/load.py", "--clients", "1,8,16", "--requests", "2"]
+    command = ["--", ROOT / "target/release/mlx-server", "-m", f"lm={model}", "--port", "{port}", "--preload"]
+    within = [*clients, *command, "--in-process"]
+    contestants = [Contestant("child process", [*clients, "--deaths", "3", *command]), Contestant("in process", within), Contestant("in process again", within)]
+
+    def derive(results):
+        between = "1 clients, between tokens p50, ms"
+        for name in results.names()[:2]:
+            for mine, null in zip(results.of(name, between), results.of(results.names()[2], between)):
+                results.add(name, {"us a token beside in process again": 1000 * (mine - null)})
+
+    return Topic("engine-process", "An engine in a child process", contestants, derive=derive)
 
 
 def served_in_4_bits(kit, model):

@@ -3,10 +3,9 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
+use mlx_tests::deadly::{Deadly, exists, has_memory_limits, wait_until};
 use mlx_tests::server::Server;
 use mlx_tests::skipped::possible;
 use mlx_tests::{model_copy, model_folder, piped};
@@ -33,74 +32,6 @@ const VOLATILE: [&str; 15] = [
     "cache_creation_input_tokens",
     "input_tokens",
 ];
-
-/// A server with engines in child processes, and the file of their faults.
-struct Deadly {
-    server: Server,
-    fault: PathBuf,
-    model: TempDir,
-    _faults: TempDir,
-}
-
-impl Deadly {
-    fn start(arguments: &[&str]) -> Self {
-        let model = model_copy("llama-f32");
-        let path = model.path().join("config.json");
-        let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
-        config["max_position_embeddings"] = 8192.into();
-        std::fs::write(&path, config.to_string()).expect("it can be written");
-        let faults = tempfile::tempdir().expect("a temporary folder");
-        let fault = faults.path().join("fault");
-        let variable = format!("MLX_ENGINE_FAULT_FILE={}", fault.display());
-        let program = ["env", &variable, "MLX_ENGINE_DEADLINE_MS=1000", SERVER];
-        let server = Server::start_on(&program, model.path(), arguments);
-        let deadly = Self { server, fault, model, _faults: faults };
-        deadly.wait_until("the model is loaded", || deadly.server.get("/ready").status == 200);
-        deadly
-    }
-
-    /// Returns the id of the only child, once it has loaded the model.
-    fn child(&self) -> u32 {
-        self.wait_until("one child runs", || self.server.children().len() == 1);
-        self.server.children()[0]
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
-    }
-
-    /// Has the child take a fault before its next step.
-    fn fault(&self, kind: &str) {
-        let new = self.fault.with_extension("new");
-        std::fs::write(&new, kind).expect("it can be written");
-        std::fs::rename(&new, &self.fault).expect("it can be renamed");
-        self.wait_until(kind, || !self.fault.exists());
-    }
-
-    fn restarts(&self) -> u64 {
-        let page = self.server.metrics();
-        let lines = page.lines().filter(|line| line.starts_with("mlx_engine_restarts_total{"));
-        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
-    }
-
-    fn wait_until(&self, what: &str, condition: impl Fn() -> bool) {
-        wait_until(condition, || format!("{what}: {}", self.server.log()));
-    }
-}
-
-fn wait_until(condition: impl Fn() -> bool, about: impl Fn() -> String) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_mins(1), "{}", about());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn exists(process: u32) -> bool {
-    let alive = Command::new("kill").args(["-0", &process.to_string()]).output().expect("kill runs");
-    alive.status.success()
-}
 
 /// Returns a value without its volatile fields.
 fn stable(value: Value) -> Value {
@@ -175,11 +106,11 @@ fn answers(deadly: &Deadly, requests: &[Request], disturb: impl FnOnce()) -> Vec
 
 #[test]
 fn no_answer_shows_the_death_of_an_engine() {
-    let deadly = Deadly::start(&["--exact", "--prefix-cache", "0", "--preload"]);
+    let deadly = Deadly::start(SERVER, &["--exact", "--prefix-cache", "0"]);
     let requests = requests();
     let expected = answers(&deadly, &requests, || {});
     // Other systems do not enforce a limit on the address space.
-    let memory = possible(Path::new("/proc/self").exists(), "/proc").then_some("memory");
+    let memory = possible(has_memory_limits(), "/proc").then_some("memory");
     let faults = ["abort", "exit", "garbage", "wedge"].into_iter().chain(memory);
     let disturbances = ["KILL", "ABRT", "STOP"].into_iter().chain(faults);
     for (round, kind) in (1..).zip(disturbances) {
@@ -204,7 +135,7 @@ fn no_answer_shows_the_death_of_an_engine() {
 
 #[test]
 fn a_request_that_kills_three_engines_fails_and_others_continue() {
-    let deadly = Deadly::start(&["--preload"]);
+    let deadly = Deadly::start(SERVER, &[]);
     let request = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5});
     std::fs::write(&deadly.fault, "abort 3").expect("it can be written");
     // Each child dies before the first token. The third one runs only one of the requests.
@@ -226,11 +157,11 @@ fn a_request_that_kills_three_engines_fails_and_others_continue() {
 
 #[test]
 fn a_child_ends_with_its_server_or_its_model() {
-    let mut deadly = Deadly::start(&["--preload", "--idle-timeout", "0.2"]);
     let request = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5});
-    let unloaded = deadly.child();
-    deadly.wait_until("the model is unloaded", || !exists(unloaded));
+    let deadly = Deadly::start(SERVER, &["--idle-timeout", "0.5"]);
+    deadly.wait_until("the model is unloaded", || deadly.server.children().is_empty());
     assert_eq!(deadly.server.post("/v1/completions", &request).status, 200);
+    let mut deadly = Deadly::start(SERVER, &[]);
     let orphan = deadly.child();
     deadly.signal("TERM");
     assert_eq!(deadly.server.post("/v1/completions", &request).status, 200);
@@ -242,7 +173,7 @@ fn a_child_ends_with_its_server_or_its_model() {
 
 #[test]
 fn a_model_that_cannot_be_loaded_again_ends_its_requests_with_the_reason() {
-    let deadly = Deadly::start(&["--preload"]);
+    let deadly = Deadly::start(SERVER, &[]);
     let long = json!({"model": "tiny", "prompt": "The waves", "max_tokens": 5000, "ignore_eos": true});
     std::thread::scope(|scope| {
         let running = scope.spawn(|| deadly.server.post("/v1/completions", &long));

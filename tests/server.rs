@@ -2,6 +2,7 @@
 
 mod embedding_errors;
 mod embeddings;
+mod engine_deaths;
 mod engine_process;
 mod greedy;
 mod http;

@@ -132,7 +132,7 @@ impl Metrics {
         );
         self.next_token.write(&mut out, "mlx_inter_token_seconds", "Time between two tokens.");
         if let Some(bytes) = mlx_core::machine::footprint() {
-            let help = "Memory of this process in bytes, including GPU memory on a Mac.";
+            let help = "Memory of the server's process in bytes, including GPU memory on a Mac; without processes of engines.";
             out.head("process_resident_memory_bytes", "gauge", help);
             out.line("process_resident_memory_bytes", &[], bytes);
         }
@@ -143,7 +143,7 @@ impl Metrics {
 
 type EngineMetric = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const ENGINE_METRICS: [EngineMetric; 21] = [
+const ENGINE_METRICS: [EngineMetric; 22] = [
     ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
@@ -184,6 +184,12 @@ const ENGINE_METRICS: [EngineMetric; 21] = [
         "counter",
         "Sequences that continued after the death of an engine's process.",
         |it| it.resumed,
+    ),
+    (
+        "mlx_engine_process_bytes",
+        "gauge",
+        "Memory of an engine's process in bytes, including GPU memory on a Mac; 0 if the server's process runs it.",
+        |it| it.process_bytes,
     ),
 ];
 

@@ -1,6 +1,7 @@
 //! Shared test support: the device lock, fixtures, and helpers to run a model.
 #![forbid(unsafe_code)]
 
+pub mod deadly;
 pub mod golden;
 pub mod harmony;
 pub mod hub;

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program prints its report")]
 
 mod bench;
+mod chaos;
 mod charts;
 mod check_aarch64;
 mod check_macos;
@@ -88,6 +89,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Kill engines at random moments under 64 clients of four protocols, and compare all answers with those without deaths
+    Chaos(chaos::Arguments),
     /// Measure the quality of answers on two small trained models from PyPI, and write docs/quality.md
     Real,
     /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
+        Task::Chaos(arguments) => chaos::run(&arguments),
         Task::Real => real::run(),
         Task::Clients => clients::run(),
         Task::Proxies => proxies::run(),

@@ -10,6 +10,7 @@ use mlx_core::engine::{
 };
 use mlx_core::{Error, Result};
 
+use crate::memory::with_memory;
 use crate::message::{Checked, FromChild, Reply, Request, Sequence};
 use crate::outbox::Output;
 use crate::wire_error::WireError;
@@ -74,7 +75,7 @@ impl Calls {
         for id in ids.into_iter().filter(|_| is_resumed && submitted.is_err()) {
             self.send(FromChild::Lost { id });
         }
-        self.send(FromChild::Stats(self.engine.stats()));
+        self.send(FromChild::Stats(with_memory(self.engine.stats())));
         self.reply(call, submitted.map(|()| Reply::Submitted));
     }
 
@@ -104,11 +105,6 @@ impl Calls {
         if let Some(canceller) = sink.as_ref().and_then(|sink| sink.canceller.get()) {
             canceller.cancel();
         }
-    }
-
-    /// Answers a call that this process cannot run.
-    pub(crate) fn fail(&self, call: u64, why: String) {
-        self.reply(call, Err(Error::Internal(why)));
     }
 
     fn reply(&self, call: u64, reply: Result<Reply>) {

@@ -4,8 +4,8 @@ use std::io::{self, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, sleep, spawn};
 
 use mlx_core::Error;
@@ -14,6 +14,7 @@ use mlx_core::engine::{Engine, EngineOptions, StepMonitor, StepReport};
 use crate::call::Calls;
 use crate::fault::Faults;
 use crate::frame::{self, FrameError};
+use crate::memory::with_memory;
 use crate::message::{FromChild, REPLACED, ToChild, VERSION};
 use crate::outbox::{Output, write};
 use crate::parent::{STOP, end, end_with_parent};
@@ -54,6 +55,8 @@ pub fn run() -> Result<(), String> {
         Ok(engine) => {
             let facts = Box::new(engine.facts());
             outbox.send(Output::Message(FromChild::Ready(facts))).ok();
+            let stats = with_memory(engine.stats());
+            outbox.send(Output::Message(FromChild::Stats(stats))).ok();
             served = serve(&engine, &inbox, &outbox);
             // Saves prefixes and frees the device.
             drop(engine);
@@ -97,7 +100,7 @@ fn start(folder: &Path, options: EngineOptions, outbox: &Sender<Output>) -> mlx_
         }
     };
     let monitor = StepMonitor::new(move |StepReport { is_step, expected, stats }| {
-        steps.send(Output::Message(FromChild::Step { is_step, expected, stats })).ok();
+        steps.send(Output::Message(FromChild::Step { is_step, expected, stats: with_memory(stats) })).ok();
         if is_step {
             faults.occur(|| drop(steps.send(Output::Raw(b"\xc1 no message".repeat(64)))));
         }
@@ -120,10 +123,10 @@ fn serve(engine: &Engine, inbox: &Receiver<ToChild<'static>>, outbox: &Sender<Ou
             ToChild::Stop | ToChild::Start { .. } => end(),
             ToChild::Check { call, request } if Calls::is_quick(&request) => calls.check(call, *request),
             ToChild::Check { call, request } => {
-                in_thread(&calls, call, move |calls| calls.check(call, *request));
+                in_thread(&calls, move |calls| calls.check(call, *request));
             }
             ToChild::Exactness { call, adapter } => {
-                in_thread(&calls, call, move |calls| calls.exactness(call, adapter));
+                in_thread(&calls, move |calls| calls.exactness(call, adapter));
             }
             ToChild::LastMiss { call } => calls.last_miss(call),
             ToChild::Submit { call, is_resumed, requests, sequences } => {
@@ -135,10 +138,19 @@ fn serve(engine: &Engine, inbox: &Receiver<ToChild<'static>>, outbox: &Sender<Ou
     Ok(())
 }
 
-/// Answers a call in a thread of its own.
-fn in_thread(calls: &Arc<Calls>, call: u64, answer: impl FnOnce(&Calls) + Send + 'static) {
-    let own = Arc::clone(calls);
-    if let Err(error) = Builder::new().name("engine-call".into()).spawn(move || answer(&own)) {
-        calls.fail(call, format!("cannot start a thread: {error}"));
+/// Answers a call in a separate thread, or in this one if the system has no memory for another.
+fn in_thread(calls: &Arc<Calls>, answer: impl FnOnce(&Calls) + Send + 'static) {
+    let answer = Arc::new(Mutex::new(Some(answer)));
+    let (own, task) = (Arc::clone(calls), Arc::clone(&answer));
+    if Builder::new().name("engine-call".into()).spawn(move || run_once(&task, &own)).is_err() {
+        run_once(&answer, calls);
+    }
+}
+
+/// Answers a call that no other thread has.
+fn run_once(answer: &Mutex<Option<impl FnOnce(&Calls)>>, calls: &Calls) {
+    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(answer) = answer {
+        answer(calls);
     }
 }

@@ -14,8 +14,8 @@ const FACTOR: u32 = 20;
 /// The factor by which a step may exceed the slowest one so far.
 const OUTLIER: u32 = 4;
 
-/// The time for a step without a measurement, besides reading all weights once.
-const UNKNOWN: Duration = Duration::from_mins(1);
+/// The time for a step without a measurement, besides reading all weights once, in multiples of the minimum.
+const UNKNOWN: u32 = 6;
 
 /// The bytes of weights that a slow disk reads per second, if memory is short.
 const SLOW_DISK: u64 = 50_000_000;
@@ -44,7 +44,7 @@ impl Deadline {
 
     /// Returns the time for a step with this expected duration, if it is known.
     pub(crate) fn step(&self, expected: Option<Duration>) -> Duration {
-        let unknown = UNKNOWN + Duration::from_secs(self.weight_bytes / SLOW_DISK);
+        let unknown = self.least * UNKNOWN + Duration::from_secs(self.weight_bytes / SLOW_DISK);
         let expected = expected.map_or(unknown, |expected| expected.saturating_mul(FACTOR));
         self.least.max(self.slowest * OUTLIER).max(expected)
     }

@@ -11,6 +11,7 @@ mod death;
 mod fault;
 mod frame;
 mod front;
+mod memory;
 mod message;
 mod outbox;
 mod parent;

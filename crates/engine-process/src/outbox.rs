@@ -12,6 +12,7 @@ use crate::parent::end;
 const BATCH: usize = 1 << 16;
 
 /// A message, or the bytes of the test hook.
+#[expect(clippy::large_enum_variant, reason = "almost all are messages")]
 pub(crate) enum Output {
     Message(FromChild),
     Raw(Vec<u8>),

@@ -59,6 +59,8 @@ pub struct EngineStats {
     pub restarts: Restarts,
     /// Sequences that continued in another process.
     pub resumed: u64,
+    /// Memory of the engine's process in bytes, if it runs in one.
+    pub process_bytes: u64,
 }
 
 /// The numbers of processes that died, by reason.
@@ -181,6 +183,7 @@ impl Gauges {
             damaged_blocks: read(&self.damaged_blocks),
             restarts: Restarts::default(),
             resumed: 0,
+            process_bytes: 0,
         }
     }
 }
