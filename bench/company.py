@@ -7,15 +7,13 @@ ratios of the last two to the first: the median, minimum and maximum over turns.
 """
 
 import argparse
-import http.client
-import json
 import random
 import statistics
 import sys
 import threading
 import time
 
-from load import free_port, server
+from load import free_port, gaps, server
 
 TOKENS = 160
 PAIR = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["x", "yy", "zzz"]}}, "required": ["a", "b"], "additionalProperties": False}
@@ -27,36 +25,27 @@ SCHEMA = {
 }
 
 
-def stream(port, body, barrier, gaps):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+def stream(port, body, barrier, found):
     barrier.wait()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-    last = None
-    for line in connection.getresponse():
-        if line.startswith(b"data: {"):
-            now = time.perf_counter()
-            if last is not None:
-                gaps.append(now - last)
-            last = now
-    connection.close()
+    found.extend(gap for _, gap in gaps(port, body))
 
 
 def arm(port, turn, constrained):
     """Returns the median and the 99th percentile of the gaps of the seven streams."""
-    barrier, gaps, threads = threading.Barrier(8), [], []
+    barrier, found, threads = threading.Barrier(8), [], []
     for number in range(8):
-        body = {"prompt": f"Tell {turn} {number} about it", "max_tokens": TOKENS, "stream": True, "seed": number, "temperature": 1.0}
+        body = {"prompt": f"Tell {turn} {number} about it", "max_tokens": TOKENS, "seed": number, "temperature": 1.0}
         if number == 7 and constrained:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
         else:
             body["ignore_eos"] = True
-        threads.append(threading.Thread(target=stream, args=(port, body, barrier, [] if number == 7 else gaps)))
+        threads.append(threading.Thread(target=stream, args=(port, body, barrier, [] if number == 7 else found)))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    gaps.sort()
-    return statistics.median(gaps), gaps[int(len(gaps) * 0.99)]
+    found.sort()
+    return statistics.median(found), found[int(len(found) * 0.99)]
 
 
 def main():

@@ -7,15 +7,15 @@ gaps, and the ratio of the 99th percentile beside the load to the median beside 
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import random
 import statistics
-import sys
 import threading
 import time
 
-from load import free_port, server
+from load import free_port, gaps, server
 
 WORDS = "the keeper counts waves bread is baked at six rates rise over night cats sleep near old stone lights while ships pass".split()
 ALONE_SECONDS = 20
@@ -45,25 +45,18 @@ class Chat:
         self.thread.start()
 
     def run(self):
+        body = {"model": self.model, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True}
         while not self.stopped:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-            body = {"model": self.model, "prompt": "Once upon a time", "max_tokens": 400, "stream": True, "ignore_eos": True}
-            connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-            last = None
-            for line in connection.getresponse():
-                if line.startswith(b"data: {"):
-                    now = time.perf_counter()
-                    if last is not None:
-                        self.gaps.append((now, now - last))
-                    last = now
-                if self.stopped:
-                    break
-            connection.close()
+            with contextlib.closing(gaps(self.port, body)) as tokens:
+                for token in tokens:
+                    self.gaps.append(token)
+                    if self.stopped:
+                        break
 
     def between(self, begin, end):
         """Returns the median and the 99th percentile of the gaps, and their number."""
-        gaps = sorted(gap for when, gap in self.gaps if begin <= when <= end)
-        return statistics.median(gaps), gaps[int(len(gaps) * 0.99)], len(gaps)
+        found = sorted(gap for when, gap in self.gaps if begin <= when <= end)
+        return statistics.median(found), found[int(len(found) * 0.99)], len(found)
 
     def stop(self):
         self.stopped = True
@@ -71,15 +64,15 @@ class Chat:
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("chat")
     parser.add_argument("embed")
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=256)
-    split = sys.argv.index("--")
-    options, command = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
     port = free_port()
-    with server(command, port):
+    with server(options.command, port):
         all_texts = texts(options.texts)
         post(port, "/v1/embeddings", {"model": options.embed, "input": all_texts[: options.batch]})
         post(port, "/v1/completions", {"model": options.chat, "prompt": "Once", "max_tokens": 8})

@@ -71,6 +71,20 @@ def client(number, arguments, results, failures):
             connection.close()
 
 
+def gaps(port, body):
+    """Runs a streamed completion. Yields the time of each token and the gap before it, without the first one."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", json.dumps(body | {"stream": True}), {"content-type": "application/json"})
+        last = None
+        for line in connection.getresponse():
+            if line.startswith(b"data: {"):
+                now = time.perf_counter()
+                if last is not None:
+                    yield now, now - last
+                last = now
+
+
 def share(values, part):
     ordered = sorted(values)
     return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * part))]
