@@ -21,7 +21,7 @@ const PASS_TOKENS_OF_CPU: usize = 1024;
 pub(in crate::engine) struct EncoderCapacity {
     encoder: EncoderSpec,
     hidden: usize,
-    pub(in crate::engine) pass_tokens: usize,
+    pass_tokens: usize,
     /// All bytes that the engine may use, excluding those of freed arrays.
     pub(in crate::engine) budget: u64,
     /// The bytes of the weights.
@@ -49,11 +49,7 @@ impl EncoderCapacity {
         };
         let budget = total_budget - cache_limit(total_budget);
         let (fixed, hidden) = (spec.weight_bytes, spec.hidden_size);
-        let mut capacity = Self { encoder, hidden, pass_tokens, budget, fixed };
-        // A small budget gets smaller passes.
-        while capacity.pass_tokens > 1 && fixed + 2 * capacity.need(1).total() > budget {
-            capacity.pass_tokens /= 2;
-        }
+        let capacity = Self { encoder, hidden, pass_tokens, budget, fixed };
         let minimum = capacity.need(1).total();
         if fixed + minimum > budget {
             let message = format!(
@@ -70,15 +66,28 @@ impl EncoderCapacity {
 
     /// Returns the bytes that all texts share.
     pub(in crate::engine) fn shared(&self) -> u64 {
-        self.budget - self.fixed
+        self.budget.saturating_sub(self.fixed)
+    }
+
+    /// Returns the maximum number of texts in a pass that is padded to this many tokens. In a small budget, a pass takes at most half of it,
+    /// unless one text takes more.
+    pub(super) fn texts(&self, tokens: usize) -> usize {
+        let mut texts = (self.pass_tokens / tokens.max(1)).max(1);
+        let bytes = |texts: usize| texts as u64 * self.own(tokens) + self.encoder.pass(texts, tokens);
+        while texts > 1 && bytes(texts) > self.shared() / 2 {
+            texts /= 2;
+        }
+        texts
     }
 
     /// Returns the memory for a text of this many tokens: its tokens and result, and the largest pass with texts of its length.
     pub(in crate::engine) fn need(&self, tokens: usize) -> Need {
-        let texts = (self.pass_tokens / tokens.max(1)).max(1);
-        // Ids, factors of pooling, and a few vectors.
-        let own = 64 * tokens as u64 + 64 * self.hidden as u64 + 1024;
-        Need { own, pass: self.encoder.pass(texts, tokens) }
+        Need { own: self.own(tokens), pass: self.encoder.pass(self.texts(tokens), tokens) }
+    }
+
+    /// Returns the bytes of a text's ids, factors of pooling, and a few vectors.
+    fn own(&self, tokens: usize) -> u64 {
+        64 * tokens as u64 + 64 * self.hidden as u64 + 1024
     }
 
     /// Refuses a text that could not run even if it were the only one.
@@ -94,5 +103,42 @@ impl EncoderCapacity {
             size(self.shared())
         );
         Err(Error::request("prompt", message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::model;
+    use crate::weights::WeightPolicy;
+
+    fn capacity(budget: u64) -> EncoderCapacity {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/encoders/bert-f32");
+        let policy = WeightPolicy::new(Backend::CPU, true);
+        let (spec, _) = model::inspect(&path, policy).expect("it is described");
+        let encoder = spec.encoder.expect("it is an encoder");
+        EncoderCapacity::new(&spec, encoder, AttentionKernels::None, budget).expect("it fits")
+    }
+
+    #[test]
+    fn a_small_budget_limits_the_texts_of_a_pass_and_not_their_length() {
+        let wide = capacity(1 << 40);
+        let tokens = 40;
+        let [one, full] = [1, wide.texts(tokens)].map(|texts| wide.encoder.pass(texts, tokens));
+        assert_eq!(wide.texts(tokens), PASS_TOKENS_OF_CPU / tokens);
+        // The memory of a pass of one text, but not that of a full pass.
+        let small = capacity(budget_for(wide.fixed + wide.own(tokens) + u64::midpoint(one, full)));
+        assert!(small.need(tokens).total() <= small.shared(), "a text that fits alone is refused");
+        for tokens in [1, 5, 20, 40] {
+            let (texts, pass) = (small.texts(tokens) as u64, small.need(tokens).pass);
+            assert!(
+                texts > 0 && texts * small.own(tokens) + pass <= small.shared(),
+                "{texts} texts of {tokens}"
+            );
+        }
+        assert!(small.texts(5) > small.texts(40));
     }
 }

@@ -182,7 +182,8 @@ impl EncoderLoop {
         self.admit();
         let running: Vec<Waiting> =
             self.texts.iter().filter(|(_, it)| it.is_running).map(|(id, it)| it.view(*id)).collect();
-        self.pass = self.turns.next(&running, self.capacity.pass_tokens, self.start.elapsed());
+        let most = |tokens| self.capacity.texts(tokens);
+        self.pass = self.turns.next(&running, most, self.start.elapsed());
         self.record();
         self.progress.work(None, &self.gauges);
         match self.compute() {
@@ -234,12 +235,19 @@ impl EncoderLoop {
         }
     }
 
-    /// Sends the results of the pass, and ends its texts.
+    /// Sends the results of the pass, and ends its texts. A text of a shared pass whose result is not finite is repeated alone: another
+    /// text or the padding may be at fault.
     fn deliver(&mut self, results: Vec<Vec<f32>>) {
-        for (id, numbers) in std::mem::take(&mut self.pass).into_iter().zip(results) {
-            let Some(entry) = self.texts.get(&id) else { continue };
+        let pass = std::mem::take(&mut self.pass);
+        let is_shared = pass.len() > 1;
+        for (id, numbers) in pass.into_iter().zip(results) {
+            let Some(entry) = self.texts.get_mut(&id) else { continue };
             let reason = match entry.text.deliver(numbers) {
                 Ok(()) => FinishReason::Length,
+                Err(_) if is_shared => {
+                    entry.text.quarantined = true;
+                    continue;
+                }
                 Err(error) => FinishReason::Error(error.to_string()),
             };
             Gauges::add(&self.gauges.prompt_tokens, entry.text.len());

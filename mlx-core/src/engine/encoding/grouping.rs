@@ -31,9 +31,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Returns the texts of the next pass, of at most `pass_tokens` tokens with padding. Clients, and then the requests of a client, take
-    /// turns to choose its first text; a priority is equivalent to waiting time. The texts nearest in length fill the pass.
-    pub(super) fn next(&mut self, running: &[Waiting], pass_tokens: usize, now: Duration) -> Vec<u64> {
+    /// Returns the texts of the next pass. `most` returns their maximum number for a length with padding. Clients, and then the requests of a
+    /// client, take turns to choose its first text; a priority is equivalent to waiting time. The texts nearest in length fill the pass.
+    pub(super) fn next(
+        &mut self,
+        running: &[Waiting],
+        most: impl Fn(usize) -> usize,
+        now: Duration,
+    ) -> Vec<u64> {
         let Some(first) = running.iter().min_by_key(|it| self.rank(it)).copied() else { return Vec::new() };
         self.clients.insert(first.ticket.client, now);
         self.requests.insert(first.ticket.request, now);
@@ -49,7 +54,7 @@ impl Turns {
         for other in others {
             let longest_with = longest.max(other.tokens);
             let (padded, real) = ((pass.len() + 1) * longest_with, tokens + other.tokens);
-            if padded > pass_tokens || padded > real + real / 8 + PADDING {
+            if pass.len() >= most(longest_with) || padded > real + real / 8 + PADDING {
                 break;
             }
             pass.push(other.id);
@@ -73,6 +78,10 @@ mod tests {
     use super::*;
     use crate::engine::client::Priority;
 
+    fn of_tokens(pass: usize) -> impl Fn(usize) -> usize {
+        move |length| (pass / length).max(1)
+    }
+
     fn text(id: u64, tokens: usize) -> Waiting {
         let ticket = Ticket { client: Client(0), request: 1, priority: Priority::Normal };
         let poolings = Some(crate::sentence_transformers::Pooling::Mean.into());
@@ -83,11 +92,15 @@ mod tests {
     fn texts_of_similar_length_share_a_pass() {
         let running = [text(1, 10), text(2, 500), text(3, 11), text(4, 490), text(5, 9), text(6, 30)];
         let mut turns = Turns::default();
-        assert_eq!(turns.next(&running, 1024, Duration::ZERO), [1, 3, 5]);
-        assert_eq!(turns.next(&running[1..2], 1024, Duration::ZERO), [2]);
-        assert_eq!(turns.next(&[text(2, 500), text(4, 490)], 1024, Duration::ZERO), [2, 4]);
-        assert_eq!(turns.next(&[text(2, 520), text(4, 490)], 1024, Duration::ZERO), [2], "two are too many");
-        assert_eq!(turns.next(&[text(7, 9000)], 1024, Duration::ZERO), [7], "longer than a pass");
+        assert_eq!(turns.next(&running, of_tokens(1024), Duration::ZERO), [1, 3, 5]);
+        assert_eq!(turns.next(&running[1..2], of_tokens(1024), Duration::ZERO), [2]);
+        assert_eq!(turns.next(&[text(2, 500), text(4, 490)], of_tokens(1024), Duration::ZERO), [2, 4]);
+        assert_eq!(
+            turns.next(&[text(2, 520), text(4, 490)], of_tokens(1024), Duration::ZERO),
+            [2],
+            "two are too many"
+        );
+        assert_eq!(turns.next(&[text(7, 9000)], of_tokens(1024), Duration::ZERO), [7], "longer than a pass");
     }
 
     #[test]
@@ -95,8 +108,11 @@ mod tests {
         let alone = Waiting { is_alone: true, ..text(2, 10) };
         let other = Waiting { poolings: None, ..text(3, 10) };
         let mut turns = Turns::default();
-        assert_eq!(turns.next(&[text(1, 10), alone, other, text(4, 10)], 1024, Duration::ZERO), [1, 4]);
-        assert_eq!(turns.next(&[alone, text(4, 10)], 1024, Duration::ZERO), [2]);
+        assert_eq!(
+            turns.next(&[text(1, 10), alone, other, text(4, 10)], of_tokens(1024), Duration::ZERO),
+            [1, 4]
+        );
+        assert_eq!(turns.next(&[alone, text(4, 10)], of_tokens(1024), Duration::ZERO), [2]);
     }
 
     #[test]
@@ -112,12 +128,12 @@ mod tests {
         let mut turns = Turns::default();
         let mut order = Vec::new();
         for second in 1..=4 {
-            let id = turns.next(&running, 1, Duration::from_secs(second))[0];
+            let id = turns.next(&running, of_tokens(1), Duration::from_secs(second))[0];
             running.retain(|it| it.id != id);
             order.push(id);
         }
         assert_eq!(order, [1, 4, 3, 2], "the other client, then the other request");
         let high = [of(5, 1, 1, normal), of(6, 1, 2, Priority::High)];
-        assert_eq!(Turns::default().next(&high, 1, Duration::ZERO)[0], 6);
+        assert_eq!(Turns::default().next(&high, of_tokens(1), Duration::ZERO)[0], 6);
     }
 }

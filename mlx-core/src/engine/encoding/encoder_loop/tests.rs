@@ -18,10 +18,11 @@ use crate::model::{self, ModelSpec};
 use crate::sentence_transformers::Pooling;
 use crate::weights::WeightPolicy;
 
-/// Tokens at which the fake encoder fails, panics or returns a number that is not finite.
+/// Tokens at which the fake encoder fails, panics or returns a number that is not finite, always or only in a shared pass.
 const FAILS: u32 = 90;
 const PANICS: u32 = 91;
 const NAN: u32 = 92;
+const NAN_IN_COMPANY: u32 = 93;
 
 type Passes = Rc<RefCell<Vec<Vec<u32>>>>;
 
@@ -36,7 +37,8 @@ impl Encoder for Fake {
         if tokens.contains(&FAILS) {
             return Err(Error::Mlx("a text that fails".into()));
         }
-        Ok(tokens.iter().map(|&id| vec![if id == NAN { f32::NAN } else { id as f32 }]).collect())
+        let is_nan = |id: u32| id == NAN || id == NAN_IN_COMPANY && tokens.len() > 1;
+        Ok(tokens.iter().map(|&id| vec![if is_nan(id) { f32::NAN } else { id as f32 }]).collect())
     }
 
     fn logits(&self, texts: &[TextTokens], rows: &[Vec<PoolRow>]) -> Result<Vec<Vec<f32>>> {
@@ -161,6 +163,17 @@ fn only_the_text_at_fault_fails() {
         assert_eq!([outcomes[0].0, outcomes[1].0, outcomes[2].0], [Some(4.0), None, Some(6.0)]);
         assert!(matches!(&outcomes[1].1, FinishReason::Error(message) if message.contains(said)));
     }
+}
+
+#[test]
+fn a_number_that_is_not_finite_only_in_company_is_computed_again() {
+    let _turn = crate::device_lock::device();
+    let mut bench = Bench::new();
+    let all = bench.submit(1, &[4, NAN_IN_COMPANY, 6], false);
+    bench.run();
+    let vectors: Vec<_> = all.iter().map(|events| outcome(events).0).collect();
+    assert_eq!(vectors, [Some(4.0), Some(NAN_IN_COMPANY as f32), Some(6.0)]);
+    assert_eq!(bench.passes.borrow()[1..], [vec![NAN_IN_COMPANY]], "only this text is repeated");
 }
 
 #[test]
