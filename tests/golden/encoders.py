@@ -126,7 +126,10 @@ MODELS = {
         rope_type="default", rope_theta=1000.0)), bert, "mean", {}),
     "nomic_bert-old-f32": (BERT | dict(model_type="nomic_bert", architectures=["NomicBertModel"], hidden_act="silu", rope_parameters=dict(
         rope_type="default", rope_theta=1000.0)), bert, "mean", dict(nomic=True)),
+    "nomic_bert-heads-f32": (BERT | dict(model_type="nomic_bert", architectures=["NomicBertModel"], hidden_act="silu", head_dim=16,
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1000.0)), bert, "mean", {}),
     "modernbert-f32": (MODERN, modernbert, "cls", {}),
+    "modernbert-rope-f32": (MODERN | dict(rope_scaling=dict(rope_type="linear", factor=4.0)), modernbert, "cls", {}),
     "gemma3_text-f32": (DECODER | dict(model_type="gemma3_text", architectures=["Gemma3TextModel"], use_bidirectional_attention=True, sliding_window=8,
                         query_pre_attn_scalar=16, rope_theta=1e6, rope_local_base_freq=10000.0, sliding_window_pattern=3, eos_token_id=1, bos_token_id=2,
                         hidden_activation="gelu_pytorch_tanh"), gemma, "mean", dict(dense=True)),
@@ -238,6 +241,7 @@ def make(name):
     ids = lambda *texts: cut(tokenizer, texts, longest)
     with torch.no_grad():
         if pooling is None:
+            write(folder, "modules.json", [dict(idx=0, name="0", path="", type="sentence_transformers.base.modules.transformer.Transformer")])
             encodings = [ids(*pair) for pair in PAIRS]
             rows = [dict(ids=it.ids, types=it.type_ids, numbers=scores(model, it)) for it in encodings]
         else:

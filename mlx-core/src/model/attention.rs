@@ -63,6 +63,15 @@ enum Values {
     Borrowed,
 }
 
+/// The projections of rows by head, `[T, heads, 1, D]`.
+struct Projected {
+    query: Array,
+    /// Keys and values. `None` if another layer has them.
+    added: Option<[Array; 2]>,
+    /// The factors of the output, `[T, heads * D]`.
+    gate: Option<Array>,
+}
+
 impl Attention {
     /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row attends to `sliding_window` positions, including
     /// itself, or to all. A layer that `borrows` projects no keys and values.
@@ -115,6 +124,25 @@ impl Attention {
     ) -> Result<Array> {
         let rows = input.dim(0);
         let heads = self.core.heads;
+        let Projected { mut query, added, gate } = self.project(input, rotary)?;
+        if let Some(temperature) = &self.temperature {
+            query = temperature.forward(&query, &batch.positions().column()?)?;
+        }
+        let mixed = self.core.attend(&query, added.as_ref().map(<[Array; 2]>::as_slice), batch, states)?;
+        let mut mixed = mixed.reshape(&[rows, (heads.query * heads.size) as i32])?;
+        if let Some(gate) = gate {
+            mixed = multiply(mixed, gate)?;
+        }
+        if let Some(gate) = &self.head_gate {
+            mixed = gate.forward(input, &mixed, heads.query)?;
+        }
+        self.output.forward(&mixed)
+    }
+
+    /// Projects rows, and splits, normalizes and rotates their heads.
+    fn project(&self, input: &Array, rotary: Option<&Rotary>) -> Result<Projected> {
+        let rows = input.dim(0);
+        let heads = self.core.heads;
         let (queries, size) = (heads.query as i32, heads.size as i32);
         let keys = heads.key as i32;
         let mut projected = self.qkv.forward(input)?;
@@ -141,25 +169,14 @@ impl Attention {
         };
         // One call rotates queries and keys.
         let rotated = self.rotated(rotating, rotary)?;
-        let (mut query, added) = match value {
+        let (query, added) = match value {
             Some(value) => {
                 let (query, key) = split_axis(&rotated, 1, queries)?;
                 (query, Some(self.added(key, value)?))
             }
             None => (rotated, None),
         };
-        if let Some(temperature) = &self.temperature {
-            query = temperature.forward(&query, &batch.positions().column()?)?;
-        }
-        let mixed = self.core.attend(&query, added.as_ref().map(<[Array; 2]>::as_slice), batch, states)?;
-        let mut mixed = mixed.reshape(&[rows, queries * size])?;
-        if let Some(gate) = gate {
-            mixed = multiply(mixed, gate)?;
-        }
-        if let Some(gate) = &self.head_gate {
-            mixed = gate.forward(input, &mixed, heads.query)?;
-        }
-        self.output.forward(&mixed)
+        Ok(Projected { query, added, gate })
     }
 
     /// Returns keys and values of the rows, `[T, Hk, 1, D]` each.

@@ -35,7 +35,20 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub(super) fn read(fields: &Fields) -> Result<Option<(String, EncoderConfig)>> {
     let Some(family) = fields.optional_text("model_type")? else { return Ok(None) };
     if let Some((_, read)) = families::FAMILIES.iter().find(|(names, _)| names.contains(&family)) {
-        return Ok(Some((family.to_owned(), read(fields)?)));
+        let config = read(fields)?;
+        return expect_one_rope(fields, &config).map(|()| Some((family.to_owned(), config)));
     }
-    two_way::read(fields)
+    let read = two_way::read(fields)?;
+    read.as_ref().map_or(Ok(()), |(_, config)| expect_one_rope(fields, config))?;
+    Ok(read)
+}
+
+/// Rejects ropes that depend on the length of a text: the texts of a pass share their frequencies.
+fn expect_one_rope(fields: &Fields, config: &EncoderConfig) -> Result<()> {
+    let mut ropes = config.stack.layers.iter().filter_map(|layer| layer.rope.as_ref());
+    if ropes.any(|rope| rope.short_context().is_some()) {
+        let message = "has the type longrope, which is not supported for encoders";
+        return Err(fields.error("rope_scaling", message));
+    }
+    Ok(())
 }

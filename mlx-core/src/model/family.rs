@@ -2,7 +2,7 @@
 //! reference for names and defaults. docs/adding-a-family.md shows how to add a family.
 
 mod bailing_hybrid;
-mod base;
+pub(super) mod base;
 mod classic;
 mod cohere;
 mod gated_mixtures;

@@ -75,6 +75,27 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
+    /// Returns attention without norms, biases, caps and gates, whose scores are divided by the square root of the head's dimensions.
+    pub(in crate::model) fn plain(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> Self {
+        Self {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            projections: Projections::Apart,
+            biases: AttentionBiases::default(),
+            clip_qkv: None,
+            norm: None,
+            scale: (head_dim as f32).sqrt().recip(),
+            softcap: None,
+            sinks: false,
+            output_gate: None,
+            attention_k_eq_v: false,
+            value_norm: None,
+            two_way_pictures: false,
+            temperature: None,
+        }
+    }
+
     pub(super) fn heads(&self) -> Heads {
         Heads { query: self.num_heads, key: self.num_kv_heads, size: self.head_dim }
     }

@@ -4,9 +4,9 @@ use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
 use mlx_rs::ops::concatenate;
 
-use super::Attention;
-use crate::array::{slice_axis, split_axis};
-use crate::error::Result;
+use super::{Attention, Projected};
+use crate::array::slice_axis;
+use crate::error::{Error, Result};
 use crate::model::rope::Rotary;
 
 /// The texts of a pass, padded to one length.
@@ -28,15 +28,9 @@ impl Attention {
         rotary: Option<&Rotary>,
         mask: Option<&Array>,
     ) -> Result<Array> {
-        let (rows, heads) = (input.dim(0), self.core.heads);
-        let (queries, keys, size) = (heads.query as i32, heads.key as i32, heads.size as i32);
-        let mut projected = self.qkv.forward(input)?;
-        if let Some(norm) = &self.norm {
-            projected = norm.normalize_width(projected, heads)?;
-        }
-        let by_head = projected.reshape(&[rows, -1, 1, size])?;
-        let (rotating, values) = split_axis(&by_head, 1, queries + keys)?;
-        let (query, key) = split_axis(&self.rotated(rotating, rotary)?, 1, queries)?;
+        let (rows, size) = (input.dim(0), self.core.heads.size as i32);
+        let Projected { query, added, .. } = self.project(input, rotary)?;
+        let [key, values] = added.ok_or_else(|| Error::Internal("an encoder's layer has no keys".into()))?;
         let of_texts = |rows: &Array| -> Result<Array> {
             Ok(rows.reshape(&[shape.texts, shape.length, -1, size])?.swap_axes(1, 2)?)
         };
@@ -61,6 +55,6 @@ impl Attention {
             }
             concatenate(&parts.iter().collect::<Vec<_>>(), 2)?
         };
-        self.output.forward(&mixed.swap_axes(1, 2)?.reshape(&[rows, queries * size])?)
+        self.output.forward(&mixed.swap_axes(1, 2)?.reshape(&[rows, -1])?)
     }
 }

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::config::{ClassifierConfig, ClassifierDense, read_activation};
+use super::config::{ClassifierConfig, ClassifierDense};
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::family::base::activation;
 
 /// The end of the names of models with such a head.
 const ARCHITECTURE: &str = "ForSequenceClassification";
@@ -55,7 +56,7 @@ pub(super) fn modernbert(fields: &Fields) -> Result<Option<ClassifierConfig>> {
     let dense = ClassifierDense {
         name: "head.dense",
         bias: fields.optional_flag("classifier_bias")?.unwrap_or(false),
-        activation: Some(read_activation(fields, "classifier_activation")?),
+        activation: Some(activation(fields, ("classifier_activation", "gelu"))?),
         norm: Some("head.norm"),
     };
     let reads_mean = match fields.optional_text("classifier_pooling")? {

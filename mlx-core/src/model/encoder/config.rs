@@ -1,7 +1,6 @@
 //! The config of an encoder: its layers in the form of a decoder's, and the differences.
 
 use super::names::EncoderNames;
-use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::model::attention::Projections;
@@ -40,7 +39,10 @@ impl EncoderConfig {
     pub(in crate::model) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         if self.names == EncoderNames::LLAMA {
             self.stack.prepare(weights)?;
-            weights.skip_all(|name| name.contains("lm_head."));
+            // mlx-embeddings stores the Dense modules of EmbeddingGemma here. They run on the host.
+            weights.skip_all(|name| {
+                name.contains("lm_head.") || name.trim_start_matches("model.").starts_with("dense.")
+            });
             return Ok(());
         }
         if self.names.otherwise.is_some() && weights.has_under(self.names.marker) {
@@ -99,10 +101,4 @@ pub struct ClassifierDense {
     pub activation: Option<Activation>,
     /// The name of the norm of its output, if there is one.
     pub norm: Option<&'static str>,
-}
-
-/// Reads the activation by its name, which must be known.
-pub(super) fn read_activation(fields: &Fields, key: &str) -> Result<Activation> {
-    let name = fields.optional_text(key)?.unwrap_or("gelu");
-    Activation::named(name).ok_or_else(|| fields.error(key, format!("{name:?} is not supported")))
 }

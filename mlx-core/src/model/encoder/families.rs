@@ -4,21 +4,16 @@
 use serde_json::{Value, json};
 
 use super::classifier_config;
-use super::config::{EncoderConfig, PositionTable, RelativeBias, read_activation};
+use super::config::{EncoderConfig, PositionTable, RelativeBias};
 use super::names::EncoderNames;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::attention::{AttentionBiases, AttentionConfig, Projections};
-use crate::model::config::{BlockConfig, DecoderConfig, LayerConfig};
-use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
-use crate::model::head::HeadConfig;
-use crate::model::mixer::MixerKind;
-use crate::model::norm::{NormConfig, NormKind};
-use crate::model::rope::{RopeConfig, RopeDefaults};
-use crate::model::tensors::TensorNames;
-
-/// The maximum number of layers; a config with more is damaged.
-const MAX_LAYERS: usize = 10_000;
+use crate::model::attention::{AttentionBiases, Projections};
+use crate::model::config::{BlockConfig, DecoderConfig};
+use crate::model::family::base::{self, Defaults, flag, refuse};
+use crate::model::feed_forward::FeedForwardInput;
+use crate::model::norm::NormKind;
+use crate::model::rope::RopeConfig;
 
 /// Reads the config of a family.
 pub(super) type Read = fn(&Fields) -> Result<EncoderConfig>;
@@ -42,20 +37,46 @@ const NORMS_AFTER: BlockConfig = BlockConfig {
     ..BlockConfig::LLAMA
 };
 
+/// The defaults of BERT. Its other defaults are added to the fields, since some families rename their keys.
+const BERT: Defaults = Defaults {
+    max_position_embeddings: 512,
+    eps: ("layer_norm_eps", 1e-12),
+    norm: NormKind::LayerWithBias,
+    activation: ("hidden_act", "gelu"),
+    ..base::LLAMA
+};
+
+/// The defaults of ModernBERT.
+const MODERNBERT: Defaults = Defaults {
+    max_position_embeddings: 8192,
+    eps: ("norm_eps", 1e-5),
+    norm: NormKind::Layer,
+    activation: ("hidden_activation", "gelu"),
+    ..base::LLAMA
+};
+
+/// The kinds of ModernBERT's layers, with the keys of their theta and its defaults.
+const KINDS: [(&str, &str, f64); 2] =
+    [("full_attention", "global_rope_theta", 160_000.0), ("sliding_attention", "local_rope_theta", 10_000.0)];
+
 /// Adds defaults for keys that config.json lacks.
 fn with_defaults(fields: &Fields, defaults: &Value) -> Fields {
     let defaults = defaults.as_object().into_iter().flatten();
     defaults.fold(fields.clone(), |fields, (key, value)| fields.with_default(key, value.clone()))
 }
 
-/// Reads BERT, under the names of its keys: layer norms after the sums, learned positions from 0, token types.
-pub(super) fn bert(fields: &Fields) -> Result<EncoderConfig> {
-    let fields = &with_defaults(
+/// Adds the defaults of BERT for keys that config.json lacks.
+fn with_defaults_of_bert(fields: &Fields) -> Fields {
+    with_defaults(
         fields,
         &json!({"vocab_size": 30_522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-            "intermediate_size": 3072, "hidden_act": "gelu", "max_position_embeddings": 512, "type_vocab_size": 2,
-            "layer_norm_eps": 1e-12}),
-    );
+            "intermediate_size": 3072, "type_vocab_size": 2}),
+    )
+}
+
+/// Reads BERT, under the names of its keys: layer norms after the sums, learned positions from 0, token types.
+pub(super) fn bert(fields: &Fields) -> Result<EncoderConfig> {
+    let fields = &with_defaults_of_bert(fields);
     for key in ["is_decoder", "add_cross_attention"] {
         if fields.optional_flag(key)? == Some(true) {
             return Err(fields.error(key, "is true; supported are encoders"));
@@ -64,8 +85,10 @@ pub(super) fn bert(fields: &Fields) -> Result<EncoderConfig> {
     if let Some(other) = fields.optional_text("position_embedding_type")?.filter(|kind| *kind != "absolute") {
         return Err(fields.error("position_embedding_type", format!("is {other:?}; supported is absolute")));
     }
-    let eps = fields.positive("layer_norm_eps")?;
-    let stack = stack(fields, NormConfig { kind: NormKind::LayerWithBias, eps: eps as f32 }, "hidden_act")?;
+    let mut stack = stack(fields, &BERT)?;
+    for layer in &mut stack.layers {
+        layer.rope = None;
+    }
     Ok(EncoderConfig {
         positions: Some(PositionTable { rows: stack.max_position_embeddings, first: 0 }),
         token_types: fields.optional_count("type_vocab_size")?.unwrap_or(0),
@@ -159,23 +182,23 @@ fn nomic_bert(fields: &Fields) -> Result<EncoderConfig> {
             return Err(fields.error("activation_function", message));
         }
     };
-    let fields = &with_defaults(
+    let fields = with_defaults(
         &renamed,
         &json!({"vocab_size": 30_528, "hidden_act": activation, "max_position_embeddings": 2048}),
     );
-    let mut config = bert(fields)?;
+    let fields = &with_defaults_of_bert(&fields);
+    let config = bert(fields)?;
+    let mut stack = stack(fields, &Defaults { rope_theta: 1000.0, ..BERT })?;
     // Beyond the length of its training, a factor scales the frequencies of such a model.
     if fields.has("rotary_scaling_factor")
         && let Some(trained) = fields.optional_size("max_trained_positions")?
     {
-        let stack = &mut config.stack;
         stack.max_position_embeddings = stack.max_position_embeddings.min(trained);
     }
-    set_rope(fields, &mut config, 1000.0)?;
-    config.stack.feed_forward.input = FeedForwardInput::Gated;
-    config.stack.feed_forward.bias = false;
-    config.stack.attention.biases = AttentionBiases::default();
-    Ok(EncoderConfig { positions: None, head: None, names: EncoderNames::NOMIC, ..config })
+    stack.feed_forward.input = FeedForwardInput::Gated;
+    stack.feed_forward.bias = false;
+    stack.attention.biases = AttentionBiases::default();
+    Ok(EncoderConfig { positions: None, head: None, names: EncoderNames::NOMIC, stack, ..config })
 }
 
 /// Rejects variants of Nomic BERT whose vectors would differ.
@@ -183,9 +206,12 @@ fn expect_plain_nomic(fields: &Fields) -> Result<()> {
     for key in
         ["qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "prenorm", "use_rms_norm", "rotary_emb_interleaved"]
     {
-        if fields.optional_flag(key)? == Some(true) {
-            return Err(fields.error(key, "is true, which is not supported"));
-        }
+        refuse(fields, key)?;
+    }
+    if let Some(base) = fields.optional_number("rotary_emb_scale_base")? {
+        let message =
+            format!("is {base}, which scales queries and keys by their positions; supported is null");
+        return Err(fields.error("rotary_emb_scale_base", message));
     }
     if let Some(part) = fields.optional_number("rotary_emb_fraction")?.filter(|part| *part < 1.0) {
         return Err(fields.error("rotary_emb_fraction", format!("is {part}; supported is 1.0")));
@@ -200,26 +226,23 @@ fn expect_plain_nomic(fields: &Fields) -> Result<()> {
 
 /// ModernBERT (Warner et al., 2024, arXiv:2412.13663): norms before the blocks, rope with two thetas, windows on both sides in most layers.
 fn modernbert(fields: &Fields) -> Result<EncoderConfig> {
-    let activation = fields.optional_text("hidden_activation")?.unwrap_or("gelu");
-    let eps = fields.optional_positive("norm_eps")?.unwrap_or(1e-5);
     let fields = &with_defaults(
         fields,
         &json!({"vocab_size": 50_368, "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12,
-            "intermediate_size": 1152, "hidden_act": activation, "max_position_embeddings": 8192,
-            "local_attention": 128, "global_attn_every_n_layers": 3}),
+            "intermediate_size": 1152, "local_attention": 128, "global_attn_every_n_layers": 3}),
     );
-    let flag = |key| fields.optional_flag(key).map(|flag| flag.unwrap_or(false));
-    let kind = if flag("norm_bias")? { NormKind::LayerWithBias } else { NormKind::Layer };
-    let mut stack = stack(fields, NormConfig { kind, eps: eps as f32 }, "hidden_act")?;
+    let norm = if flag(fields, "norm_bias", false)? { NormKind::LayerWithBias } else { NormKind::Layer };
+    let mut stack = stack(fields, &Defaults { norm, ..MODERNBERT })?;
     stack.block = BlockConfig::LLAMA;
-    let bias = flag("attention_bias")?;
+    let bias = flag(fields, "attention_bias", false)?;
     stack.attention.biases = AttentionBiases { qkv: bias, output: bias, as_found: false };
     stack.attention.projections = Projections::InOne;
     stack.feed_forward.input = FeedForwardInput::GatedInOne;
-    stack.feed_forward.bias = flag("mlp_bias")?;
+    stack.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     let period = fields.size("global_attn_every_n_layers")?;
     let kinds = fields.strings("layer_types")?;
-    let (global, local) = two_ropes(fields, &stack)?;
+    let [global, local] = KINDS.map(|kind| rope_of_kind(fields, &stack, kind));
+    let (global, local) = (global?, local?);
     let window = fields.size("local_attention")? / 2 + 1;
     let count = stack.layers.len();
     if !kinds.is_empty() && kinds.len() != count {
@@ -253,38 +276,31 @@ fn modernbert(fields: &Fields) -> Result<EncoderConfig> {
     })
 }
 
-/// Returns the ropes of layers without a window and of layers with one.
-fn two_ropes(fields: &Fields, stack: &DecoderConfig) -> Result<(RopeConfig, RopeConfig)> {
-    let rope = |kind: &str, key: &str, usual: f64| {
-        let theta = fields.optional_positive(key)?.unwrap_or(usual);
-        RopeConfig::of_kind(fields, kind, stack.attention.head_dim, rope_defaults(stack, theta))
-    };
-    Ok((
-        rope("full_attention", "global_rope_theta", 160_000.0)?,
-        rope("sliding_attention", "local_rope_theta", 10_000.0)?,
-    ))
-}
-
-/// Rotates the whole head in every layer.
-fn set_rope(fields: &Fields, config: &mut EncoderConfig, theta: f64) -> Result<()> {
-    let stack = &mut config.stack;
-    let rope = RopeConfig::read(fields, stack.attention.head_dim, rope_defaults(stack, theta))?;
-    for layer in &mut stack.layers {
-        layer.rope = Some(rope.clone());
+/// Returns the rope of a kind of ModernBERT's layers: its section of `rope_parameters`, then `rope_scaling`, which both kinds share.
+fn rope_of_kind(
+    fields: &Fields,
+    stack: &DecoderConfig,
+    (kind, theta, usual): (&str, &str, f64),
+) -> Result<RopeConfig> {
+    let sections = fields.section("rope_parameters")?;
+    let stray = |key: &&str| KINDS.iter().all(|(kind, ..)| kind != key);
+    if let Some(key) = sections.iter().flat_map(Fields::keys).find(stray) {
+        let message = format!("has {key:?}; supported are the sections full_attention and sliding_attention");
+        return Err(fields.error("rope_parameters", message));
     }
-    Ok(())
-}
-
-fn rope_defaults(stack: &DecoderConfig, theta: f64) -> RopeDefaults {
-    RopeDefaults {
-        theta,
-        partial_rotary_factor: None,
-        interleaved: false,
-        max_position_embeddings: stack.max_position_embeddings,
-        original_max_position_embeddings: None,
-        has_dynamic_alpha: false,
-        mrope_section: None,
+    let own = sections.as_ref().and_then(|sections| sections.get(kind));
+    let mut rope = own.and_then(Value::as_object).cloned().unwrap_or_default();
+    let scaling = fields.section("rope_scaling")?;
+    for key in scaling.iter().flat_map(Fields::keys) {
+        let value = scaling.as_ref().and_then(|scaling| scaling.get(key));
+        rope.insert(key.to_owned(), value.cloned().unwrap_or_default());
     }
+    let theta = fields.optional_positive(theta)?.unwrap_or(usual);
+    rope.entry("rope_theta").or_insert_with(|| theta.into());
+    let fields = fields.without("rope_scaling").without("rope_parameters");
+    let fields = fields.with_default("rope_parameters", json!({ kind: rope }));
+    let defaults = base::rope_defaults(&fields, &MODERNBERT)?;
+    RopeConfig::of_kind(&fields, kind, stack.attention.head_dim, defaults)
 }
 
 /// Makes the rows of positions begin after the row of the padding token.
@@ -300,75 +316,20 @@ fn after_padding(fields: &Fields, mut config: EncoderConfig) -> Result<EncoderCo
 }
 
 /// Reads the layers of BERT: attention with biases, a feed-forward block that is not gated, norms after the sums.
-fn stack(fields: &Fields, norm: NormConfig, activation: &str) -> Result<DecoderConfig> {
+fn stack(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let (hidden, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
-    let layers = fields.size("num_hidden_layers")?;
-    if layers > MAX_LAYERS {
-        let message = format!("is {layers}; no model has more than {MAX_LAYERS}");
-        return Err(fields.error("num_hidden_layers", message));
-    }
-    if !hidden.is_multiple_of(heads) || hidden > i32::MAX as usize / 3 {
+    if !fields.has("head_dim") && !hidden.is_multiple_of(heads) || hidden > i32::MAX as usize / 3 {
         let message = format!("is {heads}; it must divide hidden_size, {hidden}");
         return Err(fields.error("num_attention_heads", message));
     }
-    let head_dim = hidden / heads;
-    let layer = LayerConfig {
-        mixer: MixerKind::Attention,
-        attention: None,
-        kv_source: None,
-        intermediate_size: None,
-        activation_sparsity: None,
-        sliding_window: None,
-        rope: None,
-        feeds_forward: true,
-        is_moe: false,
-    };
-    Ok(DecoderConfig {
-        vocab_size: fields.size("vocab_size")?,
-        max_position_embeddings: fields.size("max_position_embeddings")?,
-        hidden_size: hidden,
-        layers: vec![layer; layers],
-        block: NORMS_AFTER,
-        norm,
-        attention: AttentionConfig {
-            num_heads: heads,
-            num_kv_heads: heads,
-            head_dim,
-            projections: Projections::Apart,
-            biases: AttentionBiases { qkv: true, output: true, as_found: false },
-            clip_qkv: None,
-            norm: None,
-            scale: (head_dim as f32).sqrt().recip(),
-            softcap: None,
-            sinks: false,
-            output_gate: None,
-            attention_k_eq_v: false,
-            value_norm: None,
-            two_way_pictures: false,
-            temperature: None,
-        },
-        feed_forward: FeedForwardConfig {
-            intermediate_size: fields.size("intermediate_size")?,
-            bias: true,
-            input: FeedForwardInput::Plain,
-            activation: read_activation(fields, activation)?,
-            multipliers: None,
-            activation_sparsity: None,
-        },
-        experts: None,
-        per_layer_input: None,
-        altup: None,
-        embedding_scale: None,
-        embedding_norm: None,
-        last_norm: None,
-        draft_layers: 0,
-        head: HeadConfig {
-            tie_word_embeddings: true,
-            is_missing: true,
-            bias: false,
-            scale: None,
-            softcap: None,
-        },
-        tensors: TensorNames::LLAMA,
-    })
+    let mut stack = base::read(fields, defaults)?;
+    stack.block = NORMS_AFTER;
+    stack.attention.biases = AttentionBiases { qkv: true, output: true, as_found: false };
+    stack.feed_forward.bias = true;
+    stack.feed_forward.input = FeedForwardInput::Plain;
+    stack.head.is_missing = true;
+    Ok(stack)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ impl EncoderSpec {
     pub(super) fn new(config: &EncoderConfig, size: u64, kernels: AttentionKernels) -> Self {
         let (stack, footprint) = (&config.stack, Footprint::new(&config.stack, size, kernels));
         let has_windows = stack.layers.iter().any(|layer| layer.sliding_window.is_some());
+        // Masks are numbers. Kernels read those of one head with strides. MLX makes a mask of each head only from booleans.
         // A mask, its sum with the mask of padding, and the booleans that it is made of.
         let window = if has_windows { 2 * size + 5 } else { 0 };
         // Buckets, biases, and their sum with the mask of padding.

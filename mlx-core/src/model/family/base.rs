@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
-use crate::model::attention::{AttentionBiases, AttentionConfig, Projections};
+use crate::model::attention::AttentionConfig;
 use crate::model::attention::{QkNormConfig, QkNormScope};
 use crate::model::config::BlockConfig;
 use crate::model::config::{DecoderConfig, LayerConfig};
@@ -21,33 +21,33 @@ const MAX_LAYERS: usize = 10_000;
 
 /// The defaults of a family for keys that config.json lacks. A count that is `null` is derived from other keys.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Defaults {
+pub(in crate::model) struct Defaults {
     /// The number of key and value heads; `None` for the number of query heads.
-    pub(super) num_kv_heads: Option<usize>,
+    pub(in crate::model) num_kv_heads: Option<usize>,
     /// The dimensions of a head; `None` for the width divided by the number of query heads.
-    pub(super) head_dim: Option<usize>,
+    pub(in crate::model) head_dim: Option<usize>,
     /// The longest sequence, in tokens.
-    pub(super) max_position_embeddings: usize,
+    pub(in crate::model) max_position_embeddings: usize,
     /// The key of the norms' epsilon, and its default.
-    pub(super) eps: (&'static str, f64),
+    pub(in crate::model) eps: (&'static str, f64),
     /// The formula of norms.
-    pub(super) norm: NormKind,
+    pub(in crate::model) norm: NormKind,
     /// The theta of rope.
-    pub(super) rope_theta: f64,
+    pub(in crate::model) rope_theta: f64,
     /// The default of `partial_rotary_factor`; `None` if the whole head is rotated regardless of config.json.
-    pub(super) partial_rotary_factor: Option<f64>,
+    pub(in crate::model) partial_rotary_factor: Option<f64>,
     /// True if rope pairs adjacent dimensions.
-    pub(super) interleaved: bool,
+    pub(in crate::model) interleaved: bool,
     /// See [`RopeDefaults::has_dynamic_alpha`].
-    pub(super) has_dynamic_alpha: bool,
+    pub(in crate::model) has_dynamic_alpha: bool,
     /// See [`RopeDefaults::mrope_section`].
-    pub(super) mrope_section: Option<MropeSection>,
+    pub(in crate::model) mrope_section: Option<MropeSection>,
     /// The key of the activation, and its default.
-    pub(super) activation: (&'static str, &'static str),
+    pub(in crate::model) activation: (&'static str, &'static str),
 }
 
 /// The defaults of llama.
-pub(super) const LLAMA: Defaults = Defaults {
+pub(in crate::model) const LLAMA: Defaults = Defaults {
     num_kv_heads: None,
     head_dim: None,
     max_position_embeddings: 2048,
@@ -67,9 +67,10 @@ pub(super) fn with_default_rope(fields: &Fields, usual: Value) -> Fields {
 }
 
 /// Reads a decoder like llama, without biases and with equal layers.
-pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+pub(in crate::model) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let hidden = fields.size("hidden_size")?;
     let num_heads = fields.size("num_attention_heads")?;
+    let num_kv_heads = derived(fields, "num_key_value_heads", defaults.num_kv_heads, num_heads)?;
     let head_dim = head_dim(fields, defaults)?;
     let layer = LayerConfig {
         mixer: MixerKind::Attention,
@@ -97,28 +98,12 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         layers: vec![layer; layers],
         block: BlockConfig::LLAMA,
         norm,
-        attention: AttentionConfig {
-            num_heads,
-            num_kv_heads: derived(fields, "num_key_value_heads", defaults.num_kv_heads, num_heads)?,
-            head_dim,
-            projections: Projections::Apart,
-            biases: AttentionBiases::default(),
-            clip_qkv: None,
-            norm: None,
-            scale: (head_dim as f32).sqrt().recip(),
-            softcap: None,
-            sinks: false,
-            output_gate: None,
-            attention_k_eq_v: false,
-            value_norm: None,
-            two_way_pictures: false,
-            temperature: None,
-        },
+        attention: AttentionConfig::plain(num_heads, num_kv_heads, head_dim),
         feed_forward: FeedForwardConfig {
             intermediate_size: fields.size("intermediate_size")?,
             bias: false,
             input: FeedForwardInput::Gated,
-            activation: activation(fields, defaults)?,
+            activation: activation(fields, defaults.activation)?,
             multipliers: None,
             activation_sparsity: None,
         },
@@ -165,7 +150,7 @@ pub(super) fn head_dim(fields: &Fields, defaults: &Defaults) -> Result<usize> {
 }
 
 /// Returns the defaults of rope for keys that config.json lacks.
-pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<RopeDefaults> {
+pub(in crate::model) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<RopeDefaults> {
     Ok(RopeDefaults {
         theta: defaults.rope_theta,
         partial_rotary_factor: defaults.partial_rotary_factor,
@@ -182,8 +167,7 @@ fn context(fields: &Fields, defaults: &Defaults) -> Result<usize> {
 }
 
 /// Reads the activation by its name, which must be known.
-fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
-    let (key, usual) = defaults.activation;
+pub(in crate::model) fn activation(fields: &Fields, (key, usual): (&str, &str)) -> Result<Activation> {
     let name = fields.optional_text(key)?.unwrap_or(usual);
     Activation::named(name).ok_or_else(|| {
         let known = "silu, swish, gelu, gelu_python, gelu_new, gelu_fast, gelu_accurate, gelu_pytorch_tanh, gelu_python_tanh, relu2 and xielu";
@@ -192,7 +176,7 @@ fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
 }
 
 /// Reads a flag, which is `usual` if it is absent.
-pub(super) fn flag(fields: &Fields, key: &str, usual: bool) -> Result<bool> {
+pub(in crate::model) fn flag(fields: &Fields, key: &str, usual: bool) -> Result<bool> {
     Ok(fields.optional_flag(key)?.unwrap_or(usual))
 }
 
@@ -214,7 +198,7 @@ pub(super) fn positive(fields: &Fields, key: &str, usual: f64) -> Result<f64> {
 }
 
 /// Rejects a flag that enables an unsupported feature.
-pub(super) fn refuse(fields: &Fields, key: &str) -> Result<()> {
+pub(in crate::model) fn refuse(fields: &Fields, key: &str) -> Result<()> {
     if flag(fields, key, false)? {
         return Err(fields.error(key, "is true, which is not supported"));
     }

@@ -1,6 +1,6 @@
 //! The config of latent attention.
 
-use crate::model::attention::{AttentionBiases, AttentionConfig, AttentionTemperatureConfig, Projections};
+use crate::model::attention::{AttentionConfig, AttentionTemperatureConfig};
 
 /// The shape of a latent attention block.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,21 +41,8 @@ impl LatentConfig {
     /// Returns the config of attention in the space of latents: all query heads share one key.
     pub(in crate::model) fn attention(&self) -> AttentionConfig {
         AttentionConfig {
-            num_heads: self.num_heads,
-            num_kv_heads: 1,
-            head_dim: self.latent_width(),
-            projections: Projections::Apart,
-            biases: AttentionBiases::default(),
-            clip_qkv: None,
-            norm: None,
             scale: self.scale,
-            softcap: None,
-            sinks: false,
-            output_gate: None,
-            attention_k_eq_v: false,
-            value_norm: None,
-            two_way_pictures: false,
-            temperature: None,
+            ..AttentionConfig::plain(self.num_heads, 1, self.latent_width())
         }
     }
 
