@@ -23,10 +23,10 @@ Examples:
   mlx embed MODEL < lines.txt > vectors.jsonl                # one text a line
   mlx embed MODEL --dimensions 256 'The waves are high.'
 
-A single argument is a text, unless it is ORG/NAME or a folder. Prints one JSON object a text. Several texts on a terminal become a table
+A single argument is a text, unless it is ORG/NAME or a folder. Prints one JSON object a text. Up to 256 texts on a terminal become a table
 of their similarities.";
 
-/// Texts that the engine gets at once. Their vectors are printed before the next ones are computed.
+/// Texts that the engine gets at once. Their vectors are printed before the next ones are computed. A table has no more texts.
 const TEXTS_AT_ONCE: usize = 256;
 
 #[derive(Debug, Args)]
@@ -95,6 +95,9 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         let message = "ranks documents and computes no embeddings; use `mlx serve` and POST /v1/rerank";
         return Err(Failure::usage("MODEL", message));
     }
+    let wants_table = terminal::is_output_terminal() && !args.json && texts.len_is_several();
+    let mut groups = texts.groups(TEXTS_AT_ONCE);
+    let table = if wants_table { groups.only()? } else { None };
     let mut options = EngineOptions::default();
     args.exact.apply(&mut options);
     args.load.apply(&mut options);
@@ -103,24 +106,20 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         let note = "is a chat model: its vectors say less than those of an embedding model";
         terminal::note(&format!("{} {note}", engine.folder().name()));
     }
-    let wants_table = terminal::is_output_terminal() && !args.json && texts.len_is_several();
-    let mut compared = Vec::new();
-    let mut index = 0;
-    let mut cut = 0;
-    for texts in texts.groups(TEXTS_AT_ONCE) {
+    let count_cut = |texts: &[Embedded]| texts.iter().filter(|text| text.is_cut).count();
+    let (mut index, mut cut) = (0, 0);
+    if let Some(texts) = table {
+        let compared = embed(&engine, &args.options(), texts)?;
+        cut += count_cut(&compared);
+        terminal::show(&table::similarities(&compared, terminal::columns()))?;
+    }
+    for texts in groups {
         let embedded = embed(&engine, &args.options(), texts?)?;
-        cut += embedded.iter().filter(|text| text.is_cut).count();
-        if wants_table {
-            compared.extend(embedded);
-            continue;
-        }
+        cut += count_cut(&embedded);
         for text in embedded {
             terminal::show(&format!("{}\n", text.json(index)))?;
             index += 1;
         }
-    }
-    if wants_table {
-        terminal::show(&table::similarities(&compared, terminal::columns()))?;
     }
     if cut > 0 {
         terminal::note(&format!("texts cut at the model's longest length: {cut}"));

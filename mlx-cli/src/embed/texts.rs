@@ -66,6 +66,24 @@ pub(super) struct Groups {
     size: usize,
 }
 
+impl Groups {
+    /// Returns the texts if they are one group. `None` if there are none.
+    ///
+    /// # Errors
+    /// Fails if there are more texts, which are too many for a table.
+    pub(super) fn only(&mut self) -> Result<Option<Vec<String>>, Failure> {
+        let first = self.next().transpose()?;
+        if self.next().transpose()?.is_some() {
+            let message = format!(
+                "has more texts than a table of similarities holds, {}; add --json, or redirect the output to a file",
+                self.size
+            );
+            return Err(Failure::usage("TEXT", message));
+        }
+        Ok(first)
+    }
+}
+
 impl Iterator for Groups {
     type Item = Result<Vec<String>, Failure>;
 
@@ -84,5 +102,21 @@ impl Iterator for Groups {
             Ok(group) if group.is_empty() => None,
             group => Some(group),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_one_group_of_texts_and_json_lines_have_all() {
+        let texts = |count: usize| Texts::Given((0..count).map(|number| number.to_string()).collect());
+        assert_eq!(texts(256).groups(256).only().expect("they fit").map(|texts| texts.len()), Some(256));
+        let refused =
+            texts(257).groups(256).only().expect_err("they do not fit").message().unwrap_or_default();
+        assert!(refused.contains("holds, 256; add --json"), "{refused}");
+        let lines: usize = texts(600).groups(256).map(|group| group.expect("texts").len()).sum();
+        assert_eq!(lines, 600);
     }
 }
