@@ -48,7 +48,7 @@ fn cases(engine: &Engine, expected: &Value, name: &str) -> Vec<Case> {
         let pair = &expected["pairs"][place];
         let (encoded, task) = if model["pooling"].is_null() {
             let scores = folder.cross_encoder().expect("it scores pairs");
-            let encoded = scores.encode(&folder.tokenizer, &text(&pair[0]), &text(&pair[1]), &LIMIT);
+            let encoded = scores.encode(&folder.tokenizer, &text(&pair[0]), &text(&pair[1]), &LIMIT, None);
             (encoded.expect("it is encoded"), Task::Classify)
         } else {
             let embedding = folder.embedding().expect("it embeds");
@@ -198,6 +198,65 @@ fn a_request_can_skip_the_last_normalization() {
     };
     assert!((length(None) - 1.0).abs() < 1e-6 && (length(Some(true)) - 1.0).abs() < 1e-6);
     assert!((length(Some(false)) - 3.0 * (width as f32).sqrt()).abs() < 1e-4, "its own length");
+}
+
+/// mlx-embeddings stores the Dense modules of EmbeddingGemma in the model's file, where they may be packed, and copies no configs of theirs.
+#[test]
+fn dense_modules_in_the_model_s_file_are_applied() {
+    let _turn = mlx_tests::device();
+    let (expected, name) = (expected(), "gemma3_text-f32");
+    let reference: Vec<Vec<f32>> = {
+        let rows = expected["models"][name]["rows"].as_array().expect("rows").iter();
+        rows.map(|row| serde_json::from_value(row["numbers"].clone()).expect("numbers")).collect()
+    };
+    let tensors_of = |copy: &TempDir| {
+        let mut tensors = tensors::read(&copy.path().join("model.safetensors"));
+        for (index, module) in ["2_Dense", "3_Dense"].iter().enumerate() {
+            let own = tensors::read(&folder(name).join(module).join("model.safetensors"));
+            tensors.insert(format!("dense.{index}.weight"), own["linear.weight"].clone());
+        }
+        tensors
+    };
+    for (has_modules, is_packed) in [(true, false), (false, false), (true, true)] {
+        let copy = copy(name);
+        let mut tensors = tensors_of(&copy);
+        if has_modules {
+            std::fs::copy(folder(name).join("modules.json"), copy.path().join("modules.json"))
+                .expect("a file");
+        }
+        if is_packed {
+            let config = copy.path().join("config.json");
+            let mut fields: Value =
+                serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
+            fields["quantization"] = json!({"group_size": 32, "bits": 8});
+            std::fs::write(&config, fields.to_string()).expect("it is written");
+            pack(&mut tensors, "dense.0");
+        }
+        tensors::write(&copy.path().join("model.safetensors"), &tensors);
+        let engine = start(copy.path());
+        let cases = cases(&engine, &expected, name);
+        let tolerance = if is_packed { 0.02 } else { 1e-4 };
+        expect_near(&results(&engine, &cases, false), &reference, tolerance, name);
+    }
+}
+
+/// Packs a matrix of f32 into 8 bits in groups of 32.
+fn pack(tensors: &mut std::collections::BTreeMap<String, tensors::Tensor>, name: &str) {
+    let (_, shape, bytes) = tensors.remove(&format!("{name}.weight")).expect("a matrix");
+    let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+    let (mut codes, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
+    for group in numbers.chunks(32) {
+        let (low, high) =
+            group.iter().fold((f32::MAX, f32::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+        let scale = ((high - low) / 255.0).max(1e-9);
+        codes.extend(group.iter().map(|x| ((x - low) / scale).round() as u8));
+        scales.extend(scale.to_le_bytes());
+        biases.extend(low.to_le_bytes());
+    }
+    let groups = vec![shape[0], shape[1] / 32];
+    tensors.insert(format!("{name}.weight"), (Dtype::U32, vec![shape[0], shape[1] / 4], codes));
+    tensors.insert(format!("{name}.scales"), (Dtype::F32, groups.clone(), scales));
+    tensors.insert(format!("{name}.biases"), (Dtype::F32, groups, biases));
 }
 
 #[test]

@@ -222,6 +222,102 @@ fn what_cannot_be_ranked_is_refused_by_its_field() {
     }
 }
 
+/// Returns a copy of a cross-encoder with these files in addition.
+fn cross_encoder(name: &str, files: &[(&str, Value)]) -> tempfile::TempDir {
+    let (source, copy) =
+        (golden_folder().join("encoders").join(name), tempfile::tempdir().expect("a folder"));
+    for file in std::fs::read_dir(source).expect("a folder") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("it can be copied");
+    }
+    for (file, content) in files {
+        write(copy.path(), file, &content.to_string());
+    }
+    copy
+}
+
+#[test]
+fn a_cut_query_is_not_reported_as_cut_documents() {
+    let folder = cross_encoder("bert-classify-f32", &[]);
+    let server = Server::start_on(&SERVER, folder.path(), &[]);
+    let long = "waves ".repeat(200);
+    let rank = |query: &str, documents: &[&str], more: Value| {
+        let mut request = json!({"query": query, "documents": documents});
+        request.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        server.post(PATH, &request)
+    };
+    for (query, documents, cut) in [
+        (long.as_str(), ["a", "b"], "1"),
+        (long.as_str(), ["a", long.as_str()], "2"),
+        ("a", ["b", long.as_str()], "1"),
+    ] {
+        let ranked = rank(query, &documents, json!({}));
+        assert_eq!(ranked.find("x-truncated"), Some(cut), "{}", ranked.body);
+        assert_eq!(ranked.body["usage"]["truncated_inputs"].to_string(), cut);
+    }
+    for (query, document, field) in [(long.as_str(), "a", "query"), ("a", long.as_str(), "documents")] {
+        let refused = rank(query, &[document], json!({"truncate": false}));
+        assert_eq!(
+            (refused.status, &refused.body["error"]["param"]),
+            (400, &json!(field)),
+            "{}",
+            refused.body
+        );
+    }
+
+    // text-embeddings-inference chooses the side.
+    let documents = [format!("keeper {long}"), format!("ships {long}")];
+    let scores = |side: &str| {
+        let documents = documents.each_ref().map(String::as_str);
+        let ranked = rank("a", &documents, json!({ "truncation_direction": side }));
+        let results = ranked.body["results"].as_array().unwrap_or_else(|| panic!("{}", ranked.body)).clone();
+        [0, 1].map(|place| results[place]["relevance_score"].as_f64().expect("a number"))
+    };
+    let [one, other] = scores("Left");
+    assert!((one - other).abs() < 1e-9, "the starts are cut: {one}, {other}");
+    let [one, other] = scores("right");
+    assert!((one - other).abs() > 1e-9, "the ends are cut: {one}, {other}");
+    let refused = rank("a", &["b"], json!({"truncation_direction": "up"}));
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("truncation_direction")));
+}
+
+/// The files that sentence-transformers writes for a cross-encoder: its default prompt, and its texts in lower case.
+#[test]
+fn a_cross_encoder_has_the_settings_of_its_modules() {
+    let own = json!({"transformer_task": "sequence-classification", "module_output_name": "scores", "max_seq_length": 48, "do_lower_case": true});
+    let prompts = json!({"model_type": "CrossEncoder", "prompts": {"find": "the keeper "}, "default_prompt_name": "find"});
+    let name = "xlm-roberta-classify-f32";
+    let [plain, set, ignored] = [
+        cross_encoder(name, &[]),
+        cross_encoder(
+            name,
+            &[
+                ("sentence_bert_config.json", own.clone()),
+                ("config_sentence_transformers.json", prompts.clone()),
+            ],
+        ),
+        cross_encoder(
+            name,
+            &[("sentence_bert_config.json", own), ("config_sentence_transformers.json", prompts)],
+        ),
+    ];
+    std::fs::remove_file(ignored.path().join("modules.json")).expect("it is there");
+    let models = [("plain", &plain), ("set", &set), ("ignored", &ignored)]
+        .map(|(name, folder)| format!("{name}={}", folder.path().display()));
+    let flags: Vec<&str> = models.iter().flat_map(|model| ["-m", model]).chain(["--exact"]).collect();
+    let server = Server::start(&SERVER, &flags);
+    let score = |model: &str, query: &str, document: &str| {
+        let ranked = server.post(PATH, &json!({"model": model, "query": query, "documents": [document]}));
+        ranked.body["results"][0]["relevance_score"].as_f64().unwrap_or_else(|| panic!("{}", ranked.body))
+    };
+    let expected = score("plain", "the keeper counts", "waves");
+    let near = |other: f64| (expected - other).abs() < 1e-9;
+    assert!(near(score("set", "COUNTS", "Waves")), "the prompt and the case");
+    assert!(!near(score("plain", "counts", "waves")) && !near(score("plain", "THE KEEPER COUNTS", "waves")));
+    // Without modules.json, sentence-transformers does not read the other files.
+    assert!((score("ignored", "COUNTS", "Waves") - score("plain", "COUNTS", "Waves")).abs() < 1e-9);
+}
+
 /// Scores of cross-encoders equal transformers' logits, mapped as sentence-transformers maps them. Pairs that are too long are cut.
 #[test]
 fn cross_encoders_rank_by_the_scores_of_sentence_transformers() {

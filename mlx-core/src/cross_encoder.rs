@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use chat_format::text::{EncodeLimit, EncodedText, Tokenizer};
+use chat_format::text::{EncodeLimit, EncodedText, Tokenizer, TruncationSide};
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::model::Architecture;
-use crate::sentence_transformers::max_tokens;
+use crate::sentence_transformers::{PromptChoice, Prompts, max_tokens_of_pairs, prompts_of_pairs};
 
 /// The scores of pairs, as the `CrossEncoder` of sentence-transformers computes them.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,7 @@ pub struct CrossEncoder {
     activation: ScoreActivation,
     /// The maximum number of tokens of a pair, with the file and key that set it.
     limit: Option<(usize, String)>,
+    prompts: Prompts,
 }
 
 /// The function from a logit to a score.
@@ -34,7 +35,12 @@ impl CrossEncoder {
             (_, Architecture::Decoder(_)) => None,
         };
         let head = head.ok_or_else(|| config.error("architectures", "names no classification head"))?;
-        Ok(Self { labels: head.labels, activation: activation(folder, config)?, limit: max_tokens(folder)? })
+        Ok(Self {
+            labels: head.labels,
+            activation: activation(folder, config)?,
+            limit: max_tokens_of_pairs(folder)?,
+            prompts: prompts_of_pairs(folder)?,
+        })
     }
 
     /// Returns the maximum number of tokens of a pair, with the file and key that set it. `None` if only the context limits it.
@@ -42,15 +48,19 @@ impl CrossEncoder {
         self.limit.as_ref().map(|(tokens, source)| (*tokens, source.as_str()))
     }
 
-    /// Encodes a pair in at most `limit.tokens` tokens. The longer text loses its end, then both.
+    /// Encodes a pair in at most `limit.tokens` tokens, with the model's default prompt before the query. The longer text is cut first, then
+    /// both, on `side`; by default as the tokenizer cuts them.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
         query: &str,
         document: &str,
         limit: &EncodeLimit,
+        side: Option<TruncationSide>,
     ) -> Result<EncodedText> {
-        Ok(tokenizer.encode_pair(query, document, limit.tokens, limit.pause)?)
+        let prompt = self.prompts.text(&PromptChoice::Default)?;
+        let query = format!("{prompt}{query}");
+        Ok(tokenizer.encode_pair(&query, document, limit.tokens, side, limit.pause)?)
     }
 
     /// Returns the score of a pair from its logits.

@@ -95,7 +95,8 @@ impl<'a> Embedder<'a> {
             }
             EmbedInput::Ids(ids) => {
                 let kept = ids[..ids.len().min(tokens)].to_vec();
-                (EncodedText { truncated: kept.len() < ids.len(), ids: kept, second: None }, 0)
+                let truncated = kept.len() < ids.len();
+                (EncodedText { truncated, first_truncated: false, ids: kept, second: None }, 0)
             }
         };
         if encoded.truncated && self.rejects_long {

@@ -12,10 +12,11 @@ use crate::config::Fields;
 use crate::cross_encoder::CrossEncoder;
 use crate::error::{Error, Result};
 use crate::model::Architecture;
+use crate::model_name::display_name;
 
 use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
-use crate::sentence_transformers::TextEmbedding;
+use crate::sentence_transformers::{TextEmbedding, lowercases};
 
 /// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
@@ -54,7 +55,7 @@ impl ModelFolder {
         let mut warnings = Warnings::default();
         let generation = Fields::read_optional(&path.join("generation_config.json"));
         let generation = warnings.or_default(generation, "the file is ignored");
-        let tokenizer = Tokenizer::load(path)?;
+        let tokenizer = Tokenizer::load_as(path, lowercases(path))?;
         warnings.extend(tokenizer.warnings());
         let sampling = generation.as_ref().map(|fields| SamplingOptions::read(fields, &mut warnings));
         let ends = generation.as_ref().map_or_else(|| Ok(Vec::new()), |it| it.token_ids("eos_token_id"));
@@ -63,7 +64,8 @@ impl ModelFolder {
         let template = ChatTemplate::load(path)?;
         let embedding =
             TextEmbedding::read(path, &tokenizer, is_encoder(&config)).map_err(|error| error.to_string());
-        if let Err(why) = &embedding {
+        let cross_encoder = CrossEncoder::read(path, &config).map_err(|error| error.to_string());
+        if let (Err(why), Err(_)) = (&embedding, &cross_encoder) {
             warnings.push(format!("{why}; requests for embeddings are rejected"));
         }
         Ok(Self {
@@ -72,7 +74,7 @@ impl ModelFolder {
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
             embedding,
-            cross_encoder: CrossEncoder::read(path, &config).map_err(|error| error.to_string()),
+            cross_encoder,
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
@@ -120,11 +122,7 @@ impl ModelFolder {
 
     /// The display name of the model: its name in its store, else the name of the folder, or of the GGUF file without its suffix.
     pub fn name(&self) -> String {
-        if let Some(name) = mlx_hub::name_of(&self.path).or_else(|| mlx_hub::gguf_name(&self.path)) {
-            return name;
-        }
-        let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
-        name.map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
+        display_name(&self.path)
     }
 }
 

@@ -50,6 +50,7 @@ pub mod memory_pressure;
 mod mlx_sys;
 #[doc(hidden)]
 pub mod model;
+mod model_name;
 #[cfg(feature = "graph")]
 pub mod operations;
 mod processor;
@@ -62,7 +63,7 @@ pub mod weights;
 mod wired;
 
 pub use crate::error::{Error, Result};
-pub use abilities::Abilities;
+pub use abilities::{Abilities, RANKING_TASK};
 pub use chat::ChatSession;
 pub use chat_format::Message;
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};

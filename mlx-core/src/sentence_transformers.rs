@@ -2,6 +2,7 @@
 //! names the file and the key.
 
 mod dense;
+mod linear;
 mod modules;
 mod pooling;
 mod prompts;
@@ -49,40 +50,46 @@ impl TextEmbedding {
     /// the pooling is the mean for an encoder. For a decoder it is the last state if the tokenizer ends every text with a special token, as
     /// embedding models with causal attention do, or else the mean.
     pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer, is_encoder: bool) -> Result<Self> {
-        let prompts = Prompts::read(folder)?;
+        let prompts = Prompts::read(folder, "SentenceTransformer")?;
         let Some(modules) = modules::read(folder)? else {
             let path = folder.join(POOLING).join("config.json");
             let named = if path.exists() { Some(pooling::read(&path)?) } else { None };
             let (pooling, include_prompt) =
                 named.map_or_else(|| Ok((usual(tokenizer, is_encoder)?.into(), true)), Ok::<_, Error>)?;
+            let dense = if is_encoder { Dense::all_of_model(folder)? } else { Vec::new() };
+            let mut steps: Vec<Step> = dense.into_iter().map(Step::Dense).collect();
+            if !steps.is_empty() {
+                steps.push(Step::Normalize);
+            }
             let transformer = Transformer::default();
-            return Ok(Self {
-                pooling,
-                include_prompt,
-                prompts,
-                normalizes: true,
-                transformer,
-                steps: Vec::new(),
-            });
+            return Ok(Self { pooling, include_prompt, prompts, normalizes: true, transformer, steps });
         };
-        let (mut pooling, mut steps) = (None, Vec::new());
+        let (mut pooling, mut steps, mut dense) = (None, Vec::new(), 0);
         for Module { kind, path } in &modules {
-            let path = folder.join(path);
             match kind {
                 Kind::Transformer | Kind::Dropout => {}
-                Kind::Pooling => pooling = Some(pooling::read(&path.join("config.json"))?),
-                Kind::Dense => steps.push(Step::Dense(Dense::open(&path)?)),
+                Kind::Pooling => {
+                    let path = folder.join(path).join("config.json");
+                    // mlx-embeddings stores Dense modules in the model's file. With them, the pooling is the mean if no file names it.
+                    let is_implied = !path.exists() && is_encoder && !Dense::all_of_model(folder)?.is_empty();
+                    pooling =
+                        Some(if is_implied { (Pooling::Mean.into(), true) } else { pooling::read(&path)? });
+                }
+                Kind::Dense => {
+                    steps.push(Step::Dense(Dense::open(folder, path, dense)?));
+                    dense += 1;
+                }
                 Kind::Normalize => steps.push(Step::Normalize),
             }
         }
         let (pooling, include_prompt) =
             pooling.ok_or_else(|| Error::file(folder.join(modules::FILE), "has no Pooling module"))?;
         let normalizes = matches!(steps.last(), Some(Step::Normalize));
-        let transformer = Transformer::read(folder)?;
+        let transformer = Transformer::read(folder, transformer::EMBEDS)?;
         Ok(Self { pooling, include_prompt, prompts, normalizes, transformer, steps })
     }
 
-    /// Encodes a prompt and a text, in at most `limit.tokens` tokens. A longer text loses its end; special tokens stay.
+    /// Encodes a prompt and a text, in at most `limit.tokens` tokens. A longer text is cut as the tokenizer cuts it; special tokens stay.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -90,7 +97,7 @@ impl TextEmbedding {
         text: &str,
         limit: &EncodeLimit,
     ) -> Result<EncodedText> {
-        Ok(tokenizer.encode_truncated(&self.prompted(prompt, text), limit.tokens, limit.pause)?)
+        Ok(tokenizer.encode_truncated(&format!("{prompt}{text}"), limit.tokens, None, limit.pause)?)
     }
 
     /// Returns the length of an embedding with these poolings, for a model of width `hidden`.
@@ -99,7 +106,7 @@ impl TextEmbedding {
     /// Fails if the poolings are not the model's and its Dense modules expect another number of them.
     pub fn dimensions(&self, hidden: usize, poolings: Poolings) -> Result<usize> {
         let last = self.steps.iter().rev().find_map(|step| match step {
-            Step::Dense(dense) => Some(dense.outputs),
+            Step::Dense(dense) => Some(dense.outputs()),
             Step::Normalize => None,
         });
         if last.is_some() && poolings.count() != self.pooling.count() {
@@ -118,18 +125,12 @@ impl TextEmbedding {
         self.transformer.limit.as_ref().map(|(tokens, source)| (*tokens, source.as_str()))
     }
 
-    /// Returns a prompt and a text in the form that the model reads.
-    pub fn prompted(&self, prompt: &str, text: &str) -> String {
-        let whole = format!("{prompt}{text}");
-        if self.transformer.lowercases { whole.to_lowercase() } else { whole }
-    }
-
     /// Returns the number of prompt tokens that are excluded from pooling; 0 if the prompt is pooled.
     pub fn unpooled(&self, prompt: &str, tokenizer: &Tokenizer) -> Result<usize> {
         if self.include_prompt || prompt.is_empty() {
             return Ok(0);
         }
-        let ids = tokenizer.encode(&self.prompted(prompt, ""), true)?;
+        let ids = tokenizer.encode(prompt, true)?;
         let ends = ids.last().is_some_and(|id| tokenizer.is_special(*id));
         Ok(ids.len() - usize::from(ends))
     }
@@ -148,9 +149,24 @@ impl TextEmbedding {
     }
 }
 
-/// Returns the maximum number of tokens of a text in `folder`, with the file and key that set it.
-pub(crate) fn max_tokens(folder: &Path) -> Result<Option<(usize, String)>> {
-    Ok(Transformer::read(folder)?.limit)
+/// Returns the maximum number of tokens of a pair of texts for the cross-encoder in `folder`, with the file and key that set it.
+pub(crate) fn max_tokens_of_pairs(folder: &Path) -> Result<Option<(usize, String)>> {
+    Ok(Transformer::read(folder, transformer::RANKS)?.limit)
+}
+
+/// Returns the prompts of the cross-encoder in `folder`.
+pub(crate) fn prompts_of_pairs(folder: &Path) -> Result<Prompts> {
+    // Without modules.json, sentence-transformers reads no prompts.
+    if folder.join(modules::FILE).exists() {
+        Prompts::read(folder, "CrossEncoder")
+    } else {
+        Ok(Prompts::default())
+    }
+}
+
+/// Returns true if the model in `folder` reads texts in lower case. An invalid file is reported by those who read all of it.
+pub(crate) fn lowercases(folder: &Path) -> bool {
+    transformer::lowercases(folder).unwrap_or(false)
 }
 
 /// Returns true if the files of sentence-transformers in `folder` say how to pool a text.

@@ -21,7 +21,7 @@ pub(crate) struct Ranking {
     lease: Lease,
     kind: Kind,
     choices: Vec<Choice>,
-    /// The number of documents that were cut.
+    /// The number of texts that were cut: documents, and the query.
     pub(crate) truncated: usize,
     /// The exactness level of the scores.
     pub(crate) exactness: &'static str,
@@ -62,7 +62,8 @@ pub(crate) fn start(
         Err(_) => (Kind::Verdicts, verdicts::requests(lease, request, origin, cancel)),
     };
     let rename = |error: ApiError| error.rename_field("prompt", request.documents_field);
-    let Prompts { requests, truncated } = prompts.map_err(rename)?;
+    let Prompts { requests, truncated, query_truncated } = prompts.map_err(rename)?;
+    let truncated = truncated + usize::from(query_truncated);
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
     let exactness = lease.engine.exactness().as_str();
     Ok(Ranking { lease: lease.clone(), kind, choices, truncated, exactness })

@@ -6,6 +6,9 @@ use super::family;
 use crate::config::Fields;
 use crate::error::Result;
 
+/// The key of config.json by which vLLM computes the head of a classifier from the rows of two tokens. The files are those of a decoder.
+pub(crate) const VLLM_KEY: &str = "is_original_qwen3_reranker";
+
 /// The config of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Architecture {
@@ -22,6 +25,13 @@ impl Architecture {
             return Ok((family, Self::Encoder(config)));
         }
         let (family, config) = family::read(fields)?;
+        let is_original = fields.optional_flag(VLLM_KEY)?.unwrap_or(false);
+        if fields.strings("architectures")?.iter().any(|name| name.ends_with("Classification"))
+            && !is_original
+        {
+            let message = format!("names a classification head, which is not supported for {family}");
+            return Err(fields.error("architectures", message));
+        }
         Ok((family, Self::Decoder(config)))
     }
 

@@ -57,6 +57,7 @@ use mlx_rs::Array;
 pub use activation::Activation;
 pub use altup::AltUpConfig;
 pub use architecture::Architecture;
+pub(crate) use architecture::VLLM_KEY;
 pub use attention::{
     AttentionBiases, AttentionConfig, AttentionTemperatureConfig, HeadGateConfig, OutputGate, Projections,
     QkNormConfig, QkNormScope,

@@ -1,14 +1,11 @@
 //! A dense module: a linear layer with an activation. It runs on the host, because one vector is little work.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use half::{bf16, f16};
-use safetensors::Dtype;
-
+use super::linear::{LinearTensors, Values};
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::weights::{Checkpoint, Entry};
 
 /// The number of independent partial sums, which the compiler vectorizes. The order of additions never changes.
 const LANES: usize = 8;
@@ -21,7 +18,7 @@ type Activation = fn(f32) -> f32;
 
 /// Activations by torch's class name.
 const ACTIVATIONS: [(&str, Activation); 6] = [
-    ("Identity", |x| x),
+    ("Identity", identity),
     ("Tanh", f32::tanh),
     ("ReLU", |x| x.max(0.0)),
     ("GELU", gelu),
@@ -32,90 +29,94 @@ const ACTIVATIONS: [(&str, Activation); 6] = [
 /// A dense module.
 #[derive(Debug, Clone)]
 pub(super) struct Dense {
-    inputs: usize,
-    /// The length of an output vector.
-    pub(super) outputs: usize,
-    has_bias: bool,
+    tensors: LinearTensors,
     activation: Activation,
-    file: PathBuf,
     /// The weights, read with the first vector.
-    weights: Arc<OnceLock<Weights>>,
-}
-
-/// The matrix in row-major order and the bias, which may be empty.
-#[derive(Debug)]
-struct Weights {
-    matrix: Vec<f32>,
-    bias: Vec<f32>,
+    weights: Arc<OnceLock<Values>>,
 }
 
 impl Dense {
-    /// Reads the config of the module in `folder` and checks the headers of its weights.
-    pub(super) fn open(folder: &Path) -> Result<Self> {
-        let fields = Fields::read(&folder.join("config.json"))?;
-        for key in ["module_input_name", "module_output_name"] {
-            if let Some(other) = fields.optional_text(key)?.filter(|name| *name != "sentence_embedding") {
-                return Err(fields.error(key, format!("is {other:?}; supported is sentence_embedding")));
-            }
-        }
-        if fields.optional_flag("use_residual")? == Some(true) {
-            return Err(fields.error("use_residual", "is true, which is not supported"));
-        }
+    /// Reads the config of a module of `model`, the `index`th Dense one, and checks the headers of its weights.
+    pub(super) fn open(model: &Path, module: &str, index: usize) -> Result<Self> {
+        let folder = model.join(module);
         let file = folder.join("model.safetensors");
         if !file.is_file() {
-            let message = "has no model.safetensors; weights in other formats are not supported";
-            return Err(Error::file(folder, message));
+            let config = Fields::read_optional(&folder.join("config.json"))?;
+            let found = Self::of_model(model, config.as_ref(), index)?;
+            return found.ok_or_else(|| {
+                let message = format!(
+                    "has no model.safetensors, and the model no tensor dense.{index}.weight; weights in other formats are not supported"
+                );
+                Error::file(folder, message)
+            });
         }
-        let dense = Self {
-            inputs: fields.size("in_features")?,
-            outputs: fields.size("out_features")?,
-            has_bias: fields.optional_flag("bias")?.unwrap_or(true),
-            activation: activation(&fields)?,
-            file,
-            weights: Arc::default(),
-        };
-        if dense.inputs.saturating_mul(dense.outputs) > MAX_NUMBERS {
+        let fields = Fields::read(&folder.join("config.json"))?;
+        expect_supported(&fields)?;
+        let (inputs, outputs) = (fields.size("in_features")?, fields.size("out_features")?);
+        if inputs.saturating_mul(outputs) > MAX_NUMBERS {
             return Err(
                 fields.error("out_features", format!("gives a matrix of more than {MAX_NUMBERS} numbers"))
             );
         }
-        dense.take(|_, _| Ok(Vec::new()))?;
-        Ok(dense)
+        let has_bias = fields.optional_flag("bias")?.unwrap_or(true);
+        let tensors = LinearTensors::of_file(file, inputs, outputs, has_bias)?;
+        Ok(Self { tensors, activation: activation(&fields)?, weights: Arc::default() })
+    }
+
+    /// Opens all modules that `model` has in its own files.
+    pub(super) fn all_of_model(model: &Path) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        while let Some(dense) = Self::of_model(model, None, all.len())? {
+            all.push(dense);
+        }
+        Ok(all)
+    }
+
+    /// Opens `dense.{index}` of the model's files, in which mlx-embeddings stores the modules of EmbeddingGemma. It writes no configs for
+    /// them; they have no activation. `None` if there is no such tensor.
+    fn of_model(model: &Path, config: Option<&Fields>, index: usize) -> Result<Option<Self>> {
+        let Some(tensors) = LinearTensors::of_model(model, &format!("dense.{index}"))? else {
+            return Ok(None);
+        };
+        config.map_or(Ok(()), expect_supported)?;
+        let activation = config.map_or(Ok(identity as Activation), activation)?;
+        Ok(Some(Self { tensors, activation, weights: Arc::default() }))
+    }
+
+    /// Returns the length of an output vector.
+    pub(super) fn outputs(&self) -> usize {
+        self.tensors.outputs
     }
 
     /// Returns the output of the layer.
     pub(super) fn forward(&self, vector: &[f32]) -> Result<Vec<f32>> {
-        if vector.len() != self.inputs {
-            let message = format!("expects {} numbers, not {}", self.inputs, vector.len());
-            return Err(Error::file(&self.file, message));
+        let inputs = self.tensors.inputs;
+        if vector.len() != inputs {
+            let message = format!("expects {inputs} numbers, not {}", vector.len());
+            return Err(Error::file(&self.tensors.path, message));
         }
         let weights = if let Some(weights) = self.weights.get() {
             weights
         } else {
-            let read = self.take(numbers)?;
+            let read = self.tensors.read()?;
             self.weights.get_or_init(|| read)
         };
         let bias = weights.bias.iter().copied().chain(std::iter::repeat(0.0));
-        let rows = weights.matrix.chunks_exact(self.inputs).zip(bias);
+        let rows = weights.matrix.chunks_exact(inputs).zip(bias);
         Ok(rows.map(|(row, bias)| (self.activation)(product(row, vector) + bias)).collect())
     }
+}
 
-    /// Takes both tensors of the file; `read` returns the values of each.
-    fn take(&self, read: impl Fn(&Checkpoint, &Entry) -> Result<Vec<f32>>) -> Result<Weights> {
-        let mut checkpoint = Checkpoint::open_file(self.file.clone())?;
-        let mut take = |name: &str, shape: &[usize]| {
-            let entry = checkpoint.take(name, shape, "the module's config.json")?;
-            if !matches!(entry.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-                let message =
-                    format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype);
-                return Err(checkpoint.error(&entry, message));
-            }
-            read(&checkpoint, &entry)
-        };
-        let matrix = take("linear.weight", &[self.outputs, self.inputs])?;
-        let bias = if self.has_bias { take("linear.bias", &[self.outputs])? } else { Vec::new() };
-        Ok(Weights { matrix, bias })
+fn expect_supported(fields: &Fields) -> Result<()> {
+    for key in ["module_input_name", "module_output_name"] {
+        if let Some(other) = fields.optional_text(key)?.filter(|name| *name != "sentence_embedding") {
+            return Err(fields.error(key, format!("is {other:?}; supported is sentence_embedding")));
+        }
     }
+    if fields.optional_flag("use_residual")? == Some(true) {
+        return Err(fields.error("use_residual", "is true, which is not supported"));
+    }
+    Ok(())
 }
 
 fn activation(fields: &Fields) -> Result<Activation> {
@@ -126,6 +127,10 @@ fn activation(fields: &Fields) -> Result<Activation> {
         let names = ACTIVATIONS.map(|(name, _)| name).join(", ");
         fields.error("activation_function", format!("is {path:?}; supported are {names} of torch.nn"))
     })
+}
+
+fn identity(x: f32) -> f32 {
+    x
 }
 
 /// GELU with the error function, torch's default, in f64. Formula 7.1.26 of Abramowitz and Stegun is within 2e-7.
@@ -148,15 +153,4 @@ fn product(row: &[f32], vector: &[f32]) -> f32 {
         }
     }
     sums.iter().sum()
-}
-
-/// Reads the values of a tensor.
-fn numbers(checkpoint: &Checkpoint, entry: &Entry) -> Result<Vec<f32>> {
-    let bytes = checkpoint.read_part(entry, 0..entry.length)?;
-    let pairs = || bytes.as_chunks::<2>().0.iter();
-    Ok(match entry.dtype {
-        Dtype::F16 => pairs().map(|pair| f16::from_le_bytes(*pair).to_f32()).collect(),
-        Dtype::BF16 => pairs().map(|pair| bf16::from_le_bytes(*pair).to_f32()).collect(),
-        _ => bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-    })
 }

@@ -39,12 +39,11 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Reads the file of the model in `folder`, if it has one.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    /// Reads the file of a model of this type in `folder`, if it has one.
+    pub(super) fn read(folder: &Path, expected: &str) -> Result<Self> {
         let Some(fields) = Fields::read_optional(&folder.join(FILE))? else { return Ok(Self::default()) };
-        if let Some(other) = fields.optional_text("model_type")?.filter(|kind| *kind != "SentenceTransformer")
-        {
-            let message = format!("is {other:?}; supported is SentenceTransformer");
+        if let Some(other) = fields.optional_text("model_type")?.filter(|kind| *kind != expected) {
+            let message = format!("is {other:?}; supported is {expected}");
             return Err(fields.error("model_type", message));
         }
         let mut texts = BTreeMap::new();

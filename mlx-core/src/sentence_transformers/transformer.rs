@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::modules;
 use crate::config::Fields;
 use crate::error::Result;
 
@@ -24,19 +25,38 @@ const UNSUPPORTED: [&str; 4] = ["processing_kwargs", "query_expansion", "query_l
 pub(super) struct Transformer {
     /// The maximum number of tokens of a text, with the file and key that set it.
     pub(super) limit: Option<(usize, String)>,
-    /// True to turn texts to lower case.
-    pub(super) lowercases: bool,
+}
+
+/// The values of `transformer_task` and `module_output_name` for a kind of model.
+type Task = [(&'static str, &'static str); 2];
+
+/// The values of embedding models.
+pub(super) const EMBEDS: Task =
+    [("transformer_task", "feature-extraction"), ("module_output_name", "token_embeddings")];
+
+/// The values of cross-encoders.
+pub(super) const RANKS: Task =
+    [("transformer_task", "sequence-classification"), ("module_output_name", "scores")];
+
+/// Returns `do_lower_case` of the module's file in `folder`.
+pub(super) fn lowercases(folder: &Path) -> Result<bool> {
+    let flag = own(folder)?.map(|fields| fields.optional_flag("do_lower_case")).transpose()?;
+    Ok(flag.flatten().unwrap_or(false))
+}
+
+/// Reads the module's file in `folder`. As in sentence-transformers, it has no effect without modules.json.
+fn own(folder: &Path) -> Result<Option<Fields>> {
+    let path = FILES.iter().map(|file| folder.join(file)).find(|path| path.exists());
+    path.filter(|_| folder.join(modules::FILE).exists()).map(|path| Fields::read(&path)).transpose()
 }
 
 impl Transformer {
     /// Reads the module's file in `folder`. Without a limit in that file, uses the tokenizer's.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
-        let path = FILES.iter().map(|file| folder.join(file)).find(|path| path.exists());
-        let own = path.map(|path| Fields::read(&path)).transpose()?;
-        let (mut limit, mut lowercases) = (None, false);
-        if let Some(fields) = &own {
-            expect_supported(fields)?;
-            lowercases = fields.optional_flag("do_lower_case")?.unwrap_or(false);
+    pub(super) fn read(folder: &Path, task: Task) -> Result<Self> {
+        let mut limit = None;
+        lowercases(folder)?;
+        if let Some(fields) = &own(folder)? {
+            expect_supported(fields, task)?;
             limit = limit_of(fields, "max_seq_length")?;
             for key in ["processor_kwargs", "tokenizer_args"] {
                 if let Some(section) = fields.section(key)? {
@@ -50,7 +70,7 @@ impl Transformer {
             // transformers writes 10^30 for no limit.
             limit = limit_of(&fields, "model_max_length").unwrap_or_default();
         }
-        Ok(Self { limit, lowercases })
+        Ok(Self { limit })
     }
 }
 
@@ -59,15 +79,13 @@ fn limit_of(fields: &Fields, key: &str) -> Result<Option<(usize, String)>> {
 }
 
 /// Rejects settings that would change a vector and are not supported.
-fn expect_supported(fields: &Fields) -> Result<()> {
+fn expect_supported(fields: &Fields, task: Task) -> Result<()> {
     let is_empty =
         |key: &str| fields.section(key).is_ok_and(|it| it.is_none_or(|it| it.keys().next().is_none()));
     if let Some(key) = UNSUPPORTED.into_iter().find(|key| fields.has(key) && !is_empty(key)) {
         return Err(fields.error(key, "is set, which is not supported"));
     }
-    for (key, usual) in
-        [("transformer_task", "feature-extraction"), ("module_output_name", "token_embeddings")]
-    {
+    for (key, usual) in task {
         if let Some(other) = fields.optional_text(key)?.filter(|value| *value != usual) {
             return Err(fields.error(key, format!("is {other:?}; supported is {usual}")));
         }

@@ -40,7 +40,7 @@ impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`. Reads headers only.
     ///
     /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them.
-    pub(super) fn open(folder: &Path) -> Result<Self> {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
         let (paths, index) = shard_paths(folder)?;
         let mut checkpoint = Self { index, ..Self::default() };
         for path in paths {

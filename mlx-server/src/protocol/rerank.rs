@@ -1,5 +1,6 @@
 //! The request of `POST /v1/rerank`, and its responses: one in the form of Jina, Cohere and vLLM, one in that of text-embeddings-inference.
 
+use chat_format::text::TruncationSide;
 use mlx_core::engine::Priority;
 use mlx_json::Value;
 use serde::Serialize;
@@ -42,9 +43,12 @@ field_group! {
         /// Return the model's scores before the function that maps them to relevance, such as the sigmoid.
         #[schema(example = true)]
         pub(crate) raw_scores: bool,
-        /// True (the default) cuts documents that are too long at their end; false rejects them.
+        /// True (the default) cuts documents that are too long; false rejects them.
         #[schema(example = false)]
         pub(crate) truncate: bool,
+        /// The side on which texts are cut, `right` or `left`. By default, the model's tokenizer decides.
+        #[schema(pattern = "^(right|left)$", example = "right")]
+        pub(crate) truncation_direction: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
@@ -78,6 +82,8 @@ pub(crate) struct RerankRequest {
     pub(crate) raw_scores: bool,
     /// True to cut documents that are too long, false to reject them.
     pub(crate) truncate: bool,
+    /// The side on which texts are cut. By default, the model's tokenizer decides.
+    pub(crate) truncation_side: Option<TruncationSide>,
     /// The priority in the queue.
     pub(crate) priority: Priority,
     /// The end user.
@@ -98,6 +104,12 @@ impl RerankRequest {
             (None, Some(texts)) => (TEXTS, Some(texts)),
             (documents, None) => ("documents", documents),
         };
+        // text-embeddings-inference spells it in any case.
+        let side = |name: String| {
+            TruncationSide::named(&name.to_lowercase())
+                .ok_or_else(|| ApiError::field("truncation_direction", "must be right or left"))
+        };
+        let truncation_side = given.truncation_direction.map(side).transpose()?;
         let query = given.query.ok_or_else(|| ApiError::field("query", "is required"))?;
         if query.is_empty() {
             return Err(ApiError::field("query", "is empty; give a text"));
@@ -112,6 +124,7 @@ impl RerankRequest {
             return_documents: given.return_documents.or(given.return_text).unwrap_or(false),
             raw_scores: given.raw_scores.unwrap_or(false),
             truncate: given.truncate.unwrap_or(true),
+            truncation_side,
             priority: priority(given.priority.as_deref())?,
             user: given.user,
         })
@@ -190,7 +203,7 @@ pub(crate) struct RerankUsage {
     pub(crate) prompt_tokens: usize,
     /// Equal to `prompt_tokens`, since no text is generated.
     pub(crate) total_tokens: usize,
-    /// The number of documents that were cut at their end. Absent if there are none.
+    /// The number of texts that were cut: documents, plus 1 if the query was cut. Absent if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) truncated_inputs: usize,
 }

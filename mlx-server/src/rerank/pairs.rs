@@ -35,15 +35,17 @@ pub(super) fn requests(
     let mut prompts = Prompts::default();
     for (index, document) in request.documents.iter().enumerate() {
         let tokenizer = &lease.engine.folder().tokenizer;
-        let pair = encoder.encode(tokenizer, &request.query, document, &limit)?;
-        if pair.truncated && !request.truncate {
+        let pair = encoder.encode(tokenizer, &request.query, document, &limit, request.truncation_side)?;
+        if (pair.truncated || pair.first_truncated) && !request.truncate {
             let message = format!(
                 "document {index} and the query have more than {tokens} tokens, which is all that {source} allows"
             );
-            let field = request.documents_field;
+            // The longer text is cut first.
+            let field = if pair.truncated { request.documents_field } else { "query" };
             return Err(Error::context_length(field, tokens + 1, tokens, message).into());
         }
         prompts.truncated += usize::from(pair.truncated);
+        prompts.query_truncated |= pair.first_truncated;
         let options = RequestOptions {
             task: Task::Classify,
             second: pair.second,

@@ -8,6 +8,8 @@ pub(super) struct Prompts {
     pub(super) requests: Vec<GenerationRequest>,
     /// The number of documents that were cut.
     pub(super) truncated: usize,
+    /// True if the query was cut.
+    pub(super) query_truncated: bool,
 }
 
 /// The score of a document, and the number of tokens of its prompt.

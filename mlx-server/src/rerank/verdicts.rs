@@ -1,10 +1,10 @@
 //! Rankings by a model that generates text and was trained to answer yes or no about a query and a document: Qwen3-Reranker.
 
-use chat_format::text::{EncodeLimit, Encoded, Pause, PromptText, Tokenizer};
+use chat_format::text::{EncodeLimit, Encoded, Pause, PromptText, Tokenizer, TruncationSide};
 use futures_util::future::try_join_all;
-use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::SamplingOptions;
+use mlx_core::{Error, RANKING_TASK};
 
 use super::logit_score::LogitScore;
 use super::score::{Prompts, Score};
@@ -21,9 +21,7 @@ const VERDICT_BIAS: f32 = 100.0;
 /// The default task, from Qwen3-Reranker's model card.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
 
-/// Sentences of Qwen3-Reranker's prompt.
-const TASK: &str =
-    "Judge whether the Document meets the requirements based on the Query and the Instruct provided";
+/// A sentence of Qwen3-Reranker's prompt, after [`RANKING_TASK`].
 const ANSWER_RULE: &str = "Note that the answer can only be \"yes\" or \"no\".";
 
 /// The text after a document. It begins with a control token, so its tokens do not depend on the document.
@@ -39,6 +37,10 @@ pub(super) fn requests(
     origin: &Origin,
     cancel: &CancelFlag,
 ) -> Result<Prompts, ApiError> {
+    if request.truncation_side == Some(TruncationSide::Left) {
+        let message = "is left; a model that answers yes or no needs the start of a document: use right";
+        return Err(ApiError::field("truncation_direction", message));
+    }
     let words = verdict_ids(lease)?;
     let mut prompts = Prompts::default();
     for index in 0..request.documents.len() {
@@ -90,7 +92,7 @@ fn verdict_ids(lease: &Lease) -> Result<[u32; 2], ApiError> {
     let folder = lease.engine.folder();
     let no_reranker = |reason: &str| ApiError::unsupported("model", format!("{} {reason}", lease.name));
     if let Some(head) = LogitScore::read(&folder.path)? {
-        let is_qwen = folder.template.as_ref().is_none_or(|template| template.mentions(TASK));
+        let is_qwen = folder.template.as_ref().is_none_or(|template| template.mentions(RANKING_TASK));
         return match head.false_token_id {
             Some(no) if is_qwen => Ok([head.true_token_id, no]),
             _ => Err(no_reranker(
@@ -116,8 +118,9 @@ fn tokens(
     cancel: &CancelFlag,
 ) -> Result<(Vec<u32>, bool), ApiError> {
     use PromptText::{Own, Quoted};
-    let system =
-        format!("<|im_start|>system\n{TASK}. {ANSWER_RULE}<|im_end|>\n<|im_start|>user\n<Instruct>: ");
+    let system = format!(
+        "<|im_start|>system\n{RANKING_TASK}. {ANSWER_RULE}<|im_end|>\n<|im_start|>user\n<Instruct>: "
+    );
     let before = [
         Own(&system),
         Quoted(request.instruction.as_deref().unwrap_or(INSTRUCTION)),

@@ -6,6 +6,8 @@ use mlx_files::Warnings;
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::truncation_side::TruncationSide;
+use super::word_piece_class::WordPieceClass;
 use crate::error::{Error, Result};
 
 /// A JSON object in a file. Its errors contain the file and the key.
@@ -31,6 +33,12 @@ pub(crate) struct TokenizerConfig {
     pub(crate) add_bos: Option<bool>,
     /// True if encoding adds the EOS token. `None` uses the setting of tokenizer.json.
     pub(crate) add_eos: Option<bool>,
+    /// The side of a text that is cut if the text is too long. `None` uses the setting of tokenizer.json.
+    pub(super) truncation_side: Option<TruncationSide>,
+    /// The settings of a WordPiece class of transformers.
+    pub(super) word_piece: Option<WordPieceClass>,
+    /// True to turn texts to lower case before all other steps.
+    pub(super) lowercases: bool,
     /// The raw `chat_template`: a string or a list of names and templates.
     pub(crate) chat_template: Option<Value>,
     /// Errors in `special_tokens_map.json`, if that file is not required.
@@ -46,14 +54,16 @@ impl TokenizerConfig {
             Ok(Fields::read_optional(path)?.unwrap_or_else(|| Fields::of(path, Map::new())))
         };
         let config = read(&path("tokenizer_config.json"))?;
+        let word_piece =
+            WordPieceClass::read(&config, Fields::read_optional(&path("config.json"))?.as_ref())?;
         let map_path = path("special_tokens_map.json");
         let both = read(&map_path).and_then(|map| Self::from_fields(&config, &map));
         if both.is_ok() || !config.has("added_tokens_decoder") {
-            return both;
+            return Ok(Self { word_piece, ..both? });
         }
         let mut without_map = Self::from_fields(&config, &Fields::of(&map_path, Map::new()))?;
         without_map.warnings.or_default(both.map(drop), "the file is not used");
-        Ok(without_map)
+        Ok(Self { word_piece, ..without_map })
     }
 
     fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
@@ -100,6 +110,9 @@ impl TokenizerConfig {
             special_tokens,
             add_bos: config.optional_flag("add_bos_token")?,
             add_eos: config.optional_flag("add_eos_token")?,
+            truncation_side: truncation_side(config)?,
+            word_piece: None,
+            lowercases: false,
             chat_template: config.get("chat_template").cloned(),
             warnings: Warnings::default(),
         })
@@ -109,6 +122,13 @@ impl TokenizerConfig {
     pub(crate) fn special_token(&self, name: &str) -> Option<&str> {
         self.special_tokens.get(name).and_then(Value::as_str)
     }
+}
+
+fn truncation_side(config: &Fields) -> Result<Option<TruncationSide>> {
+    let key = "truncation_side";
+    let Some(name) = config.optional_text(key)? else { return Ok(None) };
+    let side = TruncationSide::named(name);
+    side.map(Some).ok_or_else(|| config.error(key, format_args!("is {name:?}; it must be left or right")))
 }
 
 /// Reads a text file. Returns `None` if it does not exist.
@@ -189,6 +209,7 @@ mod tests {
     fn an_invalid_special_token_is_refused_by_name() {
         for (wrong, word) in [
             (json!({"add_bos_token": "true"}), "add_bos_token"),
+            (json!({"truncation_side": "middle"}), "truncation_side"),
             (json!({"bos_token": 5}), "bos_token"),
             (json!({"eos_token": {"text": "</s>"}}), "eos_token"),
             (json!({"added_tokens_decoder": {"x": {"content": "a"}}}), "added_tokens_decoder"),

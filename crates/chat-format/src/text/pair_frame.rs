@@ -29,11 +29,6 @@ impl PairFrame {
             between_of_type_1: of_type_1.map(|place| other - place),
         })
     }
-
-    /// Returns a frame without special tokens.
-    pub(super) fn none() -> Self {
-        Self { before: Vec::new(), between: Vec::new(), after: Vec::new(), between_of_type_1: None }
-    }
 }
 
 #[cfg(test)]

@@ -12,19 +12,19 @@ use tokenizers::{AddedToken, Tokenizer as Inner};
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::encoded::{EncodeLimit, Encoded, Stop};
+use super::frame::{Frame, frame};
+use super::overrides;
 use super::pair_frame::PairFrame;
 use super::parse::{build, parse};
 use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
+use super::truncation_side::TruncationSide;
 use crate::error::{Error, Result};
 
 /// The maximum size of a text in bytes if the tokenizer has a step that does not support chunks.
 const LONGEST_WHOLE: usize = 1 << 20;
-
-/// The special tokens before and after a text.
-type Frame = (Vec<u32>, Vec<u32>);
 
 /// A tokenizer that can be shared between threads. Clones are cheap.
 #[derive(Debug, Clone)]
@@ -43,8 +43,9 @@ struct Shared {
     /// The special tokens around every text. If it is `None`, the tokenizers crate adds them as tokenizer.json
     /// specifies.
     frame: Option<Frame>,
+    truncation_side: TruncationSide,
     /// The special tokens of a pair. Found when a pair first needs them.
-    pair_frame: OnceLock<PairFrame>,
+    pair_frame: OnceLock<Option<PairFrame>>,
     size: Option<SizeBound>,
     /// Created when a constraint first needs it.
     index: OnceLock<TokenIndex>,
@@ -55,18 +56,24 @@ struct Shared {
 impl Tokenizer {
     /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if they exist.
     pub fn load(folder: &Path) -> Result<Self> {
+        Self::load_as(folder, false)
+    }
+
+    /// Like [`Self::load`]. With `lowercases`, texts turn to lower case before all other steps.
+    pub fn load_as(folder: &Path, lowercases: bool) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let valid = |tokenizer: Option<tokenizers::Result<Self>>| {
             tokenizer
                 .unwrap_or_else(|| Err("it is inconsistent".into()))
                 .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
         };
+        let config = || Ok::<_, Error>(TokenizerConfig { lowercases, ..TokenizerConfig::load(folder)? });
         if let Some(parts) = mlx_files::tokenizer_parts(folder)? {
-            let config = TokenizerConfig::load(folder)?;
+            let config = config()?;
             return valid(guarded(|| Self::new(build(parts)?, config)));
         }
         let bytes = mlx_files::read_model_file(&path, u64::MAX)?.ok_or_else(|| missing(folder))?;
-        let config = TokenizerConfig::load(folder)?;
+        let config = config()?;
         expect_utf8_json(&path, &bytes)?;
         // The library panics on some invalid files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
@@ -75,8 +82,7 @@ impl Tokenizer {
     }
 
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
-        // Some files contain truncation and padding settings from training, but a prompt is never truncated or padded.
-        inner.with_truncation(None)?.with_padding(None);
+        let truncation_side = overrides::apply(&mut inner, &config)?;
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
         inner.add_tokens(config.added_tokens)?;
@@ -99,6 +105,7 @@ impl Tokenizer {
             warnings,
             pipeline,
             frame,
+            truncation_side,
             pair_frame,
             size,
             index,
@@ -153,7 +160,7 @@ impl Tokenizer {
     }
 
     /// Returns the special tokens of a pair of texts, as tokenizer.json specifies them.
-    pub(super) fn pair_frame(&self) -> &PairFrame {
+    pub(super) fn pair_frame(&self) -> Result<&PairFrame> {
         let inner = &self.shared.inner;
         let find = || {
             let [first, second] = ["a", "b"].map(|text| inner.encode_fast(text, false));
@@ -161,7 +168,14 @@ impl Tokenizer {
                 (first.ok()?, second.ok()?, inner.encode_fast(("a", "b"), true).ok()?);
             PairFrame::find(pair.get_ids(), pair.get_type_ids(), [first.get_ids(), second.get_ids()])
         };
-        self.shared.pair_frame.get_or_init(|| find().unwrap_or_else(PairFrame::none))
+        let unknown = "tokenizer.json changes the tokens of two texts that it joins, which is not supported";
+        let found = self.shared.pair_frame.get_or_init(find).as_ref();
+        found.ok_or_else(|| Error::Tokenizer(unknown.to_owned()))
+    }
+
+    /// Returns the side of a text that is cut if the text is too long.
+    pub(super) fn truncation_side(&self) -> TruncationSide {
+        self.shared.truncation_side
     }
 
     /// Returns a lower bound of the number of tokens of `text` without tokenizing it. 0 if unknown.
@@ -278,34 +292,6 @@ fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
     }
     let encoding = inner.encode_fast(text, framed).map_err(|error| Error::Tokenizer(error.to_string()))?;
     Ok(encoding.get_ids().to_vec())
-}
-
-/// Returns the special tokens to add around a text. BOS and EOS are given as the setting of `tokenizer_config.json` and
-/// the id. A side without a setting follows tokenizer.json. Returns `None` if neither has a setting and tokenizer.json
-/// does more than add tokens on both sides.
-fn frame(inner: &Inner, [bos, eos]: [(Option<bool>, Option<u32>); 2]) -> tokenizers::Result<Option<Frame>> {
-    let own = match (frame_of(inner, "a")?, frame_of(inner, "b a")?) {
-        (one, other) if one == other => one,
-        _ => None,
-    };
-    if own.is_none() && bos.0.is_none() && eos.0.is_none() {
-        return Ok(None);
-    }
-    let (before, after) = own.unwrap_or_default();
-    let side = |(enabled, id): (Option<bool>, Option<u32>), own: Vec<u32>| match enabled {
-        Some(true) => id.into_iter().collect(),
-        Some(false) => Vec::new(),
-        None => own,
-    };
-    Ok(Some((side(bos, before), side(eos, after))))
-}
-
-/// Returns the special tokens that tokenizer.json adds around this text.
-fn frame_of(inner: &Inner, text: &str) -> tokenizers::Result<Option<Frame>> {
-    let (plain, framed) = (inner.encode_fast(text, false)?, inner.encode_fast(text, true)?);
-    let (plain, framed) = (plain.get_ids(), framed.get_ids());
-    let start = framed.windows(plain.len().max(1)).position(|window| window == plain);
-    Ok(start.map(|start| (framed[..start].to_vec(), framed[start + plain.len()..].to_vec())))
 }
 
 /// Returns the error for a folder without tokenizer.json.
