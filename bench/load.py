@@ -22,12 +22,14 @@ import time
 WORDS = "river stone window garden letter engine morning paper silver number answer market winter signal bridge forest".split()
 
 
-def chat(connection, text, tokens, model):
-    """Runs one streamed chat. Returns the arrival times of text, and the number of tokens that the server counted."""
+def chat(connection, text, tokens, model, at_eighth=None):
+    """Runs one streamed chat, and `at_eighth` at its eighth token. Returns the arrival times of text, and the number of tokens that the server counted."""
     messages = [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": text}]
     body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "max_tokens": tokens}
     if model:
         body["model"] = model
+    if at_eighth:
+        body["ignore_eos"] = True
     begin = time.perf_counter()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
     response = connection.getresponse()
@@ -44,6 +46,8 @@ def chat(connection, text, tokens, model):
         count = (event.get("usage") or {}).get("completion_tokens", count)
         if any(choice.get("delta", {}).get("content") for choice in event.get("choices", [])):
             marks.append(time.perf_counter())
+            if at_eighth and len(marks) == 8:
+                at_eighth()
     response.read()
     if not done or not marks:
         raise RuntimeError("the stream ended early")
@@ -96,9 +100,16 @@ def children(process):
 
 
 def resident(process):
-    """Returns the resident memory of a process and its children in megabytes."""
-    processes = ",".join([str(process.pid), *children(process)])
-    return sum(map(int, subprocess.check_output(["ps", "-o", "rss=", "-p", processes]).split())) / 1024
+    """Returns the resident memory of a process and its children in megabytes. On Linux, a page that several processes share counts once."""
+    processes = [str(process.pid), *children(process)]
+    if sys.platform == "darwin":
+        return sum(map(int, subprocess.check_output(["ps", "-o", "rss=", "-p", ",".join(processes)]).split())) / 1024
+    kilobytes = 0
+    for one in processes:
+        # A child may have ended by now.
+        with contextlib.suppress(OSError), open(f"/proc/{one}/smaps_rollup", encoding="ascii") as sums:
+            kilobytes += next(int(line.split()[1]) for line in sums if line.startswith("Pss:"))
+    return kilobytes / 1024
 
 
 def free_port():
@@ -167,10 +178,12 @@ def death(process, arguments):
         subprocess.run(["kill", "-9", *children(process)], check=True)
 
     begin = time.perf_counter()
-    threading.Timer(1, kill).start()
-    marks, _ = chat(connection, " ".join(WORDS), 8 * arguments.tokens, arguments.model)
-    # A token that was on its way arrives within 50 ms.
-    return 1000 * next(begin + mark - killed[0] for mark in marks if begin + mark > killed[0] + 0.05)
+    marks, _ = chat(connection, " ".join(WORDS), 4 * arguments.tokens, arguments.model, kill)
+    # Tokens that were on their way arrive within 50 ms.
+    later = (begin + mark for mark in marks if killed and begin + mark > killed[0] + 0.05)
+    if not (mark := next(later, None)):
+        raise RuntimeError("the stream ended before its engine was killed")
+    return 1000 * (mark - killed[0])
 
 
 def main():
