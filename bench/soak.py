@@ -98,7 +98,7 @@ class Server:
         samples = []
         while len(samples) < max(6, 6 * minutes):
             samples.append(resident(self.process))
-            for engine in children(self.process) if deaths else []:
+            for engine in children(self.process) if deaths and len(samples) % 6 == 0 else []:
                 subprocess.run(["kill", "-9", engine], check=False)
             if len(samples) % 6 == 1:
                 shown = {name: int(it) for name, it in self.figures().items() if name in GAUGES + COUNTERS}
@@ -273,7 +273,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--deaths", action="store_true", help="kill all engines every ten seconds")
+    parser.add_argument("--deaths", action="store_true", help="kill all engines every minute; a request that dies three times before its first token fails")
     parser.add_argument("command", nargs="+", help="the server's command, after --")
     arguments = parser.parse_args()
     server, failures, ending = Server(arguments.command, arguments.seed), [], threading.Event()
