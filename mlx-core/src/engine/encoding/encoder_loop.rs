@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::capacity::EncoderCapacity;
 use super::grouping::{Turns, Waiting};
+use super::pass_time::PassTime;
 use super::text::Text;
 use crate::array;
 use crate::awake::Awake;
@@ -66,6 +67,7 @@ pub(in crate::engine) struct EncoderLoop {
     run_queue: RunQueue,
     texts: BTreeMap<u64, Entry>,
     turns: Turns,
+    pass_time: PassTime,
     /// The texts of the current pass.
     pass: Vec<u64>,
     panics: usize,
@@ -103,6 +105,7 @@ impl EncoderLoop {
             queue: Queue::default(),
             texts: BTreeMap::new(),
             turns: Turns::default(),
+            pass_time: PassTime::default(),
             pass: Vec::new(),
             panics: 0,
             last_id: 0,
@@ -182,12 +185,16 @@ impl EncoderLoop {
         self.admit();
         let running: Vec<Waiting> =
             self.texts.iter().filter(|(_, it)| it.is_running).map(|(id, it)| it.view(*id)).collect();
-        let most = |tokens| self.capacity.texts(tokens);
+        let most = |tokens| self.capacity.texts(tokens).min(self.pass_time.texts(tokens));
         self.pass = self.turns.next(&running, most, self.start.elapsed());
         self.record();
         self.progress.work(None, &self.gauges);
+        let begin = Instant::now();
         match self.compute() {
-            Ok(results) => self.deliver(results),
+            Ok(results) => {
+                self.pass_time.record(self.padded_tokens(), begin.elapsed());
+                self.deliver(results);
+            }
             Err(error) => self.fail(&error.to_string()),
         }
         self.panics = 0;
@@ -214,6 +221,12 @@ impl EncoderLoop {
                 return;
             }
         }
+    }
+
+    /// Returns the tokens of the pass, with padding.
+    fn padded_tokens(&self) -> usize {
+        let lengths = self.pass.iter().map(|id| self.texts[id].text.len());
+        self.pass.len() * lengths.max().unwrap_or(0)
     }
 
     /// Computes the results of the pass.

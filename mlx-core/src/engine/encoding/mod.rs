@@ -3,6 +3,7 @@
 mod capacity;
 mod encoder_loop;
 mod grouping;
+mod pass_time;
 mod text;
 
 pub(super) use capacity::EncoderCapacity;
