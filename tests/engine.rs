@@ -32,6 +32,7 @@ fn the_same_request_gives_the_same_tokens_and_another_seed_does_not() {
             | Event::Prompt(_)
             | Event::Embedding(_)
             | Event::Scores(_)
+            | Event::Window(_)
             | Event::Done(_) => None,
         })
         .collect();

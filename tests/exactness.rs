@@ -65,6 +65,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let room = engine.spec().context_length - prompt.len();
     let stop = ["e", " a", "the", "zz", "\n"];
     let options = RequestOptions {
+        speech: None,
         images: Vec::new(),
         sampling: sampling(dice),
         sampling_defaults: dice.pick(&[SamplingDefaults::OpenAi, SamplingDefaults::Chat]),

@@ -57,6 +57,7 @@ mod sharing;
 mod sliding;
 mod spans;
 mod speculation;
+mod speech;
 mod template_bombs;
 mod template_random;
 mod tensor;

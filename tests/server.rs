@@ -6,6 +6,7 @@ mod engine_deaths;
 mod engine_process;
 mod greedy;
 mod http;
+mod http_audio;
 mod http_clients;
 mod http_load;
 mod http_pictures;

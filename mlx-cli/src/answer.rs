@@ -98,7 +98,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut output: AnswerOutput) 
             StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
             StreamEvent::Engine(Event::PromptProgress { read, total }) => progress.show(read, total),
             // No command requests embeddings.
-            StreamEvent::Engine(Event::Embedding(_) | Event::Scores(_)) => {}
+            StreamEvent::Engine(Event::Embedding(_) | Event::Scores(_) | Event::Window(_)) => {}
         }
     }
     progress.end();

@@ -26,6 +26,7 @@ use crate::pull::PullArgs;
 use crate::replay::{self, ReplayArgs};
 use crate::score::ScoreArgs;
 use crate::serve::ServeCommand;
+use crate::transcribe::{self, TranscribeArgs};
 use crate::worker::{self, WorkerArgs};
 
 /// Run language models on your own machine: chat, script, serve.
@@ -91,6 +92,9 @@ pub(crate) enum Command {
     /// Compute embeddings of texts, or show how similar they are
     #[command(after_help = embed::EXAMPLES)]
     Embed(EmbedArgs),
+    /// Turn speech in audio files into text or subtitles
+    #[command(after_help = transcribe::EXAMPLES)]
+    Transcribe(TranscribeArgs),
     /// Remove a downloaded model
     Rm(RemoveArgs),
     /// Show how likely each token of a text is

@@ -172,7 +172,12 @@ fn vision_text(vision: &Result<VisionSummary, String>) -> String {
 
 /// Returns the tasks that a model is made for.
 fn abilities(abilities: Abilities) -> Vec<&'static str> {
-    let all = [("chat", abilities.chats), ("embed", abilities.embeds), ("rerank", abilities.reranks)];
+    let all = [
+        ("chat", abilities.chats),
+        ("embed", abilities.embeds),
+        ("rerank", abilities.reranks),
+        ("transcribe", abilities.transcribes),
+    ];
     all.into_iter().filter(|(_, is_one)| *is_one).map(|(name, _)| name).collect()
 }
 

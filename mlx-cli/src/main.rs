@@ -43,6 +43,7 @@ mod starter_models;
 mod terminal;
 mod think;
 mod thumbnail;
+mod transcribe;
 mod worker;
 
 use std::process::ExitCode;
@@ -90,6 +91,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Embed(args) => embed::run(args),
+        Command::Transcribe(args) => transcribe::run(args),
         Command::Rm(args) => models::remove(args),
         Command::Score(args) => score::run(args),
         Command::Bench(args) => bench::run(args),

@@ -43,10 +43,15 @@ pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
 /// Rejects a model that does not generate text, before it is loaded. The error names the command to run instead.
 pub(crate) fn expect_chat_model(model: &Path) -> Result<(), Failure> {
     // The loader reports an invalid config.
-    let Ok(Abilities { chats: false, embeds, reranks }) = Abilities::of(model) else { return Ok(()) };
+    let Ok(Abilities { chats: false, embeds, reranks, transcribes }) = Abilities::of(model) else {
+        return Ok(());
+    };
     let name = mlx_hub::name_of(model).unwrap_or_else(|| model.display().to_string());
     let name = quoted(&name);
     let message = match (embeds, reranks) {
+        _ if transcribes => {
+            format!("transcribes audio and does not chat; run `mlx transcribe -m {name} FILE`")
+        }
         (true, _) => format!("computes embeddings and does not chat; run `mlx embed {name} 'some text'`"),
         (_, true) => {
             format!(

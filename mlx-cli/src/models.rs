@@ -67,6 +67,7 @@ fn task(model: &Path) -> &'static str {
         Ok(Abilities { chats: true, .. }) => "chat",
         Ok(Abilities { embeds: true, .. }) => "embed",
         Ok(Abilities { reranks: true, .. }) => "rerank",
+        Ok(Abilities { transcribes: true, .. }) => "transcribe",
         Ok(_) | Err(_) => "",
     }
 }

@@ -62,8 +62,9 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     };
     if terminal::is_output_terminal() {
         // A model with an invalid config got a note already.
-        let Abilities { embeds, reranks, .. } = Abilities::of(&path).unwrap_or_default();
+        let Abilities { embeds, reranks, transcribes, .. } = Abilities::of(&path).unwrap_or_default();
         let next = match (embeds, reranks) {
+            _ if transcribes => format!("mlx transcribe -m {name} FILE"),
             (true, _) => format!("mlx embed {name} 'some text'"),
             (false, true) => format!("mlx serve {name}"),
             (false, false) => format!("mlx chat {name}"),

@@ -119,6 +119,19 @@ pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     bytes_bar("loading")
 }
 
+/// Creates a progress bar for seconds of audio, with a label. It is shown on terminals only.
+pub(crate) fn seconds_bar(label: String, total: f64) -> impl FnMut(f64) {
+    let bar = ProgressBar::with_draw_target(Some(total.ceil() as u64), target());
+    bar.set_style(style("{msg} {bar:30} {pos} of {len} s, {elapsed} elapsed, {eta} left"));
+    bar.set_message(printable(&label).into_owned());
+    move |done| {
+        bar.set_position(done as u64);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Creates a progress bar for bytes, with a label. It stays hidden for short work.
 pub(crate) fn bytes_bar(label: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());

@@ -13,6 +13,7 @@ use crate::sentence_transformers::is_sentence_transformer;
 
 /// The tasks that a model is made for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "tasks that do not depend on each other")]
 pub struct Abilities {
     /// It generates text.
     pub chats: bool,
@@ -20,6 +21,8 @@ pub struct Abilities {
     pub embeds: bool,
     /// It scores pairs of a query and a document. A model that chats may also rank by its answers.
     pub reranks: bool,
+    /// It turns speech into text.
+    pub transcribes: bool,
 }
 
 impl Abilities {
@@ -32,12 +35,13 @@ impl Abilities {
             Architecture::Decoder(_) if ranks_by_answers(folder, &family, &fields)? => {
                 Self { reranks: true, ..Self::default() }
             }
-            Architecture::Decoder(_) => Self { chats: !embeds, embeds, reranks: false },
+            Architecture::Decoder(_) => Self { chats: !embeds, embeds, ..Self::default() },
             Architecture::Encoder(config) => {
                 // A head with several labels classifies texts, which no endpoint does.
                 let reranks = config.head.as_ref().is_some_and(|head| head.labels == 1);
-                Self { chats: false, embeds: config.head.is_none(), reranks }
+                Self { embeds: config.head.is_none(), reranks, ..Self::default() }
             }
+            Architecture::Whisper(_) => Self { transcribes: true, ..Self::default() },
         })
     }
 }

@@ -32,7 +32,7 @@ impl CrossEncoder {
     pub(crate) fn read(folder: &Path, config: &Fields) -> Result<Self> {
         let head = match Architecture::read(config)? {
             (_, Architecture::Encoder(encoder)) => encoder.head,
-            (_, Architecture::Decoder(_)) => None,
+            (_, Architecture::Decoder(_) | Architecture::Whisper(_)) => None,
         };
         let head = head.ok_or_else(|| config.error("architectures", "names no classification head"))?;
         Ok(Self {

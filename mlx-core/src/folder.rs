@@ -17,6 +17,7 @@ use crate::model_name::display_name;
 use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::sentence_transformers::{TextEmbedding, lowercases};
+use crate::speech::SpeechTokens;
 
 /// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
@@ -42,6 +43,8 @@ pub struct ModelFolder {
     embedding: Result<TextEmbedding, String>,
     /// The scores of pairs, or the reason why there are none.
     cross_encoder: Result<CrossEncoder, String>,
+    /// The special tokens of a speech recognizer, or the reason why there are none.
+    speech: Result<SpeechTokens, String>,
     /// Problems with optional files.
     pub warnings: Warnings,
 }
@@ -62,9 +65,17 @@ impl ModelFolder {
         let ends = warnings.or_default(ends, "its end tokens are ignored");
         let end_tokens = end_tokens(&config, ends, &tokenizer)?;
         let template = ChatTemplate::load(path)?;
-        let embedding =
-            TextEmbedding::read(path, &tokenizer, is_encoder(&config)).map_err(|error| error.to_string());
+        let architecture = Architecture::read(&config).ok().map(|(_, architecture)| architecture);
+        let is_encoder = matches!(architecture, Some(Architecture::Encoder(_)));
+        let embedding = TextEmbedding::read(path, &tokenizer, is_encoder).map_err(|error| error.to_string());
         let cross_encoder = CrossEncoder::read(path, &config).map_err(|error| error.to_string());
+        let speech = match architecture {
+            Some(Architecture::Whisper(whisper)) => {
+                SpeechTokens::read(&tokenizer, whisper.vocab_size, generation.as_ref())
+                    .map_err(|error| error.to_string())
+            }
+            _ => Err("it is no speech recognizer, such as Whisper".to_owned()),
+        };
         if let (Err(why), Err(_)) = (&embedding, &cross_encoder) {
             warnings.push(format!("{why}; requests for embeddings are rejected"));
         }
@@ -75,6 +86,7 @@ impl ModelFolder {
             images: Processor::load(path, &tokenizer),
             embedding,
             cross_encoder,
+            speech,
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
@@ -115,6 +127,14 @@ impl ModelFolder {
             .map_err(|why| Error::request("model", format!("cannot score pairs of texts: {why}")))
     }
 
+    /// Returns the special tokens of a speech recognizer.
+    ///
+    /// # Errors
+    /// Fails if the model is no speech recognizer, or if its tokenizer lacks a token.
+    pub fn speech(&self) -> Result<&SpeechTokens> {
+        self.speech.as_ref().map_err(|why| Error::request("model", format!("cannot transcribe audio: {why}")))
+    }
+
     /// Returns the tasks that the model is made for.
     pub fn abilities(&self) -> Result<Abilities> {
         Abilities::of(&self.path)
@@ -150,9 +170,4 @@ fn end_tokens(config: &Fields, generation: Vec<u32>, tokenizer: &Tokenizer) -> R
     tokens.sort_unstable();
     tokens.dedup();
     Ok(tokens)
-}
-
-/// Returns true if config.json describes an encoder. The loader reports an invalid config.
-fn is_encoder(config: &Fields) -> bool {
-    matches!(Architecture::read(config), Ok((_, Architecture::Encoder(_))))
 }

@@ -36,6 +36,11 @@ impl Fields {
         }
     }
 
+    /// Returns the fields of a request that is no JSON.
+    pub(crate) fn of(remaining: Map) -> Self {
+        Self { remaining, ..Self::default() }
+    }
+
     /// Returns the fields of an object at `path` in the request.
     pub(crate) fn nested(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {

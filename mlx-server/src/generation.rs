@@ -144,7 +144,7 @@ impl Choice {
         match event {
             Event::Prompt(token) => delta.prompt.push(Token { id: token.id, logprob: token.logprob }),
             // `values` reads embeddings and scores itself, and no request asks for prompt progress.
-            Event::Embedding(_) | Event::Scores(_) | Event::PromptProgress { .. } => {}
+            Event::Embedding(_) | Event::Scores(_) | Event::Window(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.record_token_time();
                 delta.tokens.push(Token { id: token.id, logprob: token.logprob });

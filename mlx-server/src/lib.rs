@@ -39,6 +39,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod time;
+mod transcribe;
 mod work;
 
 use std::io::{IsTerminal, stderr};

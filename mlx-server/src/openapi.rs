@@ -7,7 +7,7 @@ use utoipa::openapi::OpenApi as Document;
 use crate::error::ErrorResponse;
 use crate::json::Json;
 use crate::routes::{
-    chat, completions, embeddings, messages, models, ollama, operation, rerank, responses, text,
+    audio, chat, completions, embeddings, messages, models, ollama, operation, rerank, responses, text,
 };
 
 #[derive(OpenApi)]
@@ -22,6 +22,8 @@ use crate::routes::{
         completions::complete,
         embeddings::embed,
         rerank::rerank,
+        audio::transcribe,
+        audio::translate,
         responses::create,
         responses::fetch,
         responses::delete,
@@ -75,6 +77,7 @@ mod tests {
     use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddingRequest};
     use crate::protocol::ollama::model::ShowRequest;
     use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
+    use crate::protocol::openai::audio::AudioRequest;
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
@@ -89,7 +92,7 @@ mod tests {
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
-    const REQUESTS: [(&str, Reader); 15] = [
+    const REQUESTS: [(&str, Reader); 17] = [
         ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
         ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
@@ -101,6 +104,8 @@ mod tests {
         ("/v1/completions", |fields| debug_text(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| debug_text(EmbeddingRequest::read(fields))),
         ("/v1/rerank", |fields| debug_text(RerankRequest::read(fields))),
+        ("/v1/audio/transcriptions", |fields| debug_text(AudioRequest::read(fields))),
+        ("/v1/audio/translations", |fields| debug_text(AudioRequest::read(fields))),
         ("/v1/messages", |fields| debug_text(MessagesRequest::read(fields))),
         ("/v1/messages/count_tokens", |fields| debug_text(MessagesCountRequest::read(fields))),
         ("/tokenize", |fields| debug_text(TokenizeRequest::read(fields))),
@@ -144,6 +149,9 @@ mod tests {
             "tool_choice" if property["type"] == json!(["object", "null"]) => {
                 return json!({"type": "none"});
             }
+            "response_format" if property["type"] == json!(["string", "null"]) => {
+                return json!("verbose_json");
+            }
             "stop" => return json!("END"),
             "stream_options" => return json!({"include_usage": true}),
             "chat_template_kwargs" => return json!({"enable_thinking": false}),
@@ -184,8 +192,9 @@ mod tests {
         assert_eq!(posts.count(), REQUESTS.len(), "every request is walked");
         let (mut walked, mut faults) = (0, Vec::new());
         for (path, reader) in REQUESTS {
-            let body =
-                &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+            let kind =
+                if path.starts_with("/v1/audio/") { "multipart/form-data" } else { "application/json" };
+            let body = &document["paths"][path]["post"]["requestBody"]["content"][kind]["schema"];
             let schema = follow(&document, body);
             assert_eq!(schema["additionalProperties"], true, "{path}");
             READ.take();

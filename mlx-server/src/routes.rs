@@ -1,12 +1,14 @@
 //! The endpoints. Invariant: an endpoint validates its request before it leases a model, so an invalid request never loads a
 //! model.
 
+pub(crate) mod audio;
 pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
+mod multipart;
 pub(crate) mod ollama;
 pub(crate) mod operation;
 pub(crate) mod page;
@@ -34,6 +36,8 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/embeddings", post(embeddings::embed))
+        .route("/v1/audio/transcriptions", post(audio::transcribe))
+        .route("/v1/audio/translations", post(audio::translate))
         .route("/v1/rerank", post(rerank::rerank))
         // The paths of Cohere's second API, of text-embeddings-inference and of llama-server.
         .route("/v2/rerank", post(rerank::rerank))

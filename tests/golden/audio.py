@@ -56,6 +56,7 @@ def log_mel():
     json.dump(expected, open(f"{OUT}/log_mel.json", "w"), separators=(",", ":"))
 
 
-os.makedirs(OUT, exist_ok=True)
-tones()
-log_mel()
+if __name__ == "__main__":
+    os.makedirs(OUT, exist_ok=True)
+    tones()
+    log_mel()

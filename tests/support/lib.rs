@@ -209,7 +209,7 @@ pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Embedding(vector) => embedding = Some(vector),
             Event::Scores(logits) => scores = Some(logits),
-            Event::PromptProgress { .. } => {}
+            Event::PromptProgress { .. } | Event::Window(_) => {}
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 tokens.push(token);

@@ -232,6 +232,29 @@ impl Server {
         read(self.agent.run(builder.body(body).expect("a request")))
     }
 
+    /// Sends a form with a file and other parts. Returns the status and the text of the response.
+    ///
+    /// # Panics
+    /// If the request fails.
+    pub fn form(&self, path: &str, file: Option<&[u8]>, parts: &[(&str, &str)]) -> (u16, String) {
+        const BOUNDARY: &str = "a-boundary-of-a-test";
+        let head = |name: &str| format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"");
+        let mut body = Vec::new();
+        for (name, text) in parts {
+            body.extend(format!("{}\r\n\r\n{text}\r\n", head(name)).bytes());
+        }
+        if let Some(file) = file {
+            body.extend(format!("{}; filename=\"talk.wav\"\r\n\r\n", head("file")).bytes());
+            body.extend(file);
+            body.extend(b"\r\n");
+        }
+        body.extend(format!("--{BOUNDARY}--\r\n").bytes());
+        let request = self.agent.post(self.url(path));
+        let request = request.content_type(format!("multipart/form-data; boundary={BOUNDARY}"));
+        let mut response = request.send(body.as_slice()).expect("an answer");
+        (response.status().as_u16(), response.body_mut().read_to_string().expect("text"))
+    }
+
     /// Opens a connection and sends nothing.
     ///
     /// # Panics

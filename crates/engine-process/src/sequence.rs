@@ -92,8 +92,10 @@ impl Sequence {
                 return false;
             }
             Event::Prompt(_) => self.delivered.scores += 1,
-            Event::Embedding(_) | Event::Scores(_) if self.delivered.vector => return false,
-            Event::Embedding(_) | Event::Scores(_) => self.delivered.vector = true,
+            Event::Embedding(_) | Event::Scores(_) | Event::Window(_) if self.delivered.vector => {
+                return false;
+            }
+            Event::Embedding(_) | Event::Scores(_) | Event::Window(_) => self.delivered.vector = true,
             Event::Token(token) => {
                 self.resume.tokens.push(token.id);
                 self.deaths = 0;

@@ -31,9 +31,11 @@ impl AnswerReader {
                 }
                 events
             }
-            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) | Event::Scores(_) => {
-                Vec::new()
-            }
+            Event::PromptProgress { .. }
+            | Event::Prompt(_)
+            | Event::Embedding(_)
+            | Event::Scores(_)
+            | Event::Window(_) => Vec::new(),
         };
         if self.parser.has_ended() {
             self.canceller.cancel();

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::options::Exactness;
 use super::usage::{Timings, Usage};
 use crate::sampling::TokenLogprob;
+use crate::speech::WindowResult;
 
 /// An event of a generation. Progress of the prompt comes first, then prompt tokens and the embedding if requested, then tokens, then one
 /// `Done`.
@@ -23,6 +24,8 @@ pub enum Event {
     Embedding(Vec<f32>),
     /// The logits of a cross-encoder's head, one for each label.
     Scores(Vec<f32>),
+    /// The text of a window of audio.
+    Window(Box<WindowResult>),
     /// A token was accepted.
     Token(TokenOutput),
     /// The generation has ended. No event follows.
@@ -35,7 +38,11 @@ impl Event {
         match self {
             Self::Token(token) => &token.delta,
             Self::Done(finished) => &finished.delta,
-            Self::PromptProgress { .. } | Self::Prompt(_) | Self::Embedding(_) | Self::Scores(_) => "",
+            Self::PromptProgress { .. }
+            | Self::Prompt(_)
+            | Self::Embedding(_)
+            | Self::Scores(_)
+            | Self::Window(_) => "",
         }
     }
 }

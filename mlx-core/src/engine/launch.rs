@@ -1,4 +1,4 @@
-//! Loads a model on the engine's thread and creates the loop for it: a decoder's or an encoder's.
+//! Loads a model on the engine's thread and creates the loop for it: a decoder's, an encoder's or a speech recognizer's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use super::capacity::Capacity;
 use super::drafters::ModelDrafter;
 use super::encoding::{EncoderCapacity, EncoderLoop};
 use super::engine_loop::{EngineLoop, Message, Resources};
+use super::listening::{ListeningCapacity, ListeningLoop};
 use super::options::{EngineOptions, Exactness};
 use super::pictures::EncoderCache;
 use super::request::CheckedRequest;
@@ -18,13 +19,14 @@ use super::speculation::draft_source::{EngineModels, choose};
 use super::stats::Gauges;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{Loaded, ModelSpec, TextEncoder};
+use crate::model::{Loaded, ModelSpec, TextEncoder, Whisper};
 use crate::processor::NoImages;
 
 /// The loop of an engine.
 pub(super) enum LoadedLoop {
     Decoder(Box<EngineLoop>),
     Encoder(Box<EncoderLoop>),
+    Listening(Box<ListeningLoop>),
 }
 
 impl LoadedLoop {
@@ -33,6 +35,7 @@ impl LoadedLoop {
         match self {
             Self::Decoder(engine) => engine.run(messages),
             Self::Encoder(engine) => engine.run(messages),
+            Self::Listening(engine) => engine.run(messages),
         }
     }
 }
@@ -42,6 +45,7 @@ impl LoadedLoop {
 pub(super) enum EngineCapacity {
     Decoder(Box<Capacity>),
     Encoder(EncoderCapacity),
+    Listening(ListeningCapacity),
 }
 
 impl EngineCapacity {
@@ -50,6 +54,7 @@ impl EngineCapacity {
         match self {
             Self::Decoder(capacity) => capacity.budget,
             Self::Encoder(capacity) => capacity.budget,
+            Self::Listening(capacity) => capacity.budget,
         }
     }
 
@@ -58,6 +63,8 @@ impl EngineCapacity {
         match self {
             Self::Decoder(capacity) => capacity.check(request),
             Self::Encoder(capacity) => capacity.check(request),
+            // All windows have the same size, and one fits.
+            Self::Listening(_) => Ok(request),
         }
     }
 }
@@ -118,8 +125,29 @@ pub(super) fn encoder(
     Ok((LoadedLoop::Encoder(Box::new(engine)), ready))
 }
 
-/// Refuses options that an encoder cannot follow, before its weights are read.
-pub(super) fn expect_options_of_encoder(options: &EngineOptions, folder: &Path) -> Result<()> {
+/// Creates the loop of a speech recognizer.
+pub(super) fn listening(
+    (model, spec): (Whisper, ModelSpec),
+    folder: Arc<ModelFolder>,
+    options: &EngineOptions,
+    gauges: Arc<Gauges>,
+) -> Result<(LoadedLoop, Ready)> {
+    folder.speech()?;
+    let capacity = ListeningCapacity::of(&spec, options)?;
+    let context = spec.context_length;
+    let ready = Ready {
+        specs: vec![spec],
+        exactness: Exactness::Bit,
+        capacity: EngineCapacity::Listening(capacity.clone()),
+        drafter: None,
+        no_vision: Some(NoImages::Unsupported("cannot be given to a speech recognizer".to_owned())),
+    };
+    let engine = ListeningLoop::new(model, (folder, context), capacity, options, gauges);
+    Ok((LoadedLoop::Listening(Box::new(engine)), ready))
+}
+
+/// Refuses options that only decoders follow, before the weights of an encoder or a speech recognizer are read.
+pub(super) fn expect_no_decoder_options(options: &EngineOptions, folder: &Path, kind: &str) -> Result<()> {
     let given = [
         ("adapters", !options.adapters.is_empty()),
         ("workers", options.workers.is_some()),
@@ -128,7 +156,7 @@ pub(super) fn expect_options_of_encoder(options: &EngineOptions, folder: &Path) 
     match given.into_iter().find(|(_, is_given)| *is_given) {
         None => Ok(()),
         Some((name, _)) => {
-            let message = format!("cannot be used with {}, which is an encoder", folder.display());
+            let message = format!("cannot be used with {}, which is {kind}", folder.display());
             Err(Error::option(name, message))
         }
     }

@@ -68,11 +68,19 @@ pub(super) fn loader(
 ) -> Result<Load> {
     let path = folder.to_path_buf();
     if model::is_encoder(folder) {
-        launch::expect_options_of_encoder(options, folder)?;
+        launch::expect_no_decoder_options(options, folder, "an encoder")?;
         return Ok(Box::new(move |options, _, gauges| {
             let loaded = model::load_encoder(&path, options.weights()?, &mut progress)?;
             let missing = || Error::Internal("the model became a decoder while it was loaded".into());
             launch::encoder(loaded.ok_or_else(missing)?, options, gauges)
+        }));
+    }
+    if model::is_whisper(folder) {
+        launch::expect_no_decoder_options(options, folder, "a speech recognizer")?;
+        return Ok(Box::new(move |options, folder, gauges| {
+            let loaded = model::load_whisper(&path, options.weights()?, &mut progress)?;
+            let missing = || Error::Internal("the model became another one while it was loaded".into());
+            launch::listening(loaded.ok_or_else(missing)?, folder, options, gauges)
         }));
     }
     Ok(Box::new(move |options, folder, gauges| {

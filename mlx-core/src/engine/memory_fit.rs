@@ -3,6 +3,7 @@
 use super::capacity::last_that_fits;
 use super::drafters::Speculate;
 use super::encoding::EncoderCapacity;
+use super::listening::ListeningCapacity;
 use super::options::EngineOptions;
 use super::run::memory_budget;
 use super::schedule::Need;
@@ -50,6 +51,10 @@ impl MemoryFit {
             let capacity = EncoderCapacity::of(spec, &options)?;
             return Ok(budget_for(capacity.fixed + capacity.need(spec.context_length).total()));
         }
+        if spec.whisper.is_some() {
+            let capacity = ListeningCapacity::of(spec, &options)?;
+            return Ok(budget_for(capacity.fixed + capacity.need().total()));
+        }
         let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
         Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).total()))
@@ -66,6 +71,9 @@ impl MemoryFit {
         let budget = memory_budget::budget(options)?;
         if spec.encoder.is_some() {
             return Self::of_encoder(spec, options, budget);
+        }
+        if spec.whisper.is_some() {
+            return Self::of_windows(spec, options, budget);
         }
         let mut capacity = memory_budget::capacity(spec, draft, options);
         if capacity.is_err() && options.draft_model.is_none() && options.speculate == Speculate::Auto {
@@ -101,6 +109,19 @@ impl MemoryFit {
         let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
         let sequences = lengths.map(|tokens| (tokens, total(tokens))).collect();
         Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
+    }
+
+    /// Estimates the memory of a speech recognizer's engine. All of its windows have the same size.
+    fn of_windows(spec: &ModelSpec, options: &EngineOptions, budget: u64) -> Result<Self> {
+        let capacity = match ListeningCapacity::of(spec, options) {
+            Ok(capacity) => capacity,
+            Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
+            Err(other) => return Err(other),
+        };
+        let (shared, Need { own, pass }) = (capacity.shared(), capacity.need());
+        let full_contexts = shared.saturating_sub(pass) / own.max(1);
+        let longest = spec.context_length;
+        Ok(Self { budget, shared, longest, full_contexts, sequences: Vec::new(), refusal: None })
     }
 
     fn refused(budget: u64, error: &Error) -> Self {

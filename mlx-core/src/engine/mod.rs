@@ -14,6 +14,7 @@ mod generation;
 mod generation_request;
 mod handle;
 mod launch;
+mod listening;
 mod local;
 mod memory_fit;
 mod miss;

@@ -17,6 +17,7 @@ use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
 use crate::sentence_transformers::Poolings;
+use crate::speech::SpeechWindow;
 
 /// The maximum number of stop strings of a request.
 pub const MAX_STOP_STRINGS: usize = 64;
@@ -36,6 +37,8 @@ pub enum Task {
     Embed(Poolings),
     /// Computes the logits of a cross-encoder's head for a pair of texts; generates nothing.
     Classify,
+    /// Turns [`RequestOptions::speech`] into text. The prompt has the tokens before that text.
+    Transcribe,
 }
 
 /// A request as a front end sends it. Absent fields take their defaults.
@@ -46,6 +49,8 @@ pub struct RequestOptions {
     /// The pictures of the prompt, in order and in the size that the model expects; see [`Processor::resized`](crate::Processor::resized).
     /// The prompt contains one picture token for each of their rows.
     pub images: Vec<Pixels>,
+    /// The window of audio of a [`Task::Transcribe`].
+    pub speech: Option<SpeechWindow>,
     /// The sampling parameters.
     pub sampling: SamplingOptions,
     /// Defaults for the values of `sampling` that neither the request nor the checkpoint sets.
@@ -112,6 +117,8 @@ impl RequestOptions {
 pub(super) struct CheckedRequest {
     pub(super) prompt: Vec<u32>,
     pub(super) pictures: Pictures,
+    /// The audio to turn into text.
+    pub(super) speech: Option<SpeechWindow>,
     pub(super) params: SamplingParams,
     pub(super) limits: Limits,
     /// True if the request set no token limit.
@@ -165,6 +172,7 @@ impl CheckedRequest {
             Task::Score => (Some(0), options.prompt_logprobs.or(Some(0)), None),
             Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some((pooling, options.unpooled))),
             Task::Classify => (Some(0), options.prompt_logprobs, None),
+            Task::Transcribe => (None, options.prompt_logprobs, None),
         };
         if let Some(message) = misfit(options, spec) {
             return Err(Error::request("model", message));
@@ -178,6 +186,7 @@ impl CheckedRequest {
         options.check_form()?;
         let pictures = Pictures::of(&prompt, &options.images, options.n_keep.is_some(), folder)?;
         check_bias(&options.sampling.logit_bias, spec)?;
+        check_speech(options, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
         let compile = |constraint: &ConstraintSpec| {
             let target = Target::new(&constraint.scope, folder, spec.vocab_size);
@@ -217,6 +226,7 @@ impl CheckedRequest {
             detokenizer,
             resume: Resume::default(),
             pictures,
+            speech: options.speech.clone(),
             prompt,
         })
     }
@@ -240,14 +250,21 @@ impl CheckedRequest {
         Ok(self)
     }
 
-    /// Returns the size of the request while it waits, in tokens. Pictures count by their bytes.
+    /// Returns the size of the request while it waits, in tokens. Pictures and audio count by their bytes.
     pub(super) fn weight(&self) -> usize {
-        self.prompt.len() + self.resume.tokens.len() + self.pictures.bytes() / size_of::<u32>()
+        let audio = self.speech.as_ref().map_or(0, |speech| speech.features.bytes());
+        self.prompt.len() + self.resume.tokens.len() + (self.pictures.bytes() + audio) / size_of::<u32>()
     }
 }
 
 /// Returns the reason why the model cannot compute what a request asks for, if it is of another kind.
 fn misfit(options: &RequestOptions, spec: &ModelSpec) -> Option<&'static str> {
+    match (options.task, spec.whisper) {
+        (Task::Transcribe, None) => return Some("is no speech recognizer; it cannot transcribe audio"),
+        (Task::Transcribe, Some(_)) => return None,
+        (_, Some(_)) => return Some("is a speech recognizer; it only transcribes and translates audio"),
+        (_, None) => {}
+    }
     match (options.task, spec.encoder) {
         (Task::Classify, None) => Some("has no classification head; it cannot score pairs of texts"),
         (Task::Classify, Some(encoder)) if encoder.labels.is_none() => {
@@ -258,6 +275,22 @@ fn misfit(options: &RequestOptions, spec: &ModelSpec) -> Option<&'static str> {
             Some("is an encoder; it generates and scores no text")
         }
         _ => None,
+    }
+}
+
+/// Refuses a window with the wrong amount of features.
+fn check_speech(options: &RequestOptions, spec: &ModelSpec) -> Result<()> {
+    let (Some(whisper), Some(speech)) = (spec.whisper, &options.speech) else {
+        let is_missing = options.task == Task::Transcribe;
+        return if is_missing { Err(Error::request("audio", "is missing")) } else { Ok(()) };
+    };
+    let (found, needed) = (speech.features.values().len(), mlx_audio::WINDOW_FRAMES * whisper.mel_bins);
+    if found != needed {
+        return Err(Error::request("audio", format!("has {found} features; the model needs {needed}")));
+    }
+    match speech.temperatures.iter().find(|it| !(0.0..=1e3).contains(*it)) {
+        Some(wrong) => Err(Error::request("temperature", format!("is {wrong}; it must be at least 0"))),
+        None => Ok(()),
     }
 }
 

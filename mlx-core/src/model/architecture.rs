@@ -1,8 +1,10 @@
-//! The architecture of a model: a decoder, which generates text, or an encoder, in which every token of a text attends to all others.
+//! The architecture of a model: a decoder, which generates text; an encoder, in which every token of a text attends to
+//! all others; or Whisper, which recognizes speech.
 
 use super::config::DecoderConfig;
 use super::encoder::{self, EncoderConfig};
 use super::family;
+use super::whisper::{self, WhisperConfig};
 use crate::config::Fields;
 use crate::error::Result;
 
@@ -16,6 +18,8 @@ pub enum Architecture {
     Decoder(DecoderConfig),
     /// Maps a text to a vector, or a pair of texts to scores.
     Encoder(EncoderConfig),
+    /// Turns speech into text.
+    Whisper(WhisperConfig),
 }
 
 impl Architecture {
@@ -23,6 +27,9 @@ impl Architecture {
     pub fn read(fields: &Fields) -> Result<(String, Self)> {
         if let Some((family, config)) = encoder::read(fields)? {
             return Ok((family, Self::Encoder(config)));
+        }
+        if let Some(config) = whisper::read(fields)? {
+            return Ok((whisper::FAMILY.to_owned(), Self::Whisper(config)));
         }
         let (family, config) = family::read(fields)?;
         let is_original = fields.optional_flag(VLLM_KEY)?.unwrap_or(false);
@@ -37,6 +44,6 @@ impl Architecture {
 
     /// Returns the names of all supported families.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        family::names().chain(encoder::names())
+        family::names().chain(encoder::names()).chain([whisper::FAMILY])
     }
 }

@@ -14,7 +14,7 @@ use crate::cache;
 const LONGEST_PASS: usize = 512;
 
 /// The memory of a model as a function of tokens, rows and positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Bytes of a sequence's state that do not depend on its length: recurrent layers. A checkpoint of these layers takes as much.
     pub fixed: u64,

@@ -48,6 +48,9 @@ impl InFiles {
                 config.prepare(&mut weights)?;
                 config.stack
             }
+            Architecture::Whisper(_) => {
+                return Err(fields.error("model_type", "is whisper, whose files cannot be converted"));
+            }
         };
         let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.file_name_of(module));
         let (checkpoint, quantization) = weights.into_checkpoint();

@@ -48,6 +48,7 @@ mod spec;
 mod tensor_parallel;
 mod tensors;
 mod vision;
+mod whisper;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -96,6 +97,9 @@ pub use short_conv::ShortConvConfig;
 pub use spec::ModelSpec;
 pub use tensors::TensorNames;
 pub use vision::{Vision, VisionFootprint};
+pub use whisper::{
+    DecoderState, EncodedAudio, EncoderPass, Whisper, WhisperConfig, WhisperSpec, WhisperStack,
+};
 
 use crate::adapter::{self, Adapter, AdapterSummary};
 use crate::cache::{SequenceState, Variant};
@@ -192,6 +196,23 @@ pub fn load_encoder(
     encoder::load(folder, &fields, (&family, config), policy, progress).map(Some)
 }
 
+/// Returns true if config.json in `folder` describes a Whisper model.
+pub fn is_whisper(folder: &Path) -> bool {
+    let fields = Fields::read(&folder.join("config.json"));
+    matches!(fields.and_then(|fields| Architecture::read(&fields)), Ok((_, Architecture::Whisper(_))))
+}
+
+/// Loads the Whisper model in `folder`. `None` if it is another model.
+pub fn load_whisper(
+    folder: &Path,
+    policy: WeightPolicy,
+    progress: Progress,
+) -> Result<Option<(Whisper, ModelSpec)>> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (_, Architecture::Whisper(config)) = Architecture::read(&fields)? else { return Ok(None) };
+    whisper::load(folder, &fields, &config, policy, progress).map(Some)
+}
+
 /// The models of an engine.
 pub struct Loaded {
     /// The base model first, then the model with each adapter, in order. They share all weights that no adapter replaces.
@@ -272,8 +293,12 @@ pub fn inspect_adapted(
 /// Reads only the file headers. Returns what [`load`] would load: the model, and its weights by kind.
 pub fn inspect(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
     let fields = Fields::read(&folder.join("config.json"))?;
-    if let (family, Architecture::Encoder(config)) = Architecture::read(&fields)? {
-        return encoder::inspect(folder, &fields, (&family, config), policy);
+    match Architecture::read(&fields)? {
+        (_, Architecture::Decoder(_)) => {}
+        (family, Architecture::Encoder(config)) => {
+            return encoder::inspect(folder, &fields, (&family, config), policy);
+        }
+        (_, Architecture::Whisper(config)) => return whisper::inspect(folder, &fields, &config, policy),
     }
     let progress = &mut |_, _| {};
     let (family, mut config, mut weights) = open(folder, policy, progress)?;

@@ -8,6 +8,7 @@ use super::encoder::EncoderSpec;
 use super::footprint::Footprint;
 use super::mixer::MixerKind;
 use super::rope::LONG;
+use super::whisper::{WhisperConfig, WhisperSpec};
 use crate::backend::Backend;
 use crate::cache::Variant;
 use crate::weights::Tally;
@@ -40,6 +41,8 @@ pub struct ModelSpec {
     pub footprint: Footprint,
     /// The properties of an encoder; `None` for a decoder.
     pub encoder: Option<EncoderSpec>,
+    /// The properties of a Whisper model; `None` for other models.
+    pub whisper: Option<WhisperSpec>,
     /// True if a context shift can extend a sequence beyond the context: all layers cache every position, and there is one variant.
     pub supports_context_shift: bool,
     /// A hash of all weights and of their fields in config.json. If the weights were not read, it covers only config.json.
@@ -100,7 +103,36 @@ impl ModelSpec {
                 .min(config.layers.len() / 2),
             remote_capacity: None,
             encoder: None,
+            whisper: None,
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
+            fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
+        }
+    }
+
+    pub(super) fn of_whisper(
+        family: &str,
+        config: &WhisperConfig,
+        whisper: WhisperSpec,
+        tally: &Tally,
+    ) -> Self {
+        Self {
+            family: family.to_owned(),
+            vocab_size: config.vocab_size,
+            context_length: config.target_positions,
+            num_layers: config.encoder.layers + config.decoder.layers,
+            hidden_size: config.hidden_size,
+            has_head: true,
+            dtype: tally.label(),
+            parameters: tally.parameters,
+            weight_bytes: tally.device_bytes,
+            file_bytes: tally.file_bytes,
+            footprint: Footprint::default(),
+            supports_context_shift: false,
+            first_half: 0,
+            remote_capacity: None,
+            encoder: None,
+            whisper: Some(whisper),
+            short_context: None,
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
     }

@@ -204,8 +204,13 @@ impl Entry {
 
     /// Returns the names of those tasks, as Ollama spells them.
     pub(crate) fn tasks(&self) -> Vec<&'static str> {
-        let Abilities { chats, embeds, reranks } = self.abilities.unwrap_or_default();
-        let known = [("completion", chats), ("embedding", embeds), ("rerank", reranks)];
+        let Abilities { chats, embeds, reranks, transcribes } = self.abilities.unwrap_or_default();
+        let known = [
+            ("completion", chats),
+            ("embedding", embeds),
+            ("rerank", reranks),
+            ("transcription", transcribes),
+        ];
         known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
     }
 

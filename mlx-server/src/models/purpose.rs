@@ -13,13 +13,20 @@ pub(crate) enum Purpose {
     Embed,
     /// Ranks documents. Some models that generate text can do so, too.
     Rerank,
+    /// Transcribes or translates audio.
+    Transcribe,
 }
 
 impl Purpose {
     /// Rejects a model that is made for another task only. The error names the endpoint of that task.
     pub(super) fn check(self, name: &str, abilities: Abilities) -> Result<(), ApiError> {
-        let Abilities { chats, embeds, reranks } = abilities;
+        let Abilities { chats, embeds, reranks, transcribes } = abilities;
         let message = match self {
+            Self::Transcribe if !transcribes => "is no speech recognizer; use a Whisper model",
+            Self::Transcribe => return Ok(()),
+            _ if transcribes => {
+                "is a speech recognizer and generates no other text; use POST /v1/audio/transcriptions"
+            }
             Self::Generate if !chats && embeds => {
                 "computes embeddings and generates no text; use POST /v1/embeddings or /api/embed"
             }
@@ -47,6 +54,7 @@ mod tests {
         let chat = Abilities { chats: true, ..Abilities::default() };
         let embed = Abilities { embeds: true, ..Abilities::default() };
         let rerank = Abilities { reranks: true, ..Abilities::default() };
+        let speech = Abilities { transcribes: true, ..Abilities::default() };
         for purpose in [Purpose::Generate, Purpose::Embed, Purpose::Rerank] {
             assert_eq!(purpose.check("a", chat), Ok(()), "{purpose:?}");
         }
@@ -55,6 +63,9 @@ mod tests {
             (Purpose::Generate, rerank, "/v1/rerank"),
             (Purpose::Embed, rerank, "/v1/rerank"),
             (Purpose::Rerank, embed, "/v1/embeddings"),
+            (Purpose::Generate, speech, "/v1/audio/transcriptions"),
+            (Purpose::Embed, speech, "/v1/audio/transcriptions"),
+            (Purpose::Transcribe, chat, "a Whisper model"),
         ] {
             let error = purpose.check("a", abilities).expect_err(endpoint);
             assert_eq!(error.param(), Some("model"));
@@ -62,5 +73,6 @@ mod tests {
         }
         assert_eq!(Purpose::Embed.check("a", embed), Ok(()));
         assert_eq!(Purpose::Rerank.check("a", rerank), Ok(()));
+        assert_eq!(Purpose::Transcribe.check("a", speech), Ok(()));
     }
 }

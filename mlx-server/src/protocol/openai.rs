@@ -1,6 +1,7 @@
 //! OpenAI's API, and this server's own endpoints in its style: reads requests, and defines the objects of responses.
 
 pub(crate) mod answer;
+pub(crate) mod audio;
 pub(crate) mod chat;
 pub(crate) mod completion;
 pub(crate) mod constraint;

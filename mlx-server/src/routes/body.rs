@@ -66,7 +66,7 @@ pub(super) async fn read<T: Send + 'static>(
 }
 
 /// Wraps `read` to return the names of unused fields too. A strict server rejects requests with unused fields.
-fn reader_with_unused<T>(
+pub(super) fn reader_with_unused<T>(
     read: fn(&mut Fields) -> Result<T, ApiError>,
     is_strict: bool,
 ) -> impl Fn(Fields) -> Result<(T, Vec<String>), ApiError> + Copy + Send + 'static
@@ -105,7 +105,7 @@ async fn compute<T: Send + 'static>(
 }
 
 /// Collects the bytes of a body. Each frame is charged before it is stored.
-async fn collect(
+pub(super) async fn collect(
     mut body: Body,
     max_len: ByteSize,
     timeout: Duration,

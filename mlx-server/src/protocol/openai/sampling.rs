@@ -108,7 +108,7 @@ fn bias(given: BTreeMap<String, f32>) -> Result<Vec<(u32, f32)>, ApiError> {
     given.into_iter().map(entry).collect()
 }
 
-fn integer_seed(seed: &Number) -> Result<u64, ApiError> {
+pub(super) fn integer_seed(seed: &Number) -> Result<u64, ApiError> {
     let integer = field_value::as_integer(seed);
     let seed_of = |integer: i128| {
         u64::try_from(integer).ok().or_else(|| Some(i64::try_from(integer).ok()?.cast_unsigned()))

@@ -1,0 +1,232 @@
+//! `mlx transcribe`: turns speech in audio files into text or subtitles.
+
+mod files;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use mlx_audio::{Limits, LogMel};
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
+use mlx_core::speech::{language_code, language_name};
+use mlx_core::transcription::{Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate};
+use mlx_core::{Abilities, Error, SamplingOptions};
+use mlx_options::{DeviceArgs, LoadArgs, printable};
+
+use crate::completion::model_completer;
+use crate::exit_code::Failure;
+use crate::model_choice;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx transcribe -m MODEL talk.mp3
+  mlx transcribe -m MODEL --format srt film.m4a > film.srt
+  mlx transcribe -m MODEL --task translate --language de interview.flac
+  mlx transcribe -m MODEL --format vtt --output-dir subtitles recordings/
+
+MODEL is a Whisper model with the files of transformers. A folder stands for the audio files in it. Formats: wav, flac, mp3, m4a and mp4
+with AAC, ogg with Vorbis. MLX_MODEL and `mlx default` name a model too.";
+
+#[derive(Debug, Args)]
+pub(crate) struct TranscribeArgs {
+    /// Audio files, or folders of them
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// A Whisper model: a name that `mlx list` shows, ORG/NAME to download, or a folder
+    #[arg(short, long, value_name = "MODEL", add = model_completer())]
+    model: Option<PathBuf>,
+
+    /// The format of the output
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// The spoken language, as a code or a name, such as de or german [default: detected]
+    #[arg(long, value_name = "LANGUAGE")]
+    language: Option<String>,
+
+    /// Write the text in the spoken language, or translate it to English
+    #[arg(long, value_enum, default_value_t = Task::Transcribe)]
+    task: Task,
+
+    /// Text before the first words: names, terms and a style to follow
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+
+    /// Only try this temperature [default: 0, then higher ones for windows that fail]
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+
+    /// Seed of the random draws at temperatures above 0
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Do not give the text so far to the model, which can prevent repetitions
+    #[arg(long)]
+    no_previous_text: bool,
+
+    /// Write one file for each input into this folder instead of printing
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Srt,
+    Vtt,
+    Json,
+    #[value(name = "verbose_json")]
+    VerboseJson,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Task {
+    Transcribe,
+    Translate,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
+    let options = args.options()?;
+    let format = args.format();
+    let files = files::expanded(&args.files)?;
+    if files.len() > 1 && args.output_dir.is_none() && format != TranscriptFormat::Text {
+        let message =
+            format!("is needed for the {} files, since only text can be printed for several", files.len());
+        return Err(Failure::usage("--output-dir", message));
+    }
+    args.device.choose()?;
+    let folder = model_choice::find(args.model.as_deref())?;
+    if Abilities::of(&folder).is_ok_and(|abilities| !abilities.transcribes) {
+        let message = "transcribes no audio; name a Whisper model, such as openai/whisper-base";
+        return Err(Failure::usage("--model", message));
+    }
+    let mut engine_options = EngineOptions::single();
+    args.load.apply(&mut engine_options);
+    let engine = Engine::start(&folder, &engine_options, terminal::load_bar())?;
+    let mut failed = false;
+    for file in &files {
+        let written = transcript(&engine, file, &options, args.seed)
+            .and_then(|transcript| args.write(file, &transcript, files.len() > 1));
+        match written {
+            // With several files, the others are still transcribed.
+            Err(failure) if files.len() > 1 && failure.message().is_some() => {
+                let message = failure.message().unwrap_or_default();
+                terminal::note(&format!("error: {message}"));
+                failed = true;
+            }
+            other => other?,
+        }
+    }
+    if failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+impl TranscribeArgs {
+    fn options(&self) -> Result<TranscriptionOptions, Failure> {
+        let code = |text: &String| {
+            let unknown = || {
+                Failure::usage(
+                    "--language",
+                    format!("is {text:?}; give a code or an English name, such as de or german"),
+                )
+            };
+            language_code(text).map(str::to_owned).ok_or_else(unknown)
+        };
+        let mut options = TranscriptionOptions {
+            language: self.language.as_ref().map(code).transpose()?,
+            translate: if self.task == Task::Translate { Translate::ToEnglish } else { Translate::No },
+            prompt: self.prompt.clone(),
+            condition_on_previous: !self.no_previous_text,
+            ..TranscriptionOptions::default()
+        };
+        if let Some(temperature) = self.temperature {
+            if !(0.0..=2.0).contains(&temperature) {
+                return Err(Failure::usage(
+                    "--temperature",
+                    format!("is {temperature}; it must be from 0 to 2"),
+                ));
+            }
+            options.temperatures = vec![temperature];
+        }
+        Ok(options)
+    }
+
+    fn format(&self) -> TranscriptFormat {
+        match self.format {
+            Format::Text => TranscriptFormat::Text,
+            Format::Srt => TranscriptFormat::Srt,
+            Format::Vtt => TranscriptFormat::Vtt,
+            Format::Json => TranscriptFormat::Json,
+            Format::VerboseJson => TranscriptFormat::VerboseJson,
+        }
+    }
+
+    /// Prints a transcript, or writes its file.
+    fn write(&self, file: &Path, transcript: &Transcript, is_one_of_several: bool) -> Result<(), Failure> {
+        let format = self.format();
+        let mut text = match format {
+            // Segments on separate lines are easier to read.
+            TranscriptFormat::Text => lines(transcript),
+            _ => transcript.format(format),
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let Some(folder) = &self.output_dir else {
+            if is_one_of_several {
+                text = format!("{}:\n{text}\n", file.display());
+            }
+            return terminal::show(&text);
+        };
+        std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let path = folder.join(format!("{name}.{}", format.suffix()));
+        mlx_files::write_atomically(&path, text.as_bytes())?;
+        terminal::note(&format!("wrote {}", path.display()));
+        Ok(())
+    }
+}
+
+/// Returns the text with a line for each segment.
+fn lines(transcript: &Transcript) -> String {
+    transcript.segments.iter().map(|segment| format!("{}\n", segment.text.trim())).collect()
+}
+
+/// Transcribes a file.
+fn transcript(
+    engine: &Engine,
+    file: &Path,
+    options: &TranscriptionOptions,
+    seed: Option<u64>,
+) -> Result<Transcript, Failure> {
+    let bins = engine.spec().whisper.map_or(0, |whisper| whisper.mel_bins);
+    let bytes = std::fs::read(file).map_err(|error| Error::io(file, error))?;
+    let audio = LogMel::of_file(bytes, bins, &Limits::default(), &mut || Ok(()));
+    let audio = audio.map_err(|error| Error::file(file, error.to_string()))?;
+    let base = RequestOptions {
+        sampling: SamplingOptions { seed: Some(seed.unwrap_or(0)), ..SamplingOptions::default() },
+        ..RequestOptions::default()
+    };
+    let mut transcription = Transcription::new(engine, audio, options.clone(), &base)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut progress = terminal::seconds_bar(printable(&name).into_owned(), transcription.duration());
+    let mut segments = Vec::new();
+    while let Some(more) = transcription.next_segments()? {
+        segments.extend(more);
+        progress(transcription.position());
+    }
+    let code = transcription.language().unwrap_or("en");
+    Ok(Transcript {
+        task: if options.translate == Translate::ToEnglish { "translate" } else { "transcribe" },
+        language: language_name(code).unwrap_or(code).to_owned(),
+        duration: transcription.duration(),
+        segments,
+    })
+}

@@ -1,0 +1,10 @@
+//! The engine of a speech recognizer: windows of 30 seconds of audio become text. A window runs in short steps, between which others have
+//! their turn.
+
+mod attempt;
+mod capacity;
+mod listening_loop;
+mod window;
+
+pub(super) use capacity::ListeningCapacity;
+pub(super) use listening_loop::ListeningLoop;

@@ -1,0 +1,55 @@
+//! A loaded Whisper model.
+
+use super::config::WhisperConfig;
+use super::decoder::{DecoderState, TextDecoder};
+use super::encoder::{AudioEncoder, EncodedAudio, EncoderPass};
+use super::names;
+use crate::array::Rows;
+use crate::error::Result;
+use crate::weights::{Tally, Weights};
+
+/// A Whisper model with its weights.
+pub struct Whisper {
+    encoder: AudioEncoder,
+    decoder: TextDecoder,
+}
+
+impl Whisper {
+    /// Loads all tensors that `config` needs. Returns their totals too.
+    pub(super) fn load(config: &WhisperConfig, mut weights: Weights) -> Result<(Self, Tally)> {
+        names::prepare(&mut weights);
+        let encoder = AudioEncoder::load(&mut weights, config)?;
+        let decoder = TextDecoder::load(&mut weights, config)?;
+        Ok((Self { encoder, decoder }, weights.finish()?))
+    }
+
+    /// Begins to encode the features of a window: 3000 frames, one after the other.
+    pub fn begin(&self, features: &[f32]) -> Result<EncoderPass> {
+        self.encoder.begin(features)
+    }
+
+    /// Computes the next layer of the encoder. After the last one, returns the encoded window.
+    pub fn advance(&self, pass: &mut EncoderPass) -> Result<Option<EncodedAudio>> {
+        self.encoder.advance(pass)?;
+        if pass.layers < self.encoder.layers.len() {
+            return Ok(None);
+        }
+        self.decoder.listen(&self.encoder.output(pass)?).map(Some)
+    }
+
+    /// Returns the decoder's state before the first token.
+    pub fn new_state(&self) -> DecoderState {
+        self.decoder.new_state()
+    }
+
+    /// Lets the decoder read tokens. Returns the logits after those at the indices `rows`, which are not computed yet.
+    pub fn decode(
+        &self,
+        tokens: &[u32],
+        rows: &[usize],
+        audio: &EncodedAudio,
+        state: &mut DecoderState,
+    ) -> Result<Rows> {
+        self.decoder.forward(tokens, rows, audio, state)
+    }
+}

@@ -1,0 +1,28 @@
+//! The compression ratio of a text. A text that repeats itself has a high one.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+
+/// Returns the bytes of a text divided by its bytes after compression with zlib.
+pub(crate) fn compression_ratio(text: &str) -> f32 {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let compressed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+    compressed.map_or(0.0, |compressed| text.len() as f32 / compressed.len().max(1) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_text_has_a_high_ratio() {
+        // The numbers of Python's zlib.
+        assert!(
+            (compression_ratio("The quick brown fox jumps over the lazy dog.") - 44.0 / 50.0).abs() < 0.05
+        );
+        assert!(compression_ratio(&"Thank you. ".repeat(20)) > 2.4);
+        assert!(compression_ratio("").abs() < 1e-6);
+    }
+}
