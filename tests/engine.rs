@@ -50,8 +50,9 @@ fn a_prompt_that_is_read_in_chunks_reports_how_far_it_was_read() {
         let request = engine.request(prompt.clone(), &options).expect("valid");
         let events = engine.submit(request).expect("it runs");
         let progress = events.filter_map(|event| match event {
-            Event::PromptProgress { read, total } => {
+            Event::PromptProgress { read, total, cached, seconds } => {
                 assert_eq!(total, prompt.len());
+                assert!(cached < read && seconds >= 0.0, "{cached} of {read} after {seconds} s");
                 Some(read)
             }
             _ => None,

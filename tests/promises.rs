@@ -63,5 +63,6 @@ mod template_random;
 mod tensor;
 mod tensor_shares;
 mod text;
+mod thinking_budget;
 mod tool_grammars;
 mod two_way_pictures;

@@ -96,7 +96,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut output: AnswerOutput) 
             StreamEvent::Engine(Event::Prompt(token)) => prompt.push(token),
             StreamEvent::Engine(Event::Token(token)) => tokens.push(token),
             StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
-            StreamEvent::Engine(Event::PromptProgress { read, total }) => progress.show(read, total),
+            StreamEvent::Engine(Event::PromptProgress { read, total, .. }) => progress.show(read, total),
             // No command requests embeddings.
             StreamEvent::Engine(Event::Embedding(_) | Event::Scores(_) | Event::Window(_)) => {}
         }

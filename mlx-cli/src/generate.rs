@@ -200,7 +200,7 @@ fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str, images: Vec<I
     let folder = engine.folder();
     let is_raw =
         args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());
-    let extra = args.think.variables(Some(folder).filter(|_| !is_raw))?;
+    let extra = args.think.variables(args.options.think_budget(), Some(folder).filter(|_| !is_raw))?;
     if is_raw && images.is_empty() {
         let tokens = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
         let parser = OutputParser::plain();

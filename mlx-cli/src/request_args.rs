@@ -16,6 +16,10 @@ pub(crate) struct RequestArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     max_tokens: Option<usize>,
 
+    /// Maximum number of tokens in the model's thoughts, which are then closed; 0: no thoughts [default: no limit]
+    #[arg(long, value_name = "N")]
+    think_budget: Option<usize>,
+
     /// Stop when this text appears, without printing it; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
@@ -80,6 +84,7 @@ impl RequestArgs {
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
+            think_budget: self.think_budget,
             logprobs,
             constraint: self.constraint.grammar().map(Grammar::into),
             prompt_progress: terminal::can_show_status(),
@@ -90,6 +95,11 @@ impl RequestArgs {
     /// Returns the given token limit.
     pub(crate) fn max_tokens(&self) -> Option<usize> {
         self.max_tokens
+    }
+
+    /// Returns the given budget of thought tokens.
+    pub(crate) fn think_budget(&self) -> Option<usize> {
+        self.think_budget
     }
 
     fn sampling_options(&self) -> SamplingOptions {

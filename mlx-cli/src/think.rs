@@ -31,12 +31,18 @@ impl ThinkArgs {
         if self.no_think { Thinking::Off } else { self.think.unwrap_or_default() }
     }
 
-    /// Returns the flags as template variables. A prompt without a template has none.
-    pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map, Error> {
+    /// Returns the flags and the budget of thought tokens as template variables. A prompt without a template has none.
+    pub(crate) fn variables(
+        &self,
+        budget: Option<usize>,
+        rendered: Option<&ModelFolder>,
+    ) -> Result<Map, Error> {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
         let variables = match (self.thinking(), folder) {
-            (Thinking::Auto, _) => Ok(Map::new()),
-            (thinking, Some((template, format))) => thinking.variables(template, format).map_err(Error::from),
+            (thinking, Some((template, format))) => {
+                thinking.variables_within(budget, template, format).map_err(Error::from)
+            }
+            (Thinking::Auto, None) => Ok(Map::new()),
             (_, None) => Err(Error::request("think", "only applies with the model's chat template")),
         };
         variables.map_err(|error| self.with_given_flag(error))

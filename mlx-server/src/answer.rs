@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use chat_format::text::Tokenizer;
 
-use crate::delta::Delta;
+use crate::delta::{Delta, Progress};
 use crate::error::ApiError;
 use crate::generation::Choice;
 
@@ -57,6 +57,11 @@ pub(crate) trait AnswerWriter: Send + 'static {
 
     /// Returns the events of a delta, or none if the protocol does not report it.
     fn delta(&mut self, delta: Delta) -> Vec<Bytes>;
+
+    /// Returns an event with the progress of a choice's prompt. `None` if the protocol has none.
+    fn progress(&mut self, _choice: usize, _progress: Progress) -> Option<Bytes> {
+        None
+    }
 
     /// Returns bytes that keep a silent stream alive. The default is an SSE comment, which clients ignore.
     fn keep_alive(&mut self) -> Bytes {

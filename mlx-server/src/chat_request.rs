@@ -77,9 +77,16 @@ pub(crate) struct ThinkingRequest {
     pub(crate) default_thinking: Thinking,
     /// The request field to report if the model does not support the value. `None` for a hint.
     pub(crate) field: Option<&'static str>,
+    /// The maximum number of tokens in thoughts.
+    pub(crate) budget: Option<usize>,
 }
 
 impl ThinkingRequest {
+    /// Requests thinking, which the model must support.
+    pub(crate) fn on(field: &'static str) -> Self {
+        Self { thinking: Thinking::On, field: Some(field), ..Self::default() }
+    }
+
     /// Reads a reasoning effort that the model must support.
     pub(crate) fn required_effort(effort: Option<&str>, field: &'static str) -> Result<Self, ApiError> {
         let thinking = match effort {

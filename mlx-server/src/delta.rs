@@ -1,7 +1,9 @@
 //! The deltas of an answer, independent of the protocol.
 
-use mlx_core::engine::{Timings, Usage};
+use mlx_core::engine::{Miss, Timings, Usage};
 use mlx_core::sampling::TokenLogprob;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The next delta of one of a request's answers. Reasoning comes before content, and content before calls.
 #[derive(Debug, Default)]
@@ -14,12 +16,42 @@ pub(crate) struct Delta {
     pub(crate) reasoning: String,
     /// New parts of tool calls.
     pub(crate) calls: Vec<CallDelta>,
+    /// The progress of the prompt. Such a delta has nothing else.
+    pub(crate) progress: Option<Progress>,
     /// Scored tokens of the prompt.
     pub(crate) prompt: Vec<Token>,
     /// Generated tokens.
     pub(crate) tokens: Vec<Token>,
     /// Set when the answer has ended.
     pub(crate) end: Option<End>,
+}
+
+/// The progress of a prompt, by llama-server's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Progress {
+    /// Tokens of the prompt.
+    pub(crate) total: usize,
+    /// Tokens reused from the prefix cache.
+    pub(crate) cache: usize,
+    /// Tokens read so far, including those of the cache.
+    pub(crate) processed: usize,
+    /// Milliseconds since the prompt was begun.
+    pub(crate) time_ms: u64,
+}
+
+/// The first difference between a prompt and a longer cached text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct PrefixMiss {
+    /// The first token of the prompt that differs.
+    pub(crate) at: usize,
+    /// The length of the cached text.
+    pub(crate) cached: usize,
+}
+
+impl From<Miss> for PrefixMiss {
+    fn from(Miss { at, cached }: Miss) -> Self {
+        Self { at, cached }
+    }
 }
 
 /// A delta of a tool call.

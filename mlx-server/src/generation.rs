@@ -11,7 +11,7 @@ use mlx_core::engine::{
     Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
 };
 
-use crate::delta::{CallDelta, Delta, End, EndReason, Token};
+use crate::delta::{CallDelta, Delta, End, EndReason, Progress, Token};
 use crate::error::ApiError;
 use crate::ids::random_id;
 use crate::models::Lease;
@@ -143,8 +143,12 @@ impl Choice {
         let events = self.reader.read(&mut event);
         match event {
             Event::Prompt(token) => delta.prompt.push(Token { id: token.id, logprob: token.logprob }),
-            // `values` reads embeddings and scores itself, and no request asks for prompt progress.
-            Event::Embedding(_) | Event::Scores(_) | Event::Window(_) | Event::PromptProgress { .. } => {}
+            // `values` reads embeddings and scores itself.
+            Event::Embedding(_) | Event::Scores(_) | Event::Window(_) => {}
+            Event::PromptProgress { read, total, cached, seconds } => {
+                let time_ms = (seconds * 1e3) as u64;
+                delta.progress = Some(Progress { total, cache: cached, processed: read, time_ms });
+            }
             Event::Token(token) => {
                 self.record_token_time();
                 delta.tokens.push(Token { id: token.id, logprob: token.logprob });

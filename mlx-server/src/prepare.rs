@@ -2,7 +2,7 @@
 //! async use much CPU time, so they belong on a blocking thread.
 
 use chat_format::text::{EncodeLimit, Encoded};
-use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, ToolSupport};
+use chat_format::{ConstraintSpec, Grammar, OutputParser, Role, TemplateInput, Thinking, ToolSupport};
 use mlx_core::Error;
 use mlx_core::chat::{
     AnswerRequest, AnswerStart, ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within,
@@ -43,6 +43,7 @@ fn chat(
     let with_chat_fields = |error: ApiError| error.with_chat_fields(limit_name);
     let tools = conversation.tools.clone();
     check_constraint(&tools, &spec)?;
+    spec.options.think_budget = conversation.thinking.budget;
     let input = chat_input(lease, conversation)?;
     let request = AnswerRequest { input: &input, tools: tools.answer_tools(), policy, options: spec.options };
     let start =
@@ -150,13 +151,18 @@ fn template_input(
         tool_support(model)?;
     }
     let format = &model.engine.folder().format;
-    let thinking_variables = match (thinking.thinking.obstacle(template, format), thinking.field) {
-        (None, _) => thinking.thinking.variables(template, format)?,
+    let requested = |it: Thinking| it.variables_within(thinking.budget, template, format);
+    let mut thinking_variables = match (thinking.thinking.obstacle(template, format), thinking.field) {
+        (None, _) => requested(thinking.thinking)?,
         (Some(cause), Some(field)) => {
             return Err(ThinkingRequest::unsupported_error(cause, field, template, format));
         }
-        (Some(_), None) => thinking.default_thinking.variables(template, format).unwrap_or_default(),
+        (Some(_), None) => requested(thinking.default_thinking).unwrap_or_default(),
     };
+    if thinking.thinking == Thinking::Auto {
+        // They follow from the budget alone, which is enforced anyway.
+        thinking_variables.retain(|name, _| !variables.contains_key(name));
+    }
     if let Some(name) = thinking_variables.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, which chat_template_kwargs sets too; give only one of them");
         return Err(ApiError::field(thinking.field.unwrap_or("chat_template_kwargs"), message));

@@ -27,7 +27,7 @@ pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: 
 pub(crate) enum StreamItem {
     /// An event of the answer.
     Event(Bytes),
-    /// Bytes that keep a silent stream alive.
+    /// Bytes that keep a silent stream alive. They are not part of the answer.
     KeepAlive(Bytes),
 }
 
@@ -62,6 +62,11 @@ impl<W: AnswerWriter> AnswerEvents<W> {
             }
             match tokio::time::timeout(self.keep_alive, self.deltas.next()).await {
                 Err(_) => return Some(StreamItem::KeepAlive(self.writer.keep_alive())),
+                Ok(Some(Ok(Delta { choice, progress: Some(progress), .. }))) => {
+                    if let Some(bytes) = self.writer.progress(choice, progress) {
+                        return Some(StreamItem::KeepAlive(bytes));
+                    }
+                }
                 Ok(Some(Ok(delta))) => self.ready.extend(self.writer.delta(delta)),
                 Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {

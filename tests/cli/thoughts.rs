@@ -111,3 +111,33 @@ fn parse_shows_what_an_output_means() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("hermes"), "{}", stderr(&refused));
 }
+
+/// The thought is one token, and the answer follows its marker.
+#[test]
+fn a_budget_ends_the_thought_on_the_command_line_and_in_a_chat() {
+    let folder = harmony::model();
+    let path = folder.path().to_str().expect("utf-8");
+    let generated = |budget: &str| {
+        let object = json(&with("generate", path, &["-p", "Hi", "--json", "--think-budget", budget]), "");
+        (object["text"].clone(), object["reasoning"].clone(), object["usage"]["completion_tokens"].clone())
+    };
+    assert_eq!(generated("1"), (ANSWER.into(), THOUGHT.into(), 12.into()));
+    assert_eq!(generated("0"), (ANSWER.into(), "".into(), 11.into()));
+    let typed = mlx(
+        &with("chat", path, &["--think-budget", "1"]),
+        "/params\n/think\nHi\n/think 0\n/retry\n/think on\n/retry\n/think none\n",
+    );
+    let (shown, noted) = (stdout(&typed), stderr(&typed));
+    assert_eq!(shown.matches(THOUGHT).count(), 2, "{shown}");
+    assert_eq!(shown.matches(ANSWER).count(), 3, "{shown}");
+    assert!(noted.contains("think_budget=1 ") && noted.contains("or a number of tokens"), "{noted}");
+    let raw = mlx(&["generate", "-m", path, "-p", "Hi", "--raw", "--think-budget", "5"], "");
+    assert_eq!(raw.status.code(), Some(2), "{}", stderr(&raw));
+    assert!(stderr(&raw).contains("think_budget"), "{}", stderr(&raw));
+    // A record keeps the flag.
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let record = mlx(&with("generate", path, &["-p", "Hi", "--json", "--think-budget", "0"]), "");
+    std::fs::write(work.path().join("record.json"), stdout(&record)).expect("it can be written");
+    let replayed = mlx_in(work.path(), &["replay", "record.json"], "");
+    assert!(replayed.status.success(), "{}{}", stdout(&replayed), stderr(&replayed));
+}

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use calls::CallFormat;
 pub(super) use calls::{CallSyntax, Step, TaggedSyntax};
 pub(super) use family::{Envelope, Ids, KindOfValue, Part};
-pub(super) use pattern::{Literal, Pattern, SPECIAL, SPECIAL_BYTES, special_bytes};
+pub(super) use pattern::{Literal, Pattern, Piece, SPECIAL, SPECIAL_BYTES, pieces_of, special_bytes};
 pub use thinking::{Effort, Thinking};
 pub(super) use writer::{WrittenCall, spaced_json};
 
@@ -237,9 +237,6 @@ impl CallFormat {
         self.channels()?.body.and_then(Self::named)
     }
 }
-
-#[cfg(test)]
-pub(super) use pattern::Piece;
 
 /// Returns the texts that end a turn.
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod parser;
 pub mod renderer;
 mod template;
 pub mod text;
+mod thought_tracker;
 mod tool;
 mod tool_support;
 
@@ -52,5 +53,6 @@ pub use image::{Image, Pixels};
 pub use message::{Message, Part, Role, ToolCall};
 pub use parser::{ChatEvent, OutputParser};
 pub use template::{ChatTemplate, TemplateInput};
+pub use thought_tracker::ThoughtTracker;
 pub use tool::{Tool, ToolChoice, Tools, random_id};
 pub use tool_support::{ToolSupport, calls_of_template};

@@ -188,6 +188,14 @@ impl OutputParser {
         }
     }
 
+    /// Returns true if the newest text is a thought. The header of a thought does not count.
+    pub(super) fn is_in_thought(&self) -> bool {
+        match &self.machine {
+            Machine::Answer(parser) => parser.is_thinking(),
+            Machine::Channels(parser) => parser.is_in_thought(),
+        }
+    }
+
     fn release(&mut self, delta: &str, events: &mut Events) {
         let mut rest = delta;
         while let Some(&(place, token)) = self.waiting.front() {

@@ -17,6 +17,7 @@ mod pause;
 mod pipeline;
 mod quoted;
 mod size_bound;
+mod spelling;
 pub mod stop;
 mod token_bytes;
 mod token_index;

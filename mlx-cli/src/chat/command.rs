@@ -36,7 +36,7 @@ pub(super) enum Line {
     Branch(usize, usize),
     /// List the tools.
     Tools,
-    /// Turn the model's reasoning on or off; `None` toggles between full and folded reasoning.
+    /// Turn the model's reasoning on or off, or limit its tokens; `None` toggles between full and folded reasoning.
     Think(Option<String>),
     /// Write the conversation to a file.
     Save {
@@ -71,6 +71,7 @@ pub(super) const HELP: &str = "\
 /branch N [K]         answer again from token N on, with its K-th alternative
 /tools                list the tools of --tools
 /think [on|off|auto]  turn thinking on or off; without a word, show or fold thoughts
+/think N              end thoughts after N tokens
 /params [NAME=VALUE]  change request parameters, or show them
 /seed [N]             set the seed of answers, or show it
 /model [MODEL]        switch to another model, or show the current one

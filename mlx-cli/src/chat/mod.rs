@@ -356,9 +356,22 @@ impl Chat {
             terminal::note(if is_full { "thoughts are folded" } else { "thoughts are shown" });
             return Ok(());
         };
-        match word.parse::<Thinking>() {
-            Ok(thinking) => self.session.set_thinking(thinking)?,
-            Err(message) => self.report_error(&message),
+        match (word.parse(), word.parse::<Thinking>()) {
+            (Ok(budget), _) => self.set_think_budget(Some(budget))?,
+            (_, Ok(thinking)) => {
+                self.session.set_thinking(thinking)?;
+                self.set_think_budget(None)?;
+            }
+            (_, Err(message)) => self.report_error(&format!("{message}, or a number of tokens")),
+        }
+        Ok(())
+    }
+
+    fn set_think_budget(&mut self, think_budget: Option<usize>) -> Result<(), Error> {
+        let options = RequestOptions { think_budget, ..self.session.options().clone() };
+        self.session.set_options(options)?;
+        if think_budget.is_some() && self.session.thinking() == Thinking::Off {
+            self.session.set_thinking(Thinking::Auto)?;
         }
         Ok(())
     }

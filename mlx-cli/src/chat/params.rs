@@ -9,7 +9,7 @@ const FLAG: &str = "flag";
 const SESSION: &str = "session";
 
 /// Parameters outside the table of sampling parameters.
-const OTHERS: [&str; 2] = ["max_tokens", "seed"];
+const OTHERS: [&str; 3] = ["max_tokens", "think_budget", "seed"];
 
 /// Returns the parameters that [`change`] accepts.
 pub(super) fn names() -> Vec<&'static str> {
@@ -69,16 +69,18 @@ impl Params<'_> {
         settings(&options.sampling, self.checkpoint, options.sampling_defaults)
     }
 
-    /// Returns the token limit and the seed, if set.
+    /// Returns the token limits and the seed, if set.
     fn counts(&self) -> Vec<(&'static str, String, &'static str)> {
         let Self { options, flags, .. } = self;
         let source = |is_flag: bool| if is_flag { FLAG } else { SESSION };
         let limit = options
             .max_tokens
             .map(|it| ("max_tokens", it.to_string(), source(options.max_tokens == flags.max_tokens)));
+        let budget = options.think_budget;
+        let budget = budget.map(|it| ("think_budget", it.to_string(), source(budget == flags.think_budget)));
         let seed = options.sampling.seed;
         let seed = seed.map(|it| ("seed", it.to_string(), source(seed == flags.sampling.seed)));
-        limit.into_iter().chain(seed).collect()
+        limit.into_iter().chain(budget).chain(seed).collect()
     }
 
     fn source(&self, setting: &Setting) -> Result<&'static str, Error> {
@@ -112,6 +114,9 @@ fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), Stri
     let sampling = &mut options.sampling;
     match (name, Parameter::by_name(name)) {
         ("max_tokens", _) => options.max_tokens = read(name, value, Kind::Count, |it| it.parse().ok())?,
+        ("think_budget", _) => {
+            options.think_budget = read(name, value, Kind::Count, |it| it.parse().ok())?;
+        }
         ("seed", _) => sampling.seed = read(name, value, Kind::Count, |it| it.parse().ok())?,
         (_, Some(parameter)) => {
             let number = read(name, value, parameter.kind, |it| parameter.parse(it))?;
@@ -184,7 +189,7 @@ mod tests {
     fn what_is_shown_can_be_typed_again() {
         let mut options = RequestOptions::default();
         assert_eq!(line(&options), "the model's own defaults");
-        let text = "max_tokens=5 seed=7 temperature=0.7 top_k=40 min_p=0.05 repetition_penalty=1.1 dry_allowed_length=3";
+        let text = "max_tokens=5 think_budget=9 seed=7 temperature=0.7 top_k=40 min_p=0.05 repetition_penalty=1.1 dry_allowed_length=3";
         change(&mut options, text).expect("all are parameters");
         assert_eq!(line(&options), text);
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
@@ -206,7 +211,7 @@ mod tests {
             ("temperature", "NAME=VALUE"),
             ("top_k=many", "many"),
             ("seed=-1", "non-negative integer"),
-            ("ignore_eos=true", "parameters are max_tokens, seed"),
+            ("ignore_eos=true", "parameters are max_tokens, think_budget, seed"),
         ] {
             let message = change(&mut options, wrong).expect_err(wrong);
             assert!(message.contains(word), "{message}");

@@ -90,7 +90,7 @@ impl ChatSession {
 
     /// Sets the options if the model supports them.
     pub fn set_options(&mut self, options: RequestOptions) -> Result<()> {
-        self.engine.request(vec![0], &options)?;
+        self.engine.request(vec![0], &RequestOptions { is_message: true, ..options.clone() })?;
         calls::check(&self.engine, &self.tools, &options)?;
         self.options = options;
         Ok(())
@@ -292,6 +292,7 @@ impl ChatSession {
         let request =
             AnswerRequest { input: &input, tools, policy: self.policy, options: self.options.clone() };
         let AnswerStart { prompt, mut options, parser, .. } = request.start(&self.engine, NO_PAUSE)?;
+        options.begun = begun.len();
         if !begun.is_empty() {
             options.max_tokens = options.max_tokens.map(|most| most.saturating_sub(begun.len()));
             options.sampling.seed = options.sampling.seed.or(self.seed);
@@ -338,7 +339,11 @@ impl ChatSession {
         Ok(TemplateInput {
             messages: self.messages.clone(),
             tools: self.tools.for_template(choice),
-            extra: self.thinking.variables(template(&self.engine)?, &self.engine.folder().format)?,
+            extra: self.thinking.variables_within(
+                self.options.think_budget,
+                template(&self.engine)?,
+                &self.engine.folder().format,
+            )?,
             continue_text: true,
             ..TemplateInput::default()
         })

@@ -57,7 +57,7 @@ impl AnswerRequest<'_> {
         let tools_constrain = of_tools.is_some();
         options.constraint = of_tools.or(options.constraint);
         (options.images, options.n_keep) = (std::mem::take(&mut prompt.images), prompt.n_keep);
-        options.is_message = true;
+        (options.is_message, options.is_continued) = (true, input.continue_final_message);
         let parser = if input.continue_final_message { parser.continuing() } else { parser };
         Ok(AnswerStart { prompt, options, tools_constrain, parser })
     }

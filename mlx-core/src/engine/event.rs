@@ -17,6 +17,10 @@ pub enum Event {
         read: usize,
         /// Tokens of the prompt.
         total: usize,
+        /// Tokens among `read` that came from a cache.
+        cached: usize,
+        /// Seconds since the sequence started.
+        seconds: f64,
     },
     /// A token of the prompt was scored.
     Prompt(PromptToken),

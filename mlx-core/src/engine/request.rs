@@ -7,7 +7,7 @@ use chat_format::{ConstraintSpec, Pixels};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Priority};
-use super::constraint::{Compiled, Grammars, Target, check as check_constraint, check_form};
+use super::constraint::{Compiled, Grammars, Target, ThoughtLimit, check as check_constraint, check_form};
 use super::drafters::Speculate;
 use super::options::Exactness;
 use super::pictures::Pictures;
@@ -78,6 +78,12 @@ pub struct RequestOptions {
     pub speculate: Option<Speculate>,
     /// A constraint on the answer's text. A constraint that cannot be enforced is refused.
     pub constraint: Option<ConstraintSpec>,
+    /// The maximum number of tokens in the thoughts of the answer, without markers. Then the open thought is closed. `None`: no limit.
+    pub think_budget: Option<usize>,
+    /// The number of tokens at the end of the prompt that begin the answer. Their thoughts count.
+    pub begun: usize,
+    /// True if the answer continues a message whose beginning is in the prompt.
+    pub is_continued: bool,
     /// True if the answer is a separate message, as in a chat. If false, it continues the prompt: its text is what its tokens add to the
     /// text of the prompt.
     pub is_message: bool,
@@ -134,6 +140,7 @@ pub(super) struct CheckedRequest {
     /// The expected exactness of its result, before the request runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<Arc<Compiled>>,
+    pub(super) thoughts: Option<Box<ThoughtLimit>>,
     /// Decodes the answer.
     pub(super) detokenizer: Detokenizer,
     /// The tokens of an earlier run, after which it continues.
@@ -193,6 +200,7 @@ impl CheckedRequest {
             grammars.compile(constraint, target.answering(&prompt, options.is_message))
         };
         let constraint = options.constraint.as_ref().map(compile).transpose()?;
+        let thoughts = ThoughtLimit::of(options, &prompt, folder)?.map(Box::new);
         // A full context ends the text. It is never an error for a request that could start.
         let room = if options.n_keep.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         let detokenizer = if options.is_message || options.task != Task::Generate {
@@ -223,6 +231,7 @@ impl CheckedRequest {
             client: options.client,
             exactness: Exactness::Sampling,
             constraint,
+            thoughts,
             detokenizer,
             resume: Resume::default(),
             pictures,

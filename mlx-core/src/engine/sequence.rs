@@ -15,7 +15,7 @@ use chat_format::text::StopMatcher;
 
 use super::capacity::Reservation;
 use super::checkpoint_plan::CheckpointPlan;
-use super::constraint::follower;
+use super::constraint::{follower, thought_limit};
 use super::drafters::draft_state::DraftState;
 use super::drafters::hidden_rows::HiddenRows;
 use super::drafters::{DraftCounts, ModelDrafter, SequenceDrafts};
@@ -143,8 +143,13 @@ impl Sequence {
         // A prompt is reported unchanged, including special tokens.
         let score = |top| PromptScore::new(top, folder.tokenizer.detokenizer(false), outlet.sink.clone());
         let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
-        if let Some(constraint) = request.constraint {
-            sampler = sampler.with_constraint(follower(constraint, &history));
+        let grammar = request.constraint.map(|it| follower(it, &history));
+        let constraint = match request.thoughts {
+            Some(limit) => Some(thought_limit(*limit, grammar, &history)),
+            None => grammar,
+        };
+        if let Some(constraint) = constraint {
+            sampler = sampler.with_constraint(constraint);
         }
         Self {
             text: OutputText::new(request.detokenizer, stop, &history),
@@ -298,8 +303,9 @@ impl Sequence {
     pub(super) fn report_progress(&self, read: usize) {
         if self.limits.prompt_progress && self.awaits_first_token() {
             // The client may have disconnected; the next step notices.
-            let total = self.history.prompt_length();
-            self.outlet.sink.send(Event::PromptProgress { read, total });
+            let (total, cached) = (self.history.prompt_length(), self.cached_tokens);
+            let seconds = self.clock.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+            self.outlet.sink.send(Event::PromptProgress { read, total, cached, seconds });
         }
     }
 

@@ -11,6 +11,11 @@ pub trait Constraint: Send {
     /// is done, not the result.
     fn prepare(&mut self, _history: &TokenHistory) {}
 
+    /// Catches up with `history`. Returns true if it is known that all tokens may come next.
+    fn is_free(&mut self, _history: &TokenHistory) -> bool {
+        false
+    }
+
     /// The duration of the latest preparation.
     fn last_prepare_time(&self) -> Duration {
         Duration::ZERO
@@ -56,6 +61,16 @@ impl TokenMask {
     pub fn keep(&mut self, other: &Self) {
         let others = other.words.iter().copied().chain(std::iter::repeat(0));
         self.words.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
+    }
+
+    /// Makes it the set of one of its ids. Returns false, and changes nothing, if the id is not in the set.
+    pub fn keep_only(&mut self, token: u32) -> bool {
+        let is_in_set = self.allows(token);
+        if is_in_set {
+            self.forbid_all();
+            self.allow(token);
+        }
+        is_in_set
     }
 
     /// Makes it the empty set.

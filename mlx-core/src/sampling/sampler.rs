@@ -153,9 +153,10 @@ impl Sampler {
         self.is_penalized() || !self.params.logit_bias.is_empty() || self.constraint.is_some()
     }
 
-    /// Returns the draw after `history`, assuming that min-p is the only filter that removes tokens. Returns `None` if there is a constraint.
+    /// Returns the draw after `history`, assuming that min-p is the only filter that removes tokens. Returns `None` if a constraint may forbid
+    /// tokens.
     pub(crate) fn pending_draw(&mut self, history: &TokenHistory) -> Option<PendingDraw> {
-        if self.constraint.is_some() {
+        if self.constraint.as_mut().is_some_and(|it| !it.is_free(history)) {
             return None;
         }
         let params = &self.params;
@@ -191,6 +192,7 @@ impl Sampler {
     ) -> Result<bool> {
         let penalized = self.is_penalized();
         let constraint = self.constraint.as_mut().zip(mask);
+        let constraint = constraint.and_then(|(it, mask)| (!it.is_free(history)).then_some((it, mask)));
         if !penalized && self.params.logit_bias.is_empty() && constraint.is_none() {
             return Ok(false);
         }

@@ -14,6 +14,7 @@ pub(crate) mod options;
 pub(crate) mod sampling;
 pub(crate) mod schema;
 pub(crate) mod text;
+pub(crate) mod thinking;
 pub(crate) mod tools;
 pub(crate) mod writer;
 

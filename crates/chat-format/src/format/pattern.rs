@@ -28,7 +28,7 @@ pub(crate) enum Piece {
 }
 
 /// Returns the items of a pattern.
-pub(super) fn pieces_of(pattern: &[u8]) -> Vec<Piece> {
+pub(crate) fn pieces_of(pattern: &[u8]) -> Vec<Piece> {
     let (mut pieces, mut rest) = (Vec::new(), pattern);
     while let Some(&first) = rest.first() {
         let end = if first == SPECIAL {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use mlx_json::Map;
 
 use super::OutputFormat;
-use super::tables::{EFFORTS, SWITCHES, Switch};
+use super::tables::{EFFORTS, SWITCHES, Setting, Switch};
 use crate::ChatTemplate;
 use crate::error::{Error, Result};
 
@@ -80,6 +80,27 @@ impl Thinking {
         {
             let value = if self == Self::Off { switch.off } else { switch.on };
             variables.insert(switch.variable.into(), value.into());
+        }
+        Ok(variables)
+    }
+
+    /// Returns the variables of this setting with a budget of thought tokens. A template that knows budgets gets it. Without tokens, thinking is
+    /// off if the template can turn it off.
+    pub fn variables_within(
+        self,
+        budget: Option<usize>,
+        template: &ChatTemplate,
+        format: &OutputFormat,
+    ) -> Result<Map> {
+        if (self, budget) == (Self::Auto, Some(0)) {
+            return Ok(Self::Off.variables(template, format).unwrap_or_default());
+        }
+        let mut variables = self.variables(template, format)?;
+        if let Some(budget) = budget
+            && self != Self::Off
+            && let Some(Switch { variable, on: Setting::Tokens(_), .. }) = switch_of(template)
+        {
+            variables.insert((*variable).into(), budget.into());
         }
         Ok(variables)
     }

@@ -63,6 +63,11 @@ impl ChannelParser {
         }
     }
 
+    /// Returns true within the text of a thought.
+    pub(super) fn is_in_thought(&self) -> bool {
+        matches!(self.stage, Stage::Body { is_thought: true, .. })
+    }
+
     /// Parses more text, with encoded special tokens.
     pub(super) fn push(&mut self, bytes: &[u8], channels: &Channels, events: &mut Events) {
         self.input.push(bytes);

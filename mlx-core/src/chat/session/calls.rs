@@ -22,6 +22,6 @@ pub(super) fn check(engine: &Engine, tools: &Tools, options: &RequestOptions) ->
     }
     let answer = AnswerTools { tools, choice: &ToolChoice::Auto, is_single: false };
     let constraint = answer.constraint(engine, options.constraint.as_ref())?.or(options.constraint.clone());
-    engine.request(vec![0], &RequestOptions { constraint, ..options.clone() })?;
+    engine.request(vec![0], &RequestOptions { constraint, is_message: true, ..options.clone() })?;
     Ok(())
 }

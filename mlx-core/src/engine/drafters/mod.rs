@@ -3,7 +3,6 @@
 
 mod answers;
 pub(super) mod draft_state;
-mod forced;
 pub(super) mod hidden_rows;
 mod lookup;
 mod ngrams;
@@ -269,7 +268,7 @@ impl SequenceDrafts {
         // The admitted tokens begin with the same bytes.
         let drafted: usize = tokens.iter().map(|token| tokenizer.token_bytes(*token).len()).sum();
         if bytes.len() > drafted {
-            *tokens = forced::tokens_of(&bytes, tokenizer);
+            *tokens = tokenizer.spell(&bytes);
             tokens.truncate(most);
             *kind = DraftKind::new(FORCED, tokens.len());
         }

@@ -5,6 +5,8 @@ use mlx_json::{Map, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::delta::{PrefixMiss, Progress};
+
 /// A message of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct MessageAnswer {
@@ -65,6 +67,9 @@ pub(crate) struct MessagesUsage {
     pub(crate) cache_creation_input_tokens: usize,
     /// Prompt tokens reused from the prefix cache.
     pub(crate) cache_read_input_tokens: usize,
+    /// The reason why not more was reused: the prompt differs from the client's cached text here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_miss: Option<PrefixMiss>,
     /// Generated tokens, including the one that ended the answer.
     pub(crate) output_tokens: usize,
     /// Details of the generated tokens.
@@ -85,6 +90,7 @@ impl MessagesUsage {
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.cached_tokens,
+            prefix_miss: usage.miss.map(Into::into),
             output_tokens: usage.completion_tokens,
             output_tokens_details: OutputTokensDetails { thinking_tokens },
         }
@@ -129,7 +135,11 @@ pub(crate) enum MessagesEvent {
     /// The last event.
     MessageStop,
     /// A keep-alive event.
-    Ping,
+    Ping {
+        /// The progress of a long prompt.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        prompt_progress: Option<Progress>,
+    },
 }
 
 /// A delta of a block.
@@ -188,7 +198,7 @@ impl MessagesEvent {
             Self::ContentBlockStop { .. } => "content_block_stop",
             Self::MessageDelta { .. } => "message_delta",
             Self::MessageStop => "message_stop",
-            Self::Ping => "ping",
+            Self::Ping { .. } => "ping",
         }
     }
 }

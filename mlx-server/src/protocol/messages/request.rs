@@ -107,7 +107,7 @@ impl MessagesRequest {
         if max_tokens == 0 {
             return Err(ApiError::field("max_tokens", "is 0; it must be at least 1"));
         }
-        let read = ParsedPrompt::read(fields, Some(max_tokens))?;
+        let read = ParsedPrompt::read(fields)?;
         let sampling = SamplingOptions {
             temperature: given.temperature,
             top_p: given.top_p,
@@ -124,6 +124,7 @@ impl MessagesRequest {
             max_tokens: Some(max_tokens),
             stop: given.stop_sequences.unwrap_or_default(),
             constraint: grammar.map(Into::into),
+            prompt_progress: given.stream == Some(true),
             ..RequestOptions::default()
         };
         let spec = GenerationSpec {
@@ -144,7 +145,7 @@ impl MessagesRequest {
 impl MessagesCountRequest {
     /// Parses a request. Its fields are a subset of those of a request for a message.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let ParsedPrompt { model, conversation, .. } = ParsedPrompt::read(fields, None)?;
+        let ParsedPrompt { model, conversation, .. } = ParsedPrompt::read(fields)?;
         Ok(Self { model, conversation })
     }
 }
@@ -157,13 +158,13 @@ struct ParsedPrompt {
 }
 
 impl ParsedPrompt {
-    fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
+    fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         if fields.value("thread").is_some() {
             return Err(threads_unsupported());
         }
         let PromptFields { model, system } = PromptFields::read(fields)?;
         let tools = tools::read(fields)?;
-        let mut options = thinking::read(fields, max_tokens)?;
+        let mut options = thinking::read(fields)?;
         fields.take_unused("service_tier", &[json!("auto"), json!("standard_only")]);
         if fields.peek("context_management").is_some_and(keeps_everything) {
             fields.value("context_management");

@@ -12,7 +12,7 @@ field_group! {
     /// Thinking, and the format of the answer.
     pub(crate) struct ThinkingFields {
         /// `disabled` (the default), `enabled` or `adaptive`, as far as the model's chat template supports the choice. With
-        /// `display: omitted`, only the signatures of thinking are sent. `budget_tokens` is not enforced.
+        /// `display: omitted`, only the signatures of thinking are sent. After `budget_tokens` tokens the thought is closed.
         #[schema(value_type = Object)]
         pub(crate) thinking: Value,
         /// `effort`, for templates that support efforts, and `format`, a JSON schema for the answer.
@@ -44,13 +44,13 @@ pub(super) struct ThinkingOptions {
     pub(super) ignored: Vec<String>,
 }
 
-/// Takes the fields. `max_tokens` is the token limit of the answer.
-pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<ThinkingOptions, ApiError> {
+/// Takes the fields.
+pub(super) fn read(fields: &mut Fields) -> Result<ThinkingOptions, ApiError> {
     let given = ThinkingFields::read(fields)?;
     let mut options = ThinkingOptions { thinking: hint(Thinking::Off), ..ThinkingOptions::default() };
     let mut is_off = false;
     if let Some(thinking) = given.thinking {
-        read_thinking(thinking, max_tokens, &mut options)?;
+        read_thinking(thinking, &mut options)?;
         is_off = options.thinking.thinking == Thinking::Off;
     }
     if let Some(config) = given.output_config {
@@ -85,11 +85,7 @@ fn hint(thinking: Thinking) -> ThinkingRequest {
     ThinkingRequest { thinking, ..ThinkingRequest::default() }
 }
 
-fn read_thinking(
-    given: Value,
-    max_tokens: Option<usize>,
-    options: &mut ThinkingOptions,
-) -> Result<(), ApiError> {
+fn read_thinking(given: Value, options: &mut ThinkingOptions) -> Result<(), ApiError> {
     let mut fields = Fields::nested("thinking", given)?;
     let kind: String = required(&mut fields, "type")?;
     options.thinking = hint(match kind.as_str() {
@@ -99,11 +95,7 @@ fn read_thinking(
             return Err(ApiError::unsupported("thinking.type", "must be disabled, enabled or adaptive"));
         }
     });
-    let budget = fields.take::<usize>("budget_tokens")?;
-    // A budget of at least max_tokens has no effect.
-    if budget.is_some_and(|budget| max_tokens.is_none_or(|max_tokens| budget < max_tokens)) {
-        options.ignored.push("thinking.budget_tokens".to_owned());
-    }
+    options.thinking.budget = fields.take::<usize>("budget_tokens")?;
     options.display = match fields.take::<String>("display")?.as_deref() {
         Some("omitted") => Display::Omitted,
         None | Some("summarized" | "updates") => Display::Text,
@@ -132,7 +124,7 @@ mod tests {
     use crate::fields::value as json;
 
     fn options(request: &Value) -> Result<ThinkingOptions, ApiError> {
-        read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"), Some(2000))
+        read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))
     }
 
     #[test]
@@ -165,7 +157,7 @@ mod tests {
             ),
         ] {
             let options = options(&request).expect("valid");
-            let ThinkingRequest { thinking, default_thinking, field } = options.thinking;
+            let ThinkingRequest { thinking, default_thinking, field, .. } = options.thinking;
             assert_eq!(((thinking, default_thinking), options.display), (expected, display), "{request}");
             assert_eq!((field, options.ignored), (None, Vec::new()), "{request}");
         }
@@ -174,13 +166,23 @@ mod tests {
     #[test]
     fn what_is_not_used_is_named() {
         let request = json!({
-            "thinking": {"type": "enabled", "budget_tokens": 1999, "mood": 1},
+            "thinking": {"type": "enabled", "mood": 1},
             "output_config": {"effort": "heroic", "task_budget": {}},
         });
         let ignored = options(&request).expect("valid").ignored;
-        let names =
-            ["thinking.budget_tokens", "thinking.mood", "output_config.effort", "output_config.task_budget"];
-        assert_eq!(ignored, names);
+        assert_eq!(ignored, ["thinking.mood", "output_config.effort", "output_config.task_budget"]);
+    }
+
+    #[test]
+    fn a_budget_belongs_to_the_thinking_that_is_asked_for() {
+        for (thinking, budget) in [
+            (json!({"type": "enabled", "budget_tokens": 1024}), Some(1024)),
+            (json!({"type": "enabled", "budget_tokens": 0}), Some(0)),
+            (json!({"type": "adaptive"}), None),
+        ] {
+            let options = options(&json!({"thinking": thinking})).expect("valid");
+            assert_eq!((options.thinking.budget, options.ignored), (budget, Vec::new()));
+        }
     }
 
     #[test]

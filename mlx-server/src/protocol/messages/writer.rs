@@ -10,7 +10,7 @@ use super::assembly::{Assembly, Step, blocks};
 use super::error;
 use super::thinking::Display;
 use crate::answer::{AnswerMeta, AnswerWriter};
-use crate::delta::{Delta, End, EndReason};
+use crate::delta::{Delta, End, EndReason, Progress};
 use crate::error::ApiError;
 use crate::ids::random_id;
 
@@ -103,7 +103,12 @@ impl AnswerWriter for Writer {
     }
 
     fn keep_alive(&mut self) -> Bytes {
-        event_bytes(&MessagesEvent::Ping)
+        event_bytes(&MessagesEvent::Ping { prompt_progress: None })
+    }
+
+    fn progress(&mut self, _choice: usize, progress: Progress) -> Option<Bytes> {
+        self.last_event = Instant::now();
+        Some(event_bytes(&MessagesEvent::Ping { prompt_progress: Some(progress) }))
     }
 
     fn failure(&mut self, failed: &ApiError) -> Vec<Bytes> {

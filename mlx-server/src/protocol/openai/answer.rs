@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+use crate::delta::{PrefixMiss, Progress};
 
 /// An answer, or a chunk of one, of chat or text completions.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -27,6 +28,9 @@ pub(crate) struct Answer<C> {
     /// Counts of draft tokens, next to `usage`, if any were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<DraftTimings>,
+    /// The progress of the prompt, in chunks before the first token, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_progress: Option<Progress>,
     /// The prompt's token ids, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
@@ -206,4 +210,7 @@ pub(crate) struct DraftTimings {
 pub(crate) struct PromptTokensDetails {
     /// Tokens reused from the prefix cache.
     pub(crate) cached_tokens: usize,
+    /// The reason why not more was reused: the prompt differs from the client's cached text here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_miss: Option<PrefixMiss>,
 }

@@ -13,6 +13,7 @@ use super::message::{self, Message, ToolCallObject, ToolFunction};
 use super::options::{self, OutputFields, StreamOptions};
 use super::sampling::SamplingFields;
 use super::schema::{Fixed, merged, register};
+use super::thinking::{self, ThinkingFields};
 use super::tools::{self, FunctionObject, ToolFields, ToolObject};
 use super::writer::OutputOptions;
 use crate::chat_request::{ChatRequest, Conversation, ThinkingRequest, ToolRequest};
@@ -78,9 +79,6 @@ field_group! {
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
-        /// Reasoning effort: none, minimal, low, medium or high, as far as the model's template supports it.
-        #[schema(pattern = "^(none|minimal|low|medium|high)$", example = "low")]
-        pub(crate) reasoning_effort: String,
         /// Policy for conversations that exceed the context: evict-turns, slide or stop. Without it, such a conversation is
         /// rejected.
         #[schema(pattern = "^(evict-turns|slide|stop)$", example = "evict-turns")]
@@ -107,7 +105,7 @@ impl ChatCompletionRequest {
         fields.read_unused(IgnoredFields::read)?;
         let conversation = Conversation {
             tools: tools::read(fields)?,
-            thinking: ThinkingRequest::required_effort(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
+            thinking: thinking::read(fields)?,
             ..conversation(fields, chat.chat_template_kwargs)?
         };
         check_calls(&conversation.messages).map_err(|mistake| {
@@ -145,6 +143,7 @@ fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
     let groups = [
         OutputFields::schema(),
         ChatFields::schema(),
+        ThinkingFields::schema(),
         ToolFields::schema(),
         IgnoredFields::schema(),
         ConstraintFields::schema(),

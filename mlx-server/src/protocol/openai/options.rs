@@ -35,6 +35,9 @@ field_group! {
         /// Additional content of the stream. Requires `stream: true`.
         #[schema(value_type = StreamOptions)]
         pub(crate) stream_options: Value,
+        /// Report the progress of a long prompt in chunks with `prompt_progress`, before the first token of a stream.
+        #[schema(example = true)]
+        pub(crate) return_progress: bool,
         /// Also return the token ids of prompt and answer.
         #[schema(example = true)]
         pub(crate) return_token_ids: bool,
@@ -70,6 +73,10 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
     }
     let (constraint, constraint_field) = constraint::read(fields)?.unzip();
     let is_streamed = output.stream.unwrap_or(false);
+    let prompt_progress = output.return_progress.unwrap_or(false);
+    if prompt_progress && !is_streamed {
+        fields.add_unused(["return_progress".to_owned()]);
+    }
     let spec = GenerationSpec {
         model: output.model,
         options: RequestOptions {
@@ -81,6 +88,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
             exact: output.exact,
             speculate: speculate(output.speculate.as_deref())?,
             constraint,
+            prompt_progress: prompt_progress && is_streamed,
             ..RequestOptions::default()
         },
         constraint_field,

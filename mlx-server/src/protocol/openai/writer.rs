@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::answer::{Answer, DraftTimings, PromptTokensDetails, UsageObject};
 use super::offsets::TextOffsets;
 use crate::answer::{AnswerMeta, AnswerWriter, PromptPart, event};
-use crate::delta::{Delta, EndReason, Token};
+use crate::delta::{Delta, EndReason, Progress, Token};
 use crate::error::ApiError;
 use crate::ids::random_id;
 
@@ -119,8 +119,9 @@ impl Writer {
         for (choice, Tally { usage: one, reasoning_tokens, .. }) in self.tallies.iter().enumerate() {
             if self.prompt_of(choice).1 {
                 usage.prompt_tokens += one.prompt_tokens;
-                let PromptTokensDetails { cached_tokens } = &mut usage.prompt_tokens_details;
+                let PromptTokensDetails { cached_tokens, prefix_miss } = &mut usage.prompt_tokens_details;
                 *cached_tokens += one.cached_tokens;
+                *prefix_miss = prefix_miss.or(one.miss.map(Into::into));
             }
             usage.completion_tokens += one.completion_tokens;
             usage.completion_tokens_details.reasoning_tokens += reasoning_tokens;
@@ -144,7 +145,7 @@ impl Writer {
         let AnswerMeta { model, seed, created, dropped: dropped_messages, .. } = &self.meta;
         let (id, model) = (self.id.clone(), model.clone());
         let (seed, created, dropped_messages) = (*seed, *created, *dropped_messages);
-        let (usage, timings, prompt_token_ids) = (None, None, None);
+        let (usage, timings, prompt_progress, prompt_token_ids) = (None, None, None, None);
         Answer {
             id,
             object,
@@ -154,6 +155,7 @@ impl Writer {
             seed,
             usage,
             timings,
+            prompt_progress,
             prompt_token_ids,
             dropped_messages,
         }
@@ -176,6 +178,14 @@ impl AnswerWriter for Writer {
 
     fn delta(&mut self, delta: Delta) -> Vec<Bytes> {
         self.chunk(delta).iter().map(|chunk| event(chunk)).collect()
+    }
+
+    fn progress(&mut self, choice: usize, progress: Progress) -> Option<Bytes> {
+        let chunk = match self.endpoint {
+            Endpoint::Chat => self.chat_progress(choice, progress),
+            Endpoint::Completion => self.completion_progress(choice, progress),
+        };
+        Some(event(&chunk))
     }
 
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {

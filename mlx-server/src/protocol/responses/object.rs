@@ -4,6 +4,7 @@ use mlx_json::{Map, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::delta::PrefixMiss;
 use crate::protocol::openai::logprobs::ChatLogprob;
 
 /// A response, in progress or finished.
@@ -93,6 +94,9 @@ pub(crate) struct ResponseUsage {
 pub(crate) struct InputTokensDetails {
     /// Tokens reused from the prefix cache.
     pub(crate) cached_tokens: usize,
+    /// The reason why not more was reused: the prompt differs from the client's cached text here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_miss: Option<PrefixMiss>,
 }
 
 /// Details of the generated tokens.

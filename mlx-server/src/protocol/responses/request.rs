@@ -10,6 +10,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::item::{self, InputItem};
+use super::reasoning;
 use super::tools::RequestTools;
 use crate::chat_request::{GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
@@ -58,7 +59,8 @@ field_group! {
         /// Additional content: `message.output_text.logprobs`. `reasoning.encrypted_content` is accepted and stays null.
         #[schema(example = json!(["message.output_text.logprobs"]))]
         pub(crate) include: Vec<String>,
-        /// `effort`: none, minimal, low, medium or high, as far as the model's template supports it. `summary` is not used.
+        /// `effort`: none, minimal, low, medium or high, as far as the model's template supports it. `max_tokens`: the maximum number of
+        /// tokens in thoughts; 0 means no thoughts. `summary` is not used.
         #[schema(value_type = Object)]
         pub(crate) reasoning: Value,
         /// `format`: text, `json_object` or `json_schema`. `verbosity` is not used.
@@ -162,8 +164,8 @@ impl ResponseRequest {
         let logprobs = logprobs(&include, given.top_logprobs)?;
         let never = include.iter().enumerate().filter(|(_, name)| EMPTY_INCLUDES.contains(&name.as_str()));
         fields.add_unused(never.map(|(index, _)| format!("include[{index}]")));
-        let (thinking, summary) = thinking(given.reasoning, fields)?;
-        echo.insert("reasoning".into(), summary);
+        let (thinking, reasoning) = reasoning::read(given.reasoning, fields)?;
+        echo.insert("reasoning".into(), reasoning);
         let (constraint, text) = text(given.text, fields)?;
         echo.insert("text".into(), text);
         fields.add_unused(std::mem::take(&mut tools.ignored));
@@ -175,6 +177,7 @@ impl ResponseRequest {
             speculate: speculate(given.speculate.as_deref())?,
             logprobs,
             constraint,
+            prompt_progress: given.stream == Some(true),
             ..RequestOptions::default()
         };
         let constraint_field = options.constraint.as_ref().map(|_| SCHEMA);
@@ -285,20 +288,6 @@ fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, Api
     }
 }
 
-fn thinking(reasoning: Option<Value>, request: &mut Fields) -> Result<(ThinkingRequest, Value), ApiError> {
-    let Some(reasoning) = reasoning else {
-        let echoed = Value::object([("effort", Value::Null), ("summary", Value::Null)]);
-        return Ok((ThinkingRequest::default(), echoed));
-    };
-    let mut fields = Fields::nested("reasoning", reasoning)?;
-    let effort: Option<String> = fields.take("effort")?;
-    let summary = fields.read_unused(|fields| fields.take::<String>("summary"))?;
-    fields.read_unused(|fields| fields.take::<String>("generate_summary"))?;
-    request.add_unused(fields.finish()?);
-    let echoed = json!({"effort": effort, "summary": summary}).into();
-    Ok((ThinkingRequest::required_effort(effort.as_deref(), "reasoning.effort")?, echoed))
-}
-
 /// The path of the schema.
 const SCHEMA: &str = "text.format.schema";
 
@@ -371,6 +360,7 @@ mod tests {
             (json!({"input": "a", "text": {"format": {"type": "text", "mood": 1}}}), "text.format.mood"),
             (json!({"input": "a", "reasoning": {"mood": 1}}), "reasoning.mood"),
             (json!({"input": "a", "reasoning": {"effort": "huge"}}), "reasoning.effort"),
+            (json!({"input": "a", "reasoning": {"max_tokens": -2}}), "reasoning.max_tokens"),
             (json!({"input": "a", "background": true}), "background"),
             (json!({"input": "a", "conversation": "conv_1"}), "conversation"),
             (json!({"input": "a", "include": ["moods"]}), "include"),

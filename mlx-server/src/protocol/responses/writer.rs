@@ -13,7 +13,7 @@ use super::object::{
 };
 use super::tools::{ClientTool, RequestTools, custom_input};
 use crate::answer::{AnswerMeta, AnswerWriter};
-use crate::delta::{CallDelta, Delta, End, EndReason, Token};
+use crate::delta::{CallDelta, Delta, End, EndReason, Progress, Token};
 use crate::error::ApiError;
 use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
 
@@ -268,6 +268,12 @@ impl AnswerWriter for Writer {
         event_bytes("response.in_progress", self.sequence.saturating_sub(1), &fields)
     }
 
+    /// Like a keep-alive: the number of progress events depends on the load.
+    fn progress(&mut self, _choice: usize, progress: Progress) -> Option<Bytes> {
+        let fields = ResponseProgress { response: &self.response, prompt_progress: progress };
+        Some(event_bytes("response.in_progress", self.sequence.saturating_sub(1), &fields))
+    }
+
     fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
         let mut events = Vec::new();
         self.end_item(Status::Incomplete, &mut events);
@@ -341,7 +347,10 @@ impl OpenItem {
 fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
     ResponseUsage {
         input_tokens: usage.prompt_tokens,
-        input_tokens_details: InputTokensDetails { cached_tokens: usage.cached_tokens },
+        input_tokens_details: InputTokensDetails {
+            cached_tokens: usage.cached_tokens,
+            prefix_miss: usage.miss.map(Into::into),
+        },
         output_tokens: usage.completion_tokens,
         output_tokens_details: OutputTokensDetails { reasoning_tokens },
         total_tokens: usage.prompt_tokens + usage.completion_tokens,
@@ -355,6 +364,13 @@ struct EventData<'a, T> {
     sequence_number: u64,
     #[serde(flatten)]
     fields: &'a T,
+}
+
+/// The fields of an event with the progress of the prompt.
+#[derive(Serialize)]
+struct ResponseProgress<'a> {
+    response: &'a Response,
+    prompt_progress: Progress,
 }
 
 /// The fields of an event that has the whole response.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Writer, finish_reason, json};
-use crate::delta::{CallDelta, Delta, Token};
+use crate::delta::{CallDelta, Delta, Progress, Token};
 use crate::protocol::openai::answer::{
     CallObject, CalledFunction, ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage,
 };
@@ -17,6 +17,15 @@ impl Writer {
         let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![opening]);
         let prompt = &self.prompt_of(choice).0.ids;
         chunk.prompt_token_ids = self.output_options.token_ids.then(|| prompt.clone());
+        json(&chunk)
+    }
+
+    pub(super) fn chat_progress(&self, choice: usize, progress: Progress) -> String {
+        let delta = ChatDelta::default();
+        let choice =
+            ChatDeltaChoice { index: choice, delta, logprobs: None, finish_reason: None, token_ids: None };
+        let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![choice]);
+        chunk.prompt_progress = Some(progress);
         json(&chunk)
     }
 

@@ -1,7 +1,7 @@
 //! Writes the objects of text completions.
 
 use super::{Writer, finish_reason, json};
-use crate::delta::Delta;
+use crate::delta::{Delta, Progress};
 use crate::protocol::openai::answer::{CompletionAnswer, CompletionChoice};
 use crate::protocol::openai::logprobs::CompletionLogprobs;
 
@@ -21,6 +21,20 @@ impl Writer {
             prompt_token_ids: self.output_options.token_ids.then(|| prompt.ids.clone()),
         };
         Some(json(&self.answer("text_completion", vec![opening])))
+    }
+
+    pub(super) fn completion_progress(&self, choice: usize, progress: Progress) -> String {
+        let choice = CompletionChoice {
+            index: choice,
+            text: String::new(),
+            logprobs: None,
+            finish_reason: None,
+            token_ids: None,
+            prompt_token_ids: None,
+        };
+        let mut chunk: CompletionAnswer = self.answer("text_completion", vec![choice]);
+        chunk.prompt_progress = Some(progress);
+        json(&chunk)
     }
 
     pub(super) fn completion_chunk(&mut self, mut delta: Delta) -> String {
