@@ -9,6 +9,7 @@ mod hub;
 mod launch;
 mod offers;
 mod one_path;
+mod ps;
 mod replay;
 mod structured_output;
 mod terminal;

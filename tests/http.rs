@@ -2,6 +2,7 @@
 
 mod http_chats;
 mod http_models;
+mod http_stay;
 mod http_thoughts;
 
 use std::io::{BufRead, BufReader, Read};

@@ -1,6 +1,6 @@
 //! A budget of thought tokens: never exceeded, and the answer is that of a model that closes its thought at the same token.
 //!
-//! `MLX_TEST_SCALE=9` makes a run of more than 500 requests.
+//! `MLX_TEST_SCALE=13` makes a run of more than 500 requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::speculation::{Texts, lying};
 const MODELS: [&str; 4] = ["llama-f32", "falcon_h1-f32", "gemma3_text-f32", "qwen3_5-mtp-f32"];
 
 /// Random requests per model and kind of tags.
-const REQUESTS: usize = 7;
+const REQUESTS: usize = 5;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";

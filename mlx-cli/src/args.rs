@@ -22,6 +22,7 @@ use crate::inspect::InspectArgs;
 use crate::launch::{self, LaunchArgs};
 use crate::models::{ListArgs, RemoveArgs};
 use crate::parse::{self, ParseArgs};
+use crate::ps::{PsArgs, StopArgs};
 use crate::pull::PullArgs;
 use crate::replay::{self, ReplayArgs};
 use crate::score::ScoreArgs;
@@ -118,6 +119,10 @@ pub(crate) enum Command {
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// List the models in the memory of a running server
+    Ps(PsArgs),
+    /// Unload models of a running server
+    Stop(StopArgs),
     /// Print the commands that connect a coding agent to the server; --exec runs them
     #[command(after_help = launch::EXAMPLES)]
     Launch(LaunchArgs),

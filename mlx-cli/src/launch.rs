@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use ureq::Agent;
 
 use crate::exit_code::Failure;
+use crate::server_client::{ServerArgs, fail};
 use crate::shell_word::quoted;
 use crate::terminal;
 use clients::{CLIENTS, Client, Server};
@@ -35,13 +35,8 @@ pub(crate) struct LaunchArgs {
     #[arg(short, long, value_name = "NAME")]
     model: Option<String>,
 
-    /// URL of the server
-    #[arg(long, value_name = "URL", default_value = "http://localhost:8080")]
-    url: String,
-
-    /// API key of the server, if it needs one
-    #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
-    api_key: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// Run the client instead of printing the commands
     #[arg(long)]
@@ -67,41 +62,21 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
 
 /// Requests the list of models from the server.
 fn find_server(args: &LaunchArgs) -> Result<Server, Failure> {
-    let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    let agent: Agent = Agent::config_builder()
-        .timeout_global(Some(START_TIMEOUT))
-        .http_status_as_error(false)
-        .build()
-        .into();
-    let mut request = agent.get(format!("{url}/v1/models"));
-    if let Some(key) = &args.api_key {
-        request = request.header("Authorization", format!("Bearer {key}"));
-    }
-    let none = |reason: &str| {
-        fail(&format!(
-            "cannot get the models of {url}: {reason}; start a server with mlx serve, or pass its address with --url"
-        ))
-    };
-    let mut response = request.call().map_err(|error| none(&error.to_string()))?;
-    let text = response.body_mut().read_to_string().map_err(|error| none(&error.to_string()))?;
-    if response.status() == 401 {
-        return Err(fail(&format!("{url} requires an API key; pass it with --api-key")));
-    }
-    let list: Value = serde_json::from_str(&text).map_err(|_| none("its response is not JSON"))?;
-    let models = list["data"].as_array().ok_or_else(|| none("its response has no list"))?;
+    let url = args.server.base().to_owned();
+    let models = args.server.models(START_TIMEOUT)?;
     let has_name = |model: &&Value, name: &str| {
         let aliases = model["aliases"].as_array().into_iter().flatten();
         model["id"] == name || aliases.into_iter().any(|alias| alias == name)
     };
     let model = match &args.model {
-        None => models.first().ok_or_else(|| none("it serves no model"))?,
+        None => models.first().ok_or_else(|| fail(&format!("{url} serves no model")))?,
         Some(name) => models.iter().find(|model| has_name(model, name)).ok_or_else(|| {
             let known: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
             fail(&format!("--model: {name:?} is not served; available: {}", known.join(", ")))
         })?,
     };
     let name = args.model.clone().or_else(|| model["id"].as_str().map(str::to_owned)).unwrap_or_default();
-    let key = args.api_key.clone().unwrap_or_else(|| "none".to_owned());
+    let key = args.server.api_key.clone().unwrap_or_else(|| "none".to_owned());
     Ok(Server { url, model: name, context: model["max_model_len"].as_u64(), key })
 }
 
@@ -123,11 +98,6 @@ fn script(client: &Client, server: &Server, arguments: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(client.name.to_owned()).chain(arguments.iter().map(|word| quoted(word))).collect();
     lines + &words.join(" ") + "\n"
-}
-
-fn fail(message: &str) -> Failure {
-    terminal::note(&format!("error: {message}"));
-    Failure::Reported
 }
 
 #[cfg(test)]

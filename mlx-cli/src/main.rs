@@ -29,6 +29,7 @@ mod models;
 mod note_lines;
 mod overview;
 mod parse;
+mod ps;
 mod pull;
 mod recorded_request;
 mod repeat;
@@ -38,6 +39,7 @@ mod sampling_flags;
 mod sampling_values;
 mod score;
 mod serve;
+mod server_client;
 mod shell_word;
 mod starter_models;
 mod terminal;
@@ -98,6 +100,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(args),
         Command::Worker(args) => worker::run(args),
         Command::Cache(command) => cache::run(command),
+        Command::Ps(args) => ps::list(args),
+        Command::Stop(args) => ps::stop(args),
         Command::Launch(args) => launch::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Completions { shell } => manual::completions(*shell),

@@ -93,9 +93,27 @@ pub struct ModelArgs {
     #[arg(long, env = "MLX_IN_PROCESS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     in_process: Option<bool>,
 
-    /// Unload a model after this long without a request [default: never]
+    /// Unload a model after this long without a request, unless a request sets another time [default: never]
     #[arg(long, value_name = "SECONDS", env = "MLX_IDLE_TIMEOUT")]
     idle_timeout: Option<Seconds>,
+
+    /// Serve every model that `mlx list` shows by name, besides those given; the first request loads it [default: true]
+    #[arg(long, env = "MLX_ALL_MODELS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    all_models: Option<bool>,
+
+    /// With --all-models, also serve the model folders and GGUF files in this folder; may be given several times
+    #[arg(long, value_name = "FOLDER", env = "MLX_MODELS_DIR", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    models_dir: Vec<PathBuf>,
+
+    /// Number of models that are in memory at once; each gets an equal share of --models-budget [default: the number of models given]
+    #[arg(long, value_name = "N", env = "MLX_LOADED_MODELS")]
+    loaded_models: Option<usize>,
+
+    /// Keep this model in memory until a client unloads it; a name of --model; may be given several times
+    #[arg(long, value_name = "NAME", env = "MLX_PIN", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pin: Vec<String>,
 }
 
 /// The listening address and access control.

@@ -1,6 +1,7 @@
 //! The effective settings: defaults, overlaid by the file, the environment and the flags. The server's defaults are defined only here;
 //! those of requests and engines are the core's.
 
+mod models;
 mod network;
 mod responses;
 mod workers;
@@ -9,7 +10,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use mlx_core::engine::EngineOptions;
-use mlx_engine_process::Program;
 use mlx_files::create_private_folder;
 use mlx_hub::expanded;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
@@ -18,6 +18,7 @@ use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
 use crate::client::Identities;
+pub use models::ModelConfig;
 pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
 
@@ -49,29 +50,6 @@ pub struct Config {
     pub responses: ResponseConfig,
     /// Size and time limits.
     pub limits: LimitConfig,
-}
-
-/// See [`crate::args::ModelArgs`].
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ModelConfig {
-    /// The models, each as `[NAME=]MODEL`: a folder, a GGUF file, or a name that `mlx list` shows.
-    pub model: Vec<String>,
-    /// The aliases, each as `ALIAS=NAME`.
-    pub alias: Vec<String>,
-    /// The adapters of the first model, each as `NAME=FOLDER`.
-    pub adapter: Vec<String>,
-    /// True if all models are loaded at startup.
-    pub preload: bool,
-    /// The memory for all loaded models together.
-    pub models_budget: Option<ByteSize>,
-    /// True if the engines run in the server's process, and not in child processes.
-    pub in_process: bool,
-    /// The program of the child processes. [`crate::run`] sets it; without it, engines run in this process.
-    #[serde(skip)]
-    pub engine_program: Option<Program>,
-    /// The time without a request after which a model is unloaded.
-    pub idle_timeout: Option<Seconds>,
 }
 
 /// See [`crate::args::LimitArgs`].
@@ -185,6 +163,7 @@ impl Config {
         {
             *path = expanded(path);
         }
+        self.models.models_dir.iter_mut().for_each(|path| *path = expanded(path));
     }
 
     fn read_keys(&mut self) -> Result<(), StartError> {

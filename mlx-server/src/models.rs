@@ -1,10 +1,14 @@
 //! The models of the server. They are found by name, loaded on demand, and unloaded when they are idle or another model needs the memory.
 //! Invariant: a model with a [`Lease`] stays loaded.
 
+mod catalog;
 mod configured;
 mod entry;
 mod memory;
+mod object;
 mod purpose;
+mod residence;
+mod stay;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,27 +19,32 @@ use mlx_core::Error;
 use mlx_core::backend::default_memory_budget;
 use mlx_core::engine::{Engine, EngineOptions, Engines};
 use mlx_engine_process::Program;
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
+use catalog::{Catalog, Search};
 pub(crate) use entry::{Entry, Lease, Loaded};
 use memory::{Demand, ModelMemory, Reservation};
 pub(crate) use purpose::Purpose;
+pub(crate) use residence::KeepAlive;
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
 use crate::metrics::ModelStats;
 use crate::protocol::openai::models::ModelObject;
-use mlx_options::{ByteSize, Seconds, describe};
+use mlx_options::{ByteSize, describe};
 
 /// All models of the server, loaded or not.
 pub(crate) struct Models {
-    entries: Vec<Arc<Entry>>,
+    catalog: Arc<Catalog>,
     options: EngineOptions,
     engines: Arc<Engines>,
     /// The program of the engines' processes; `None` if they run in this one.
     program: Option<Program>,
     memory: Arc<ModelMemory>,
-    idle: Option<Seconds>,
+    idle: Option<Duration>,
+    /// Notified when a lease ends or the time of a model changes.
+    released: Arc<Notify>,
     /// The reason that the last load of a divided model failed: a worker is unavailable.
     outage: std::sync::Mutex<Option<String>>,
 }
@@ -59,13 +68,18 @@ impl Models {
         let folder =
             |entry: &Entry| entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned());
         let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
+        let folders = folders.max(config.loaded_models.unwrap_or(1));
+        // The workers hold the parts of one model.
+        let searches = config.all_models.unwrap_or(true) && options.workers.is_none();
+        let search = || Search { folders: config.models_dir.clone(), options: options.clone() };
         Ok(Self {
-            entries: entries.into_iter().map(Arc::new).collect(),
+            catalog: Arc::new(Catalog::new(entries, searches.then(search))),
             options,
             engines: Arc::default(),
             program,
             memory: ModelMemory::new(budget, folders),
-            idle: config.idle_timeout,
+            idle: config.idle_timeout.map(|idle| idle.duration()),
+            released: Arc::default(),
             outage: std::sync::Mutex::default(),
         })
     }
@@ -76,14 +90,18 @@ impl Models {
         purpose: Purpose,
         name: Option<&str>,
     ) -> Result<Lease, ApiError> {
-        let entry = self.find(name)?;
+        let entry = self.find(name).await?;
         entry.abilities().map_or(Ok(()), |abilities| purpose.check(entry.name(), abilities))?;
-        self.lease(name).await
+        self.lease_entry(entry).await
     }
 
     /// Returns a lease of the model with this name, or of the first model. Loads the model if necessary.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
-        let entry = Arc::clone(self.find(name)?);
+        let entry = self.find(name).await?;
+        self.lease_entry(entry).await
+    }
+
+    async fn lease_entry(self: &Arc<Self>, entry: Arc<Entry>) -> Result<Lease, ApiError> {
         if let Some(lease) = entry.lease().await {
             return Ok(lease);
         }
@@ -94,9 +112,9 @@ impl Models {
         self.begin_load(entry).await
     }
 
-    /// Loads all models that are not loaded yet.
+    /// Loads all models of the flags that are not loaded yet.
     pub(crate) async fn load_all(self: &Arc<Self>) -> Result<(), ApiError> {
-        for entry in &self.entries {
+        for entry in self.catalog.given() {
             if entry.with_loaded(|loaded| loaded.engine.is_ready()) != Some(true) {
                 self.begin_load(Arc::clone(entry)).await?;
             }
@@ -111,43 +129,55 @@ impl Models {
         load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
     }
 
-    fn find(&self, name: Option<&str>) -> Result<&Arc<Entry>, ApiError> {
+    /// Returns the model with this name or alias, which is searched on this machine if it is not known. Without a name, returns the first.
+    async fn find(&self, name: Option<&str>) -> Result<Arc<Entry>, ApiError> {
+        let known = || self.catalog.all();
         let Some(name) = name else {
-            return self.entries.first().ok_or_else(|| ApiError::no_model("", &[]));
+            return known().into_iter().next().ok_or_else(|| ApiError::no_model("", &[]));
         };
-        self.entries.iter().find(|entry| entry.has_name(name)).ok_or_else(|| {
-            let known: Vec<&str> = self.entries.iter().map(|entry| entry.name()).collect();
+        self.catalog.find(name).await.ok_or_else(|| {
+            let known = known();
+            let known: Vec<&str> = known.iter().map(|entry| entry.name()).collect();
             ApiError::no_model(name, &known)
         })
     }
 
-    /// Returns all models.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().map(|entry| &**entry)
+    /// Returns all known models.
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        self.catalog.all()
+    }
+
+    /// Returns all models, after a search for new ones.
+    pub(crate) async fn all_now(&self) -> Vec<Arc<Entry>> {
+        self.catalog.refresh().await;
+        self.catalog.all()
     }
 
     /// Returns the model with this name or alias.
-    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>, ApiError> {
-        self.find(Some(name)).map(Arc::clone)
+    pub(crate) async fn entry(&self, name: &str) -> Result<Arc<Entry>, ApiError> {
+        self.find(Some(name)).await
     }
 
     /// Returns the API objects of all models.
-    pub(crate) fn list(&self) -> Vec<ModelObject> {
-        self.entries.iter().map(|entry| entry.object()).collect()
+    pub(crate) async fn list(&self) -> Vec<ModelObject> {
+        self.all_now().await.iter().map(|entry| entry.object(self.idle)).collect()
     }
 
     /// Returns the API object of one model.
-    pub(crate) fn object(&self, name: &str) -> Result<ModelObject, ApiError> {
-        self.find(Some(name)).map(|entry| entry.object())
+    pub(crate) async fn object(&self, name: &str) -> Result<ModelObject, ApiError> {
+        Ok(self.find(Some(name)).await?.object(self.idle))
     }
 
-    /// Returns the metrics of all models.
+    /// Returns the metrics of the models of the flags and of all loaded ones.
     pub(crate) fn stats(&self) -> Vec<ModelStats> {
-        let model_stats = |entry: &Arc<Entry>| ModelStats {
+        let model_stats = |entry: Arc<Entry>| ModelStats {
             name: entry.name().to_owned(),
             stats: entry.with_loaded(|loaded| loaded.engine.stats()),
         };
-        self.entries.iter().map(model_stats).collect()
+        let given = self.catalog.given().len();
+        let all =
+            self.catalog.all().into_iter().enumerate().map(|(index, entry)| (index, model_stats(entry)));
+        all.filter(|(index, stats)| *index < given || stats.stats.is_some()).map(|it| it.1).collect()
     }
 
     /// Returns true if workers on other machines hold parts of the model.
@@ -160,13 +190,13 @@ impl Models {
     pub(crate) fn is_ready(&self) -> bool {
         let is_ready = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.is_ready());
         let may_be_unloaded = !self.is_distributed();
-        self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
+        self.outage().is_none() && self.all().iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
     /// Returns a message about a missing worker, if one is missing.
     pub(crate) fn outage(&self) -> Option<String> {
         let of_engine = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.outage()).flatten();
-        self.failed_load().or_else(|| self.entries.iter().find_map(of_engine))
+        self.failed_load().or_else(|| self.all().iter().find_map(of_engine))
     }
 
     fn failed_load(&self) -> Option<String> {
@@ -180,18 +210,6 @@ impl Models {
             tracing::warn!(message, "the model is not loaded: a worker is unavailable");
         }
         *known = outage.map(str::to_owned);
-    }
-
-    /// Unloads idle models, in an endless loop.
-    pub(crate) async fn reap(self: Arc<Self>) {
-        let Some(idle) = self.idle else { return };
-        let pause = (idle.duration() / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
-        loop {
-            tokio::time::sleep(pause).await;
-            let is_idle =
-                |entry: &Entry| entry.idle_since().is_some_and(|since| since.elapsed() >= idle.duration());
-            self.memory.unload(&self.entries, is_idle).await;
-        }
     }
 
     /// Returns the memory budget of a model's engine. With several machines, each machine has a separate budget.
@@ -211,7 +229,7 @@ impl Models {
         let (folder, needed) =
             measured.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
         let demand = Demand { folder, needed, limit: options.memory_budget };
-        let reservation = self.memory.reserve(&self.entries, entry, &demand).await?;
+        let reservation = self.memory.reserve(&self.catalog, entry, &demand).await?;
         let options = EngineOptions { memory_budget: self.engine_budget(&reservation), ..options };
         let (started, engines, program) =
             (Arc::clone(entry), Arc::clone(&self.engines), self.program.clone());
@@ -242,7 +260,7 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes()))
+        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes(), &self.released))
     }
 }
 

@@ -41,6 +41,8 @@ use crate::routes::{
         ollama::version,
         models::list,
         models::one,
+        models::load,
+        models::unload,
         text::tokenize,
         text::detokenize,
         operation::health,
@@ -81,6 +83,7 @@ mod tests {
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
+    use crate::protocol::openai::models::{LoadRequest, UnloadRequest};
     use crate::protocol::openai::text::{DetokenizeRequest, TokenizeRequest};
     use crate::protocol::rerank::RerankRequest;
     use crate::protocol::responses::request::ResponseRequest;
@@ -100,6 +103,8 @@ mod tests {
         ("/api/embed", |fields| debug_text(OllamaEmbedRequest::read(fields))),
         ("/api/embeddings", |fields| debug_text(OllamaEmbeddingRequest::read(fields))),
         ("/api/show", |fields| debug_text(ShowRequest::read(fields))),
+        ("/v1/models/load", |fields| debug_text(LoadRequest::read(fields))),
+        ("/v1/models/unload", |fields| debug_text(UnloadRequest::read(fields))),
         ("/v1/chat/render", |fields| debug_text(RenderRequest::read(fields))),
         ("/v1/completions", |fields| debug_text(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| debug_text(EmbeddingRequest::read(fields))),

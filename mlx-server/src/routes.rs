@@ -51,7 +51,13 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
+        .route("/v1/models/load", post(models::load))
+        .route("/v1/models/unload", post(models::unload))
         .route("/v1/models/{*name}", get(models::one))
+        // llama-server's paths.
+        .route("/models", get(models::list))
+        .route("/models/load", post(models::load))
+        .route("/models/unload", post(models::unload))
         .route("/api/chat", post(ollama::complete))
         .route("/api/generate", post(ollama::text))
         .route("/api/embed", post(ollama::embeddings))

@@ -12,7 +12,6 @@ use tokio_util::task::TaskTracker;
 use crate::config::StartError;
 use crate::connection::{self, TimeLimits};
 use crate::error::ApiError;
-use crate::models::Entry;
 use crate::open_files;
 use crate::responses::run;
 use crate::signals;
@@ -31,7 +30,8 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     open_files::raise_limit(state.config.limits.max_connections);
     let listener = TcpListener::bind(address).await.map_err(|error| bind_error(address, &error))?;
     let address = listener.local_addr().map_err(|error| StartError::new("listening", error))?;
-    let model = state.models.all().next().map_or("", Entry::name);
+    let models = state.models.all();
+    let model = models.first().map_or("", |entry| entry.name());
     let key = !state.config.network.api_key.is_empty();
     tracing::info!(%address, model, key, "listening");
     signals::watch(&state.shutdown)?;

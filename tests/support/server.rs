@@ -90,6 +90,8 @@ impl Server {
                 command.env_remove(name);
             }
         }
+        // Only the models of the test.
+        command.env("MLX_ALL_MODELS", "false");
         let mut child = command
             .args(["--port", "0", "-m", &format!("tiny={}", folder.display())])
             .args(arguments)

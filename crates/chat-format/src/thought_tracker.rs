@@ -90,9 +90,17 @@ impl ThoughtTracker {
         let pieces = pieces_of(&self.close[written..]);
         let tokens = |piece| match piece {
             Piece::Special(token) => vec![token],
-            Piece::Text(text) => self.tokenizer.spell(text.as_bytes()),
+            Piece::Text(text) => {
+                self.own_token(&text).unwrap_or_else(|| self.tokenizer.spell(text.as_bytes()))
+            }
         };
         pieces.into_iter().flat_map(tokens).collect()
+    }
+
+    /// Returns the token that is this text, if the vocabulary has one.
+    fn own_token(&self, text: &str) -> Option<Vec<u32>> {
+        let token = self.tokenizer.id(text)?;
+        (self.tokenizer.token_bytes(token) == text.as_bytes()).then(|| vec![token])
     }
 
     /// Returns the bytes of tokens, with encoded special tokens.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,6 +16,7 @@ use mlx_options::describe;
 use sha2::{Digest, Sha256};
 
 use super::entry::{Entry, file_bytes, weight_bytes};
+use super::residence::Residence;
 use crate::config::{ModelConfig, StartError};
 
 /// The maximum length of the configuration that is hashed, in bytes.
@@ -52,6 +53,12 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
                     format!("{given} names no model; the form is ALIAS=NAME"),
                 ));
             }
+        }
+    }
+    for name in &config.pin {
+        match entries.iter().find(|entry| entry.has_name(name)) {
+            Some(entry) => entry.residence.pin(true),
+            None => return Err(StartError::new("--pin", format!("{name} is not a model of --model"))),
         }
     }
     Ok(entries)
@@ -111,6 +118,7 @@ fn add_adapters(
     let entry = |(index, adapter_name): (usize, &str)| Entry {
         name: adapter_name.to_owned(),
         aliases: Vec::new(),
+        residence: Residence::default(),
         folder: folder.clone(),
         adapters: folders.clone(),
         adapter: Some((index, name.clone())),
@@ -139,20 +147,32 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let folder = folder.map_err(|error| StartError::new("--model", describe(&error)))?;
     let name = name.or(is_guide.then_some(guide::NAME)).map_or_else(|| name_of(&folder), str::to_owned);
     let config = if folder.is_file() { folder.clone() } else { folder.join("config.json") };
-    let Ok(metadata) = std::fs::metadata(config) else {
+    if !config.exists() {
         let reason = "is not a model folder: it has no config.json";
         return Err(StartError::new(format_args!("--model: {}", folder.display()), reason));
-    };
-    let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    }
+    // The name that the operator gave, which may lack the quantization of a GGUF file.
+    let alias = (split.is_none() && location != name && !Path::new(location).exists()).then_some(location);
+    Ok(entry(name, alias, folder, options))
+}
+
+/// Returns a model that was found on this machine. `None` if this program cannot run it.
+pub(super) fn local_entry(name: &str, folder: &Path, options: &EngineOptions) -> Option<Entry> {
+    model::check_config(folder).ok()?;
+    let entry = entry(name.to_owned(), name.strip_suffix(":latest"), folder.to_owned(), options);
+    entry.spec.is_some().then_some(entry)
+}
+
+fn entry(name: String, alias: Option<&str>, folder: PathBuf, options: &EngineOptions) -> Entry {
+    let config = if folder.is_file() { folder.clone() } else { folder.join("config.json") };
+    let written = std::fs::metadata(config).and_then(|metadata| metadata.modified());
+    let written = written.unwrap_or(SystemTime::UNIX_EPOCH);
     let spec =
         options.weights().and_then(|policy| model::inspect(&folder, policy)).ok().map(|(spec, _)| spec);
-    Ok(Entry {
-        // The name that the operator gave, which may lack the quantization of a GGUF file.
-        aliases: (split.is_none() && location != name && !Path::new(location).exists())
-            .then(|| location.to_owned())
-            .into_iter()
-            .collect(),
+    Entry {
+        aliases: alias.map(str::to_owned).into_iter().collect(),
         name,
+        residence: Residence::default(),
         weight_bytes: AtomicU64::new(
             spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
         ),
@@ -168,7 +188,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
         folder,
         loading: tokio::sync::Mutex::default(),
         slot: Mutex::new(None),
-    })
+    }
 }
 
 /// Returns the quantization of a GGUF file; `None` for a folder.

@@ -4,23 +4,25 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::inspect::needed_memory;
 use mlx_core::model::ModelSpec;
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Abilities, ModelFolder, model};
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
-use crate::protocol::openai::models::{ModelMeta, ModelObject, chat_sampling};
-use crate::time::rfc3339;
+use super::residence::Residence;
 
 /// A served model. An adapter is a separate entry.
 pub(crate) struct Entry {
     pub(super) name: String,
     pub(super) aliases: Vec<String>,
     pub(super) folder: PathBuf,
+    /// The time that it stays loaded.
+    pub(super) residence: Residence,
     /// All adapters of the folder's engine.
     pub(super) adapters: Vec<PathBuf>,
     /// For an adapter: its index in `adapters`, and the name of the base model.
@@ -57,6 +59,19 @@ pub(crate) struct Loaded {
     /// The memory budget of the engine in bytes.
     reserved: u64,
     last_used: Mutex<Instant>,
+    /// Notified when a lease ends.
+    released: Arc<Notify>,
+}
+
+/// The state of a model in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ModelState {
+    Unloaded,
+    Loading,
+    Loaded {
+        /// True while requests use it.
+        is_used: bool,
+    },
 }
 
 /// The capabilities of a model that generates text.
@@ -80,11 +95,11 @@ impl Loaded {
 }
 
 /// A handle of a loaded model. The model stays loaded until all of its leases are dropped.
-pub(crate) struct Lease(Arc<Loaded>);
+pub(crate) struct Lease(Option<Arc<Loaded>>);
 
 impl Clone for Lease {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(self.0.clone())
     }
 }
 
@@ -92,13 +107,18 @@ impl Deref for Lease {
     type Target = Loaded;
 
     fn deref(&self) -> &Loaded {
-        &self.0
+        self.0.as_deref().expect("only dropping a lease takes its model")
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        *self.0.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let Some(loaded) = self.0.take() else { return };
+        *loaded.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let released = Arc::clone(&loaded.released);
+        drop(loaded);
+        // The model is unused now, if this was its last lease.
+        released.notify_one();
     }
 }
 
@@ -154,37 +174,6 @@ impl Entry {
 
     pub(super) fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
-    }
-
-    fn context(&self) -> Option<usize> {
-        self.spec.as_ref().map(|spec| spec.context_length)
-    }
-
-    /// Returns the model's API object.
-    pub(crate) fn object(&self) -> ModelObject {
-        ModelObject {
-            id: self.name.clone(),
-            object: "model",
-            created: self.created,
-            owned_by: "local",
-            loaded: self.is_loaded(),
-            aliases: self.aliases.clone(),
-            parent: self.adapter.as_ref().map(|(_, name)| name.clone()),
-            kind: "model",
-            display_name: self.name.clone(),
-            created_at: rfc3339(self.created),
-            max_model_len: self.context(),
-            max_input_tokens: self.context(),
-            max_tokens: self.context(),
-            capabilities: self.tasks(),
-            chat_sampling: chat_sampling(&self.sampling),
-            meta: self.spec.as_ref().map(|spec| ModelMeta {
-                n_ctx_train: spec.context_length,
-                n_vocab: spec.vocab_size,
-                n_params: spec.parameters,
-                size: spec.file_bytes,
-            }),
-        }
     }
 
     /// Returns true if the model is in memory.
@@ -251,7 +240,7 @@ impl Entry {
             let slot = self.slot();
             let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
             if is_used(loaded) {
-                return Some(Lease(Arc::clone(loaded)));
+                return Some(Lease(Some(Arc::clone(loaded))));
             }
             Arc::clone(&loaded.stamp)
         };
@@ -261,7 +250,7 @@ impl Entry {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
         let is_stale = now.is_ok_and(|now| now != *stamp);
-        (is_used(loaded) || !is_stale).then(|| Lease(Arc::clone(loaded)))
+        (is_used(loaded) || !is_stale).then(|| Lease(Some(Arc::clone(loaded))))
     }
 
     /// Stores a loaded model, with its canonical folder and its memory budget. Returns a lease.
@@ -270,11 +259,13 @@ impl Entry {
         engine: Engine,
         stamp: FolderStamp,
         (folder, reserved): (PathBuf, u64),
+        released: &Arc<Notify>,
     ) -> Lease {
         let (name, stamp, last_used) = (self.name.clone(), Arc::new(stamp), Mutex::new(Instant::now()));
-        let loaded = Arc::new(Loaded { name, engine, stamp, folder, reserved, last_used });
+        let released = Arc::clone(released);
+        let loaded = Arc::new(Loaded { name, engine, stamp, folder, reserved, last_used, released });
         *self.slot() = Some(Arc::clone(&loaded));
-        Lease(loaded)
+        Lease(Some(loaded))
     }
 
     /// Returns the canonical folder and the memory budget of a loaded model.
@@ -287,11 +278,41 @@ impl Entry {
         self.slot().as_deref().map(read)
     }
 
-    /// Returns the time of the last use of a loaded model. `None` if the model is not loaded or in use.
+    /// Returns the time of the last use of a loaded model. `None` if the model is not loaded, in use or pinned.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let slot = self.slot();
-        let loaded = slot.as_ref().filter(|loaded| !is_used(loaded))?;
+        let loaded = slot.as_ref().filter(|loaded| !is_used(loaded) && !self.residence.is_pinned())?;
         Some(loaded.last_used())
+    }
+
+    /// Returns the time at which a loaded model is to be unloaded, if no further request comes. `default` is the server's time.
+    pub(crate) fn end(&self, default: Option<Duration>) -> Option<Instant> {
+        let last_used = self.with_loaded(|_| ()).map(|()| self.idle_since().unwrap_or_else(Instant::now))?;
+        self.residence.end(last_used, default)
+    }
+
+    /// Returns the state of the model in memory.
+    pub(crate) fn state(&self) -> ModelState {
+        match self.slot().as_ref() {
+            Some(loaded) => ModelState::Loaded { is_used: is_used(loaded) },
+            None if self.loading.try_lock().is_err() => ModelState::Loading,
+            None => ModelState::Unloaded,
+        }
+    }
+
+    /// Returns true if the model is neither loaded nor loading.
+    pub(super) fn is_absent(&self) -> bool {
+        self.state() == ModelState::Unloaded
+    }
+
+    /// Returns true if the model is only unloaded on request.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.residence.is_pinned()
+    }
+
+    /// Returns true if the model's folder is this one, by another path.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        path.canonicalize().is_ok_and(|path| self.folder.canonicalize().is_ok_and(|own| own == path))
     }
 
     /// Unloads the model unless it is in use.
@@ -299,6 +320,7 @@ impl Entry {
         let unused = self.slot().take_if(|loaded| !is_used(loaded));
         if let Some(loaded) = unused {
             tracing::info!(model = self.name, reason, "a model is unloaded");
+            self.residence.reset();
             // Dropping an engine blocks until its thread ends, so this must not run on an async thread.
             spawn_blocking(move || drop(loaded)).await.ok();
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::catalog::Catalog;
 use super::entry::Entry;
 use crate::error::ApiError;
 
@@ -75,13 +76,13 @@ impl ModelMemory {
     /// recently used models until enough memory is free.
     pub(super) async fn reserve(
         self: &Arc<Self>,
-        entries: &[Arc<Entry>],
+        catalog: &Catalog,
         entry: &Entry,
         demand: &Demand,
     ) -> Result<Reservation, ApiError> {
         loop {
             let load_ended = self.load_ended.notified();
-            if let Attempt::Reserved(reserved) = self.try_reserve(entries, entry, demand).await? {
+            if let Attempt::Reserved(reserved) = self.try_reserve(catalog, entry, demand).await? {
                 let folder = demand.folder.clone();
                 return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
             }
@@ -91,14 +92,15 @@ impl ModelMemory {
 
     async fn try_reserve(
         &self,
-        entries: &[Arc<Entry>],
+        catalog: &Catalog,
         entry: &Entry,
         demand: &Demand,
     ) -> Result<Attempt, ApiError> {
         let _guard = self.reserving.lock().await;
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
-            let others = self.reserved_folders(entries);
+            let entries = catalog.all();
+            let others = self.reserved_folders(&entries);
             // All names and adapters of a folder share one engine.
             let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
             let free = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
@@ -108,7 +110,7 @@ impl ModelMemory {
             }
             let unused = entries.iter().filter_map(|other| Some((other.idle_since()?, other)));
             // Unload nothing if the model would not fit even after that.
-            let freeable = unused_bytes(&others, &self.used_folders(entries));
+            let freeable = unused_bytes(&others, &self.used_folders(&entries));
             let oldest = unused
                 .min_by_key(|(since, _)| *since)
                 .filter(|_| self.share(demand, free + freeable).is_some());
@@ -125,10 +127,15 @@ impl ModelMemory {
     }
 
     /// Unloads the models for which `is_idle` returns true.
-    pub(super) async fn unload(&self, entries: &[Arc<Entry>], is_idle: impl Fn(&Entry) -> bool) {
+    pub(super) async fn unload(
+        &self,
+        entries: &[Arc<Entry>],
+        reason: &str,
+        is_idle: impl Fn(&Entry) -> bool,
+    ) {
         let _guard = self.reserving.lock().await;
         for entry in entries.iter().filter(|entry| is_idle(entry)) {
-            entry.unload("it was idle").await;
+            entry.unload(reason).await;
         }
     }
 

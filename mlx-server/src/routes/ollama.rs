@@ -14,7 +14,7 @@ use super::response::{answer, computed, json};
 use crate::chat_request::ChatRequest;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::models::Purpose;
+use crate::models::{KeepAlive, Purpose};
 use crate::protocol::ollama::embed::{
     OllamaEmbedRequest, OllamaEmbedding, OllamaEmbeddingRequest, OllamaEmbeddings,
 };
@@ -37,7 +37,8 @@ const VERSION: &str = "0.13.5";
     responses((status = 200, body = Object), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    generate(&state, request, |fields| OllamaChatRequest::read(fields).map(|it| it.0), Endpoint::Chat).await
+    generate(&state, request, |fields| OllamaChatRequest::read(fields).map(|it| (it.0, it.1)), Endpoint::Chat)
+        .await
 }
 
 /// Answers a prompt.
@@ -47,22 +48,37 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     responses((status = 200, body = Object), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn text(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    generate(&state, request, |fields| OllamaGenerateRequest::read(fields).map(|it| it.0), Endpoint::Generate)
-        .await
+    generate(
+        &state,
+        request,
+        |fields| OllamaGenerateRequest::read(fields).map(|it| (it.0, it.1)),
+        Endpoint::Generate,
+    )
+    .await
 }
 
 async fn generate(
     state: &AppState,
     request: Request,
-    reader: fn(&mut Fields) -> Result<ChatRequest, ApiError>,
+    reader: fn(&mut Fields) -> Result<(ChatRequest, Option<KeepAlive>), ApiError>,
     endpoint: Endpoint,
 ) -> Result<Response, ApiError> {
-    let (chat, guard) = read(state, request, reader).await?;
+    let ((chat, keep_alive), guard) = read(state, request, reader).await?;
+    let model = chat.spec.model.clone();
+    let keep = || keep_alive.into_iter().for_each(|time| state.models.keep(model.as_deref(), time));
     if chat.conversation.messages.is_empty() {
-        let lease = state.models.lease(chat.spec.model.as_deref()).await?;
-        return Ok(json(loaded_line(endpoint, &lease.name)));
+        if keep_alive == Some(KeepAlive::For(Duration::ZERO)) {
+            let name = state.models.first_name(model.as_deref());
+            let model = state.models.unload_by_name(&name).await?;
+            return Ok(json(loaded_line(endpoint, &model.id, "unload")));
+        }
+        let lease = state.models.lease(model.as_deref()).await?;
+        keep();
+        return Ok(json(loaded_line(endpoint, &lease.name, "load")));
     }
     let prepared = prepare::start_chat(state, chat, guard).await?;
+    // The answer holds the model until its end.
+    keep();
     answer(state, prepared, |meta| Writer::new(endpoint, meta)).await
 }
 
@@ -77,8 +93,9 @@ pub(crate) async fn embeddings(
     request: Request,
 ) -> Result<Response, ApiError> {
     let start = Instant::now();
-    let (OllamaEmbedRequest(request), guard) = read(&state, request, OllamaEmbedRequest::read).await?;
-    let Vectors { list, exactness, loaded } = vectors(&state, request, guard).await?;
+    let (OllamaEmbedRequest(request, keep_alive), guard) =
+        read(&state, request, OllamaEmbedRequest::read).await?;
+    let Vectors { list, exactness, loaded } = vectors(&state, request, keep_alive, guard).await?;
     let answer = OllamaEmbeddings {
         model: list.model,
         embeddings: list.data.into_iter().map(|object| object.embedding).collect(),
@@ -96,9 +113,9 @@ pub(crate) async fn embeddings(
     responses((status = 200, body = OllamaEmbedding), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn embedding(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let (OllamaEmbeddingRequest(request), guard) =
+    let (OllamaEmbeddingRequest(request, keep_alive), guard) =
         read(&state, request, OllamaEmbeddingRequest::read).await?;
-    let vectors = vectors(&state, request, guard).await;
+    let vectors = vectors(&state, request, keep_alive, guard).await;
     let Vectors { list, exactness, .. } = vectors.map_err(|error| error.rename_field("input", "prompt"))?;
     let first = list.data.into_iter().next();
     let embedding = first.map_or(Vector::Float(Vec::new()), |object| object.embedding);
@@ -117,10 +134,12 @@ struct Vectors {
 async fn vectors(
     state: &AppState,
     request: EmbeddingRequest,
+    keep_alive: Option<KeepAlive>,
     guard: RequestGuard,
 ) -> Result<Vectors, ApiError> {
     embed::check_amount(state, &request)?;
     let lease = state.models.lease_for(Purpose::Embed, request.model.as_deref()).await?;
+    keep_alive.into_iter().for_each(|time| state.models.keep(request.model.as_deref(), time));
     let loaded = Instant::now();
     let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());
     let running = guard.run(move |cancel| embed::start(&shared, &lease, &request, &origin, cancel)).await?;
@@ -136,14 +155,17 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Lists the models.
 #[utoipa::path(get, path = "/api/tags", tag = "ollama", responses((status = 200, body = OllamaModels)))]
 pub(crate) async fn tags(State(state): State<AppState>) -> Response {
-    json(OllamaModels { models: state.models.all().map(OllamaModel::from_entry).collect() })
+    let models = state.models.all_now().await;
+    json(OllamaModels { models: models.iter().map(|entry| OllamaModel::from_entry(entry)).collect() })
 }
 
 /// Lists the models in memory.
 #[utoipa::path(get, path = "/api/ps", tag = "ollama", responses((status = 200, body = OllamaModels)))]
 pub(crate) async fn loaded(State(state): State<AppState>) -> Response {
-    let loaded = state.models.all().filter(|entry| entry.is_loaded());
-    json(OllamaModels { models: loaded.map(OllamaModel::loaded).collect() })
+    let loaded = state.models.all().into_iter().filter(|entry| entry.is_loaded());
+    json(OllamaModels {
+        models: loaded.map(|entry| OllamaModel::loaded(&entry, state.models.idle())).collect(),
+    })
 }
 
 /// Describes a model.
@@ -154,7 +176,7 @@ pub(crate) async fn loaded(State(state): State<AppState>) -> Response {
 )]
 pub(crate) async fn show(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (ShowRequest(name), _job) = read(&state, request, ShowRequest::read).await?;
-    let entry = state.models.entry(&name)?;
+    let entry = state.models.entry(&name).await?;
     let description = spawn_blocking(move || Description::from_entry(&entry)).await;
     description.map(json).map_err(|_| ApiError::failed("describing the model was interrupted"))
 }

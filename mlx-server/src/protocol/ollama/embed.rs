@@ -10,6 +10,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
+use crate::models::KeepAlive;
 use crate::protocol::openai::completion::Prompt;
 use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector, texts};
 use crate::protocol::openai::schema::merged;
@@ -26,6 +27,9 @@ field_group! {
         /// Number of leading dimensions to return.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
+        /// Time without a request after which the model is unloaded, as in a chat.
+        #[schema(value_type = String, example = "5m")]
+        pub(crate) keep_alive: KeepAlive,
         /// True (the default) cuts texts that are too long at their end; false rejects them.
         #[schema(example = false)]
         pub(crate) truncate: bool,
@@ -34,24 +38,23 @@ field_group! {
 
 /// A parsed embedding request. Without inputs it only loads the model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OllamaEmbedRequest(pub(crate) EmbeddingRequest);
+pub(crate) struct OllamaEmbedRequest(pub(crate) EmbeddingRequest, pub(crate) Option<KeepAlive>);
 
 impl OllamaEmbedRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = OllamaEmbedFields::read(fields)?;
-        // The server's --idle-timeout controls how long a model stays in memory.
-        fields.take_unused("keep_alive", &[]);
         // No option affects embeddings.
         fields.take_unused("options", &[json!({})]);
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
         }
-        Ok(Self(EmbeddingRequest {
+        let request = EmbeddingRequest {
             dimensions: given.dimensions,
             truncate: given.truncate.unwrap_or(true),
             ..request(texts_or_none(given.input, "input")?, given.model)
-        }))
+        };
+        Ok(Self(request, given.keep_alive))
     }
 }
 
@@ -64,20 +67,22 @@ field_group! {
         /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
+        /// Time without a request after which the model is unloaded, as in a chat.
+        #[schema(value_type = String, example = "5m")]
+        pub(crate) keep_alive: KeepAlive,
     }
 }
 
 /// A parsed request for one embedding, or for none.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OllamaEmbeddingRequest(pub(crate) EmbeddingRequest);
+pub(crate) struct OllamaEmbeddingRequest(pub(crate) EmbeddingRequest, pub(crate) Option<KeepAlive>);
 
 impl OllamaEmbeddingRequest {
     /// Parses a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let OllamaPromptFields { prompt, model } = OllamaPromptFields::read(fields)?;
-        fields.take_unused("keep_alive", &[]);
+        let OllamaPromptFields { prompt, model, keep_alive } = OllamaPromptFields::read(fields)?;
         fields.take_unused("options", &[json!({})]);
-        Ok(Self(request(texts_or_none(prompt.map(Value::from), "prompt")?, model)))
+        Ok(Self(request(texts_or_none(prompt.map(Value::from), "prompt")?, model), keep_alive))
     }
 }
 

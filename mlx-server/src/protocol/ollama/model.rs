@@ -1,5 +1,7 @@
 //! Models in the format of Ollama's API.
 
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
@@ -29,7 +31,7 @@ pub(crate) struct OllamaModel {
     details: ModelDetails,
     /// The tasks that the model is made for: `completion`, `embedding`, `rerank`.
     capabilities: Vec<&'static str>,
-    /// For a loaded model: always far in the future. The server's --idle-timeout controls when it is unloaded.
+    /// For a loaded model: when it is unloaded if no further request uses it; far in the future if only memory for another model ends its stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
     /// For a loaded model: the bytes in memory that a GPU can access.
@@ -83,11 +85,12 @@ impl OllamaModel {
     }
 
     /// Returns the list entry of a loaded model.
-    pub(crate) fn loaded(entry: &Entry) -> Self {
+    pub(crate) fn loaded(entry: &Entry, idle: Option<Duration>) -> Self {
         let size = entry.weight_bytes();
         let context_length = entry.spec().map(|spec| spec.context_length);
-        // The model stays loaded until the server needs the memory, or until --idle-timeout has passed since its last request.
-        let expires_at = Some("9999-12-31T23:59:59Z".to_owned());
+        let left = entry.end(idle).map(|end| end.saturating_duration_since(Instant::now()).as_secs());
+        let end = left.map(|seconds| rfc3339(crate::time::now() + seconds));
+        let expires_at = Some(end.unwrap_or_else(|| "9999-12-31T23:59:59Z".to_owned()));
         Self { size, size_vram: Some(size), context_length, expires_at, ..Self::from_entry(entry) }
     }
 }

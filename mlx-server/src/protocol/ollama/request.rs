@@ -14,6 +14,7 @@ use super::options::{self, Options};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
+use crate::models::KeepAlive;
 use crate::protocol::openai::schema::{Fixed, merged};
 use crate::protocol::openai::tools;
 use crate::request_log::RequestId;
@@ -36,6 +37,10 @@ field_group! {
         /// The requested thinking: a boolean, or low, medium or high.
         #[schema(value_type = String, example = "low")]
         pub(crate) think: Value,
+        /// Time without a request after which the model is unloaded: seconds, or a duration such as 5m. 0 unloads it after this request, -1 keeps
+        /// it.
+        #[schema(value_type = String, example = "5m")]
+        pub(crate) keep_alive: KeepAlive,
         /// True (the default) drops the oldest turns of a conversation that exceeds the context.
         #[schema(example = false)]
         pub(crate) truncate: bool,
@@ -71,11 +76,11 @@ field_group! {
 
 /// A parsed chat.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OllamaChatRequest(pub(crate) ChatRequest);
+pub(crate) struct OllamaChatRequest(pub(crate) ChatRequest, pub(crate) Option<KeepAlive>);
 
 /// A parsed generation request, as a chat of one message.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OllamaGenerateRequest(pub(crate) ChatRequest);
+pub(crate) struct OllamaGenerateRequest(pub(crate) ChatRequest, pub(crate) Option<KeepAlive>);
 
 impl OllamaChatRequest {
     /// Parses a request.
@@ -85,7 +90,7 @@ impl OllamaChatRequest {
         check_calls(&messages).map_err(|mistake| {
             ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
         })?;
-        shared(fields, messages, given.tools).map(Self)
+        shared(fields, messages, given.tools).map(|(chat, keep_alive)| Self(chat, keep_alive))
     }
 }
 
@@ -113,14 +118,16 @@ impl OllamaGenerateRequest {
         let prompt = prompt.map(|text| Message::user_with(images, text));
         // Without a prompt, the request only loads the model.
         let messages = system.into_iter().chain(prompt).collect();
-        shared(fields, messages, None).map(Self)
+        shared(fields, messages, None).map(|(chat, keep_alive)| Self(chat, keep_alive))
     }
 }
 
-fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
+fn shared(
+    fields: &mut Fields,
+    messages: Vec<Message>,
+    list: Option<Value>,
+) -> Result<(ChatRequest, Option<KeepAlive>), ApiError> {
     let given = OllamaFields::read(fields)?;
-    // The server's --idle-timeout controls how long a model stays in memory.
-    fields.take_unused("keep_alive", &[]);
     fields.expect_one_of("logprobs", &[json!(false)], "use /v1/chat/completions")?;
     fields.expect_one_of("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
     // A full context always ends the answer.
@@ -149,7 +156,7 @@ fn shared(fields: &mut Fields, messages: Vec<Message>, list: Option<Value>) -> R
     };
     let conversation = Conversation { messages, variables: Map::new(), tools, thinking };
     let policy = if given.truncate == Some(false) { ContextPolicy::Stop } else { ContextPolicy::EvictTurns };
-    Ok(ChatRequest { spec, conversation, limit_name: "options.num_predict", policy })
+    Ok((ChatRequest { spec, conversation, limit_name: "options.num_predict", policy }, given.keep_alive))
 }
 
 fn constraint(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {

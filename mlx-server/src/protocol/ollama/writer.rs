@@ -164,13 +164,13 @@ impl AnswerWriter for Writer {
 }
 
 /// Returns the response to a request that only loads the model.
-pub(crate) fn loaded_line(endpoint: Endpoint, model: &str) -> serde_json::Value {
+pub(crate) fn loaded_line(endpoint: Endpoint, model: &str, reason: &str) -> serde_json::Value {
     let mut line = json!({"model": model, "created_at": rfc3339(crate::time::now())});
     match endpoint {
         Endpoint::Chat => line["message"] = json!({"role": "assistant", "content": ""}),
         Endpoint::Generate => line["response"] = "".into(),
     }
-    line["done_reason"] = "load".into();
+    line["done_reason"] = reason.into();
     line["done"] = true.into();
     line
 }

@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use mlx_core::sampling::{SamplingDefaults, SamplingOptions, settings};
 use serde::Serialize;
 use serde_json::Number;
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::schema::merged;
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+use crate::models::KeepAlive;
 
 /// A served model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -20,6 +26,18 @@ pub(crate) struct ModelObject {
     pub(crate) owned_by: &'static str,
     /// True if the model is in memory.
     pub(crate) loaded: bool,
+    /// `unloaded`, `loading` or `loaded`.
+    pub(crate) state: &'static str,
+    /// True while requests use the model.
+    pub(crate) in_use: bool,
+    /// True if the model is only unloaded on request.
+    pub(crate) pinned: bool,
+    /// For a loaded model: the size of the weights in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_bytes: Option<u64>,
+    /// Seconds until a loaded model is unloaded if no further request uses it. Absent if only another model's need for memory ends its stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_in: Option<f64>,
     /// Other names of the model.
     pub(crate) aliases: Vec<String>,
     /// For an adapter: the name of the base model, with which it shares the weights.
@@ -91,3 +109,72 @@ pub(crate) struct ModelList {
     /// The name of the last model.
     pub(crate) last_id: Option<String>,
 }
+
+field_group! {
+    /// The model.
+    pub(crate) struct ModelFields {
+        /// The model's name.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+    }
+}
+
+field_group! {
+    /// The stay of a model in memory.
+    pub(crate) struct StayFields {
+        /// Time without a request after which the model is unloaded: seconds, or a duration such as 5m; -1 keeps it.
+        #[schema(value_type = String, example = "5m")]
+        pub(crate) keep_alive: KeepAlive,
+        /// True to unload the model only on request, even if another model needs the memory.
+        #[schema(example = true)]
+        pub(crate) pin: bool,
+    }
+}
+
+/// A parsed request to load a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LoadRequest {
+    pub(crate) model: String,
+    pub(crate) keep_alive: Option<KeepAlive>,
+    pub(crate) pin: Option<bool>,
+}
+
+/// A parsed request to unload a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct UnloadRequest(pub(crate) String);
+
+impl LoadRequest {
+    /// Parses a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let StayFields { keep_alive, pin } = StayFields::read(fields)?;
+        Ok(Self { model: model(fields)?, keep_alive, pin })
+    }
+}
+
+impl UnloadRequest {
+    /// Parses a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        model(fields).map(Self)
+    }
+}
+
+fn model(fields: &mut Fields) -> Result<String, ApiError> {
+    let given = ModelFields::read(fields)?.model;
+    given.ok_or_else(|| ApiError::field("model", "is missing; give the name of a model"))
+}
+
+impl PartialSchema for LoadRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([ModelFields::schema(), StayFields::schema()], &[]).build(&["model"])
+    }
+}
+
+impl ToSchema for LoadRequest {}
+
+impl PartialSchema for UnloadRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([ModelFields::schema()], &[]).build(&["model"])
+    }
+}
+
+impl ToSchema for UnloadRequest {}

@@ -1,0 +1,38 @@
+//! The settings of the served models.
+
+use std::path::PathBuf;
+
+use mlx_engine_process::Program;
+use mlx_options::{ByteSize, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// See [`crate::args::ModelArgs`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ModelConfig {
+    /// The models, each as `[NAME=]MODEL`: a folder, a GGUF file, or a name that `mlx list` shows.
+    pub model: Vec<String>,
+    /// The aliases, each as `ALIAS=NAME`.
+    pub alias: Vec<String>,
+    /// The adapters of the first model, each as `NAME=FOLDER`.
+    pub adapter: Vec<String>,
+    /// True if all models are loaded at startup.
+    pub preload: bool,
+    /// The memory for all loaded models together.
+    pub models_budget: Option<ByteSize>,
+    /// True if the engines run in the server's process, and not in child processes.
+    pub in_process: bool,
+    /// The program of the child processes. [`crate::run`] sets it; without it, engines run in this process.
+    #[serde(skip)]
+    pub engine_program: Option<Program>,
+    /// The time without a request after which a model is unloaded.
+    pub idle_timeout: Option<Seconds>,
+    /// False to serve only the models of `model`. By default, requests can name every model on this machine.
+    pub all_models: Option<bool>,
+    /// Folders of models that requests can name.
+    pub models_dir: Vec<PathBuf>,
+    /// The number of models that share the memory.
+    pub loaded_models: Option<usize>,
+    /// The models of `model` that are only unloaded on request.
+    pub pin: Vec<String>,
+}

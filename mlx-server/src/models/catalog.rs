@@ -1,0 +1,129 @@
+//! The models that can be requested: those of the flags, and all others on this machine. Invariant: a model that is loaded or loading is
+//! never dropped from the catalog.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mlx_core::engine::EngineOptions;
+use mlx_hub::{Stores, has_gguf_extension};
+use tokio::task::spawn_blocking;
+
+use super::configured::local_entry;
+use super::entry::Entry;
+
+/// The minimum time between two searches, since a client may ask for names that do not exist.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// All models.
+pub(super) struct Catalog {
+    /// The models of the flags.
+    given: Vec<Arc<Entry>>,
+    /// Other models that were found on this machine.
+    found: Mutex<Vec<Arc<Entry>>>,
+    /// The search for other models; `None` if only the models of the flags are served.
+    search: Option<Search>,
+    /// The end of the last search.
+    searched: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// The places of other models.
+#[derive(Clone)]
+pub(super) struct Search {
+    /// Folders of models, besides the stores.
+    pub(super) folders: Vec<PathBuf>,
+    /// The options of their engines.
+    pub(super) options: EngineOptions,
+}
+
+impl Catalog {
+    pub(super) fn new(given: Vec<Entry>, search: Option<Search>) -> Self {
+        let given = given.into_iter().map(Arc::new).collect();
+        Self { given, found: Mutex::default(), search, searched: tokio::sync::Mutex::default() }
+    }
+
+    /// Returns the models of the flags.
+    pub(super) fn given(&self) -> &[Arc<Entry>] {
+        &self.given
+    }
+
+    /// Returns all known models, those of the flags first.
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        self.given.iter().chain(found.iter()).cloned().collect()
+    }
+
+    /// Returns a known model.
+    pub(super) fn known(&self, name: &str) -> Option<Arc<Entry>> {
+        self.all().into_iter().find(|entry| entry.has_name(name))
+    }
+
+    /// Returns a model, which is searched on this machine if it is not known.
+    pub(super) async fn find(self: &Arc<Self>, name: &str) -> Option<Arc<Entry>> {
+        if let Some(entry) = self.known(name) {
+            return Some(entry);
+        }
+        self.refresh().await;
+        self.known(name)
+    }
+
+    /// Searches for models that were added or removed.
+    pub(super) async fn refresh(self: &Arc<Self>) {
+        let Some(search) = self.search.clone() else { return };
+        let mut searched = self.searched.lock().await;
+        if searched.is_some_and(|end| end.elapsed() < PAUSE) {
+            return;
+        }
+        let catalog = Arc::clone(self);
+        spawn_blocking(move || catalog.merge(&search)).await.ok();
+        *searched = Some(Instant::now());
+    }
+
+    fn merge(&self, search: &Search) {
+        let listed = search.list();
+        let known = self.all();
+        let is_known = |name: &str, path: &Path| {
+            known.iter().any(|entry| entry.has_name(name) || entry.folder() == path || entry.is_at(path))
+        };
+        let mut names = Vec::new();
+        let mut added = Vec::new();
+        for (name, path) in &listed {
+            if !is_known(name, path) && !names.contains(name) {
+                added.extend(local_entry(name, path, &search.options).map(Arc::new));
+                names.push(name.clone());
+            }
+        }
+        drop(known);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.retain(|entry| {
+            let is_used = Arc::strong_count(entry) > 1 || entry.is_loaded();
+            is_used || listed.iter().any(|(_, path)| entry.folder() == path)
+        });
+        found.extend(added);
+    }
+}
+
+impl Search {
+    /// Returns the names and paths of the models that can be used.
+    fn list(&self) -> Vec<(String, PathBuf)> {
+        let stores = Stores::from_env().and_then(|stores| stores.list());
+        let stores =
+            stores.inspect_err(|error| tracing::warn!(%error, "the models of this machine are not listed"));
+        let usable = stores.unwrap_or_default().into_iter().filter(|model| model.problem.is_none());
+        let own = self.folders.iter().flat_map(|folder| own_models(folder));
+        usable.map(|model| (model.name, model.path)).chain(own).collect()
+    }
+}
+
+/// Returns the models in a folder: its folders with a config.json, and its GGUF files.
+fn own_models(folder: &Path) -> Vec<(String, PathBuf)> {
+    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let models = paths.filter(|path| path.join("config.json").is_file() || has_gguf_extension(path));
+    let named = |path: PathBuf| {
+        let name = if path.is_file() { path.file_stem() } else { path.file_name() };
+        Some((name?.to_str()?.to_owned(), path))
+    };
+    let mut models: Vec<_> = models.filter_map(named).collect();
+    models.sort();
+    models
+}
