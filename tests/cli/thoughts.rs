@@ -1,6 +1,7 @@
 //! Chats with a reasoning model: answer and reasoning stay separate, in a pipe and in files.
 
 use mlx_tests::harmony::{self, ANSWER, PRESENCE_PENALTY, THOUGHT};
+use mlx_tests::successors::endless_thinker;
 use serde_json::Value;
 
 use super::{json, mlx, mlx_in, model, stderr, stdout};
@@ -112,31 +113,39 @@ fn parse_shows_what_an_output_means() {
     assert!(stderr(&refused).contains("hermes"), "{}", stderr(&refused));
 }
 
-/// The thought is one token, and the answer follows its marker.
 #[test]
 fn a_budget_ends_the_thought_on_the_command_line_and_in_a_chat() {
-    let folder = harmony::model();
+    let folder = endless_thinker();
     let path = folder.path().to_str().expect("utf-8");
-    let generated = |budget: &str| {
-        let object = json(&with("generate", path, &["-p", "Hi", "--json", "--think-budget", budget]), "");
-        (object["text"].clone(), object["reasoning"].clone(), object["usage"]["completion_tokens"].clone())
+    let with = |command: &'static str, more: &[&'static str]| {
+        let flags = ["-m", path, "--temperature", "0", "--max-tokens", "40"].map(str::to_owned);
+        let more = more.iter().map(|word| (*word).to_owned());
+        [command.to_owned()].into_iter().chain(flags).chain(more).collect::<Vec<_>>()
     };
-    assert_eq!(generated("1"), (ANSWER.into(), THOUGHT.into(), 12.into()));
-    assert_eq!(generated("0"), (ANSWER.into(), "".into(), 11.into()));
-    let typed = mlx(
-        &with("chat", path, &["--think-budget", "1"]),
-        "/params\n/think\nHi\n/think 0\n/retry\n/think on\n/retry\n/think none\n",
-    );
-    let (shown, noted) = (stdout(&typed), stderr(&typed));
-    assert_eq!(shown.matches(THOUGHT).count(), 2, "{shown}");
-    assert_eq!(shown.matches(ANSWER).count(), 3, "{shown}");
-    assert!(noted.contains("think_budget=1 ") && noted.contains("or a number of tokens"), "{noted}");
-    let raw = mlx(&["generate", "-m", path, "-p", "Hi", "--raw", "--think-budget", "5"], "");
+    let run =
+        |words: Vec<String>, input: &str| mlx(&words.iter().map(String::as_str).collect::<Vec<_>>(), input);
+    let generated = |budget: &'static str| {
+        let output = run(with("generate", &["-p", "Go", "--json", "--think-budget", budget]), "");
+        let object: Value = serde_json::from_slice(&output.stdout).expect("json");
+        let thought = object["reasoning"].as_str().unwrap_or_default().trim_end().to_owned();
+        (
+            object["text"].as_str().expect("a text").to_owned(),
+            thought,
+            object["usage"]["completion_tokens"].clone(),
+        )
+    };
+    assert_eq!(generated("2"), ("Yes.".to_owned(), "Hm Hm".to_owned(), 5.into()));
+    assert_eq!(generated("0"), ("Yes.".to_owned(), String::new(), 3.into()));
+    let typed = run(with("chat", &["--think-budget", "2"]), "/params\nGo\n/think 0\n/retry\n/think none\n");
+    assert_eq!(stdout(&typed), "Yes.\nYes.\n", "{}", stderr(&typed));
+    let noted = stderr(&typed);
+    assert!(noted.contains("think_budget=2 ") && noted.contains("or a number of tokens"), "{noted}");
+    let raw = run(with("generate", &["-p", "Go", "--raw", "--think-budget", "5"]), "");
     assert_eq!(raw.status.code(), Some(2), "{}", stderr(&raw));
     assert!(stderr(&raw).contains("think_budget"), "{}", stderr(&raw));
     // A record keeps the flag.
     let work = tempfile::tempdir().expect("a temporary folder");
-    let record = mlx(&with("generate", path, &["-p", "Hi", "--json", "--think-budget", "0"]), "");
+    let record = run(with("generate", &["-p", "Go", "--json", "--think-budget", "2"]), "");
     std::fs::write(work.path().join("record.json"), stdout(&record)).expect("it can be written");
     let replayed = mlx_in(work.path(), &["replay", "record.json"], "");
     assert!(replayed.status.success(), "{}{}", stdout(&replayed), stderr(&replayed));

@@ -27,8 +27,8 @@ fn name(index: usize) -> String {
 
 /// The memory that one model needs.
 fn needed() -> u64 {
-    let alone = Server::start(&SERVER, &["--preload"]);
-    wait_until("the model is loaded", || alone.get("/ready").status == 200);
+    let alone = Server::start(&SERVER, &[]);
+    complete(&alone, "tiny");
     alone.figure("mlx_reserved_bytes")
 }
 
@@ -156,7 +156,10 @@ fn a_model_in_use_is_unloaded_after_its_answer() {
     let server = Server::start_slow(&SERVER, &[]);
     std::thread::scope(|scope| {
         let long = json!({"prompt": "a", "max_tokens": 1500, "ignore_eos": true});
-        let answer = scope.spawn(|| server.post("/v1/completions", &long));
+        let answer = scope.spawn({
+            let (server, long) = (&server, long);
+            move || server.post("/v1/completions", &long)
+        });
         wait_until("it is in use", || model(&server, "tiny")["in_use"] == true);
         let asked = server.post("/v1/models/unload", &json!({"model": "tiny"})).body;
         assert_eq!((&asked["state"], &asked["in_use"]), (&json!("loaded"), &json!(true)));
@@ -164,5 +167,4 @@ fn a_model_in_use_is_unloaded_after_its_answer() {
         assert_eq!((answer.status, &answer.body["usage"]["completion_tokens"]), (200, &json!(1500)));
     });
     wait_until("it is unloaded", || loaded(&server).is_empty());
-    complete(&server, "tiny");
 }

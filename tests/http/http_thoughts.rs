@@ -1,29 +1,12 @@
 //! Budgets of thought tokens in every protocol.
 
 use mlx_tests::server::Server;
-use mlx_tests::successors::{Successors, model};
+use mlx_tests::successors::endless_thinker;
 use serde_json::{Value, json};
 
 use super::{SERVER, user};
 
 const CHAT: &str = "/v1/chat/completions";
-
-/// A model that never ends its thought.
-fn endless_thinker() -> tempfile::TempDir {
-    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n{# </think> #}";
-    model(&Successors {
-        template,
-        special: ["<|pad|>", "<|bos|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        words: &["Hm ", "</think>", "Yes."],
-        prompt_end: "<think>\n",
-        first: "Hm ",
-        next: &[
-            ("Hm ", &[("Hm ", 4.0)]),
-            ("</think>", &[("Yes.", 4.0)]),
-            ("Yes.", &[("<|endoftext|>", 4.0)]),
-        ],
-    })
-}
 
 /// Asks in a protocol. Returns the thought, the answer and the number of generated tokens.
 fn asked(server: &Server, path: &str, more: &Value) -> (String, String, u64) {

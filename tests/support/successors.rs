@@ -47,6 +47,21 @@ pub fn chain(template: &str, prompt_end: &str, words: &[&str]) -> tempfile::Temp
     model(&Successors { template, special: SPECIAL, words, prompt_end, first: words[0], next: &next })
 }
 
+/// Creates a model that never ends its thought (`Hm `), and answers `Yes.` if something else ends it.
+///
+/// # Panics
+/// If a file cannot be written.
+pub fn endless_thinker() -> tempfile::TempDir {
+    model(&Successors {
+        template: "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n{# </think> #}",
+        special: SPECIAL,
+        words: &["Hm ", "</think>", "Yes."],
+        prompt_end: "<think>\n",
+        first: "Hm ",
+        next: &[("Hm ", &[("Hm ", 4.0)]), ("</think>", &[("Yes.", 4.0)]), ("Yes.", &[(SPECIAL[END], 4.0)])],
+    })
+}
+
 /// Creates a model in a temporary folder.
 ///
 /// # Panics

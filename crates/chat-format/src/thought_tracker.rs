@@ -7,6 +7,9 @@ use super::{CallFormat, Tools};
 use crate::error::{Error, Result};
 use crate::text::{Detokenizer, Tokenizer};
 
+/// The maximum number of bytes of a character.
+const LONGEST_CHARACTER: usize = 4;
+
 /// The thoughts of an answer so far.
 #[derive(Debug, Clone)]
 pub struct ThoughtTracker {
@@ -97,6 +100,17 @@ impl ThoughtTracker {
         pieces.into_iter().flat_map(tokens).collect()
     }
 
+    /// Returns the tokens after which the thought could not end with a whole character within `left` tokens, including the token itself. A
+    /// grammar allows the end of a thought only there.
+    pub fn unfinishable(&self, left: usize) -> Vec<u32> {
+        if left == 0 || left >= LONGEST_CHARACTER {
+            return Vec::new();
+        }
+        let is_unfinished = |bytes: &[u8]| missing(&[&self.tail, bytes].concat()) >= left;
+        let broken = self.tokenizer.broken_tokens().iter();
+        broken.filter(|(_, bytes)| is_unfinished(bytes)).map(|(token, _)| *token).collect()
+    }
+
     /// Returns the token that is this text, if the vocabulary has one.
     fn own_token(&self, text: &str) -> Option<Vec<u32>> {
         let token = self.tokenizer.id(text)?;
@@ -114,6 +128,19 @@ impl ThoughtTracker {
         };
         tokens.iter().flat_map(bytes).collect()
     }
+}
+
+/// Returns the number of bytes that the last character lacks.
+fn missing(bytes: &[u8]) -> usize {
+    let end = bytes.iter().rev().take(LONGEST_CHARACTER);
+    let Some((back, first)) = end.enumerate().find(|(_, byte)| **byte & 0xc0 != 0x80) else { return 0 };
+    let length = match first {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 1,
+    };
+    usize::saturating_sub(length, back + 1)
 }
 
 impl OutputFormat {
@@ -188,6 +215,23 @@ mod tests {
         assert_eq!((tracker.is_open(), tracker.tokens(), tracker.closing()), (true, count, vec![4]));
         [4, 3].into_iter().for_each(|token| tracker.push(token));
         assert_eq!((tracker.is_open(), tracker.tokens()), (true, count));
+    }
+
+    #[test]
+    fn a_character_that_cannot_be_finished_in_time_is_not_begun() {
+        assert_eq!(["a", "é"].map(|text| missing(text.as_bytes())), [0, 0]);
+        let wave = "🌊".as_bytes();
+        assert_eq!([1, 2, 3, 4].map(|length| missing(&wave[..length])), [3, 2, 1, 0]);
+        let format = OutputFormat::tags(("<think>", Some(3)), "", ("</think>", Some(4)));
+        let mut tracker = tracker(&format, "<think>");
+        let byte = |byte: u8| (0..320).find(|id| tokenizer().token_bytes(*id) == [byte]).expect("a token");
+        let may_follow =
+            |tracker: &ThoughtTracker, next: u8, left| !tracker.unfinishable(left).contains(&byte(next));
+        assert_eq!([4, 3, 2].map(|left| may_follow(&tracker, wave[0], left)), [true, false, false]);
+        assert!(may_follow(&tracker, b'a', 1));
+        tracker.push(byte(wave[0]));
+        tracker.push(byte(wave[1]));
+        assert_eq!([2, 1].map(|left| may_follow(&tracker, wave[2], left)), [true, false]);
     }
 
     #[test]

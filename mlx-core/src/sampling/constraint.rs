@@ -63,6 +63,11 @@ impl TokenMask {
         self.words.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
     }
 
+    /// Returns true if no id is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
     /// Makes it the set of one of its ids. Returns false, and changes nothing, if the id is not in the set.
     pub fn keep_only(&mut self, token: u32) -> bool {
         let is_in_set = self.allows(token);

@@ -17,6 +17,13 @@ impl Tokenizer {
         tokens.iter().flat_map(|token| self.token_bytes(*token)).collect()
     }
 
+    /// Returns the tokens that are no whole characters, with their bytes. The first call reads the whole vocabulary.
+    pub(crate) fn broken_tokens(&self) -> &[(u32, Vec<u8>)] {
+        let bytes = |id| (id, self.token_bytes(id));
+        let ids = 0..self.vocab_size() as u32;
+        self.broken(|| ids.map(bytes).filter(|(_, bytes)| std::str::from_utf8(bytes).is_err()).collect())
+    }
+
     /// Returns the longest token at each position.
     fn longest_tokens(&self, mut bytes: &[u8]) -> Vec<u32> {
         let mut tokens = Vec::new();

@@ -51,6 +51,8 @@ struct Shared {
     index: OnceLock<TokenIndex>,
     /// Finds spelled-out control tokens. Created when a prompt first quotes a text.
     control: OnceLock<AhoCorasick>,
+    /// See [`Tokenizer::broken_tokens`].
+    broken: OnceLock<Vec<(u32, Vec<u8>)>>,
 }
 
 impl Tokenizer {
@@ -110,6 +112,7 @@ impl Tokenizer {
             size,
             index,
             control,
+            broken: OnceLock::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -250,6 +253,11 @@ impl Tokenizer {
     /// Returns the matcher of control tokens, created with `make` on the first call.
     pub(super) fn control_tokens(&self, make: impl FnOnce() -> AhoCorasick) -> &AhoCorasick {
         self.shared.control.get_or_init(make)
+    }
+
+    /// Returns the tokens with parts of characters, found with `find` on the first call.
+    pub(super) fn broken(&self, find: impl FnOnce() -> Vec<(u32, Vec<u8>)>) -> &[(u32, Vec<u8>)] {
+        self.shared.broken.get_or_init(find)
     }
 
     pub(super) fn added_tokens(&self) -> Vec<AddedToken> {

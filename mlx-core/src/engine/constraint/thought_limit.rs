@@ -89,6 +89,26 @@ impl LimitedThoughts {
     }
 }
 
+impl LimitedThoughts {
+    /// Forbids tokens after which the budget would end within a character, where a grammar does not let the thought end.
+    fn end_with_a_character(&self, allowed: &mut TokenMask) {
+        let forbidden = self.tracker.unfinishable(self.left());
+        if forbidden.is_empty() {
+            return;
+        }
+        let before = allowed.clone();
+        forbidden.into_iter().for_each(|token| allowed.forbid(token));
+        if allowed.is_empty() {
+            *allowed = before;
+        }
+    }
+
+    /// Returns the number of tokens that are left of the budget.
+    fn left(&self) -> usize {
+        self.start.budget.saturating_sub(self.tracker.tokens())
+    }
+}
+
 impl Constraint for LimitedThoughts {
     fn prepare(&mut self, history: &TokenHistory) {
         self.follow(history);
@@ -117,7 +137,7 @@ impl Constraint for LimitedThoughts {
     fn admits(&mut self, history: &TokenHistory, tokens: &[u32]) -> usize {
         self.follow(history);
         let inner = self.inner.as_mut().map_or(tokens.len(), |inner| inner.admits(history, tokens));
-        let left = self.start.budget.saturating_sub(self.tracker.tokens());
+        let left = self.left();
         match self.closing {
             Some(closing) => inner.min(usize::from(tokens.first() == Some(&closing))),
             None if self.tracker.is_open() => inner.min(left),
@@ -133,6 +153,8 @@ impl Constraint for LimitedThoughts {
         if let Some(closing) = self.closing {
             // A grammar that applies within a thought ends first.
             allowed.keep_only(closing);
+        } else if self.inner.is_some() && self.tracker.is_open() {
+            self.end_with_a_character(allowed);
         }
         Ok(())
     }
