@@ -1,9 +1,11 @@
 //! The server as a user runs it, over HTTP.
 
 mod http_chats;
+mod http_keys;
 mod http_models;
 mod http_stay;
 mod http_thoughts;
+mod http_tls;
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};

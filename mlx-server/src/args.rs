@@ -137,6 +137,18 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "FILE", env = "MLX_API_KEY_FILE")]
     api_key_file: Option<PathBuf>,
 
+    /// Require one of the named API keys in this TOML file, with limits of requests and tokens a minute; read again when it changes
+    #[arg(long, value_name = "FILE", env = "MLX_KEYS")]
+    keys: Option<PathBuf>,
+
+    /// Serve HTTPS with the certificate chain in this PEM file; read again when it changes; an API key is then required
+    #[arg(long, value_name = "FILE", env = "MLX_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert, a PEM file
+    #[arg(long, value_name = "FILE", env = "MLX_TLS_KEY")]
+    tls_key: Option<PathBuf>,
+
     /// Accept requests for this host name, besides localhost and --host; may be given several times
     #[arg(long, value_name = "NAME", env = "MLX_ALLOWED_HOST", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -2,12 +2,14 @@
 //! The API key stops other clients.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use mlx_core::engine::Client;
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::config::NetworkConfig;
@@ -17,6 +19,8 @@ use crate::state::AppState;
 
 /// Monitoring paths that need no key.
 const PUBLIC_PATHS: [&str; 2] = ["/health", "/ready"];
+/// A client that has reached a limit can still read its use.
+const USAGE: &str = "/v1/usage";
 /// The header in which clients of Anthropic's API send their key.
 const API_KEY: &str = "x-api-key";
 
@@ -35,7 +39,7 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
 pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
     let is_public = PUBLIC_PATHS.contains(&request.uri().path()) || page::wants_page(&request);
-    if keys.is_empty() || is_public {
+    if !state.config.network.has_keys() || is_public {
         return next.run(request).await;
     }
     let key = key_of(request.headers(), keys);
@@ -43,8 +47,27 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
         request.extensions_mut().insert(client);
         return next.run(request).await;
     }
+    match named_client(&state, request.headers(), request.uri().path() != USAGE) {
+        Some(Ok(client)) => {
+            request.extensions_mut().insert(client);
+            return next.run(request).await;
+        }
+        Some(Err(wait)) => {
+            let message = "this API key has reached its limit of requests or tokens a minute";
+            return ApiError::limited(message, wait).into_response();
+        }
+        None => {}
+    }
     let message = "an API key is required; send it as Authorization: Bearer KEY or X-Api-Key: KEY";
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
+}
+
+/// Counts a request with a named key. Returns its client, or the time after which a limit allows the next request; `None` without such a key.
+fn named_client(state: &AppState, headers: &HeaderMap, counts: bool) -> Option<Result<Client, Duration>> {
+    let admit = |key: &[u8]| state.keys.admit(key, counts, &state.identities);
+    bearer(headers)
+        .and_then(admit)
+        .or_else(|| headers.get(API_KEY).map(HeaderValue::as_bytes).and_then(admit))
 }
 
 /// Returns the key of a request if it is one of `keys`. Some clients also send the key of another server.

@@ -127,7 +127,7 @@ impl Config {
     /// Returns the options of the engines.
     pub fn engine_options(&self) -> EngineOptions {
         // Clients with different keys need not trust each other, so they share no prefixes.
-        let share_prefixes = self.network.api_key.is_empty();
+        let share_prefixes = !self.network.has_keys();
         let mut options = EngineOptions { share_prefixes, ..EngineOptions::default() };
         self.engine.apply(&mut options);
         self.cache.apply(&mut options);
@@ -159,8 +159,9 @@ impl Config {
     /// Expands `~` and variables in paths. No shell expands those from a file or a service manager.
     fn expand_paths(&mut self) {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
-        for path in [&mut self.network.api_key_file, &mut self.responses.journal, cache].into_iter().flatten()
-        {
+        let NetworkConfig { api_key_file, keys, tls_cert, tls_key, .. } = &mut self.network;
+        let network = [api_key_file, keys, tls_cert, tls_key];
+        for path in network.into_iter().chain([&mut self.responses.journal, cache]).flatten() {
             *path = expanded(path);
         }
         self.models.models_dir.iter_mut().for_each(|path| *path = expanded(path));

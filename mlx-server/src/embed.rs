@@ -70,7 +70,7 @@ pub(crate) fn start(
         truncated += usize::from(is_cut);
         requests.push(request);
     }
-    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
+    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, (origin, 1))?;
     let exactness = lease.engine.exactness().as_str();
     let (state, form, lease) = (state.clone(), embedder.form(), lease.clone());
     Ok(Embeddings { state, client: origin.client, lease, form, choices, truncated, exactness })

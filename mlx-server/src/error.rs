@@ -129,6 +129,12 @@ impl ApiError {
         Self { retry_after: Some(seconds.max(1)), ..error }
     }
 
+    /// Returns the error for a client that has reached its own limit until this time has passed.
+    pub(crate) fn limited(message: impl Into<String>, wait: std::time::Duration) -> Self {
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u64), ..error }
+    }
+
     /// Replaces the core's name of a field with the endpoint's name.
     #[must_use]
     pub(crate) fn rename_field(mut self, core: &str, public: &str) -> Self {

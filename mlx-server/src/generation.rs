@@ -33,8 +33,10 @@ pub(crate) struct Origin {
 /// A running generation. Dropping it cancels the generation.
 pub(crate) struct Choice {
     index: usize,
-    /// The id of the request.
-    request: RequestId,
+    /// The client and the id of the request.
+    origin: Origin,
+    /// The tokens of its prompt that count for its client, and the generated ones.
+    spent: (usize, usize),
     events: EventStream,
     reader: AnswerReader,
     state: AppState,
@@ -57,18 +59,20 @@ struct Clock {
 }
 
 impl Choice {
-    /// Submits all requests of one client to the engine. After an error, none of them runs.
+    /// Submits all requests of one client to the engine. After an error, none of them runs. Each prompt has this many `choices`.
     pub(crate) fn submit_all(
         requests: Vec<GenerationRequest>,
         parser: &OutputParser,
         state: &AppState,
         lease: &Lease,
-        request: &RequestId,
+        (origin, choices): (&Origin, usize),
     ) -> Result<Vec<Self>, ApiError> {
         let started = Instant::now();
+        let prompts: Vec<usize> = requests.iter().map(GenerationRequest::prompt_tokens).collect();
         let start = |(index, generation): (usize, Generation)| Self {
             index,
-            request: request.clone(),
+            origin: origin.clone(),
+            spent: (if index.is_multiple_of(choices) { prompts[index] } else { 0 }, 0),
             reader: AnswerReader::new(parser.clone(), generation.canceller()),
             events: generation.into_stream(),
             state: state.clone(),
@@ -150,6 +154,7 @@ impl Choice {
                 delta.progress = Some(Progress { total, cache: cached, processed: read, time_ms });
             }
             Event::Token(token) => {
+                self.spent.1 += 1;
                 self.record_token_time();
                 delta.tokens.push(Token { id: token.id, logprob: token.logprob });
                 delta = self.add(delta, events);
@@ -163,7 +168,7 @@ impl Choice {
                     finished.usage.miss.filter(|miss| miss.cached - miss.at >= MIN_LOGGED_MISS)
                 {
                     tracing::info!(
-                        id = self.request.as_str(),
+                        id = self.origin.id.as_str(),
                         at,
                         cached,
                         "prefix cache miss: the prompt diverges from a cached one at this token"
@@ -238,7 +243,7 @@ impl Choice {
         let Finished { usage, timings, .. } = finished;
         let tenth = |value: f64| (value * 10.0).round() / 10.0;
         tracing::info!(
-            id = self.request.as_str(),
+            id = self.origin.id.as_str(),
             model = self.lease.name,
             prompt_tokens = usage.prompt_tokens,
             completion_tokens = usage.completion_tokens,
@@ -260,6 +265,7 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
+        self.state.keys.record(self.origin.client, self.spent.0, self.spent.1);
         if !self.has_ended {
             self.state.metrics.record_generation("abandoned");
         }

@@ -20,6 +20,7 @@ mod human_log;
 mod ids;
 mod image_urls;
 mod json;
+mod keys;
 mod log_queue;
 mod metrics;
 mod models;
@@ -39,6 +40,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod time;
+mod tls;
 mod transcribe;
 mod work;
 

@@ -7,6 +7,7 @@ mod entry;
 mod memory;
 mod object;
 mod purpose;
+mod released;
 mod residence;
 mod stay;
 
@@ -19,7 +20,6 @@ use mlx_core::Error;
 use mlx_core::backend::default_memory_budget;
 use mlx_core::engine::{Engine, EngineOptions, Engines};
 use mlx_engine_process::Program;
-use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use catalog::{Catalog, Search};
@@ -43,8 +43,6 @@ pub(crate) struct Models {
     program: Option<Program>,
     memory: Arc<ModelMemory>,
     idle: Option<Duration>,
-    /// Notified when a lease ends or the time of a model changes.
-    released: Arc<Notify>,
     /// The reason that the last load of a divided model failed: a worker is unavailable.
     outage: std::sync::Mutex<Option<String>>,
 }
@@ -79,7 +77,6 @@ impl Models {
             program,
             memory: ModelMemory::new(budget, folders),
             idle: config.idle_timeout.map(|idle| idle.duration()),
-            released: Arc::default(),
             outage: std::sync::Mutex::default(),
         })
     }
@@ -260,7 +257,7 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes(), &self.released))
+        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes(), &self.memory.released))
     }
 }
 

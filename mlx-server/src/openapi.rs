@@ -48,6 +48,7 @@ use crate::routes::{
         operation::health,
         operation::ready,
         operation::metrics,
+        operation::usage,
         openapi,
     ),
     components(schemas(ErrorResponse))

@@ -13,7 +13,7 @@ use mlx_core::sampling::choice_seed;
 use crate::answer::{AnswerMeta, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest, ToolRequest};
 use crate::error::ApiError;
-use crate::generation::Choice;
+use crate::generation::{Choice, Origin};
 use crate::models::{Lease, Loaded, Purpose};
 use crate::protocol::openai::completion::{CompletionRequest, Prompt};
 use crate::request_guard::RequestGuard;
@@ -215,7 +215,8 @@ fn submit(
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);
-    let choices = Choice::submit_all(requests, parser, state, lease, &spec.request_id)?;
+    let origin = Origin { client: options.client, id: spec.request_id.clone() };
+    let choices = Choice::submit_all(requests, parser, state, lease, (&origin, spec.choices))?;
     let meta = AnswerMeta {
         model: lease.name.clone(),
         seed,

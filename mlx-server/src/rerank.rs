@@ -64,7 +64,7 @@ pub(crate) fn start(
     let rename = |error: ApiError| error.rename_field("prompt", request.documents_field);
     let Prompts { requests, truncated, query_truncated } = prompts.map_err(rename)?;
     let truncated = truncated + usize::from(query_truncated);
-    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, &origin.id)?;
+    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease, (origin, 1))?;
     let exactness = lease.engine.exactness().as_str();
     Ok(Ranking { lease: lease.clone(), kind, choices, truncated, exactness })
 }

@@ -76,6 +76,7 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/health", get(operation::health))
         .route("/ready", get(operation::ready))
         .route("/metrics", get(operation::metrics))
+        .route("/v1/usage", get(operation::usage))
         .route("/openapi.json", get(openapi::openapi))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::config::StartError;
@@ -32,10 +32,15 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(|error| StartError::new("listening", error))?;
     let models = state.models.all();
     let model = models.first().map_or("", |entry| entry.name());
-    let key = !state.config.network.api_key.is_empty();
-    tracing::info!(%address, model, key, "listening");
+    let (key, https) = (state.config.network.has_keys(), state.tls.is_some());
+    tracing::info!(%address, model, key, https, "listening");
     signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
+    let of_keys = state.clone();
+    tokio::spawn(async move { of_keys.keys.watch().await });
+    if let Some(tls) = &state.tls {
+        tokio::spawn(Arc::clone(tls).watch());
+    }
     let preload = tokio::spawn(preload(state.clone()));
     run::resume(&state).await;
     let connections = TaskTracker::new();
@@ -123,11 +128,26 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                 stream.set_nodelay(true).ok();
                 if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
                     let (app, client, draining) = (app.clone(), state.client_at(peer.ip()), draining.clone());
+                    let tls = state.tls.as_ref().map(|tls| tls.acceptor());
                     connections.spawn(async move {
-                        connection::serve(stream, app, client, limits, draining.cancelled()).await;
+                        match tls {
+                            None => {
+                                connection::serve(stream, app, client, limits, draining.cancelled()).await
+                            }
+                            Some(tls) => {
+                                match tokio::time::timeout(limits.header, tls.accept(stream)).await {
+                                    Ok(Ok(stream)) => {
+                                        connection::serve(stream, app, client, limits, draining.cancelled())
+                                            .await;
+                                    }
+                                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                                }
+                            }
+                        }
                         drop(permit);
                     });
-                } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
+                } else if let Some(permit) = rejection(state, &rejections) {
                     state.metrics.record_response("none", 503, Duration::ZERO);
                     connections.spawn(async move {
                         connection::reject(stream).await;
@@ -160,4 +180,9 @@ async fn drain(state: &AppState, connections: &TaskTracker) {
             "closed some connections before their requests ended"
         );
     }
+}
+
+/// Returns a permit to reject a connection with a response. A client that expects TLS could not read one.
+fn rejection(state: &AppState, rejections: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    state.tls.is_none().then(|| Arc::clone(rejections).try_acquire_owned().ok()).flatten()
 }

@@ -11,9 +11,11 @@ use crate::body_memory::BodyMemory;
 use crate::client::Identities;
 use crate::config::{Config, StartError};
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::responses::Responses;
+use crate::tls::Tls;
 use crate::work::CpuSlots;
 
 /// The state shared by all requests. Clones are cheap.
@@ -34,6 +36,10 @@ pub struct Shared {
     pub(crate) bodies: BodyMemory,
     /// Derives clients from API keys and addresses.
     pub(crate) identities: Identities,
+    /// The named API keys.
+    pub(crate) keys: Keys,
+    /// The certificate, with HTTPS.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Fetches images that requests reference by URL.
     pub(crate) image_urls: Arc<ImageUrls>,
     /// Stored responses.
@@ -66,12 +72,19 @@ impl AppState {
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         let identities = config.identities()?;
+        let network = &config.network;
+        let keys = Keys::open(network.keys.as_deref(), network.min_key_length())
+            .map_err(|reason| StartError::new("--keys", reason))?;
+        let tls = network.tls_files().map(Tls::open).transpose();
+        let tls = tls.map_err(|(flag, reason)| StartError::new(flag, reason))?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
             cpu_slots: CpuSlots::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
             identities,
+            keys,
+            tls,
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
             responses: Responses::new(config.responses.responses_store, journal),
             shutdown: Shutdown::default(),

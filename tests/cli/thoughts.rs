@@ -142,7 +142,7 @@ fn a_budget_ends_the_thought_on_the_command_line_and_in_a_chat() {
     assert!(noted.contains("think_budget=2 ") && noted.contains("or a number of tokens"), "{noted}");
     let raw = run(with("generate", &["-p", "Go", "--raw", "--think-budget", "5"]), "");
     assert_eq!(raw.status.code(), Some(2), "{}", stderr(&raw));
-    assert!(stderr(&raw).contains("think_budget"), "{}", stderr(&raw));
+    assert!(stderr(&raw).contains("--think-budget"), "{}", stderr(&raw));
     // A record keeps the flag.
     let work = tempfile::tempdir().expect("a temporary folder");
     let record = run(with("generate", &["-p", "Go", "--json", "--think-budget", "2"]), "");

@@ -200,7 +200,12 @@ impl CheckedRequest {
             grammars.compile(constraint, target.answering(&prompt, options.is_message))
         };
         let constraint = options.constraint.as_ref().map(compile).transpose()?;
-        let thoughts = ThoughtLimit::of(options, &prompt, folder)?.map(Box::new);
+        if options.think_budget.is_some() && !options.is_message {
+            return Err(Error::request("think_budget", "only applies to the answer of a chat"));
+        }
+        let limit =
+            |budget| ThoughtLimit::new(budget, (&prompt, options.begun), options.is_continued, folder);
+        let thoughts = options.think_budget.map(limit).transpose()?.flatten().map(Box::new);
         // A full context ends the text. It is never an error for a request that could start.
         let room = if options.n_keep.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         let detokenizer = if options.is_message || options.task != Task::Generate {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::image_urls::split_port;
+use crate::tls::TlsFiles;
 
 /// The minimum length of an API key if other machines can connect, in characters.
 const MIN_KEY_LEN: usize = 16;
@@ -22,6 +23,12 @@ pub struct NetworkConfig {
     pub api_key: Vec<String>,
     /// A file with more API keys.
     pub api_key_file: Option<PathBuf>,
+    /// The file with named API keys and their limits.
+    pub keys: Option<PathBuf>,
+    /// The PEM file with the certificate chain, for HTTPS.
+    pub tls_cert: Option<PathBuf>,
+    /// The PEM file with the certificate's private key.
+    pub tls_key: Option<PathBuf>,
     /// Additional host names that requests may name.
     pub allowed_host: Vec<String>,
     /// Origins of web pages that may send requests.
@@ -41,6 +48,9 @@ impl Default for NetworkConfig {
             port: 8080,
             api_key: Vec::new(),
             api_key_file: None,
+            keys: None,
+            tls_cert: None,
+            tls_key: None,
             allowed_host: Vec::new(),
             cors_origin: Vec::new(),
             allow_image_urls: Vec::new(),
@@ -51,15 +61,40 @@ impl Default for NetworkConfig {
 }
 
 impl NetworkConfig {
+    /// Returns true if requests need a key.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.api_key.is_empty() || self.keys.is_some()
+    }
+
+    /// Returns the minimum length of an API key in characters.
+    pub(crate) fn min_key_length(&self) -> usize {
+        if self.host.is_loopback() { 1 } else { MIN_KEY_LEN }
+    }
+
+    /// Returns the files of the certificate, if the server uses HTTPS.
+    pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { certificate: self.tls_cert.clone()?, key: self.tls_key.clone()? })
+    }
+
     /// Rejects invalid values and settings that would expose the server. An error is the flag and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.api_key.iter().any(|key| key.trim().is_empty()) {
             let reason = "is empty; leave it out to accept all clients on this machine";
             return Err(("--api-key", reason.to_owned()));
         }
-        if !self.host.is_loopback() && self.api_key.is_empty() {
-            let reason = "accepts connections from other machines; give --api-key or --api-key-file too";
+        if !self.host.is_loopback() && !self.has_keys() {
+            let reason =
+                "accepts connections from other machines; give --api-key, --api-key-file or --keys too";
             return Err(("--host", reason.to_owned()));
+        }
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) => return Err(("--tls-key", "is missing; --tls-cert needs it".to_owned())),
+            (None, Some(_)) => return Err(("--tls-cert", "is missing; --tls-key needs it".to_owned())),
+            (Some(_), Some(_)) if !self.has_keys() => {
+                let reason = "serves other machines; give --api-key, --api-key-file or --keys too";
+                return Err(("--tls-cert", reason.to_owned()));
+            }
+            _ => {}
         }
         if !self.host.is_loopback() && self.api_key.iter().any(|key| key.chars().count() < MIN_KEY_LEN) {
             let reason = format!(

@@ -11,9 +11,9 @@ use mlx_core::inspect::needed_memory;
 use mlx_core::model::ModelSpec;
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Abilities, ModelFolder, model};
-use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
+use super::released::Released;
 use super::residence::Residence;
 
 /// A served model. An adapter is a separate entry.
@@ -60,7 +60,7 @@ pub(crate) struct Loaded {
     reserved: u64,
     last_used: Mutex<Instant>,
     /// Notified when a lease ends.
-    released: Arc<Notify>,
+    released: Arc<Released>,
 }
 
 /// The state of a model in memory.
@@ -118,7 +118,7 @@ impl Drop for Lease {
         let released = Arc::clone(&loaded.released);
         drop(loaded);
         // The model is unused now, if this was its last lease.
-        released.notify_one();
+        released.notify();
     }
 }
 
@@ -259,7 +259,7 @@ impl Entry {
         engine: Engine,
         stamp: FolderStamp,
         (folder, reserved): (PathBuf, u64),
-        released: &Arc<Notify>,
+        released: &Arc<Released>,
     ) -> Lease {
         let (name, stamp, last_used) = (self.name.clone(), Arc::new(stamp), Mutex::new(Instant::now()));
         let released = Arc::clone(released);

@@ -3,11 +3,14 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::catalog::Catalog;
 use super::entry::Entry;
+use super::released::Released;
 use crate::error::ApiError;
 
 /// The memory of all models.
@@ -22,6 +25,7 @@ pub(super) struct ModelMemory {
     loading: Mutex<Vec<(PathBuf, u64)>>,
     /// Notified when a load ends.
     load_ended: Notify,
+    pub(super) released: Arc<Released>,
 }
 
 /// Memory reserved for a loading model. Dropping it ends the reservation; a loaded model counts its budget itself.
@@ -58,7 +62,15 @@ enum Attempt {
     Reserved(u64),
     /// Memory is short, but a load in progress may free some when it ends.
     RetryAfterLoad,
+    /// All loaded models are in use. `is_final` is true if all of them are pinned.
+    InUse {
+        is_final: bool,
+    },
 }
+
+/// The maximum time that a load waits for a model in use. Most answers take longer, but a client that has read its answer may ask for another
+/// model before its lease has ended.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 impl ModelMemory {
     /// Creates a budget in bytes for the models of this many folders.
@@ -69,6 +81,7 @@ impl ModelMemory {
             reserving: tokio::sync::Mutex::default(),
             loading: Mutex::default(),
             load_ended: Notify::new(),
+            released: Arc::default(),
         })
     }
 
@@ -80,22 +93,29 @@ impl ModelMemory {
         entry: &Entry,
         demand: &Demand,
     ) -> Result<Reservation, ApiError> {
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let load_ended = self.load_ended.notified();
-            if let Attempt::Reserved(reserved) = self.try_reserve(catalog, entry, demand).await? {
-                let folder = demand.folder.clone();
-                return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
+            let (load_ended, released) = (self.load_ended.notified(), self.released.next_change());
+            match self.try_reserve(catalog, entry, demand).await {
+                Attempt::Reserved(reserved) => {
+                    let folder = demand.folder.clone();
+                    return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
+                }
+                Attempt::RetryAfterLoad => load_ended.await,
+                Attempt::InUse { is_final } => {
+                    let wait =
+                        if is_final { Duration::ZERO } else { deadline - Instant::now().min(deadline) };
+                    if timeout(wait, released).await.is_err() {
+                        let message =
+                            "all loaded models are in use, and there is not enough memory for another model";
+                        return Err(ApiError::busy(message, 5));
+                    }
+                }
             }
-            load_ended.await;
         }
     }
 
-    async fn try_reserve(
-        &self,
-        catalog: &Catalog,
-        entry: &Entry,
-        demand: &Demand,
-    ) -> Result<Attempt, ApiError> {
+    async fn try_reserve(&self, catalog: &Catalog, entry: &Entry, demand: &Demand) -> Attempt {
         let _guard = self.reserving.lock().await;
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
@@ -106,7 +126,7 @@ impl ModelMemory {
             let free = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
             if let Some(reserved) = shared.or_else(|| self.share(demand, free)) {
                 self.loading().push((demand.folder.clone(), reserved));
-                return Ok(Attempt::Reserved(reserved));
+                return Attempt::Reserved(reserved);
             }
             let unused = entries.iter().filter_map(|other| Some((other.idle_since()?, other)));
             // Unload nothing if the model would not fit even after that.
@@ -117,11 +137,10 @@ impl ModelMemory {
             if let Some((_, oldest)) = oldest {
                 oldest.unload("another model needs the memory").await;
             } else if self.loading().is_empty() {
-                let message =
-                    "all loaded models are in use, and there is not enough memory for another model";
-                return Err(ApiError::busy(message, 5));
+                let used = entries.iter().filter(|entry| entry.is_loaded());
+                return Attempt::InUse { is_final: used.into_iter().all(|entry| entry.is_pinned()) };
             } else {
-                return Ok(Attempt::RetryAfterLoad);
+                return Attempt::RetryAfterLoad;
             }
         }
     }

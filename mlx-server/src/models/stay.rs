@@ -50,7 +50,7 @@ impl Models {
         };
         if let Some(entry) = entry {
             entry.residence.keep(keep_alive);
-            self.released.notify_one();
+            self.memory.released.notify();
         }
     }
 
@@ -83,7 +83,7 @@ impl Models {
             drop(all);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(10))) => {}
-                () = self.released.notified() => {}
+                () = self.memory.released.next() => {}
             }
         }
     }

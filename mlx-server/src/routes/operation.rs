@@ -1,6 +1,6 @@
 //! Endpoints for operators: health, readiness and metrics.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -8,8 +8,11 @@ use mlx_core::Error;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::response::json;
+use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::json::Json;
+use crate::keys::KeyUsage;
 use crate::state::AppState;
 
 /// The status of the server.
@@ -52,4 +55,19 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
 pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
     let page = state.metrics.page(&state.models.stats());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+}
+
+/// The use of API keys.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UsageList {
+    /// Always `list`.
+    object: &'static str,
+    /// The keys: that of the request, or all named ones for a request with another key.
+    data: Vec<KeyUsage>,
+}
+
+/// Returns the use of the request's named API key since the server started. A request with another key, or without keys, gets all.
+#[utoipa::path(get, path = "/v1/usage", tag = "operation", responses((status = 200, body = UsageList)))]
+pub(crate) async fn usage(State(state): State<AppState>, request: Request) -> Response {
+    json(UsageList { object: "list", data: state.keys.usage(client::from_request(&request)) })
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use chat_format::ThoughtTracker;
 
-use crate::engine::request::RequestOptions;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, Cursor, Since, TokenHistory, TokenMask};
 
@@ -21,20 +20,18 @@ pub(in crate::engine) struct ThoughtLimit {
 }
 
 impl ThoughtLimit {
-    /// Returns the limit of a request's answer. `None` if it has no budget, or the model has no thoughts.
-    pub(in crate::engine) fn of(
-        options: &RequestOptions,
-        prompt: &[u32],
+    /// Returns the limit of an answer that begins with the last `begun` tokens of the prompt. `is_continued` is true if the prompt also contains
+    /// the beginning of its message. `None` if the model has no thoughts.
+    pub(in crate::engine) fn new(
+        budget: usize,
+        (prompt, begun): (&[u32], usize),
+        is_continued: bool,
         folder: &ModelFolder,
     ) -> Result<Option<Self>> {
-        let Some(budget) = options.think_budget else { return Ok(None) };
-        if !options.is_message {
-            return Err(Error::request("think_budget", "only applies to the answer of a chat"));
-        }
-        let (prompt, begun) = prompt.split_at(prompt.len().saturating_sub(options.begun));
+        let (prompt, begun) = prompt.split_at(prompt.len().saturating_sub(begun));
         let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
         let end = folder.tokenizer.decode(end, false);
-        let tracker = ThoughtTracker::new(&folder.format, &folder.tokenizer, &end, options.is_continued)?;
+        let tracker = ThoughtTracker::new(&folder.format, &folder.tokenizer, &end, is_continued)?;
         Ok(tracker.map(|mut tracker| {
             begun.iter().for_each(|token| tracker.push(*token));
             Self { tracker, budget }

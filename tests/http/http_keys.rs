@@ -1,0 +1,79 @@
+//! Named API keys: limits of one key affect no other, usage is counted, and the file is read again when it changes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mlx_tests::server::{Reply, Server};
+use serde_json::{Value, json};
+
+use super::SERVER;
+
+const FEW: &str = "few-requests-0001";
+const SHORT: &str = "few-tokens-000002";
+const FREE: &str = "no-limits-0000003";
+
+fn write(path: &Path, more: &str) {
+    let text = format!(
+        "[[key]]\nname = 'few'\nkey = '{FEW}'\nrequests-per-minute = 2\n\n\
+         [[key]]\nname = 'short'\nkey = '{SHORT}'\ntokens-per-minute = 20\n\n\
+         [[key]]\nname = 'free'\nkey = '{FREE}'\n{more}"
+    );
+    std::fs::write(path, text).expect("it can be written");
+}
+
+fn complete(server: &Server, key: &str, tokens: u64) -> Reply {
+    server.post_as(key, "/v1/completions", &json!({"prompt": "a", "max_tokens": tokens, "ignore_eos": true}))
+}
+
+fn usage(server: &Server, key: &str) -> Vec<Value> {
+    let header = format!("Bearer {key}");
+    let reply = server.send("GET", "/v1/usage", &[("Authorization", &header)], &Value::Null);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.body["data"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn a_key_over_its_limit_waits_and_others_do_not() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys.toml");
+    write(&path, "");
+    let file = path.display().to_string();
+    let server = Server::start(&SERVER, &["--keys", &file, "--api-key", "operator"]);
+    assert_eq!(complete(&server, "nobody-knows-me-0", 1).status, 401);
+    assert_eq!([1, 1].map(|tokens| complete(&server, FEW, tokens).status), [200, 200]);
+    let limited = complete(&server, FEW, 1);
+    assert_eq!((limited.status, &limited.body["error"]["code"]), (429, &json!("rate_limit_exceeded")));
+    let wait: u64 = limited.header("retry-after").parse().expect("seconds");
+    assert!((1..=60).contains(&wait), "{wait}");
+    // The answer that exceeds the limit is whole; the next request waits.
+    assert_eq!(complete(&server, SHORT, 30).body["usage"]["completion_tokens"], 30);
+    assert_eq!(complete(&server, SHORT, 1).status, 429);
+    for _ in 0..4 {
+        assert_eq!(complete(&server, FREE, 1).status, 200);
+        assert_eq!(complete(&server, "operator", 1).status, 200);
+    }
+    let own = usage(&server, SHORT);
+    assert_eq!((own.len(), &own[0]["name"], &own[0]["completion_tokens"]), (1, &json!("short"), &json!(30)));
+    assert_eq!((&own[0]["requests"], &own[0]["rejected"]), (&json!(1), &json!(1)));
+    assert_eq!(own[0]["tokens_per_minute"], 20);
+    let all: Vec<Value> = usage(&server, "operator").iter().map(|it| it["name"].clone()).collect();
+    assert_eq!(all, ["few", "free", "short"]);
+
+    // A file with a mistake keeps the old keys, and the log says why.
+    write(&path, "mood = 1\n");
+    wait_until("the log names the mistake", || server.log().contains("mood"));
+    assert!(server.log().contains(": line ") && !server.log().contains(FREE), "{}", server.log());
+    assert_eq!(complete(&server, FREE, 1).status, 200);
+    let fourth = "a-new-key-00000004";
+    write(&path, &format!("[[key]]\nname = 'new'\nkey = '{fourth}'\n"));
+    wait_until("the new key is accepted", || complete(&server, fourth, 1).status == 200);
+    assert_eq!(complete(&server, FEW, 1).status, 429, "its use is remembered");
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
