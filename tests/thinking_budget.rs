@@ -77,8 +77,10 @@ fn first_thought(tokenizer: &Tokenizer, ids: &[u32]) -> (usize, Option<usize>) {
         ends.push(text.len());
     }
     let close = text.windows(CLOSE.len()).position(|it| it == CLOSE.as_bytes());
-    // A token that contains a part of the marker belongs to the marker.
-    let in_thought = |end: &&usize| close.is_none_or(|close| **end <= close);
+    // A token that contains a part of the marker belongs to the marker, also of a marker that a limit cuts.
+    let cut = || (1..CLOSE.len()).rev().find(|length| text.ends_with(&CLOSE.as_bytes()[..*length]));
+    let end = close.or_else(|| cut().map(|length| text.len() - length));
+    let in_thought = |at: &&usize| end.is_none_or(|end| **at <= end);
     let closed = close.and_then(|at| ends.iter().position(|end| *end >= at + CLOSE.len()));
     (ends.iter().filter(in_thought).count(), closed.map(|last| last + 1))
 }

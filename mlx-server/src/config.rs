@@ -164,7 +164,9 @@ impl Config {
         for path in network.into_iter().chain([&mut self.responses.journal, cache]).flatten() {
             *path = expanded(path);
         }
-        self.models.models_dir.iter_mut().for_each(|path| *path = expanded(path));
+        for path in &mut self.models.models_dir {
+            *path = expanded(path);
+        }
     }
 
     fn read_keys(&mut self) -> Result<(), StartError> {

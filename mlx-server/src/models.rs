@@ -32,7 +32,7 @@ use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
 use crate::metrics::ModelStats;
 use crate::protocol::openai::models::ModelObject;
-use mlx_options::{ByteSize, describe};
+use mlx_options::{ByteSize, Seconds, describe};
 
 /// All models of the server, loaded or not.
 pub(crate) struct Models {
@@ -76,7 +76,7 @@ impl Models {
             engines: Arc::default(),
             program,
             memory: ModelMemory::new(budget, folders),
-            idle: config.idle_timeout.map(|idle| idle.duration()),
+            idle: config.idle_timeout.map(Seconds::duration),
             outage: std::sync::Mutex::default(),
         })
     }

@@ -132,7 +132,7 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                     connections.spawn(async move {
                         match tls {
                             None => {
-                                connection::serve(stream, app, client, limits, draining.cancelled()).await
+                                connection::serve(stream, app, client, limits, draining.cancelled()).await;
                             }
                             Some(tls) => {
                                 match tokio::time::timeout(limits.header, tls.accept(stream)).await {

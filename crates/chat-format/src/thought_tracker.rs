@@ -171,7 +171,9 @@ mod tests {
 
     fn push(tracker: &mut ThoughtTracker, text: &str) -> usize {
         let tokens = tokenizer().encode(text, false).expect("it encodes");
-        tokens.iter().for_each(|token| tracker.push(*token));
+        for token in &tokens {
+            tracker.push(*token);
+        }
         tokens.len()
     }
 
@@ -187,7 +189,9 @@ mod tests {
         assert_eq!((opened.is_open(), opened.tokens(), closing(&opened).as_str()), (true, count, "</think>"));
         push(&mut opened, " <</th");
         assert_eq!((opened.is_open(), closing(&opened).as_str()), (true, "ink>"));
-        opened.closing().iter().for_each(|token| opened.push(*token));
+        for token in opened.closing() {
+            opened.push(token);
+        }
         assert!(!opened.is_open());
         let counted = opened.tokens();
         push(&mut opened, "\n\nYes. <think>");
@@ -213,7 +217,9 @@ mod tests {
         tracker.push(3);
         let count = push(&mut tracker, "Hm");
         assert_eq!((tracker.is_open(), tracker.tokens(), tracker.closing()), (true, count, vec![4]));
-        [4, 3].into_iter().for_each(|token| tracker.push(token));
+        for token in [4, 3] {
+            tracker.push(token);
+        }
         assert_eq!((tracker.is_open(), tracker.tokens()), (true, count));
     }
 

@@ -43,6 +43,7 @@ pub enum Task {
 
 /// A request as a front end sends it. Absent fields take their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not depend on each other")]
 pub struct RequestOptions {
     /// The computation to run.
     pub task: Task,

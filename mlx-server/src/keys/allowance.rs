@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The time over which requests and tokens count.
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 /// The length of a slot; amounts within one leave the window together.
 const SLOT: Duration = Duration::from_secs(1);
 
@@ -38,13 +38,11 @@ impl Allowance {
     /// Counts a request. If a limit is reached, returns the time after which it allows the next one.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         let waits = [self.requests.wait(now), self.tokens.wait(now)];
-        match waits.into_iter().flatten().max() {
-            Some(wait) => Err(wait),
-            None => {
-                self.requests.add(now, 1);
-                Ok(())
-            }
+        if let Some(wait) = waits.into_iter().flatten().max() {
+            return Err(wait);
         }
+        self.requests.add(now, 1);
+        Ok(())
     }
 
     /// Counts tokens. The answers in progress may exceed the limit; the next request then waits.

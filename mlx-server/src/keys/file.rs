@@ -38,8 +38,7 @@ pub(super) fn read(path: &Path, min_length: usize) -> Result<Vec<NamedKey>, Stri
     let text = mlx_files::read_model_file(path, MAX_BYTES).map_err(|error| about(&error))?;
     let text = text.ok_or_else(|| about(&"does not exist"))?;
     let text = String::from_utf8(text).map_err(|_| about(&"is not UTF-8"))?;
-    let line =
-        |at: usize| 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count();
+    let line = |at: usize| 1 + text.get(..at).unwrap_or_default().matches('\n').count();
     let file: KeyFile = toml::from_str(&text).map_err(|error| {
         let place = error.span().map_or_else(String::new, |span| format!("line {}: ", line(span.start)));
         about(&format_args!("{place}{}", error.message()))

@@ -8,7 +8,7 @@ use mlx_json::Value;
 use crate::field_value::{FieldValue, as_integer};
 
 /// The maximum finite time. Longer ones would overflow clocks.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// The time that a model stays loaded after its last request, as Ollama's `keep_alive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -57,15 +57,22 @@ pub(crate) async fn text(State(state): State<AppState>, request: Request) -> Res
     .await
 }
 
+/// Reads a chat, and the time without a request after which its model is unloaded.
+type ChatReader = fn(&mut Fields) -> Result<(ChatRequest, Option<KeepAlive>), ApiError>;
+
 async fn generate(
     state: &AppState,
     request: Request,
-    reader: fn(&mut Fields) -> Result<(ChatRequest, Option<KeepAlive>), ApiError>,
+    reader: ChatReader,
     endpoint: Endpoint,
 ) -> Result<Response, ApiError> {
     let ((chat, keep_alive), guard) = read(state, request, reader).await?;
     let model = chat.spec.model.clone();
-    let keep = || keep_alive.into_iter().for_each(|time| state.models.keep(model.as_deref(), time));
+    let keep = || {
+        if let Some(time) = keep_alive {
+            state.models.keep(model.as_deref(), time);
+        }
+    };
     if chat.conversation.messages.is_empty() {
         if keep_alive == Some(KeepAlive::For(Duration::ZERO)) {
             let name = state.models.first_name(model.as_deref());
@@ -139,7 +146,9 @@ async fn vectors(
 ) -> Result<Vectors, ApiError> {
     embed::check_amount(state, &request)?;
     let lease = state.models.lease_for(Purpose::Embed, request.model.as_deref()).await?;
-    keep_alive.into_iter().for_each(|time| state.models.keep(request.model.as_deref(), time));
+    if let Some(time) = keep_alive {
+        state.models.keep(request.model.as_deref(), time);
+    }
     let loaded = Instant::now();
     let (encoding, shared, origin) = (request.encoding, state.clone(), guard.origin.clone());
     let running = guard.run(move |cancel| embed::start(&shared, &lease, &request, &origin, cancel)).await?;

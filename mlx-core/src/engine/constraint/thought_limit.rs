@@ -33,7 +33,9 @@ impl ThoughtLimit {
         let end = folder.tokenizer.decode(end, false);
         let tracker = ThoughtTracker::new(&folder.format, &folder.tokenizer, &end, is_continued)?;
         Ok(tracker.map(|mut tracker| {
-            begun.iter().for_each(|token| tracker.push(*token));
+            for token in begun {
+                tracker.push(*token);
+            }
             Self { tracker, budget }
         }))
     }
@@ -76,7 +78,9 @@ impl LimitedThoughts {
                 history.tokens().get(self.begin..).unwrap_or_default()
             }
         };
-        tokens.iter().for_each(|token| self.tracker.push(*token));
+        for token in tokens {
+            self.tracker.push(*token);
+        }
         self.find_closing();
     }
 
@@ -94,7 +98,9 @@ impl LimitedThoughts {
             return;
         }
         let before = allowed.clone();
-        forbidden.into_iter().for_each(|token| allowed.forbid(token));
+        for token in forbidden {
+            allowed.forbid(token);
+        }
         if allowed.is_empty() {
             *allowed = before;
         }
