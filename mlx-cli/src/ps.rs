@@ -11,7 +11,7 @@ use crate::server_client::ServerArgs;
 use crate::terminal;
 
 /// The time limit of a request. Unloading waits for the memory.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
@@ -46,13 +46,14 @@ pub(crate) fn list(args: &PsArgs) -> Result<(), Failure> {
     }
     let name = |model: &Value| model["id"].as_str().unwrap_or_default().to_owned();
     let width = models.iter().map(|model| name(model).chars().count()).max().unwrap_or(0).max(4);
-    let mut lines = format!("{:<width$}  {:>9}  {:<8}  UNTIL\n", "NAME", "SIZE", "STATE");
-    for model in &models {
+    let heading = format!("{:<width$}  {:>9}  {:<8}  UNTIL\n", "NAME", "SIZE", "STATE");
+    let row = |model: &Value| {
         let bytes = model["memory_bytes"].as_u64().map_or_else(String::new, size);
-        let state =
-            if model["in_use"] == true { "in use" } else { model["state"].as_str().unwrap_or_default() };
-        lines += &format!("{:<width$}  {bytes:>9}  {state:<8}  {}\n", name(model), until(model));
-    }
+        let is_used = model["in_use"] == true;
+        let state = if is_used { "in use" } else { model["state"].as_str().unwrap_or_default() };
+        format!("{:<width$}  {bytes:>9}  {state:<8}  {}\n", name(model), until(model))
+    };
+    let lines: String = std::iter::once(heading).chain(models.iter().map(row)).collect();
     terminal::show(&lines)
 }
 
