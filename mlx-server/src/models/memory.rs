@@ -70,7 +70,7 @@ enum Attempt {
 
 /// The maximum time that a load waits for a model in use. Most answers take longer, but a client that has read its answer may ask for another
 /// model before its lease has ended.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 impl ModelMemory {
     /// Creates a budget in bytes for the models of this many folders.
@@ -93,7 +93,7 @@ impl ModelMemory {
         entry: &Entry,
         demand: &Demand,
     ) -> Result<Reservation, ApiError> {
-        let deadline = Instant::now() + MAX_WAIT;
+        let mut deadline = None;
         loop {
             let (load_ended, released) = (self.load_ended.notified(), self.released.next_change());
             match self.try_reserve(catalog, entry, demand).await {
@@ -103,8 +103,9 @@ impl ModelMemory {
                 }
                 Attempt::RetryAfterLoad => load_ended.await,
                 Attempt::InUse { is_final } => {
-                    let wait =
-                        if is_final { Duration::ZERO } else { deadline - Instant::now().min(deadline) };
+                    let now = Instant::now();
+                    let deadline = *deadline.get_or_insert(now + MAX_WAIT);
+                    let wait = if is_final { Duration::ZERO } else { deadline - now.min(deadline) };
                     if timeout(wait, released).await.is_err() {
                         let message =
                             "all loaded models are in use, and there is not enough memory for another model";
