@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
-    const REQUESTS: [(&str, Reader); 17] = [
+    const REQUESTS: [(&str, Reader); 19] = [
         ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
         ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
