@@ -336,7 +336,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents", "file"].contains(&name), "{}", param);
                 }
             }
         }
