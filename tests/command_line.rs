@@ -1,5 +1,6 @@
 //! The tests of the program `mlx`, one file each. They form one binary, so that MLX is linked once.
 
+mod chat_servers;
 mod chat_tools;
 mod cli;
 mod cli_pictures;

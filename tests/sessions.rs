@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use chat_format::text::NO_PAUSE;
-use chat_format::{ChatEvent, Message, TemplateInput, Tool, Tools};
+use chat_format::{ChatEvent, Image, Message, Part, TemplateInput, Tool, Tools};
 use mlx_core::chat::{Answer, ChatSession, StreamEvent, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_tests::{device, engine, greedy, successors};
@@ -119,8 +119,16 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
     assert_eq!((calls.len(), calls[0].name.as_str(), calls[0].arguments.as_str()), (1, "add", "{}"));
     let error = session.ask("And now?").err().expect("the call has no result").to_string();
     assert!(error.contains("messages") && error.contains("without a result"), "{error}");
-    session.add_result(&calls[0], "3").expect("it waits");
-    assert!(session.add_result(&calls[0], "4").is_err());
+    // This model reads only text.
+    let dot = Image::new(1, 1, vec![0; 3]).expect("a picture");
+    let result = vec![Part::Image(dot), Part::Text("3".into())];
+    assert!(!session.add_result(&calls[0], result).expect("it waits"));
+    let kept = session.messages().last().expect("the result").parts.clone();
+    assert!(
+        matches!(&kept[..], [Part::Text(text)] if text.contains("a picture was left out") && text.ends_with("\n3")),
+        "{kept:?}"
+    );
+    assert!(session.add_result(&calls[0], vec![Part::Text("4".into())]).is_err());
     let again = session.continue_after_calls(false).expect("it starts");
     assert!(text(again).contains("</tool_call>"), "without tools a call is text");
     assert_eq!(session.open_calls(), []);

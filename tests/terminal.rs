@@ -1,5 +1,6 @@
 //! An interactive chat in a pseudo-terminal, typed key by key.
 
+mod commands;
 mod escapes;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&
     command.args(["chat", "-m"]).arg(model).args(arguments);
     command.env("HOME", home).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
     command.env_remove("MLX_LOG").current_dir(home);
+    command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").env_remove("SSH_CONNECTION");
     command.env_remove("TERM_PROGRAM").env_remove("LC_TERMINAL").envs(variables.iter().copied());
     let mut session = Session::spawn(command).expect("the program starts");
     session.set_expect_timeout(Some(PATIENCE));

@@ -215,16 +215,62 @@ fn quiet(command: Clap) -> Clap {
     command.mut_args(arg).mut_subcommands(quiet)
 }
 
-/// Inserts the default command when none is named: `mlx 'some words'` and `mlx -m MODEL …` mean `generate`.
-pub(crate) fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
+/// Inserts the default command when none is named: `mlx 'some words'`, `mlx some more words` and `mlx -m MODEL …` mean `generate`, and so does
+/// `mlx word` if a text is piped to it.
+pub(crate) fn completed(mut arguments: Vec<OsString>, is_piped: bool) -> Vec<OsString> {
     let is_global = |word: &OsString| word == "-v" || word == "--verbose";
     let index = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
     let Some(word) = arguments.get(index).and_then(|word| word.to_str()) else { return arguments };
     let about_the_program = ["-h", "--help", "-V", "--version", "--"].contains(&word);
     if word.contains(char::is_whitespace) || word.starts_with('-') && word.len() > 1 && !about_the_program {
         arguments.insert(index, "generate".into());
+    } else if let Some((prompt, count)) = bare_prompt(&arguments[index..], is_piped) {
+        arguments.splice(index..index + count, ["generate".into(), prompt.into()]);
     }
     arguments
+}
+
+/// Returns a prompt that is written without quotes, and its number of words. A single word or two may be a mistyped command, unless a text is
+/// piped.
+fn bare_prompt(arguments: &[OsString], is_piped: bool) -> Option<(String, usize)> {
+    let words: Vec<&str> =
+        arguments.iter().map_while(|word| word.to_str().filter(|word| !word.starts_with('-'))).collect();
+    let first = words.first()?;
+    let names: Vec<String> = command()
+        .get_subcommands()
+        .flat_map(|command| {
+            command.get_all_aliases().chain([command.get_name()]).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .chain(["help".to_owned()])
+        .collect();
+    if names.iter().any(|name| name == first) {
+        return None;
+    }
+    let is_typo = || names.iter().any(|name| is_similar(name, first));
+    let is_file =
+        |word: &&str| word.contains('/') && !word.contains("://") || std::path::Path::new(word).exists();
+    let is_prompt = match words.len() {
+        1 | 2 => is_piped && !is_typo(),
+        _ => !words.iter().any(is_file),
+    };
+    is_prompt.then(|| (words.join(" "), words.len()))
+}
+
+/// Returns true if two words differ by one letter, or by two swapped ones.
+fn is_similar(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
+    let start = short.iter().zip(long).take_while(|(one, other)| one == other).count();
+    let (short, long) = (&short[start..], &long[start..]);
+    match long.len() - short.len() {
+        0 => {
+            short.len() <= 1
+                || short[1..] == long[1..]
+                || short.len() > 1 && short[0] == long[1] && short[1] == long[0] && short[2..] == long[2..]
+        }
+        1 => *short == long[1..],
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -238,15 +284,25 @@ mod tests {
 
     #[test]
     fn words_and_flags_without_a_command_generate() {
-        let completed = |words: &[&str]| {
+        let completed_with = |words: &[&str], is_piped: bool| {
             let words = ["mlx"].iter().chain(words).map(OsString::from).collect();
-            completed(words)
+            completed(words, is_piped)
                 .into_iter()
                 .skip(1)
                 .map(|word| word.into_string().expect("text"))
                 .collect::<Vec<_>>()
         };
+        let completed = |words: &[&str]| completed_with(words, false);
         assert_eq!(completed(&["write a poem"]), ["generate", "write a poem"]);
+        let question = ["generate", "why is the sky blue?", "--max-tokens", "5"];
+        assert_eq!(completed(&["why", "is", "the", "sky", "blue?", "--max-tokens", "5"]), question);
+        assert_eq!(completed(&["-v", "what", "is", "mlx"]), ["-v", "generate", "what is mlx"]);
+        assert_eq!(completed_with(&["summarize"], true), ["generate", "summarize"]);
+        assert_eq!(completed_with(&["translate", "this"], true), ["generate", "translate this"]);
+        for unchanged in [&["chta"][..], &["serv"], &["list"], &["-"]] {
+            assert_eq!(completed_with(unchanged, true), unchanged, "a mistyped command is no prompt");
+        }
+        assert_eq!(completed(&["chta", "org/name", "x"]), ["chta", "org/name", "x"]);
         assert_eq!(completed(&["-v", "-m", "a/b", "hello"]), ["-v", "generate", "-m", "a/b", "hello"]);
         for unchanged in
             [&["chat"][..], &["hello"], &["--help"], &["-V"], &[], &["-v"], &["-v", "list"], &["-"]]

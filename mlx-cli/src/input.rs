@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chat_format::Image;
 use mlx_core::{Error, Result};
+use rustix::fs::FileType;
 
 use crate::exit_code::Failure;
 
@@ -34,6 +35,12 @@ pub(crate) fn with_piped(text: String) -> Result<String, Failure> {
     let mut piped = String::new();
     stdin().read_to_string(&mut piped).map_err(|source| Error::io("standard input", source))?;
     Ok(if piped.trim().is_empty() { text } else { format!("{text}\n\n{piped}") })
+}
+
+/// Returns true if standard input is a pipe or a file, which may contain a text.
+pub(crate) fn is_piped() -> bool {
+    let kind = rustix::fs::fstat(stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::RegularFile | FileType::Socket))
 }
 
 /// Reads a text file.

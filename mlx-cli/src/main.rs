@@ -8,6 +8,7 @@ mod bars;
 mod bench;
 mod cache;
 mod chat;
+mod clipboard;
 mod compare;
 mod completion;
 mod convert;
@@ -27,6 +28,7 @@ mod model_args;
 mod model_choice;
 mod models;
 mod note_lines;
+mod ollama_names;
 mod overview;
 mod parse;
 mod ps;
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
     mlx_core::set_mlx_defaults();
     quiet_guarded_threads();
     completion::answer_shell(args::command);
-    let arguments = args::completed(std::env::args_os().collect());
+    let arguments = args::completed(std::env::args_os().collect(), input::is_piped());
     let matches = args::command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let Err(failure) = start_log(&cli).and_then(|()| run(&cli)) else {
@@ -127,7 +129,7 @@ fn start_log(cli: &Cli) -> Result<(), Failure> {
     }
     let default = if cli.verbose { "info" } else { "warn" };
     // The log lines of the certificate verifier are part of the connection's error already.
-    let filter = log_filter(&format!("{default},rustls_platform_verifier=off"));
+    let filter = log_filter(&format!("{default},rustls_platform_verifier=off,rmcp=off"));
     let filter = filter.map_err(|message| {
         terminal::note(&format!("error: {message}"));
         Failure::Reported

@@ -15,7 +15,7 @@ use crate::exit_code::Failure;
 use crate::pull::{self, Download};
 use crate::shell_word::quoted;
 use crate::starter_models::{self, StarterModel};
-use crate::{default_file, models, terminal};
+use crate::{default_file, models, ollama_names, terminal};
 
 /// The model of a chat.
 pub(crate) struct ChosenModel {
@@ -135,7 +135,12 @@ fn unknown_model_error(given: &str, missing: mlx_hub::Error) -> Failure {
     let known = local_names().into_iter().chain(starter_models::all().into_iter().map(|model| model.name));
     let similar = known.filter(|full| !needle.is_empty() && chars(&last(full)).contains(&needle));
     let mut similar: Vec<String> = similar.collect();
-    similar.dedup();
+    // A name of Ollama's library means one model, even if others are similar.
+    if let Some(model) = ollama_names::model_for(given) {
+        similar.insert(0, model.to_owned());
+    }
+    let mut seen = HashSet::new();
+    similar.retain(|name| seen.insert(name.clone()));
     similar.truncate(3);
     match missing {
         mlx_hub::Error::NotDownloaded { message, .. } if !similar.is_empty() => {

@@ -14,6 +14,7 @@ pub mod server;
 pub mod skipped;
 pub mod successors;
 pub mod tensors;
+pub mod tide;
 pub mod validator;
 pub mod worker_process;
 pub mod workers;

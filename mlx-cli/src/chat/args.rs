@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use mlx_core::chat::ContextPolicy;
-use mlx_options::PrefixCacheArgs;
+use mlx_options::{PrefixCacheArgs, Seconds};
 
 use crate::model_args::ModelArgs;
 use crate::request_args::RequestArgs;
 use crate::think::ThinkArgs;
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("tool_source").args(["tools", "mcp"]).multiple(true))]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -30,6 +31,14 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
 
+    /// Continue the latest chat of a terminal
+    #[arg(long = "continue", conflicts_with_all = ["session", "no_history"])]
+    pub(crate) continue_latest: bool,
+
+    /// Do not keep this chat for --continue, nor its messages in the input history
+    #[arg(long)]
+    pub(crate) no_history: bool,
+
     /// Disable colors, thumbnails and the status line; implied if NO_COLOR is set or output is not a terminal
     #[arg(long)]
     pub(crate) plain: bool,
@@ -43,12 +52,20 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
 
+    /// Let the model call the tools of the MCP servers in this mcpServers file; each call needs your confirmation
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mcp: Option<PathBuf>,
+
+    /// Time for an MCP server to start, and for each call of its tools
+    #[arg(long, value_name = "SECONDS", default_value = "60", requires = "mcp")]
+    pub(crate) mcp_timeout: Seconds,
+
     /// Run calls of this tool without confirmation, also without a terminal; may be given several times
-    #[arg(long, value_name = "NAME", requires = "tools")]
+    #[arg(long, value_name = "NAME", requires = "tool_source")]
     pub(crate) allow_tool: Vec<String>,
 
     /// Maximum rounds of tool calls per message; the model must then answer in text
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "tools")]
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "tool_source")]
     pub(crate) tool_rounds: usize,
 
     #[command(flatten)]

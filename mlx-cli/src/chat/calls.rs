@@ -5,6 +5,7 @@ use mlx_core::chat::ChatSession;
 use mlx_options::visible;
 
 use super::style::styled;
+use super::tools::ToolResult;
 use super::{Chat, preview};
 use crate::exit_code::Failure;
 use crate::terminal;
@@ -34,10 +35,17 @@ impl Chat {
             }
             let mut is_stopped = false;
             for call in &calls {
-                let result =
-                    if is_stopped { (STOPPED_RESULT.to_owned(), true) } else { self.run_call(call)? };
-                is_stopped = result.1;
-                self.session.add_result(call, &result.0)?;
+                let result = if is_stopped {
+                    ToolResult::text_only(STOPPED_RESULT.to_owned(), true)
+                } else {
+                    self.run_call(call)?
+                };
+                is_stopped = result.is_stopped;
+                if !self.session.add_result(call, result.parts)? {
+                    terminal::note(
+                        "the pictures of the result were left out, because this model cannot read them here",
+                    );
+                }
             }
             self.save_session()?;
             let may_call = round < self.rounds;
@@ -51,29 +59,28 @@ impl Chat {
         Ok(())
     }
 
-    /// Returns the result of a call and true if the user stopped it.
-    fn run_call(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
+    fn run_call(&mut self, call: &ToolCall) -> Result<ToolResult, Failure> {
         let request = match self.tools.request(call) {
             Ok(request) => request,
             Err(reason) => {
                 self.note_dimmed(&format!("{}: {reason}", call_text(call)));
-                return Ok((reason, false));
+                return Ok(ToolResult::text_only(reason, false));
             }
         };
         if self.tools.is_allowed(&call.name) {
             self.note_dimmed(&preview::text(&call_text(call), 1, terminal::columns()));
         } else {
-            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.command_line)));
+            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.description)));
             match self.consent(&call.name)? {
                 Consent::Yes => {}
                 Consent::Always => self.tools.allow(&call.name),
-                Consent::No => return Ok((DECLINED_RESULT.to_owned(), false)),
-                Consent::Stop => return Ok((STOPPED_RESULT.to_owned(), true)),
+                Consent::No => return Ok(ToolResult::text_only(DECLINED_RESULT.to_owned(), false)),
+                Consent::Stop => return Ok(ToolResult::text_only(STOPPED_RESULT.to_owned(), true)),
             }
         }
         let done = self.tools.run(request, &self.interrupt);
-        self.note_dimmed(&preview::text(&done.text, preview::MAX_LINES, terminal::columns()));
-        Ok((done.text, done.is_stopped))
+        self.note_dimmed(&preview::text(&done.text(), preview::MAX_LINES, terminal::columns()));
+        Ok(done)
     }
 
     fn consent(&mut self, name: &str) -> Result<Consent, Failure> {

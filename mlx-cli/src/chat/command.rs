@@ -18,6 +18,14 @@ pub(super) enum Line {
     Context,
     /// Answer the last message again.
     Retry,
+    /// Continue the last answer.
+    Continue,
+    /// Copy the last answer, or its last block of code.
+    Copy {
+        code: bool,
+    },
+    /// List the models on this machine.
+    Models,
     /// Replace the last message; `None` opens it in the editor.
     Edit(Option<String>),
     /// Remove the last message and its answer.
@@ -36,6 +44,8 @@ pub(super) enum Line {
     Branch(usize, usize),
     /// List the tools.
     Tools,
+    /// List the MCP servers and their tools.
+    Servers,
     /// Turn the model's reasoning on or off, or limit its tokens; `None` toggles between full and folded reasoning.
     Think(Option<String>),
     /// Write the conversation to a file.
@@ -53,28 +63,54 @@ pub(super) enum Line {
 
 /// The commands that Tab completes.
 pub(super) const COMMANDS: &[&str] = &[
-    "/help", "/reset", "/system", "/retry", "/edit", "/undo", "/context", "/tokens", "/why", "/branch",
-    "/tools", "/think", "/params", "/seed", "/model", "/save", "/save!", "/load", "/quit",
+    "/help",
+    "/new",
+    "/reset",
+    "/system",
+    "/retry",
+    "/continue",
+    "/edit",
+    "/undo",
+    "/copy",
+    "/context",
+    "/tokens",
+    "/why",
+    "/branch",
+    "/tools",
+    "/mcp",
+    "/think",
+    "/params",
+    "/seed",
+    "/model",
+    "/models",
+    "/save",
+    "/save!",
+    "/load",
+    "/quit",
 ];
 
 /// The text of `/help`.
 pub(super) const HELP: &str = "\
 /help                 this list
-/reset                forget the conversation, keep the system prompt
+/new                  begin a new conversation, keep the system prompt; also /reset
 /system [TEXT]        set the system prompt, or show it
 /retry                answer the last message again
+/continue             continue an answer that was stopped or cut
 /edit [TEXT]          change the last message and answer it again
 /undo                 remove the last message and its answer
+/copy [code]          copy the last answer, or its last block of code
 /context              show how full the model's context is
 /tokens               show the last answer with its unlikely tokens marked
 /why N                show the alternatives of token N
 /branch N [K]         answer again from token N on, with its K-th alternative
-/tools                list the tools of --tools
+/tools                list the tools of --tools and --mcp
+/mcp                  list the MCP servers and their tools
 /think [on|off|auto]  turn thinking on or off; without a word, show or fold thoughts
 /think N              end thoughts after N tokens
 /params [NAME=VALUE]  change request parameters, or show them
 /seed [N]             set the seed of answers, or show it
 /model [MODEL]        switch to another model, or show the current one
+/models               list the models on this machine
 /save FILE            write the conversation to a new file; /save! overwrites
 /load FILE            continue a saved conversation
 ?QUESTION             ask the guide how mlx works
@@ -115,7 +151,21 @@ pub(super) fn parse(input: &str) -> Line {
     };
     match name.to_lowercase().as_str() {
         "/help" | "/?" => Line::Help,
-        "/reset" | "/clear" => Line::Clear,
+        "/new" | "/reset" | "/clear" => Line::Clear,
+        "/continue" => Line::Continue,
+        "/copy" => match rest.as_str() {
+            "" => Line::Copy { code: false },
+            "code" => Line::Copy { code: true },
+            _ => mistake("/copy takes no argument but code"),
+        },
+        "/models" => Line::Models,
+        "/set" => setting(&rest),
+        "/show" => match rest.as_str() {
+            "" | "parameters" => Line::Params(None),
+            "system" => Line::System(None),
+            "info" => Line::Model(None),
+            _ => mistake("/show takes info, parameters or system"),
+        },
         "/system" => Line::System(given()),
         "/edit" => Line::Edit(given()),
         "/undo" => Line::Undo,
@@ -132,12 +182,32 @@ pub(super) fn parse(input: &str) -> Line {
             }),
         "/context" => Line::Context,
         "/tools" => Line::Tools,
-        "/retry" => Line::Retry,
+        "/mcp" => Line::Servers,
+        "/retry" | "/regenerate" => Line::Retry,
         "/save" => file(|file| Line::Save { file, overwrite: false }),
         "/save!" => file(|file| Line::Save { file, overwrite: true }),
         "/load" => file(Line::Load),
         "/quit" | "/exit" | "/bye" => Line::Quit,
         _ => Line::Invalid(format!("{name} is not a command; /help lists them")),
+    }
+}
+
+/// Parses `/set`, in the forms of this program and of Ollama.
+fn setting(rest: &str) -> Line {
+    let (word, value) =
+        rest.split_once(char::is_whitespace).map_or((rest, ""), |(word, value)| (word, value.trim()));
+    match (word, value) {
+        ("", _) => Line::Params(None),
+        ("think", "") => Line::Think(Some("on".to_owned())),
+        ("nothink", "") => Line::Think(Some("off".to_owned())),
+        ("system", value) => {
+            Line::System(Some(value.trim_matches('"').to_owned()).filter(|text| !text.is_empty()))
+        }
+        ("parameter", value) => match value.split_once(char::is_whitespace) {
+            Some((name, value)) => Line::Params(Some(format!("{name}={}", value.trim()))),
+            None => mistake("/set parameter needs a name and a value"),
+        },
+        _ => Line::Params(Some(rest.to_owned())),
     }
 }
 
@@ -173,6 +243,23 @@ mod tests {
         assert_eq!(parse("/tools"), Line::Tools);
         assert_eq!(parse("/params top_k=4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/seed"), Line::Seed(None));
+        for (alias, line) in
+            [("/new", Line::Clear), ("/regenerate", Line::Retry), ("/show", Line::Params(None))]
+        {
+            assert_eq!(parse(alias), line);
+        }
+        assert_eq!(parse("/set top_k=4"), Line::Params(Some("top_k=4".into())));
+        assert_eq!(parse("/set parameter top_k  4"), Line::Params(Some("top_k=4".into())));
+        assert_eq!(parse("/set system \"Be terse.\""), Line::System(Some("Be terse.".into())));
+        assert_eq!(parse("/set nothink"), Line::Think(Some("off".into())));
+        assert_eq!((parse("/show system"), parse("/show info")), (Line::System(None), Line::Model(None)));
+        assert_eq!(
+            (parse("/copy"), parse("/copy code")),
+            (Line::Copy { code: false }, Line::Copy { code: true })
+        );
+        assert!(
+            matches!(parse("/copy all"), Line::Invalid(_)) && matches!(parse("/show x"), Line::Invalid(_))
+        );
         assert_eq!(parse("/think"), Line::Think(None));
         assert_eq!(parse("/why 3"), Line::Why(3));
         assert_eq!(parse("/branch 3"), Line::Branch(3, 1));
@@ -190,7 +277,7 @@ mod tests {
         for name in COMMANDS {
             assert!(HELP.contains(name), "{name}");
             let fits = |word: &str| !matches!(parse(&format!("{name} {word}")), Line::Invalid(_));
-            assert!(fits("on") || fits("3"), "{name}");
+            assert!(fits("on") || fits("3") || fits("code"), "{name}");
         }
     }
 }

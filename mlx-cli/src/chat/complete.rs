@@ -30,6 +30,7 @@ pub(super) fn candidates(line: &str) -> (usize, Vec<String>) {
             found.extend(paths(rest).into_iter().filter(is_model));
             (start_of_rest, found)
         }
+        "/copy" => (start_of_rest, matching(&["code"], rest)),
         "/think" => (start_of_rest, matching(&["on", "off", "auto"], rest)),
         "/params" => {
             let named = matching(&names(), word);

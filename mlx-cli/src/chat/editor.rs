@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use mlx_core::Error;
-use mlx_hub::path_in;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -15,6 +14,7 @@ use rustyline::{Cmd, CompletionType, Config, Context, Editor, Helper, KeyCode, K
 
 use super::complete::candidates;
 use super::fence::is_open;
+use super::kept::state_folder;
 
 /// The result of reading a line.
 pub(super) enum EditorInput {
@@ -31,13 +31,13 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    /// Opens an editor for messages; `None` if the terminal does not support one.
-    pub(super) fn open() -> Option<Self> {
+    /// Opens an editor for messages, with the stored history if `has_history` is set; `None` if the terminal does not support one.
+    pub(super) fn open(has_history: bool) -> Option<Self> {
         let config = Config::builder().auto_add_history(true).completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config).ok()?;
         editor.set_helper(Some(ChatHelper));
         editor.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), Cmd::Newline);
-        let history = history_file();
+        let history = state_folder().filter(|_| has_history).map(|folder| folder.join("history"));
         if let Some(file) = &history {
             if let Some(folder) = file.parent() {
                 mlx_files::create_private_folder(folder).ok();
@@ -77,13 +77,6 @@ fn editor_input(outcome: Result<String, ReadlineError>) -> Result<EditorInput, E
 
 fn terminal_error(error: ReadlineError) -> Error {
     Error::io("the terminal", std::io::Error::other(error))
-}
-
-/// Returns `$XDG_STATE_HOME/mlx/history`, or a path below the home folder.
-fn history_file() -> Option<PathBuf> {
-    let state = path_in("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
-    Some(folder.join("mlx/history"))
 }
 
 /// The completion and multi-line hooks of the editor.

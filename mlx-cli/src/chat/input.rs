@@ -27,8 +27,8 @@ pub(super) enum LineReader {
 
 impl LineReader {
     /// Opens an editor on a terminal, else the pipe.
-    pub(super) fn open() -> Self {
-        let editor = terminal::is_interactive().then(LineEditor::open).flatten();
+    pub(super) fn open(has_history: bool) -> Self {
+        let editor = terminal::is_interactive().then(|| LineEditor::open(has_history)).flatten();
         editor.map_or(Self::Pipe, |editor| Self::Editor(Box::new(editor)))
     }
 

@@ -5,14 +5,17 @@ mod attach;
 mod calls;
 mod command;
 mod complete;
+mod copy;
 mod editor;
 mod fence;
 mod file_reference;
 mod input;
+mod kept;
 mod markdown;
 mod params;
 mod preview;
 mod reply;
+mod resume;
 mod retry;
 mod screen;
 mod settings;
@@ -22,16 +25,14 @@ mod tokens;
 mod tools;
 mod wrap;
 
-use std::path::{Path, PathBuf};
-
-use chat_format::{Message, Thinking};
 use mlx_core::Error;
-use mlx_core::chat::{ChatSession, ContextFill};
+use mlx_core::chat::ChatSession;
 use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
 use mlx_options::describe;
 
 use crate::ask;
+use crate::completion::local_models;
 use crate::exit_code::Failure;
 use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
@@ -44,11 +45,12 @@ use command::{HELP, Line, parse};
 use fence::Text;
 use file_reference::begins_with_file;
 use input::{Input, LineReader};
+use kept::ChatFile;
 pub(crate) use params::change as change_params;
 use reply::StatsLevel;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
 use thumbnails::Thumbnails;
-use tools::Toolbox;
+use tools::{StartingServers, Toolbox};
 
 /// Alternatives per token that `/tokens` shows.
 const ALTERNATIVE_COUNT: usize = 4;
@@ -60,14 +62,30 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let (options, engine_options) =
         (args.options.options(Some(ALTERNATIVE_COUNT)), args.model.engine_options(&args.prefix_cache)?);
     options.check()?;
-    let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
-    let tools = tools.unwrap_or_default();
+    let mut tools = args.tools.as_deref().map_or_else(|| Ok(Toolbox::default()), Toolbox::open)?;
+    let starting = args.mcp.as_deref().map(|file| {
+        StartingServers::read(
+            &expanded(&file.to_string_lossy()),
+            args.mcp_timeout.duration(),
+            tools.command_names(),
+        )
+    });
+    let starting = starting.transpose()?;
+    if starting.is_none() {
+        tools.allow_all(&args.allow_tool)?;
+    }
     let ChosenModel { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
     model_choice::expect_chat_model(&folder)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
     let engine = args.model.adapted(engine)?;
+    if let Some(starting) = starting {
+        for failure in tools.add_servers(starting) {
+            terminal::note(&failure);
+        }
+        tools.allow_all(&args.allow_tool)?;
+    }
     // Adapters belong to one model and do not carry over to another.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
@@ -75,13 +93,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut session = session.with_policy(args.context_policy);
     session.set_thinking(args.think.thinking()).map_err(|error| args.think.with_given_flag(error))?;
     session.set_tools(tools.definitions()?)?;
-    let session_file = args.session.as_ref().map(|file| expanded(&file.to_string_lossy()));
+    let chat_file = ChatFile::of(args)?;
+    let session_file = chat_file.path.clone();
     let existing_file = session_file.as_deref().filter(|file| file.exists());
     existing_file.map_or(Ok(()), |file| session.load(file))?;
     if existing_file.is_none() || args.system.is_some() {
         session.set_system(args.system.as_deref().unwrap_or_default());
     }
-    let lines = LineReader::open();
+    let lines = LineReader::open(!args.no_history);
     let is_interactive = lines.is_interactive();
     if is_guide {
         terminal::note(guide::NOTE);
@@ -101,8 +120,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         engines,
         engine_options,
         flags: options,
-        file: session_file.clone(),
+        file: chat_file,
         last: Vec::new(),
+        is_cut: false,
         last_options: None,
         colors: terminal::has_colors() && !args.plain,
         thumbnails: Thumbnails::new(is_interactive && terminal::has_colors() && !args.plain),
@@ -114,6 +134,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         },
         failed: false,
     };
+    chat.show_last_turns();
     if let Some(text) = first {
         let outcome = chat.respond(|session| session.ask(&text));
         chat.handle_outcome(outcome)?;
@@ -149,10 +170,12 @@ struct Chat {
     engine_options: EngineOptions,
     /// The request options from the command line.
     flags: RequestOptions,
-    /// The session file.
-    file: Option<PathBuf>,
+    /// The file of the conversation.
+    file: ChatFile,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
+    /// True if the last answer was stopped or cut by a limit.
+    is_cut: bool,
     /// The options of the last answer.
     last_options: Option<RequestOptions>,
     colors: bool,
@@ -219,6 +242,7 @@ impl Chat {
                 }
             }
             Line::Retry => self.retry()?,
+            Line::Continue => self.continue_answer()?,
             Line::Branch(number, choice) => self.branch(number, choice)?,
             Line::Edit(Some(text)) => {
                 self.edit(&text)?;
@@ -230,6 +254,7 @@ impl Chat {
                 self.session.load(&expanded(&file))?;
                 self.conversation_changed()?;
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
+                self.show_last_turns();
             }
             Line::Invalid(message) => self.report_error(&message),
             setting => self.execute_setting(setting)?,
@@ -242,6 +267,7 @@ impl Chat {
         match line {
             Line::Clear => {
                 self.session.clear();
+                self.file.begin_new();
                 self.conversation_changed()?;
                 terminal::note("conversation cleared");
             }
@@ -256,8 +282,11 @@ impl Chat {
                 terminal::note("system prompt set; it applies from the next answer on");
             }
             Line::System(None) => self.show_system(),
+            Line::Copy { code } => self.copy(code)?,
+            Line::Models => terminal::note(&local_models().join("\n")),
             Line::Context => self.show_context_fill()?,
             Line::Tools => terminal::note(&self.tools.list()),
+            Line::Servers => terminal::note(&self.tools.list_servers()),
             Line::Tokens => self.show_tokens(),
             Line::Why(number) => self.show_alternatives(number),
             Line::Params(None) => terminal::note(&self.params().table()?),
@@ -298,7 +327,7 @@ impl Chat {
 
     /// Writes the conversation to the session file, if any.
     fn save_session(&self) -> Result<(), Failure> {
-        Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
+        self.file.save(&self.session)
     }
 
     /// Drops the tokens of the last answer, because the conversation has changed.
@@ -328,66 +357,6 @@ impl Chat {
                 Ok(None)
             }
         }
-    }
-
-    fn change_model(&mut self, name: &str) -> Result<(), Failure> {
-        let folder = model_choice::resolve(Path::new(name))?;
-        model_choice::expect_chat_model(&folder)?;
-        let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
-        let (name, previous_thinking) = (engine.folder().name(), self.session.thinking());
-        self.session.change_model(engine)?;
-        self.last.clear();
-        if let Some(note) = model_choice::base_model_note(self.session.engine().folder()) {
-            terminal::note(&note);
-        }
-        terminal::note(&format!("now using {name}; the conversation continues"));
-        if self.session.thinking() != previous_thinking {
-            terminal::note(
-                "this model does not support the previous reasoning setting; try /think on or /think off",
-            );
-        }
-        Ok(())
-    }
-
-    fn think(&mut self, word: Option<&str>) -> Result<(), Failure> {
-        let Some(word) = word else {
-            let is_full = self.view == ThoughtView::Full;
-            self.view = if is_full { ThoughtView::Folded } else { ThoughtView::Full };
-            terminal::note(if is_full { "thoughts are folded" } else { "thoughts are shown" });
-            return Ok(());
-        };
-        match (word.parse(), word.parse::<Thinking>()) {
-            (Ok(budget), _) => self.set_think_budget(Some(budget))?,
-            (_, Ok(thinking)) => {
-                self.session.set_thinking(thinking)?;
-                self.set_think_budget(None)?;
-            }
-            (_, Err(message)) => self.report_error(&format!("{message}, or a number of tokens")),
-        }
-        Ok(())
-    }
-
-    fn set_think_budget(&mut self, think_budget: Option<usize>) -> Result<(), Error> {
-        let options = RequestOptions { think_budget, ..self.session.options().clone() };
-        self.session.set_options(options)?;
-        if think_budget.is_some() && self.session.thinking() == Thinking::Off {
-            self.session.set_thinking(Thinking::Auto)?;
-        }
-        Ok(())
-    }
-
-    fn show_context_fill(&self) -> Result<(), Failure> {
-        let ContextFill { used, context, messages, dropped } = self.session.fill()?;
-        let dropped_note =
-            if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
-        let share = 100 * used / context.max(1);
-        terminal::note(&format!("{used} of {context} tokens ({share} %), {messages} messages{dropped_note}"));
-        Ok(())
-    }
-
-    fn show_system(&self) {
-        let system = self.session.messages().iter().find(|message| message.role.is_instruction());
-        terminal::note(&system.map_or_else(|| "there is no system prompt".to_owned(), Message::text));
     }
 
     fn report_error(&mut self, message: &str) {

@@ -67,6 +67,7 @@ impl Chat {
         }
         let status = answer.status();
         self.note_doubt(&answer.tokens);
+        self.is_cut = matches!(answer.finished.reason, FinishReason::Length | FinishReason::Cancelled);
         self.last = answer.tokens;
         self.last_options = Some(self.session.options().clone());
         self.save_session()?;

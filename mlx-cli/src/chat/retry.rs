@@ -39,6 +39,20 @@ impl Chat {
         self.respond(|session| session.branch(&prefix, other))
     }
 
+    /// Continues an answer that Ctrl-C or a limit ended.
+    pub(super) fn continue_answer(&mut self) -> Result<(), Failure> {
+        if self.last.is_empty() {
+            self.report_error("there is no answer to continue; /retry answers the last message again");
+            return Ok(());
+        }
+        if !self.is_cut {
+            self.report_error("the last answer is complete");
+            return Ok(());
+        }
+        let tokens = self.last.clone();
+        self.respond(|session| session.continue_answer(&tokens))
+    }
+
     /// Shows the last answer with its unlikely tokens marked.
     pub(super) fn show_tokens(&self) {
         if self.last.is_empty() {

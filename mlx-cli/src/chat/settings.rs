@@ -1,10 +1,16 @@
-//! `/params` and `/seed`: shows and changes request parameters.
+//! The settings of a chat: request parameters, the model, thinking and the system prompt.
 
+use std::path::Path;
+
+use chat_format::{Message, Thinking};
 use mlx_core::Error;
+use mlx_core::chat::ContextFill;
+use mlx_core::engine::RequestOptions;
 
-use super::Chat;
 use super::params::{self, Params};
+use super::{Chat, ThoughtView};
 use crate::exit_code::Failure;
+use crate::model_choice;
 use crate::terminal;
 
 impl Chat {
@@ -36,5 +42,65 @@ impl Chat {
             Some(seed) => format!("each answer uses the seed {seed}"),
             None => format!("each answer draws a new seed{last}"),
         }
+    }
+
+    pub(super) fn change_model(&mut self, name: &str) -> Result<(), Failure> {
+        let folder = model_choice::resolve(Path::new(name))?;
+        model_choice::expect_chat_model(&folder)?;
+        let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
+        let (name, previous_thinking) = (engine.folder().name(), self.session.thinking());
+        self.session.change_model(engine)?;
+        self.last.clear();
+        if let Some(note) = model_choice::base_model_note(self.session.engine().folder()) {
+            terminal::note(&note);
+        }
+        terminal::note(&format!("now using {name}; the conversation continues"));
+        if self.session.thinking() != previous_thinking {
+            terminal::note(
+                "this model does not support the previous reasoning setting; try /think on or /think off",
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn think(&mut self, word: Option<&str>) -> Result<(), Failure> {
+        let Some(word) = word else {
+            let is_full = self.view == ThoughtView::Full;
+            self.view = if is_full { ThoughtView::Folded } else { ThoughtView::Full };
+            terminal::note(if is_full { "thoughts are folded" } else { "thoughts are shown" });
+            return Ok(());
+        };
+        match (word.parse(), word.parse::<Thinking>()) {
+            (Ok(budget), _) => self.set_think_budget(Some(budget))?,
+            (_, Ok(thinking)) => {
+                self.session.set_thinking(thinking)?;
+                self.set_think_budget(None)?;
+            }
+            (_, Err(message)) => self.report_error(&format!("{message}, or a number of tokens")),
+        }
+        Ok(())
+    }
+
+    fn set_think_budget(&mut self, think_budget: Option<usize>) -> Result<(), Error> {
+        let options = RequestOptions { think_budget, ..self.session.options().clone() };
+        self.session.set_options(options)?;
+        if think_budget.is_some() && self.session.thinking() == Thinking::Off {
+            self.session.set_thinking(Thinking::Auto)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn show_context_fill(&self) -> Result<(), Failure> {
+        let ContextFill { used, context, messages, dropped } = self.session.fill()?;
+        let dropped_note =
+            if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
+        let share = 100 * used / context.max(1);
+        terminal::note(&format!("{used} of {context} tokens ({share} %), {messages} messages{dropped_note}"));
+        Ok(())
+    }
+
+    pub(super) fn show_system(&self) {
+        let system = self.session.messages().iter().find(|message| message.role.is_instruction());
+        terminal::note(&system.map_or_else(|| "there is no system prompt".to_owned(), Message::text));
     }
 }

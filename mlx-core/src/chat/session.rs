@@ -9,7 +9,8 @@ use std::path::Path;
 
 use chat_format::text::NO_PAUSE;
 use chat_format::{
-    ChatTemplate, Image, Message, Role, TemplateInput, Thinking, ToolCall, ToolChoice, Tools, check_calls,
+    ChatTemplate, Image, Message, Part, Role, TemplateInput, Thinking, ToolCall, ToolChoice, Tools,
+    check_calls,
 };
 use mlx_files::write_privately;
 
@@ -126,17 +127,28 @@ impl ChatSession {
         calls::open(&self.messages)
     }
 
-    /// Adds the result of an open call.
-    pub fn add_result(&mut self, call: &ToolCall, text: &str) -> Result<()> {
+    /// Adds the result of an open call. If the prompt cannot contain its pictures, because the model or its template reads only text in results or a
+    /// picture is damaged, a line of text replaces them. Returns true if all of them are kept.
+    pub fn add_result(&mut self, call: &ToolCall, parts: Vec<Part>) -> Result<bool> {
         if !self.open_calls().contains(call) {
             return Err(Error::request(
                 "tool_call_id",
                 format!("is {:?}, which is not the id of an open call", call.id),
             ));
         }
+        let has_pictures = parts.iter().any(|part| part.image().is_some());
         let name = Some(call.name.clone());
-        self.messages.push(Message { tool_call_id: call.id.clone(), name, ..Message::new(Role::Tool, text) });
-        Ok(())
+        self.messages.push(Message {
+            parts,
+            tool_call_id: call.id.clone(),
+            name,
+            ..Message::new(Role::Tool, "")
+        });
+        let keeps = !has_pictures || self.counted_prompt().is_ok();
+        if !keeps && let Some(result) = self.messages.last_mut() {
+            calls::without_pictures(result);
+        }
+        Ok(keeps)
     }
 
     /// The seed of the latest answer. The same messages with this seed give the same answer.

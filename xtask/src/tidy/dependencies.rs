@@ -48,6 +48,7 @@ const BANNED: [(&str, &[&str]); 8] = [
     ("crates/audio/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/image/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/json/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
+    ("crates/mcp/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "clap", "ureq"]),
 ];
 
 /// Folders, and the modules of their crate that their files must not use.

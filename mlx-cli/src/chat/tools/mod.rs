@@ -1,80 +1,131 @@
-//! The tools of a chat: commands that the model calls. The user allows each call, or a tool for the whole session.
+//! The tools of a chat: commands and tools of MCP servers that the model calls. The user allows each call, or a tool for the whole session.
 
 mod clipped;
 mod command;
 mod file;
 mod run;
+mod servers;
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chat_format::{ToolCall, Tools};
+use chat_format::{Part, Tool, ToolCall, Tools};
 use serde_json::Value;
 
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use file::FileTool;
 use run::End;
+use servers::Servers;
+pub(super) use servers::StartingServers;
 
-/// The commands of a tools file.
+/// The commands of a tools file and the tools of MCP servers.
 #[derive(Default)]
 pub(super) struct Toolbox {
     tools: Vec<FileTool>,
+    servers: Servers,
     /// The names of tools that run without confirmation.
     allowed: HashSet<String>,
 }
 
 /// A valid call.
 pub(super) struct Request {
-    /// The index of the tool.
-    index: usize,
-    command: std::process::Command,
-    /// The command as shown to the user.
-    pub(super) command_line: String,
+    action: Action,
+    /// The command, or the tool of a server with all arguments, as shown to the user.
+    pub(super) description: String,
 }
 
-/// The result of a command.
+/// The work of a call.
+enum Action {
+    /// Run this command, of the tool with this index.
+    Run(usize, std::process::Command),
+    /// Call the tool of this index of a server with these arguments.
+    Call(usize, serde_json::Map<String, Value>),
+}
+
+/// The result of a call.
 pub(super) struct ToolResult {
-    /// The result text for the model.
-    pub(super) text: String,
+    /// The result for the model.
+    pub(super) parts: Vec<Part>,
     /// True if the user stopped it.
     pub(super) is_stopped: bool,
 }
 
+impl ToolResult {
+    /// Returns a result with only text.
+    pub(super) fn text_only(text: String, is_stopped: bool) -> Self {
+        Self { parts: vec![Part::Text(text)], is_stopped }
+    }
+
+    /// Returns the text to show.
+    pub(super) fn text(&self) -> String {
+        let line = |part: &Part| part.text().map_or_else(|| "[a picture]".to_owned(), str::to_owned);
+        self.parts.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
 impl Toolbox {
-    /// Reads a tools file. The tools named in `allowed` run without confirmation.
-    pub(super) fn open(file: &Path, allowed: &[String]) -> Result<Self, Failure> {
-        let tools = file::read(file)?;
-        let names: Vec<&str> = tools.iter().map(|tool| tool.tool.name.as_str()).collect();
-        if let Some(unknown) = allowed.iter().find(|name| !names.contains(&name.as_str())) {
-            let message = format!(
-                "{unknown:?} is not a tool of {}; its tools are {}",
-                file.display(),
-                names.join(", ")
-            );
+    /// Reads a tools file.
+    pub(super) fn open(file: &Path) -> Result<Self, Failure> {
+        Ok(Self { tools: file::read(file)?, ..Self::default() })
+    }
+
+    /// Returns the names of the commands.
+    pub(super) fn command_names(&self) -> Vec<String> {
+        self.tools.iter().map(|tool| tool.tool.name.clone()).collect()
+    }
+
+    /// Adds the tools of servers. Returns one line for each server that has failed.
+    pub(super) fn add_servers(&mut self, starting: StartingServers) -> Vec<String> {
+        self.servers = starting.started();
+        self.servers.failures().map(str::to_owned).collect()
+    }
+
+    /// Lets the tools with these names run without confirmation.
+    pub(super) fn allow_all(&mut self, allowed: &[String]) -> Result<(), Failure> {
+        let names: Vec<String> = self.names().collect();
+        if let Some(unknown) = allowed.iter().find(|name| !names.contains(name)) {
+            let message = format!("{unknown:?} is not a tool; the tools are {}", names.join(", "));
             return Err(Failure::usage("--allow-tool", message));
         }
-        Ok(Self { tools, allowed: allowed.iter().cloned().collect() })
+        self.allowed.extend(allowed.iter().cloned());
+        Ok(())
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.command_names().into_iter().chain(self.servers.tools().iter().map(|tool| tool.name.clone()))
     }
 
     /// Returns the tool definitions for the model.
     pub(super) fn definitions(&self) -> Result<Tools, Failure> {
-        Ok(Tools::new(self.tools.iter().map(|tool| tool.tool.clone()).collect())?)
+        let mut tools: Vec<Tool> = self.tools.iter().map(|tool| tool.tool.clone()).collect();
+        for tool in self.servers.tools() {
+            tools.push(Tool::read(tool.definition())?);
+        }
+        Ok(Tools::new(tools)?)
     }
 
     /// Lists the tools, one per line.
     pub(super) fn list(&self) -> String {
-        if self.tools.is_empty() {
-            return "there are no tools; start with --tools FILE".to_owned();
+        let commands = self
+            .tools
+            .iter()
+            .map(|tool| (&tool.tool.name, format!("{}: {}", tool.tool.name, tool.description)));
+        let served = self.servers.tools().iter().map(|tool| (&tool.name, servers::line(tool)));
+        let allowed = |name| if self.is_allowed(name) { " (runs without confirmation)" } else { "" };
+        let lines: Vec<String> =
+            commands.chain(served).map(|(name, line)| format!("{line}{}", allowed(name))).collect();
+        if lines.is_empty() {
+            return "there are no tools; start with --tools FILE or --mcp FILE".to_owned();
         }
-        let line = |tool: &FileTool| {
-            let name = &tool.tool.name;
-            let allowed = if self.is_allowed(name) { " (runs without confirmation)" } else { "" };
-            format!("{name}: {}{allowed}", tool.description)
-        };
-        self.tools.iter().map(line).collect::<Vec<_>>().join("\n")
+        lines.join("\n")
+    }
+
+    /// Lists the MCP servers and their tools.
+    pub(super) fn list_servers(&self) -> String {
+        self.servers.list()
     }
 
     /// Returns true if a tool runs without confirmation.
@@ -87,29 +138,52 @@ impl Toolbox {
         self.allowed.insert(name.to_owned());
     }
 
-    /// Returns the command of a call, or an error text for the model instead of a result.
+    /// Returns the work of a call, or an error text for the model instead of a result.
     pub(super) fn request(&self, call: &ToolCall) -> Result<Request, String> {
         let rejected = |reason: String| format!("The call was not carried out: {reason}.");
+        if let Some(index) = self.servers.tools().iter().position(|tool| tool.name == call.name) {
+            return self.server_request(index, call).map_err(rejected);
+        }
         let index = self.tools.iter().position(|tool| tool.tool.name == call.name);
         let index = index.ok_or_else(|| rejected(format!("there is no tool {:?}", call.name)))?;
         let tool = &self.tools[index];
         let arguments = arguments(&call.arguments, &tool.tool.parameters).map_err(rejected)?;
-        let (command, command_line) = tool.command.fill(&arguments).map_err(rejected)?;
-        Ok(Request { index, command, command_line })
+        let (command, description) = tool.command.fill(&arguments).map_err(rejected)?;
+        Ok(Request { action: Action::Run(index, command), description })
     }
 
-    /// Runs a command. Ctrl-C ends it and every process that it started.
+    /// Returns a call of a server's tool. The server checks the arguments.
+    fn server_request(&self, index: usize, call: &ToolCall) -> Result<Request, String> {
+        let tool = &self.servers.tools()[index];
+        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        let arguments: serde_json::Map<String, Value> =
+            serde_json::from_str(text).map_err(|_| "its arguments are not a JSON object".to_owned())?;
+        let json = Value::Object(arguments.clone());
+        let description = format!("{} of the MCP server {} with {json}", tool.tool.name, tool.server.label());
+        Ok(Request { action: Action::Call(index, arguments), description })
+    }
+
+    /// Runs a call. Ctrl-C ends a command and every process that it started, or cancels the call of a server.
     pub(super) fn run(&self, request: Request, interrupt: &Interrupt) -> ToolResult {
+        match request.action {
+            Action::Run(index, command) => self.run_command(index, command, interrupt),
+            Action::Call(index, arguments) => {
+                let (parts, is_stopped) =
+                    self.servers.call(&self.servers.tools()[index], arguments, interrupt);
+                ToolResult { parts, is_stopped }
+            }
+        }
+    }
+
+    fn run_command(&self, index: usize, command: std::process::Command, interrupt: &Interrupt) -> ToolResult {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = stop.clone();
         interrupt.watch(move || flag.store(true, Ordering::Relaxed));
-        let outcome = run::run(request.command, self.tools[request.index].limits, &stop);
+        let outcome = run::run(command, self.tools[index].limits, &stop);
         interrupt.release();
         match outcome {
-            Ok(outcome) => ToolResult { text: outcome.text(), is_stopped: outcome.end == End::Stopped },
-            Err(error) => {
-                ToolResult { text: format!("The command did not start: {error}."), is_stopped: false }
-            }
+            Ok(outcome) => ToolResult::text_only(outcome.text(), outcome.end == End::Stopped),
+            Err(error) => ToolResult::text_only(format!("The command did not start: {error}."), false),
         }
     }
 }
@@ -140,7 +214,9 @@ mod tests {
                     parameters = { text = \"What.\" }\n[[tool]]\nname = \"no\"\ndescription = \"Fails.\"\ncommand = [\"/no/such\"]\n";
         std::fs::write(file.path(), text).expect("it can be written");
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
-        Toolbox::open(file.path(), &allowed)
+        let mut toolbox = Toolbox::open(file.path())?;
+        toolbox.allow_all(&allowed)?;
+        Ok(toolbox)
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {
@@ -153,13 +229,13 @@ mod tests {
         assert!(toolbox.is_allowed("say") && !toolbox.is_allowed("no"));
         assert_eq!(toolbox.list(), "say: Says it. (runs without confirmation)\nno: Fails.");
         let request = toolbox.request(&call("say", "{\"text\": \"a b\"}")).expect("valid");
-        assert_eq!(request.command_line, "printf %s 'a b'");
-        assert_eq!(toolbox.run(request, &Interrupt::default()).text, "a b");
+        assert_eq!(request.description, "printf %s 'a b'");
+        assert_eq!(toolbox.run(request, &Interrupt::default()).text(), "a b");
         let long = "123456789012345678901234567890";
         let numbers = toolbox.request(&call("say", &format!("{{\"text\": [{long}, 1.50]}}"))).expect("valid");
-        assert_eq!(toolbox.run(numbers, &Interrupt::default()).text, format!("[{long},1.50]"));
+        assert_eq!(toolbox.run(numbers, &Interrupt::default()).text(), format!("[{long},1.50]"));
         let missing = toolbox.request(&call("no", "")).expect("it has no arguments");
-        assert!(toolbox.run(missing, &Interrupt::default()).text.contains("did not start"));
+        assert!(toolbox.run(missing, &Interrupt::default()).text().contains("did not start"));
         for (name, arguments, word) in [
             ("other", "{}", "\"other\""),
             ("say", "{\"text\": ", "JSON"),

@@ -15,6 +15,18 @@ pub(super) fn open(messages: &[Message]) -> Vec<ToolCall> {
     calls.iter().filter(|call| !answered.contains(&&call.id)).cloned().collect()
 }
 
+/// Replaces the pictures of a message with a line of text.
+pub(super) fn without_pictures(message: &mut Message) {
+    for part in std::mem::take(&mut message.parts) {
+        if !message.parts.is_empty() {
+            message.push_text("\n");
+        }
+        message.push_text(
+            part.text().unwrap_or("[a picture was left out, because this model cannot read it here]"),
+        );
+    }
+}
+
 /// Fails if the model cannot call the tools, or not with the required constraint.
 pub(super) fn check(engine: &Engine, tools: &Tools, options: &RequestOptions) -> Result<()> {
     if tools.list().is_empty() {
