@@ -120,10 +120,10 @@ pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
 }
 
 /// Creates a progress bar for seconds of audio, with a label. It is shown on terminals only.
-pub(crate) fn seconds_bar(label: String, total: f64) -> impl FnMut(f64) {
+pub(crate) fn seconds_bar(label: &str, total: f64) -> impl FnMut(f64) + use<> {
     let bar = ProgressBar::with_draw_target(Some(total.ceil() as u64), target());
     bar.set_style(style("{msg} {bar:30} {pos} of {len} s, {elapsed} elapsed, {eta} left"));
-    bar.set_message(printable(&label).into_owned());
+    bar.set_message(printable(label).into_owned());
     move |done| {
         bar.set_position(done as u64);
         if done >= total {

@@ -196,7 +196,7 @@ impl TranscribeArgs {
 
 /// Returns the text with a line for each segment.
 fn lines(transcript: &Transcript) -> String {
-    transcript.segments.iter().map(|segment| format!("{}\n", segment.text.trim())).collect()
+    transcript.segments.iter().flat_map(|segment| [segment.text.trim(), "\n"]).collect()
 }
 
 /// Transcribes a file.
@@ -216,7 +216,7 @@ fn transcript(
     };
     let mut transcription = Transcription::new(engine, audio, options.clone(), &base)?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut progress = terminal::seconds_bar(printable(&name).into_owned(), transcription.duration());
+    let mut progress = terminal::seconds_bar(&printable(&name), transcription.duration());
     let mut segments = Vec::new();
     while let Some(more) = transcription.next_segments()? {
         segments.extend(more);
