@@ -88,7 +88,9 @@ def silence():
 
 
 def file_of(folder, kind=""):
-    """Returns the file of a checkpoint. With a type, all matrices have it, including embedding and head."""
+    """Returns the GGUF file itself, or the file of a checkpoint. With a type, all matrices have it, including embedding and head."""
+    if folder.suffix == ".gguf":
+        return folder
     path = folder / "model.gguf"
     if not path.exists():
         write(folder, path)

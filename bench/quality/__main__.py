@@ -1,4 +1,4 @@
-"""Measures the figures of docs/quality.md on two trained models and writes them into the page: `cargo xtask real`.
+"""Measures the figures of docs/quality.md on two trained models and writes them into the page: `cargo xtask real [--peers]`.
 
 The task builds the program, fetches the models, and prepares the Python packages. The results are in target/real/results.json. A run
 continues where the last one of the same program stopped.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from load import free_port, server
-from quality import page, perplexity, references, speed, tasks
+from quality import page, peers, perplexity, references, speed, tasks
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODELS = ("smollm2", "gemma3")
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--smollm2", required=True, type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--gemma3", required=True, type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--folder", required=True, type=pathlib.Path, help="the folder of converted models and results")
+    parser.add_argument("--peers", action="store_true", help="also measure llama.cpp, and the tokens of transformers")
     options = parser.parse_args()
     options.files = {name: getattr(options, name) for name in MODELS}
     program = subprocess.check_output([options.mlx, "--version"], text=True).strip()
@@ -114,6 +115,8 @@ def main():
         scored(options, name, results)
     for name in MODELS:
         results.measure(f"{name} speed", speed.figures, options.mlx, options.files[name])
+        if options.peers:
+            peers.measure(options, name, results, perplexity.texts(ROOT))
     path = ROOT / "docs/quality.md"
     path.write_text(page.filled(path.read_text(), results.values))
 

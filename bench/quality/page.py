@@ -1,6 +1,7 @@
 """Writes the figures into the marked places of docs/quality.md: after `<!-- begin NAME -->`, up to `<!-- end -->`."""
 
 import re
+import statistics
 
 from quality.perplexity import CACHE_BITS, FORMATS, key, perplexity
 
@@ -153,7 +154,54 @@ def rounded(value):
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
+def llama_cpp(values):
+    found = models(values, "beside llama.cpp")
+    if not found:
+        return None
+    rows = []
+    for model, name in NAMES.items():
+        it = values[f"{model} beside llama.cpp"]
+        theirs = [it["perplexity"][title] for title in TITLES]
+        ours = values[f"{model} references"]
+        base = parts(values, model, "gguf")
+        rows.append([f"{name}, ours", *(f"{perplexity(part):.3f}" for part in base), *agreement(ours, ours["texts"])])
+        rows.append([f"{name}, llama.cpp", *(f"{perplexity(part):.3f}" for part in theirs), *agreement(it, ours["texts"])])
+    header = ["", *TITLES, "equal texts", "margins at the other forks", "log-probabilities", "mean difference", "largest"]
+    return table(header, rows)
+
+
+def tokens(values):
+    found = models(values, "tokens")
+    if not found:
+        return None
+    return table(["", "texts", "not as llama.cpp", "not as transformers"], [[name, it["texts"], len(it["llama.cpp"]), len(it["transformers"])] for name, it in found])
+
+
+def speeds(values):
+    found = models(values, "speeds beside llama.cpp")
+    if not found:
+        return None
+    rows = []
+    for name, it in found:
+        for figure in ("prompt of 512, tok/s", "answer of 128, tok/s"):
+            ours, again, theirs = (it[who][figure] for who in ("ours", "noise", "llama.cpp"))
+            rows.append([f"{name}, {figure}", middle(ours), middle_ratio(ours, again), middle(theirs), middle_ratio(ours, theirs)])
+        start = [it["ours"]["start to first token, s"], it["llama.cpp"]["load and first token, s"]]
+        rows.append([f"{name}, start to first token, s", middle(start[0]), middle_ratio(start[0], it["noise"]["start to first token, s"]), middle(start[1]), middle_ratio(*start)])
+        memory = [it[who]["resident, MB"] for who in ("ours", "llama.cpp")]
+        rows.append([f"{name}, resident, MB", middle(memory[0]), middle_ratio(memory[0], it["noise"]["resident, MB"]), middle(memory[1]), middle_ratio(*memory)])
+    return table(["", "ours", "noise", "llama.cpp", "ratio"], rows)
+
+
+def middle(values):
+    return rounded(statistics.median(values))
+
+
+def middle_ratio(ours, theirs):
+    return f"{statistics.median(one / other for one, other in zip(ours, theirs)):.2f}"
+
+
 SECTIONS = {
     "run": run, "references": references, "formats": formats, "cache": cache, "questions": questions, "schemas": schemas,
-    "drafts": drafts, "speed": speed,
+    "drafts": drafts, "speed": speed, "llama.cpp": llama_cpp, "tokens": tokens, "speeds": speeds,
 }  # fmt: skip

@@ -51,7 +51,7 @@ fn is_gpu(arguments: &[String]) -> bool {
 }
 
 /// Python with the programs that a CPU is measured beside.
-fn python_with_peers(root: &Path) -> Result<PathBuf> {
+pub(crate) fn python_with_peers(root: &Path) -> Result<PathBuf> {
     let packages = root.join("bench/requirements.txt");
     python::with_compiled_packages(&root.join("target/bench-venv"), &packages, COMPILER)
 }

@@ -92,7 +92,11 @@ enum Task {
     /// Kill engines at random moments under 64 clients of four protocols, and compare all answers with those without deaths
     Chaos(chaos::Arguments),
     /// Measure the quality of answers on two small trained models from PyPI, and write docs/quality.md
-    Real,
+    Real {
+        /// Also measure llama.cpp on the same files, and compare tokens with llama.cpp and transformers
+        #[arg(long)]
+        peers: bool,
+    },
     /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
     Fuzz {
         /// One target of fuzz/fuzz_targets; by default all of them, one after the other
@@ -129,7 +133,7 @@ fn main() -> ExitCode {
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Chaos(arguments) => chaos::run(&arguments),
-        Task::Real => real::run(),
+        Task::Real { peers } => real::run(peers),
         Task::Clients => clients::run(),
         Task::Proxies => proxies::run(),
         Task::Page { vendor: true, .. } => page::vendor(),
