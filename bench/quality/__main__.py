@@ -1,7 +1,7 @@
 """Measures the figures of docs/quality.md on two trained models and writes them into the page: `cargo xtask real [--peers]`.
 
 The task builds the program, fetches the models, and prepares the Python packages. The results are in target/real/results.json. A run
-continues where the last one of the same program stopped.
+continues where the last one of the same program stopped. It fails if a promise of the page is broken.
 """
 
 import argparse
@@ -12,11 +12,12 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 
 from load import free_port, server
-from quality import page, peers, perplexity, references, speed, tasks
+from quality import page, peers, perplexity, promises, references, speed, tasks
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODELS = ("smollm2", "gemma3")
@@ -27,13 +28,16 @@ INSTRUCT = "smollm2"
 class Results:
     """The figures by name, stored after each measurement."""
 
-    def __init__(self, path, program):
-        self.path = path
-        with contextlib.suppress(OSError, ValueError):
-            self.values = json.loads(path.read_text())
-            if self.values["program"] == program:
+    def __init__(self, folder, sources):
+        """Continues with the figures of the same sources. Otherwise deletes them, and the models that an older program converted."""
+        self.path = folder / "results.json"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            self.values = json.loads(self.path.read_text())
+            if self.values["sources"] == sources:
                 return
-        self.values = {"program": program}
+        for name in MODELS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        self.values = {"sources": sources}
 
     def measure(self, name, function, *arguments):
         if name not in self.values:
@@ -43,6 +47,13 @@ class Results:
         return self.values[name]
 
 
+def sources(mlx, texts):
+    """Returns a digest of everything that decides the figures: the program, these scripts and the texts."""
+    scripts = sorted(pathlib.Path(__file__).parent.rglob("*.*"))
+    parts = [path.read_bytes() for path in (pathlib.Path(mlx), *scripts) if path.is_file() and path.suffix != ".pyc"]
+    return hashlib.sha256(b"".join(parts + [text.encode() for text in texts.values()])).hexdigest()
+
+
 def machine():
     """Describes the processor."""
     name = platform.processor() or platform.machine()
@@ -50,6 +61,10 @@ def machine():
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), name)
     return f"{platform.system()}, {os.cpu_count()} threads of {name}"
+
+
+def version(mlx):
+    return subprocess.check_output([mlx, "--version"], text=True).strip()
 
 
 def served(options, name, results):
@@ -77,9 +92,8 @@ def formats(options, name):
     return perplexity.Formats(options.mlx, options.files[name], options.folder / name)
 
 
-def scored(options, name, results):
+def scored(options, name, results, texts):
     """Measures the perplexity of all texts by format and by type of the cache."""
-    texts = perplexity.texts(ROOT)
     folders = formats(options, name)
 
     def measure(format, *flags):
@@ -87,8 +101,7 @@ def scored(options, name, results):
             return perplexity.figures(perplexity.score(options.mlx, folders.path(format), text, *flags)[1])
 
         for title, text in texts.items():
-            digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-            results.measure(perplexity.key(name, format, *flags, title), lambda text=text: figures(text) | {"text": digest})
+            results.measure(perplexity.key(name, format, *flags, title), figures, text)
 
     measure("gguf")
     for bits in perplexity.CACHE_BITS:
@@ -107,18 +120,21 @@ def main():
     parser.add_argument("--peers", action="store_true", help="also measure llama.cpp, and the tokens of transformers")
     options = parser.parse_args()
     options.files = {name: getattr(options, name) for name in MODELS}
-    program = subprocess.check_output([options.mlx, "--version"], text=True).strip()
-    results = Results(options.folder / "results.json", program)
-    results.measure("run", lambda: {"day": str(datetime.date.today()), "machine": machine()})
+    texts = perplexity.texts(ROOT)
+    results = Results(options.folder, sources(options.mlx, texts))
+    results.measure("run", lambda: {"program": version(options.mlx), "day": str(datetime.date.today()), "machine": machine()})
     for name in MODELS:
         served(options, name, results)
-        scored(options, name, results)
+        scored(options, name, results, texts)
     for name in MODELS:
         results.measure(f"{name} speed", speed.figures, options.mlx, options.files[name])
         if options.peers:
-            peers.measure(options, name, results, perplexity.texts(ROOT))
+            peers.measure(options, name, results, texts)
     path = ROOT / "docs/quality.md"
     path.write_text(page.filled(path.read_text(), results.values))
+    broken = promises.broken(results.values, MODELS)
+    if broken:
+        sys.exit("\n".join(["Broken promises:", *broken]))
 
 
 if __name__ == "__main__":

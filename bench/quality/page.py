@@ -35,7 +35,7 @@ def models(values, job):
 
 def run(values):
     """The program, the machine and the day."""
-    return f"{values['program']}; {values['run']['machine']}; {values['run']['day']}."
+    return f"{values['run']['program']}; {values['run']['machine']}; {values['run']['day']}."
 
 
 def references(values):
@@ -111,7 +111,9 @@ def cache(values):
 
 
 def questions(values):
-    rows = values["smollm2 questions"]
+    rows = values.get("smollm2 questions")
+    if not rows:
+        return None
     right = {way: sum(row[f"{way} is right"] for row in rows) for way in ("sampled", "greedy")}
     short = lambda text: (text if len(text) <= 60 else text[:57] + "...").replace("\n", " ").replace("|", "\\|")  # noqa: E731
     mark = lambda row: "yes" if row["sampled is right"] else "no"  # noqa: E731
@@ -120,7 +122,9 @@ def questions(values):
 
 
 def schemas(values):
-    rows = values["smollm2 schemas"]
+    rows = values.get("smollm2 schemas")
+    if not rows:
+        return None
     fields = sum(len(row["facts"]) for row in rows)
     lines = []
     for way, title in (("enforced", "`response_format` with the schema"), ("asked", "only asked for in the prompt")):
@@ -131,6 +135,8 @@ def schemas(values):
 
 
 def drafts(values):
+    if "smollm2 drafts" not in values:
+        return None
     rows = []
     for row in values["smollm2 drafts"]:
         off, lookup = row["off"], row["lookup"]

@@ -7,6 +7,7 @@ best. `python -m quality.references FOLDER OUT` writes one from the folder `f32`
 import json
 import pathlib
 import sys
+from itertools import zip_longest
 
 from plain_questions import call
 
@@ -32,9 +33,10 @@ def compare(port, case):
 
 
 def margin(case, tokens):
-    """Returns the reference's margin where the texts part; None for equal texts."""
-    pairs = zip(case["tokens"], tokens, case["margins"])
-    return next((gap for theirs, ours, gap in pairs if ours != theirs), None)
+    """Returns the reference's margin where the texts part; None for equal texts. `tokens` lack the end token, which a short reference has."""
+    theirs = case["tokens"] if len(case["tokens"]) == TOKENS else case["tokens"][:-1]
+    pairs = zip_longest(theirs, tokens)
+    return next((case["margins"][place] for place, (one, other) in enumerate(pairs) if one != other), None)
 
 
 def figures(port, name):

@@ -113,8 +113,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The largest rises of the perplexity that count as hardly noticeable and as small.
-const LOSSES: [f64; 2] = [0.02, 0.1];
+/// The largest rises of the perplexity that count as hardly noticeable, as small, and as noticeable.
+const LOSSES: [f64; 3] = [0.02, 0.1, 1.0];
 
 /// Describes the loss of quality on one line.
 fn quality(measured: &mlx_core::Result<Quality>) -> String {
@@ -126,15 +126,21 @@ fn quality(measured: &mlx_core::Result<Quality>) -> String {
     let meaning = match quality.loss() {
         loss if loss <= LOSSES[0] => "hardly any loss",
         loss if loss <= LOSSES[1] => "a small loss",
-        _ => "a noticeable loss; more --bits, or --rule for some modules, reduces it",
+        loss if loss <= LOSSES[2] => "a noticeable loss; more --bits, or --rule for some modules, reduces it",
+        _ => "A SEVERE LOSS: expect wrong or broken text; convert again with more --bits",
     };
     format!(
-        "quality: perplexity {:.2} instead of {:.2} on {} tokens of English and code ({:+.1} %): {meaning}\n",
+        "quality: perplexity {:.2} instead of {:.2} on {} tokens of English and code ({}): {meaning}\n",
         quality.after,
         quality.before,
         quality.tokens,
-        100.0 * quality.loss()
+        rise(quality.loss())
     )
+}
+
+/// Formats a rise of the perplexity: as a percentage, or as a factor from 2 on.
+fn rise(loss: f64) -> String {
+    if loss < 1.0 { format!("{:+.1} %", 100.0 * loss) } else { format!("{:.1} times as high", 1.0 + loss) }
 }
 
 impl ConvertArgs {
