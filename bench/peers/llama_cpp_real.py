@@ -65,10 +65,9 @@ class Model:
         tokens, end = list(ids), len(ids) + TOKENS
         (row,) = self.decode(ids, 0, False)
         while len(tokens) < end:
-            token = int(row.argmax())
-            if llama_cpp.llama_vocab_is_eog(self.vocabulary, token):
+            tokens.append(int(row.argmax()))
+            if llama_cpp.llama_vocab_is_eog(self.vocabulary, tokens[-1]):
                 break
-            tokens.append(token)
             (row,) = self.decode(tokens[-1:], len(tokens) - 1, False)
         return tokens[len(ids) :]
 

@@ -127,7 +127,7 @@ def main():
         served(options, name, results)
         scored(options, name, results, texts)
     for name in MODELS:
-        results.measure(f"{name} speed", speed.figures, options.mlx, options.files[name])
+        results.measure(f"{name} speed", speed.apart, options.mlx, options.files[name])
         if options.peers:
             peers.measure(options, name, results, texts)
     path = ROOT / "docs/quality.md"

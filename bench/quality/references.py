@@ -33,10 +33,9 @@ def compare(port, case):
 
 
 def margin(case, tokens):
-    """Returns the reference's margin where the texts part; None for equal texts. `tokens` lack the end token, which a short reference has."""
-    theirs = case["tokens"] if len(case["tokens"]) == TOKENS else case["tokens"][:-1]
-    pairs = zip_longest(theirs, tokens)
-    return next((case["margins"][place] for place, (one, other) in enumerate(pairs) if one != other), None)
+    """Returns the reference's margin where the texts part; None for equal texts. Both texts include their end token."""
+    pairs = enumerate(zip_longest(case["tokens"], tokens))
+    return next((case["margins"][min(place, len(case["margins"]) - 1)] for place, (theirs, ours) in pairs if ours != theirs), None)
 
 
 def figures(port, name):
