@@ -39,7 +39,7 @@ const MAY_USE_MLX: [&str; 27] = [
 ];
 
 /// Dependencies that a folder's manifest must not list. Cargo enforces that unlisted packages cannot be used.
-const BANNED: [(&str, &[&str]); 8] = [
+const BANNED: [(&str, &[&str]); 9] = [
     ("mlx-core/", &["axum", "tokio", "clap", "ureq"]),
     ("crates/chat-format/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
     ("crates/chat-template/", &["mlx-core", "mlx-rs", "mlx-sys", "axum", "tokio", "clap", "ureq"]),
