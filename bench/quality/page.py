@@ -161,11 +161,11 @@ def rounded(value):
 
 
 def llama_cpp(values):
-    found = models(values, "beside llama.cpp")
-    if not found:
+    measured = [(model, name) for model, name in NAMES.items() if f"{model} beside llama.cpp" in values]
+    if not measured:
         return None
     rows = []
-    for model, name in NAMES.items():
+    for model, name in measured:
         it = values[f"{model} beside llama.cpp"]
         theirs = [it["perplexity"][title] for title in TITLES]
         ours = values[f"{model} references"]
