@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--smollm2", required=True, type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--gemma3", required=True, type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--folder", required=True, type=pathlib.Path, help="the folder of converted models and results")
-    parser.add_argument("--peers", action="store_true", help="also measure llama.cpp, and the tokens of transformers")
+    parser.add_argument("--peers", action="store_true", help="also measure llama.cpp on the same files")
     options = parser.parse_args()
     options.files = {name: getattr(options, name) for name in MODELS}
     texts = perplexity.texts(ROOT)

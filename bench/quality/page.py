@@ -180,7 +180,7 @@ def tokens(values):
     found = models(values, "tokens")
     if not found:
         return None
-    return table(["", "texts", "not as llama.cpp", "not as transformers"], [[name, it["texts"], len(it["llama.cpp"]), len(it["transformers"])] for name, it in found])
+    return table(["", "texts", "other ids than llama.cpp's"], [[name, it["texts"], len(it["different"])] for name, it in found])
 
 
 def speeds(values):

@@ -1,4 +1,4 @@
-"""The same files on llama.cpp: perplexity, greedy texts, tokens and speed; and the tokens of transformers. Needs the environment of `cargo xtask bench`."""
+"""The same files on llama.cpp: perplexity, greedy texts, tokens and speed. Needs the environment of `cargo xtask bench`."""
 
 import json
 import os
@@ -18,11 +18,7 @@ TURNS = 3
 
 def llama_cpp(file, jobs):
     command = [sys.executable, PEERS / "llama_cpp_real.py", file, str(THREADS)]
-    return output(command, json.dumps(jobs))
-
-
-def output(command, text):
-    done = subprocess.run(list(map(str, command)), input=text, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(list(map(str, command)), input=json.dumps(jobs), check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -50,19 +46,14 @@ def scores(options, name, texts):
 
 
 def tokens(options, name):
-    """The texts whose ids differ from those of llama.cpp and transformers."""
+    """The texts whose ids differ from those of llama.cpp."""
     file, texts = options.files[name], mixed.texts()
     port = free_port()
     with server([options.mlx, "serve", "-m", str(file), "--port", "{port}"], port):
         ours = [call(port, "/tokenize", {"content": text, "add_special": False})["tokens"] for text in texts]
-    theirs = {
-        "llama.cpp": llama_cpp(file, {"tokenize": texts})["tokenize"],
-        "transformers": output([sys.executable, PEERS / "transformers_tokens.py", file], json.dumps(texts)),
-    }
-    return {"texts": len(texts)} | {
-        peer: [{"text": text, "ours": mine, "theirs": other} for text, mine, other in zip(texts, ours, ids) if mine != other]
-        for peer, ids in theirs.items()
-    }
+    theirs = llama_cpp(file, {"tokenize": texts})["tokenize"]
+    different = [{"text": text, "ours": mine, "theirs": other} for text, mine, other in zip(texts, ours, theirs, strict=True) if mine != other]
+    return {"texts": len(texts), "different": different}
 
 
 def speeds(options, name):

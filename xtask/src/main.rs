@@ -93,7 +93,7 @@ enum Task {
     Chaos(chaos::Arguments),
     /// Measure the quality of answers on two small trained models from PyPI, and write docs/quality.md
     Real {
-        /// Also measure llama.cpp on the same files, and compare tokens with llama.cpp and transformers
+        /// Also measure llama.cpp on the same files
         #[arg(long)]
         peers: bool,
     },

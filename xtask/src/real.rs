@@ -8,7 +8,7 @@ use crate::real_model::{self, GEMMA3, SMOLLM2};
 use crate::{bench, python, setup, workspace};
 
 /// Builds `mlx` with optimization, fetches the models and runs bench/quality in a virtual environment under `target`. With `peers`, that
-/// environment has llama.cpp and transformers.
+/// environment has llama.cpp.
 pub(crate) fn run(peers: bool) -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
