@@ -9,6 +9,7 @@ use mlx_core::inspect::inspect;
 use mlx_core::speech::{AudioFeatures, FallbackThresholds, SpeechWindow, WindowResult};
 use mlx_core::transcription::{Segment, Transcription, TranscriptionOptions, Translate};
 use mlx_core::{Abilities, Engine, EngineOptions, Error};
+use mlx_tests::deadly::wait_until;
 use mlx_tests::{golden_folder, model_folder};
 use serde_json::Value;
 
@@ -225,7 +226,8 @@ fn cancelled_windows_end_and_others_take_turns() {
             _ => assert_eq!(result.as_ref(), Some(&expected), "the same text in any company"),
         }
     }
-    assert_eq!(engine.stats().running, 0);
+    // A window that was given up ends after its current step.
+    wait_until(|| engine.stats().running == 0, || format!("{} windows still run", engine.stats().running));
 }
 
 #[test]
