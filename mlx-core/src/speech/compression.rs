@@ -18,11 +18,10 @@ mod tests {
 
     #[test]
     fn repeated_text_has_a_high_ratio() {
-        // The numbers of Python's zlib.
-        assert!(
-            (compression_ratio("The quick brown fox jumps over the lazy dog.") - 44.0 / 50.0).abs() < 0.05
-        );
-        assert!(compression_ratio(&"Thank you. ".repeat(20)) > 2.4);
+        // Python's zlib gives 0.86 and 10; encoders differ by a few bytes.
+        let sentence = compression_ratio("The quick brown fox jumps over the lazy dog.");
+        assert!((0.75..0.95).contains(&sentence), "{sentence}");
+        assert!(compression_ratio(&"Thank you. ".repeat(20)) > 5.0);
         assert!(compression_ratio("").abs() < 1e-6);
     }
 }
