@@ -248,8 +248,8 @@ impl EncoderLoop {
         }
     }
 
-    /// Sends the results of the pass, and ends its texts. A text of a shared pass whose result is not finite is repeated alone: another
-    /// text or the padding may be at fault.
+    /// Sends the results of the pass and ends its texts. If a result of a shared pass is not finite, its text runs again in a separate pass:
+    /// another text or the padding may be the cause.
     fn deliver(&mut self, results: Vec<Vec<f32>>) {
         let pass = std::mem::take(&mut self.pass);
         let is_shared = pass.len() > 1;
