@@ -5,27 +5,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
 use expectrl::{Expect, Session};
+use mlx_tests::mcp::{assert_server_ends, folder};
 use mlx_tests::piped;
 use mlx_tests::tide::model;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::terminal::{PATIENCE, quit, type_line};
-
-/// Returns a folder with a file of servers. Each one has a label and the flags of `tests/mcp/server.py`.
-fn work(servers: &[(&str, &[&str])]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/mcp/server.py");
-    let entry = |flags: &[&str]| {
-        let args: Vec<&str> = [script].into_iter().chain(flags.iter().copied()).collect();
-        json!({"command": "python3", "args": args})
-    };
-    let servers: serde_json::Map<_, _> =
-        servers.iter().map(|(label, flags)| ((*label).to_owned(), entry(flags))).collect();
-    let file = json!({"mcpServers": servers}).to_string();
-    std::fs::write(folder.path().join("mcp.json"), file).expect("it can be written");
-    folder
-}
 
 const GOOD: &[(&str, &[&str])] =
     &[("test", &["--tools", "tide", "--record", "calls", "--pid", "pid", "--stubborn"])];
@@ -47,24 +32,9 @@ fn calls(folder: &Path) -> String {
     std::fs::read_to_string(folder.join("calls")).unwrap_or_default()
 }
 
-/// Waits until the server of a folder has ended.
-fn assert_server_ends(folder: &Path) {
-    let id = std::fs::read_to_string(folder.join("pid")).expect("it was started");
-    let pid = Pid::from_raw(id.parse().expect("an id")).expect("an id");
-    let begun = Instant::now();
-    while test_kill_process(pid).is_ok() {
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        if stat.contains(") Z ") {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "the server still runs");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn an_allowed_tool_of_a_server_is_called_and_its_result_is_in_the_next_prompt() {
-    let (model, work) = (model(), work(GOOD));
+    let (model, work) = (model(), folder(GOOD));
     let arguments = ["--allow-tool", "tide"];
     let output = piped(command(model.path(), work.path(), &arguments), "Tide?\n/mcp\n/tools\n");
     let (answer, notes) = texts(&output);
@@ -81,7 +51,7 @@ fn an_allowed_tool_of_a_server_is_called_and_its_result_is_in_the_next_prompt() 
 
 #[test]
 fn without_a_yes_nothing_is_called() {
-    let (model, work) = (model(), work(GOOD));
+    let (model, work) = (model(), folder(GOOD));
     let output = piped(command(model.path(), work.path(), &[]), "Tide?\n");
     let (answer, notes) = texts(&output);
     assert_eq!((answer.as_str(), calls(work.path()).as_str()), ("I know nothing.\n", ""), "{notes}");
@@ -106,7 +76,7 @@ fn without_a_yes_nothing_is_called() {
 #[test]
 fn servers_that_cannot_start_are_noted_and_names_do_not_collide() {
     let model = model();
-    let work = work(&[
+    let work = folder(&[
         ("dead", &["--start", "die"]),
         ("slow", &["--start", "hang"]),
         ("test", &["--tools", "tide"]),
@@ -149,7 +119,7 @@ impl Drop for Running {
 
 #[test]
 fn a_server_ends_when_the_program_is_killed() {
-    let (model, work) = (model(), work(GOOD));
+    let (model, work) = (model(), folder(GOOD));
     let mut command = command(model.path(), work.path(), &[]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let running = Running(command.spawn().expect("it starts"));

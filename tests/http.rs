@@ -2,6 +2,7 @@
 
 mod http_chats;
 mod http_keys;
+mod http_log;
 mod http_models;
 mod http_stay;
 mod http_thoughts;

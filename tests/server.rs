@@ -11,6 +11,7 @@ mod http_clients;
 mod http_load;
 mod http_pictures;
 mod image_urls;
+mod mcp_http;
 mod messages;
 mod rerank;
 mod responses;

@@ -85,7 +85,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Chat(args) => chat::run(args),
         Command::Pull(args) => pull::run(args),
         Command::List(args) => models::list(args),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(args, cli.verbose),
         Command::Engine { log } => serve::run_engine(*log),
         Command::Generate(args) => generate::run(args),
         Command::Replay(args) => replay::run(args),

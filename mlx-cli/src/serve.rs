@@ -21,8 +21,8 @@ pub(crate) struct ServeCommand {
     serve: ServeArgs,
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
+/// Runs the command. If it is `verbose`, the log also has polls.
+pub(crate) fn run(args: &ServeCommand, verbose: bool) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         terminal::note(&format!("error: {error}"));
         Failure::Reported
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
     if !args.serve.print_config {
         given.iter().try_for_each(|model| offer_download(model))?;
     }
-    match mlx_server::run(config, &args.serve) {
+    match mlx_server::run(config, &args.serve, verbose) {
         Ok(text) => Ok(terminal::show(&text.unwrap_or_default())?),
         Err(error) => Err(failed(&error)),
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlx_core::Error;
-use mlx_options::printable;
+use mlx_options::{allows_colors, printable};
 
 use crate::exit_code::Failure;
 use crate::note_lines::wrap_note;
@@ -99,13 +99,6 @@ pub(crate) fn has_colors() -> bool {
 /// Returns true if standard error shows colors.
 pub(crate) fn notes_have_colors() -> bool {
     stderr().is_terminal() && allows_colors()
-}
-
-/// Returns false if `NO_COLOR` (no-color.org) or a dumb terminal forbids colors.
-fn allows_colors() -> bool {
-    let disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    !disabled && !dumb
 }
 
 /// Returns the width of the terminal; `None` if standard output is not a terminal.

@@ -57,6 +57,9 @@ pub struct Settings {
     /// Stored responses.
     #[command(flatten, next_help_heading = "Stored responses")]
     pub responses: ResponseArgs,
+    /// MCP servers.
+    #[command(flatten, next_help_heading = "Tools")]
+    pub tools: ToolArgs,
     /// Size and time limits.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
@@ -192,6 +195,19 @@ pub struct ResponseArgs {
     /// Maximum size of the finished responses in the journal; the oldest is removed first [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_JOURNAL_SIZE")]
     journal_size: Option<ByteSize>,
+}
+
+/// The MCP servers whose tools clients may run.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ToolArgs {
+    /// Let clients run the tools of the MCP servers in this file of mcpServers; an API key is then required
+    #[arg(long, value_name = "FILE", env = "MLX_MCP")]
+    mcp: Option<PathBuf>,
+
+    /// Time for an MCP server to start, and for each call of its tools [default: 60]
+    #[arg(long, value_name = "SECONDS", env = "MLX_MCP_TIMEOUT")]
+    mcp_timeout: Option<Seconds>,
 }
 
 /// Size and time limits.

@@ -132,14 +132,33 @@ fn host_name(host: &str) -> &str {
 fn check_origin(network: &NetworkConfig, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
-    let is_same_origin =
-        origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) == Some(host);
-    if is_same_origin || network.cors_origin.iter().any(|allowed| allowed == origin) {
+    if is_same_origin(origin, host) || network.cors_origin.iter().any(|allowed| allowed == origin) {
         return Ok(());
     }
     let message = format!(
         "requests from pages of {origin:?} are not allowed; start the server with --cors-origin to allow them"
     );
+    Err(ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message))
+}
+
+fn is_same_origin(origin: &str, host: &str) -> bool {
+    origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) == Some(host)
+}
+
+/// Rejects requests of web pages from other origins, including those of `--cors-origin`: such a page may chat, but not run programs. Browsers send
+/// `Sec-Fetch-Site` even if a request has no Origin.
+pub(crate) fn check_own_page(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+    let host = request_host(headers, uri)?;
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let origin = headers.get(ORIGIN).map(text);
+    let site = headers.get("sec-fetch-site").map(text);
+    let is_own = origin.is_none_or(|origin| is_same_origin(&origin, host))
+        && site.is_none_or(|site| ["same-origin", "none"].contains(&site.as_str()));
+    if is_own {
+        return Ok(());
+    }
+    let message =
+        "web pages of other origins may not use MCP servers; only this server's page and programs may";
     Err(ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }
 
@@ -175,6 +194,28 @@ mod tests {
         };
         assert!(with("Bearer one", "other") && with("Bearer other", "one") && with("Basic b25l", "one"));
         assert!(!with("Bearer other", "another"));
+    }
+
+    #[test]
+    fn only_the_own_page_may_run_tools() {
+        let with = |given: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [&[("host", "localhost:8080")], given].concat() {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            check_own_page(&headers, &Uri::from_static("/v1/mcp/call")).is_ok()
+        };
+        assert!(with(&[]) && with(&[("origin", "http://localhost:8080"), ("sec-fetch-site", "same-origin")]));
+        assert!(with(&[("sec-fetch-site", "none")]));
+        for foreign in [
+            ("origin", "http://localhost:8081"),
+            ("origin", "null"),
+            ("origin", "http://localhost:8080.evil.example"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert!(!with(&[foreign]), "{foreign:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod models;
 mod network;
 mod responses;
+mod tools;
 mod workers;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use crate::client::Identities;
 pub use models::ModelConfig;
 pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
+pub use tools::ToolConfig;
 
 /// The reason that the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,8 @@ pub struct Config {
     pub cache: CacheArgs,
     /// Stored responses.
     pub responses: ResponseConfig,
+    /// MCP servers.
+    pub tools: ToolConfig,
     /// Size and time limits.
     pub limits: LimitConfig,
 }
@@ -161,7 +165,8 @@ impl Config {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
         let NetworkConfig { api_key_file, keys, tls_cert, tls_key, .. } = &mut self.network;
         let network = [api_key_file, keys, tls_cert, tls_key];
-        for path in network.into_iter().chain([&mut self.responses.journal, cache]).flatten() {
+        let others = [&mut self.responses.journal, &mut self.tools.mcp, cache];
+        for path in network.into_iter().chain(others).flatten() {
             *path = expanded(path);
         }
         for path in &mut self.models.models_dir {
@@ -183,7 +188,10 @@ impl Config {
 
     fn check(&self) -> Result<(), StartError> {
         let say = |what: &str, reason: &str| Err(StartError::new(what, reason));
-        self.network.check().map_err(|(flag, reason)| StartError::new(flag, reason))?;
+        self.network
+            .check()
+            .and_then(|()| self.tools.check(self.network.has_keys()))
+            .map_err(|(flag, reason)| StartError::new(flag, reason))?;
         self.engine
             .queue
             .check()
@@ -332,6 +340,8 @@ mod tests {
             (&["--allow-image-urls", "*.example"], "*.example"),
             (&["--allow-image-urls", ""], "--allow-image-urls"),
             (&["--keep-alive", "0"], "--keep-alive"),
+            (&["--mcp", "mcp.json"], "--mcp: lets clients run programs"),
+            (&["--mcp-timeout", "0"], "--mcp-timeout"),
             (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
             (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
             (&["--max-body", "much"], "--max-body"),

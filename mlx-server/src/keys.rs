@@ -36,6 +36,7 @@ pub(crate) struct Keys {
 /// The use of a key.
 struct Holder {
     name: String,
+    may_run_tools: bool,
     totals: Totals,
     allowance: Allowance,
 }
@@ -101,10 +102,12 @@ impl Keys {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         let holder = holders.entry(client).or_insert_with(|| Holder {
             name: String::new(),
+            may_run_tools: false,
             totals: Totals::default(),
             allowance: Allowance::default(),
         });
         holder.name.clone_from(&found.name);
+        holder.may_run_tools = found.tools;
         holder.allowance.limit(found.requests_per_minute, found.tokens_per_minute);
         if !counts {
             return Some(Ok(client));
@@ -119,6 +122,12 @@ impl Keys {
                 Err(wait)
             }
         })
+    }
+
+    /// Returns true if a client may run tools: it has no named key, or one that may.
+    pub(crate) fn may_run_tools(&self, client: Client) -> bool {
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.get(&client).is_none_or(|holder| holder.may_run_tools)
     }
 
     /// Counts the tokens of an answer, if its client has a named key.

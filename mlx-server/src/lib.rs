@@ -6,6 +6,7 @@ mod answer;
 pub mod args;
 mod auth;
 mod body_memory;
+mod caller;
 mod chat_request;
 mod client;
 pub mod config;
@@ -22,6 +23,7 @@ mod image_urls;
 mod json;
 mod keys;
 mod log_queue;
+mod mcp;
 mod metrics;
 mod models;
 mod open_files;
@@ -56,7 +58,7 @@ use axum::response::{IntoResponse, Response};
 use chat_template::GUARDED_THREAD;
 use mlx_core::backend::DEVICE;
 use mlx_engine_process::Program;
-use mlx_options::{describe, log_filter};
+use mlx_options::{allows_colors, describe, log_filter};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
@@ -95,7 +97,7 @@ async fn check_length(State(state): State<AppState>, request: Request, next: Nex
 /// # Errors
 /// If no server has started this process.
 pub fn run_engine(format: LogFormat) -> Result<(), StartError> {
-    let _log = start_log(format)?;
+    let _log = start_log(format, false)?;
     mlx_engine_process::run().map_err(|error| StartError::new("engine", error))
 }
 
@@ -110,12 +112,12 @@ fn engine_program(config: &Config, format: LogFormat) -> Result<Program, StartEr
     Ok(program)
 }
 
-/// Runs the server until it ends. Returns the text to print instead, if the arguments ask for one.
-pub fn run(mut config: Config, args: &ServeArgs) -> Result<Option<String>, StartError> {
+/// Runs the server until it ends. Returns the text to print instead, if the arguments ask for one. If it is `verbose`, the log has more lines.
+pub fn run(mut config: Config, args: &ServeArgs, verbose: bool) -> Result<Option<String>, StartError> {
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }
-    let _log = start_log(args.log)?;
+    let _log = start_log(args.log, verbose)?;
     config.engine.device.choose().map_err(|error| StartError(describe(&error)))?;
     config.check_prompt_cache()?;
     if !config.models.in_process {
@@ -152,8 +154,10 @@ fn logs_text(format: LogFormat) -> bool {
 }
 
 /// Starts logging to stderr: short lines on a terminal, one JSON object per line elsewhere.
-fn start_log(format: LogFormat) -> Result<LogQueue, StartError> {
-    let filter = log_filter("info").map_err(StartError)?;
+fn start_log(format: LogFormat, verbose: bool) -> Result<LogQueue, StartError> {
+    // The errors of rmcp are part of this server's lines.
+    let default = if verbose { "info,rmcp=off,mlx_server=debug" } else { "info,rmcp=off" };
+    let filter = log_filter(default).map_err(StartError)?;
     let is_json = !logs_text(format);
     let queue = LogQueue::start(stderr(), is_json).map_err(|error| StartError::new("the log", error))?;
     let lines = queue.writer();
@@ -161,7 +165,7 @@ fn start_log(format: LogFormat) -> Result<LogQueue, StartError> {
     if is_json {
         log.json().flatten_event(true).try_init().ok();
     } else {
-        log.event_format(HumanLog).try_init().ok();
+        log.event_format(HumanLog::start(stderr().is_terminal() && allows_colors())).try_init().ok();
     }
     // A panic on a guarded thread becomes the error of its request. All other panics are logged here.
     std::panic::set_hook(Box::new(|panic| {

@@ -21,6 +21,10 @@ struct Program {
     #[command(subcommand)]
     command: Option<Command>,
 
+    /// Log polls of /health, /metrics and lists of models too, and more about the server
+    #[arg(short, long)]
+    verbose: bool,
+
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -38,11 +42,11 @@ enum Command {
 
 fn main() -> ExitCode {
     mlx_core::set_mlx_defaults();
-    let Program { command, serve: args } = Program::parse();
+    let Program { command, verbose, serve: args } = Program::parse();
     let outcome = match command {
         // The server has resolved the settings; a broken configuration file must not stop a new engine.
         Some(Command::Engine { log }) => mlx_server::run_engine(log).map(|()| None),
-        None => Config::resolve(&args).and_then(|config| mlx_server::run(config, &args)),
+        None => Config::resolve(&args).and_then(|config| mlx_server::run(config, &args, verbose)),
     };
     match outcome {
         Ok(text) => {

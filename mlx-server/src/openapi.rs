@@ -7,7 +7,7 @@ use utoipa::openapi::OpenApi as Document;
 use crate::error::ErrorResponse;
 use crate::json::Json;
 use crate::routes::{
-    audio, chat, completions, embeddings, messages, models, ollama, operation, rerank, responses, text,
+    audio, chat, completions, embeddings, mcp, messages, models, ollama, operation, rerank, responses, text,
 };
 
 #[derive(OpenApi)]
@@ -43,6 +43,8 @@ use crate::routes::{
         models::one,
         models::load,
         models::unload,
+        mcp::tools,
+        mcp::call,
         text::tokenize,
         text::detokenize,
         operation::health,
@@ -76,6 +78,7 @@ mod tests {
     use super::*;
     use crate::error::ApiError;
     use crate::fields::{Fields, READ};
+    use crate::protocol::mcp::McpCallRequest;
     use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
     use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddingRequest};
     use crate::protocol::ollama::model::ShowRequest;
@@ -96,7 +99,7 @@ mod tests {
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
-    const REQUESTS: [(&str, Reader); 19] = [
+    const REQUESTS: [(&str, Reader); 20] = [
         ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
         ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
@@ -106,6 +109,7 @@ mod tests {
         ("/api/show", |fields| debug_text(ShowRequest::read(fields))),
         ("/v1/models/load", |fields| debug_text(LoadRequest::read(fields))),
         ("/v1/models/unload", |fields| debug_text(UnloadRequest::read(fields))),
+        ("/v1/mcp/call", |fields| debug_text(McpCallRequest::read(fields))),
         ("/v1/chat/render", |fields| debug_text(RenderRequest::read(fields))),
         ("/v1/completions", |fields| debug_text(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| debug_text(EmbeddingRequest::read(fields))),
@@ -163,6 +167,7 @@ mod tests {
             "chat_template_kwargs" => return json!({"enable_thinking": false}),
             "response_format" => return json!({"type": "json_object"}),
             "structured_outputs" => return json!({"choice": ["yes", "no"]}),
+            "arguments" => return json!({"path": "plan.md"}),
             "metadata" => return json!({"topic": "tides"}),
             "format" => return json!("json"),
             "prediction" => return json!({"type": "content", "content": "a"}),
@@ -212,7 +217,9 @@ mod tests {
                 .map(|field| (field.to_owned(), example(&document, field, &schema["properties"][field])))
                 .collect();
             let mut with_another = required.clone();
-            with_another.insert("model".to_owned(), json!("tiny"));
+            if !schema["properties"]["model"].is_null() {
+                with_another.insert("model".to_owned(), json!("tiny"));
+            }
             let known = read(reader, &with_another).expect(path);
             with_another.extend([("frobnicate".to_owned(), json!(1)), ("absent".to_owned(), Value::Null)]);
             let unused = vec!["frobnicate".to_owned()];
@@ -336,7 +343,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents", "file"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents", "file", "server", "tool"].contains(&name), "{}", param);
                 }
             }
         }

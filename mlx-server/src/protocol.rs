@@ -2,6 +2,7 @@
 
 pub(crate) mod content;
 pub(crate) mod image;
+pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod openai;
@@ -27,10 +28,11 @@ pub(crate) async fn format_errors(request: Request, next: Next) -> Response {
     if let (true, Ok(id)) = (is_anthropic, HeaderValue::from_str(id.as_str())) {
         response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id);
     }
-    let (Some(write), Some(error)) = (write, response.extensions_mut().remove::<ApiError>()) else {
+    let Some((status, body)) =
+        write.zip(response.extensions().get::<ApiError>()).map(|(write, error)| write(error, id.as_str()))
+    else {
         return response;
     };
-    let (status, body) = write(&error, id.as_str());
     let (mut parts, _) = response.into_parts();
     parts.status = status;
     parts.headers.remove(CONTENT_LENGTH);

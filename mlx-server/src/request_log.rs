@@ -1,5 +1,5 @@
 //! Middleware for all requests: request ids, log lines, metrics and a panic handler. Invariant: of a client's input, only the id,
-//! `user` and the names of unused fields reach the log.
+//! `user` and the names of unused fields reach the JSON log. A log for humans also has the path, without its query, and the text of an error.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::error::ApiError;
+use crate::human_log;
 use crate::state::AppState;
 
 /// The header with the id of a request.
@@ -51,6 +52,13 @@ const MAX_NAME_LEN: usize = 100;
 
 /// The maximum length of `user` in the log, in bytes.
 const MAX_USER_LEN: usize = 128;
+
+/// The maximum length of a path in the log, in bytes.
+const MAX_PATH_LEN: usize = 200;
+
+/// Routes that clients request regularly. On a terminal, such a request is logged only with `-v`, or if it fails.
+const POLLED: [&str; 8] =
+    ["/health", "/ready", "/metrics", "/v1/models", "/models", "/v1/mcp/tools", "/api/tags", "/api/ps"];
 
 /// The id of a request; empty if the request has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,8 +101,7 @@ impl RequestNotes {
 
     /// Stores the start of `user`.
     pub(crate) fn set_user(&self, user: Option<&str>) {
-        let start = |user: &str| user[..user.floor_char_boundary(MAX_USER_LEN)].to_owned();
-        self.lock().user = user.map(start);
+        self.lock().user = user.map(|user| start(user, MAX_USER_LEN).to_owned());
     }
 
     /// Stores the names of unused fields.
@@ -137,19 +144,36 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     let notes = RequestNotes::default();
     request.extensions_mut().insert(notes.clone());
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().into()));
+    let path = human_log::is_active().then(|| start(request.uri().path(), MAX_PATH_LEN).to_owned());
     let mut response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
     state.metrics.record_response(&route, status, time);
     let milliseconds = (time.as_secs_f64() * 1e6).round() / 1e3;
     let id_text = id.to_str().unwrap_or_default();
     let Notes { user, ignored } = std::mem::take(&mut *notes.lock());
-    tracing::info!(id = id_text, method, route, status, milliseconds, user, ignored, "request");
+    let error = response.extensions().get::<ApiError>();
+    let code = error.map(ApiError::code);
+    if let Some(path) = path {
+        let reason = error.map(ApiError::message);
+        if status < 400 && POLLED.contains(&route.as_str()) {
+            tracing::debug!(method, path, status, milliseconds, "request");
+        } else {
+            tracing::info!(method, path, status, milliseconds, user, ignored, reason, "request");
+        }
+    } else {
+        tracing::info!(id = id_text, method, route, status, milliseconds, code, user, ignored, "request");
+    }
     let headers = response.headers_mut();
     if let Some(Ok(list)) = ignored.map(HeaderValue::try_from) {
         headers.insert(IGNORED, list);
     }
     headers.insert(REQUEST_ID, id);
     response
+}
+
+/// Returns the start of a text, of at most this many bytes.
+fn start(text: &str, max_len: usize) -> &str {
+    &text[..text.floor_char_boundary(max_len)]
 }
 
 /// Returns the name of a known method. Clients may send other methods, of any length.

@@ -6,6 +6,7 @@ pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod models;
 mod multipart;
@@ -50,6 +51,8 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/responses/{id}/input_items", get(responses::items))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/mcp/tools", get(mcp::tools))
+        .route("/v1/mcp/call", post(mcp::call))
         .route("/v1/models", get(models::list))
         .route("/v1/models/load", post(models::load))
         .route("/v1/models/unload", post(models::unload))

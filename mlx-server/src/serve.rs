@@ -36,6 +36,8 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     tracing::info!(%address, model, key, https, "listening");
     signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
+    let mcp = Arc::clone(&state.mcp);
+    tokio::spawn(async move { mcp.tools().await });
     let of_keys = state.clone();
     tokio::spawn(async move { of_keys.keys.watch().await });
     if let Some(tls) = &state.tls {

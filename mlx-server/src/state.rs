@@ -12,6 +12,7 @@ use crate::client::Identities;
 use crate::config::{Config, StartError};
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::keys::Keys;
+use crate::mcp::McpServers;
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::responses::Responses;
@@ -44,6 +45,8 @@ pub struct Shared {
     pub(crate) image_urls: Arc<ImageUrls>,
     /// Stored responses.
     pub(crate) responses: Responses,
+    /// The MCP servers.
+    pub(crate) mcp: Arc<McpServers>,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// True once preloading is complete.
@@ -87,6 +90,7 @@ impl AppState {
             tls,
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
             responses: Responses::new(config.responses.responses_store, journal),
+            mcp: Arc::new(McpServers::open(&config.tools)?),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

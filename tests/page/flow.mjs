@@ -13,6 +13,7 @@ import { settings } from "./settings.mjs";
 import { tabs } from "./tabs.mjs";
 import { thirdParty } from "./third_party.mjs";
 import { Trial } from "./support.mjs";
+import { tools } from "./tools.mjs";
 
 const trial = await Trial.start(...process.argv.slice(2));
 async function run(steps, page) {
@@ -61,6 +62,11 @@ try {
     },
     other,
   );
+
+  await trial.serve(...trial.models(), ...trial.servers());
+  await other.reload();
+  await run(tools, other);
+  assert.deepEqual([trial.faults, trial.refusals], [[], []], "faults, refusals of the policy");
 } finally {
   await trial.stop();
 }

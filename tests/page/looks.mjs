@@ -28,7 +28,7 @@ const small = (page) =>
   );
 
 /** Pictures and checks of one state of the page at all sizes, light and dark. `whenNarrow` makes the state of narrow screens. */
-async function look(trial, page, name, whenNarrow = () => {}) {
+export async function look(trial, page, name, whenNarrow = () => {}) {
   for (const [width, height] of SIZES) {
     await page.setViewportSize({ width, height });
     if (width < 700) await whenNarrow();

@@ -151,6 +151,17 @@ export class Trial {
     ];
   }
 
+  /** The flags of MCP servers: one of tests/mcp/server.py, which records its calls, and one that dies. */
+  servers() {
+    const file = join(this.files, "mcp.json"),
+      script = join(root, "tests/mcp/server.py");
+    this.calls = join(this.files, "calls");
+    const entry = (...flags) => ({ command: "python3", args: [script, ...flags] });
+    const mcpServers = { sea: entry("--record", this.calls), dead: entry("--start", "die") };
+    writeFileSync(file, JSON.stringify({ mcpServers }));
+    return ["--mcp", file, "--api-key", "k"];
+  }
+
   /** A file of so many zeros or letters; the browser reads it from the disk, which takes less time than a buffer. */
   large(name, size, byte = 0) {
     const path = join(this.files, name);

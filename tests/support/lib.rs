@@ -5,6 +5,7 @@ pub mod deadly;
 pub mod golden;
 pub mod harmony;
 pub mod hub;
+pub mod mcp;
 pub mod pictures;
 pub mod proxy;
 pub mod scale;

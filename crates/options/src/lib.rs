@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod colors;
 mod describe;
 mod device;
 mod engine;
@@ -18,6 +19,7 @@ mod printable;
 mod workers;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
+pub use colors::allows_colors;
 pub use describe::describe;
 pub use device::DeviceArgs;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};

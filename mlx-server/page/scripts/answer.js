@@ -67,6 +67,7 @@ async function answer(talk, node) {
   else await adoptRecord(talk);
   if (talk === shown) draw();
   drawList();
+  if (node.end === "tool_calls" && talk.nodes[node.id]) settleCalls(talk, node);
 }
 function send(text, attached) {
   const names = [...attached.pictures, ...attached.files].map((it) => it.name);

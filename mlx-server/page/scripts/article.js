@@ -52,8 +52,7 @@ function articleOf(node) {
     place.note,
     place.foot,
   );
-  for (const it of node.results || [])
-    place.results.append(collapsible("Result of " + it.name, visible(it.content)));
+  place.results.append(...(node.results || []).map(resultNode));
   articles.set(node, place);
   return place;
 }
@@ -88,11 +87,7 @@ function update(place, node) {
         : "Thoughts" + (node.thinking ? " · " + node.thinking.toFixed(1) + " s" : "");
     if (place.thought.open || !isRunning) place.thought.lastChild.textContent = visible(node.thought);
   }
-  replaceIfChanged(
-    place.calls,
-    JSON.stringify([node.calls, node.end, shown.leaf === node.id, isRunning]),
-    () => (node.calls ? callsNode(node) : []),
-  );
+  replaceIfChanged(place.calls, callsKey(node), () => (node.calls ? callsNode(node) : []));
   place.wait.hidden = !isRunning || Boolean(node.content || node.thought || node.calls);
   place.wait.textContent =
     models.find((it) => it.id === node.model)?.loaded === false

@@ -31,16 +31,24 @@ function messageOf(node) {
     tool_calls: calls.length ? calls : undefined,
   };
 }
+function resultMessage(call, results, model) {
+  const { content, pictures = [] } = results?.find((it) => it.id === call.id) ?? call.result ?? {};
+  const text = content || (pictures.length ? "" : "The user gave no result.");
+  const urls = abilities.get(model)?.vision ? pictures.map((it) => it.url) : [];
+  const omitted = pictures.length - urls.length;
+  const whole = omitted ? [text, "[" + plural(omitted, "picture") + " omitted]"].filter(Boolean).join("\n") : text;
+  const parts = [
+    ...(whole ? [{ type: "text", text: whole }] : []),
+    ...urls.map((url) => ({ type: "image_url", image_url: { url } })),
+  ];
+  return { role: "tool", tool_call_id: call.id, content: urls.length ? parts : whole };
+}
 function messagesFor(talk, node) {
   const out = talk.system ? [{ role: "system", content: talk.system }] : [];
   const line = [...path(talk, node.parent), node];
   line.forEach((it, place) => {
     for (const call of line[place - 1]?.calls?.filter(Boolean) || [])
-      out.push({
-        role: "tool",
-        tool_call_id: call.id,
-        content: it.results?.find((one) => one.id === call.id)?.content || "The user gave no result.",
-      });
+      out.push(resultMessage(call, it.results, node.model));
     // If the last message is the assistant's, the server continues it.
     if (it !== node || node.content) out.push(messageOf(it));
   });
@@ -82,6 +90,7 @@ function bodyFor(talk, node) {
   for (const [name, given] of Object.entries(talk.fields))
     if (given.trim() && !PAGE_FIELDS.includes(name) && !(isText && CHAT_ONLY.includes(name)))
       body[name] = valueOf(given, name);
+  if (!isText) body.tools = withServerTools(body.tools, node.model);
   if (node.wanted !== undefined) body.seed = node.wanted;
   return body;
 }

@@ -18,7 +18,10 @@ document.onkeydown = (event) => {
   const key = event.key.toLowerCase();
   if ($("finder").open && key !== "k") return;
   if (key === "escape" && $("nav").classList.contains("open")) openMenu(false);
-  else if (key === "escape") stopAnswer(shown.id);
+  else if (key === "escape") {
+    stopAnswer(shown.id);
+    stopCalls(shown.id);
+  }
   if (event.shiftKey && isCommand(event) && key === "o") {
     event.preventDefault();
     $("new").click();

@@ -35,6 +35,10 @@ const visible = (text) =>
   text.replace(/[\0-\x08\x0b-\x1f\x7f]/g, (it) =>
     it === "\r" ? "" : it === "\x7f" ? "␡" : String.fromCharCode(0x2400 + it.charCodeAt(0)),
   );
+// Like visible, for a text that the user has to approve: characters that hide, join or reverse text are shown as codes.
+const HIDDEN = /[\p{Cf}\p{Zl}\p{Zp}\x80-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]/gu;
+const codeOf = (it) => [...it].map((letter) => "\\u{" + letter.codePointAt(0).toString(16) + "}").join("");
+const revealed = (text) => visible(text).replace(HIDDEN, codeOf);
 // Returns false if the browser does not allow it. Browsers have no clipboard object on a page without https, except on localhost.
 async function copy(text) {
   if (navigator.clipboard) {

@@ -7,11 +7,16 @@ function importedTalk(given) {
   const entries = Object.entries(Object(given.nodes)).filter(isMessage);
   const ids = new Map(entries.map(([id]) => [id, newId()]));
   const calls = (it) => ({ id: text(it?.id), name: text(it?.name), arguments: text(it?.arguments) });
-  const results = (it) => ({ id: text(it?.id), name: text(it?.name), content: text(it?.content) });
   const pictures = (given) =>
     list(given)
       .filter((it) => IMAGE_URL.test(text(it?.url)))
       .map((it) => ({ name: text(it.name).slice(0, 200) || "picture", url: it.url }));
+  const results = (it) => ({
+    id: text(it?.id),
+    name: text(it?.name),
+    content: text(it?.content),
+    pictures: pictures(it?.pictures),
+  });
   const files = (given) =>
     list(given)
       .filter((it) => typeof it?.text === "string")

@@ -4,7 +4,8 @@ const abilities = new Map();
 async function readAbilities(model) {
   try {
     const shown = await (await post("api/show", { model })).json();
-    abilities.set(model, { vision: shown.capabilities.includes("vision"), chat: shown.chat });
+    const has = (name) => shown.capabilities.includes(name);
+    abilities.set(model, { vision: has("vision"), tools: has("tools"), chat: shown.chat });
   } catch {
     /* The next request reports the error. */
   }
@@ -38,6 +39,7 @@ async function loadModel(model) {
 const optionText = (it) =>
   it.id + (it.loaded ? " · loaded" : "") + (it.max_model_len ? " · " + it.max_model_len + " tokens" : "");
 async function refresh() {
+  readTools();
   try {
     const list = (await (await request("v1/models")).json()).data;
     if (JSON.stringify(list) !== JSON.stringify(models)) {

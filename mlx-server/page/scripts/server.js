@@ -16,13 +16,9 @@ async function request(path, more = {}) {
   if (!reply.ok) throw new Error(await errorMessage(reply));
   return reply;
 }
-const post = (path, body, signal) =>
-  request(path, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
+const postText = (path, body, signal) =>
+  request(path, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
+const post = (path, body, signal) => postText(path, JSON.stringify(body), signal);
 let reconnectTimer = null;
 const pendingAnswers = new Map();
 function onUnreachable(talk, node) {
@@ -41,6 +37,8 @@ function onUnreachable(talk, node) {
     reconnectTimer = null;
     $("banner").hidden = true;
     say("The server is back.");
+    // It may have other MCP servers now.
+    toolsAreRead = false;
     await refresh();
     const waiting = [...pendingAnswers.values()];
     pendingAnswers.clear();

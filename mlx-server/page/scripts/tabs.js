@@ -87,4 +87,5 @@ setInterval(() => {
 window.onstorage = ({ key }) => {
   if (key === "mlx-theme") applyTheme();
   if (key === "mlx-presets") showPresets();
+  if (key === "mlx-servers-off") showTools();
 };

@@ -16,6 +16,9 @@ pub(super) struct NamedKey {
     pub(super) key: String,
     pub(super) requests_per_minute: Option<u64>,
     pub(super) tokens_per_minute: Option<u64>,
+    /// True if the key may run the tools of `--mcp`.
+    #[serde(default)]
+    pub(super) tools: bool,
 }
 
 /// Shows no key.
@@ -59,7 +62,7 @@ pub(super) fn read(path: &Path, min_length: usize) -> Result<Vec<NamedKey>, Stri
 }
 
 fn fault(key: &NamedKey, others: &[NamedKey], min_length: usize) -> Option<String> {
-    let NamedKey { name, key: secret, requests_per_minute, tokens_per_minute } = key;
+    let NamedKey { name, key: secret, requests_per_minute, tokens_per_minute, .. } = key;
     if name.trim().is_empty() {
         return Some("name is empty; give the key a name".to_owned());
     }
@@ -101,10 +104,11 @@ mod tests {
     #[test]
     fn keys_have_names_and_limits() {
         let keys = of("[[key]]\nname = 'a'\nkey = '0123456789abcdef'\nrequests-per-minute = 5\n\
-            [[key]]\nname = 'b'\nkey = 'fedcba9876543210'\ntokens-per-minute = 7\n")
+            [[key]]\nname = 'b'\nkey = 'fedcba9876543210'\ntokens-per-minute = 7\ntools = true\n")
         .expect("valid");
         assert_eq!((keys[0].requests_per_minute, keys[0].tokens_per_minute), (Some(5), None));
         assert_eq!((keys[1].name.as_str(), keys[1].tokens_per_minute), ("b", Some(7)));
+        assert_eq!((keys[0].tools, keys[1].tools), (false, true));
         assert!(!format!("{keys:?}").contains("0123456789abcdef"));
     }
 
