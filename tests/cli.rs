@@ -5,6 +5,7 @@ mod devices;
 mod embedding;
 mod mistakes;
 mod piped_chats;
+mod profiles;
 mod saved_prompts;
 mod thoughts;
 

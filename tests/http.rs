@@ -4,6 +4,7 @@ mod http_chats;
 mod http_keys;
 mod http_log;
 mod http_models;
+mod http_profiles;
 mod http_stay;
 mod http_thoughts;
 mod http_tls;
@@ -21,6 +22,14 @@ const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 
 fn user(text: &str) -> Value {
     json!([{"role": "user", "content": text}])
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::{Error, Result};
-use mlx_options::PrefixCacheArgs;
+use mlx_options::{PrefixCacheArgs, Profile};
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer, AnswerOutput};
@@ -20,6 +20,9 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
 use crate::model_choice;
+use crate::profile_args::{
+    ProfileArgs, model_with_profile, think_error, thinking_with_profile, with_profile,
+};
 use crate::recorded_request::{RecordedRequest, hex};
 use crate::request_args::RequestArgs;
 use crate::terminal;
@@ -44,6 +47,9 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.";
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten)]
+    profile: ProfileArgs,
 
     #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
@@ -94,9 +100,13 @@ pub(crate) struct GenerateArgs {
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     // Check the options before the model is loaded, so that a mistake is reported at once.
-    let options = args.options.options(args.logprobs);
+    let flags = args.options.options(args.logprobs);
+    flags.check()?;
+    let profile = args.profile.read()?;
+    let options = with_profile(profile.as_ref(), &flags);
     options.check()?;
     let ModelAndPrompt { model, prompt } = args.model_and_prompt()?;
+    let model = model_with_profile(profile.as_ref(), &model)?;
     let prompt = match (&args.prompt_ids, prompt) {
         (Some(_), _) => String::new(),
         (None, Some(prompt)) => input::with_piped(prompt)?,
@@ -112,12 +122,16 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let load_seconds = begin.elapsed().as_secs_f64();
     let hashes = images.iter().map(Image::hash).map(|hash| hex(hash)).collect();
-    let read = read_prompt(&engine, args, &prompt, images.clone());
-    let Prompt { tokens, images, parser, is_message } =
-        read.map_err(|error| args.image_error(&engine, &images, error))?;
-    let recorded = RecordedRequest::new(&engine, &tokens, hashes, is_message, &options)?;
+    let read = read_prompt(&engine, args, (profile.as_ref(), options.think_budget), &prompt, images.clone());
+    let Prompt { tokens, images, parser, is_message } = read.map_err(|error| match error {
+        Error::Request { field: "think", .. } => think_error(profile.as_ref(), &args.think, error),
+        error => args.image_error(&engine, &images, error),
+    })?;
+    let max_tokens = options.max_tokens;
+    let recorded = RecordedRequest::new(&engine, &tokens, hashes, is_message, (&options, profile))?;
     let request = engine.request(tokens, &RequestOptions { images, is_message, ..options })?;
     let seed = request.seed();
+    let source = if max_tokens == flags.max_tokens { "--max-tokens" } else { "max-tokens of the profile" };
     let stream = ChatStream::new(engine.submit(request)?, parser);
     let answer = answer::read_chat(stream.canceller(), stream, &interrupt, output(args.json))?;
     let failed = matches!(answer.finished.reason, FinishReason::Error(_));
@@ -127,9 +141,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     } else if !failed || !answer.text.is_empty() {
         terminal::show("\n")?;
     }
-    let limit = args.options.max_tokens().filter(|limit| answer.tokens.len() >= *limit);
+    let limit = max_tokens.filter(|limit| answer.tokens.len() >= *limit);
     if let (Some(limit), FinishReason::Length) = (limit, &answer.finished.reason) {
-        terminal::note_if_terminal(&format!("(stopped at {limit} tokens: --max-tokens)"));
+        terminal::note_if_terminal(&format!("(stopped at {limit} tokens: {source})"));
     }
     if let Some(note) = answer.repetition_note("--dry-multiplier 0.8") {
         terminal::note_if_terminal(&note);
@@ -151,8 +165,8 @@ impl GenerateArgs {
     fn model_and_prompt(&self) -> Result<ModelAndPrompt, Failure> {
         let (mut model, mut prompt) = (self.model.clone(), self.text.clone());
         let has_flag = self.prompt.is_some() || self.prompt_file.is_some() || self.prompt_ids.is_some();
-        let is_prompt =
-            |word: &&Path| self.model.name.model.is_some() || !model_choice::looks_like_model(word);
+        let has_model = self.model.name.model.is_some() || self.profile.is_given();
+        let is_prompt = |word: &&Path| has_model || !model_choice::looks_like_model(word);
         let only_argument = self.model.name.word().filter(|_| self.text.is_none() && !has_flag);
         if let Some(word) = only_argument.filter(is_prompt) {
             let text = word.to_str().ok_or_else(|| Failure::usage("PROMPT", "is not UTF-8"))?;
@@ -196,17 +210,24 @@ struct Prompt {
 }
 
 /// Builds the prompt. Only a chat has reasoning.
-fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str, images: Vec<Image>) -> Result<Prompt> {
+fn read_prompt(
+    engine: &Engine,
+    args: &GenerateArgs,
+    (profile, budget): (Option<&Profile>, Option<usize>),
+    prompt: &str,
+    images: Vec<Image>,
+) -> Result<Prompt> {
     let folder = engine.folder();
-    let is_raw =
-        args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());
-    let extra = args.think.variables(args.options.think_budget(), Some(folder).filter(|_| !is_raw))?;
+    let system = args.system.as_deref().or_else(|| profile?.system.as_deref());
+    let is_raw = args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && system.is_none());
+    let thinking = thinking_with_profile(profile, &args.think);
+    let extra = args.think.variables(thinking, budget, Some(folder).filter(|_| !is_raw))?;
     if is_raw && images.is_empty() {
         let tokens = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
         let parser = OutputParser::plain();
         return Ok(Prompt { tokens, images: Vec::new(), parser, is_message: false });
     }
-    let system = args.system.as_deref().map(Message::system);
+    let system = system.map(Message::system);
     let messages = system.into_iter().chain([Message::user_with(images, prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
     let ChatPrompt { text, tokens, images, .. } =

@@ -31,6 +31,7 @@ mod note_lines;
 mod ollama_names;
 mod overview;
 mod parse;
+mod profile_args;
 mod ps;
 mod pull;
 mod recorded_request;

@@ -36,7 +36,9 @@ pub(crate) struct StopArgs {
 /// Lists the models in memory.
 pub(crate) fn list(args: &PsArgs) -> Result<(), Failure> {
     let models = args.server.models(TIMEOUT)?;
-    let models: Vec<Value> = models.into_iter().filter(|model| model["state"] != "unloaded").collect();
+    // A profile is listed by its model.
+    let is_shown = |model: &Value| model["state"] != "unloaded" && model["profile"] != true;
+    let models: Vec<Value> = models.into_iter().filter(is_shown).collect();
     if args.json {
         return terminal::show(&format!("{}\n", Value::from(models)));
     }

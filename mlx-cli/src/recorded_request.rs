@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use mlx_core::engine::{Engine, RequestOptions};
 use mlx_core::sampling::settings;
 use mlx_core::{ModelFolder, Result};
+use mlx_options::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,6 +27,9 @@ pub(crate) struct RecordedRequest {
     pub(crate) is_message: bool,
     /// The words of the command line after `generate`. `@FILE` is replaced by the file's text.
     pub(crate) arguments: Vec<String>,
+    /// The profile, since its file may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Profile>,
     /// Every numeric sampling parameter, from any source. Records of older versions have none.
     #[serde(default)]
     pub(crate) sampling: Map<String, Value>,
@@ -44,7 +48,7 @@ impl RecordedRequest {
         prompt: &[u32],
         images: Vec<String>,
         is_message: bool,
-        options: &RequestOptions,
+        (options, profile): (&RequestOptions, Option<Profile>),
     ) -> Result<Self> {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let mut words = words.skip_while(|word| word == "-v" || word == "--verbose").peekable();
@@ -59,6 +63,7 @@ impl RecordedRequest {
             images,
             is_message,
             arguments: inlined(words),
+            profile,
             sampling: sampling_values::to_json(settings),
         })
     }

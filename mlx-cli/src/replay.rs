@@ -20,6 +20,7 @@ use crate::generate::GenerateArgs;
 use crate::input::{read_file, read_images, read_text};
 use crate::interrupt::Interrupt;
 use crate::model_args::{ModelArgs, ModelName};
+use crate::profile_args::with_profile;
 use crate::recorded_request::{RecordedRequest, hex};
 use crate::repeat::{Comparison, compare, verdict};
 use crate::request_args::without_files;
@@ -136,9 +137,9 @@ impl ReplayArgs {
         Record { request, seed, .. }: &Record,
     ) -> Result<(Engine, Answer), Failure> {
         let given = arguments(number, request)?;
-        self.expect_overrides(number, &given)?;
+        self.expect_overrides(number, request, &given)?;
         let images = self.images(number, request)?;
-        let mut options = given.options.options(given.logprobs);
+        let mut options = with_profile(request.profile.as_ref(), &given.options.options(given.logprobs));
         options.sampling_defaults = SamplingDefaults::OpenAi;
         let wrong = |reason| Failure::usage("FILE", format!("record {number}: {reason}"));
         sampling_values::apply(&request.sampling, &mut options).map_err(wrong)?;
@@ -183,9 +184,16 @@ impl ReplayArgs {
     }
 
     /// Rejects a record if its answer depends on files or machines that the command line does not name.
-    fn expect_overrides(&self, number: usize, given: &GenerateArgs) -> Result<(), Failure> {
+    fn expect_overrides(
+        &self,
+        number: usize,
+        recorded: &RecordedRequest,
+        given: &GenerateArgs,
+    ) -> Result<(), Failure> {
+        let of_profile = recorded.profile.as_ref().and_then(|profile| profile.adapter.as_ref());
+        let has_adapter = given.model.adapter.is_some() || of_profile.is_some();
         let missing = [
-            ("--adapter", given.model.adapter.is_some() && self.adapter.is_none()),
+            ("--adapter", has_adapter && self.adapter.is_none()),
             ("--hostfile", given.model.workers.hostfile.is_some() && self.workers.hostfile.is_none()),
         ];
         let reason = format!("is needed: record {number} uses it, and file names in records are ignored");

@@ -92,16 +92,6 @@ impl RequestArgs {
         }
     }
 
-    /// Returns the given token limit.
-    pub(crate) fn max_tokens(&self) -> Option<usize> {
-        self.max_tokens
-    }
-
-    /// Returns the given budget of thought tokens.
-    pub(crate) fn think_budget(&self) -> Option<usize> {
-        self.think_budget
-    }
-
     fn sampling_options(&self) -> SamplingOptions {
         let Self { seed, sampling, tokens, .. } = self;
         let breakers = match tokens.dry_sequence_breaker.as_slice() {

@@ -39,6 +39,9 @@ pub(crate) fn run(args: &ServeCommand, verbose: bool) -> Result<(), Failure> {
     if given.is_empty() {
         given.extend(default_file::read()?.and_then(|name| name.into_os_string().into_string().ok()));
     }
+    if config.models.profiles.is_none() {
+        config.models.profiles = default_file::profiles().ok().filter(|path| path.exists());
+    }
     if !args.serve.print_config {
         given.iter().try_for_each(|model| offer_download(model))?;
     }

@@ -26,26 +26,27 @@ pub(crate) struct ThinkArgs {
 }
 
 impl ThinkArgs {
-    /// Returns the requested reasoning.
-    pub(crate) fn thinking(&self) -> Thinking {
-        if self.no_think { Thinking::Off } else { self.think.unwrap_or_default() }
+    /// Returns the requested reasoning, if a flag is given.
+    pub(crate) fn given(&self) -> Option<Thinking> {
+        if self.no_think { Some(Thinking::Off) } else { self.think }
     }
 
-    /// Returns the flags and the budget of thought tokens as template variables. A prompt without a template has none.
+    /// Returns a reasoning, these flags or that of a profile, and the budget of thought tokens as template variables. A prompt without a template
+    /// has none.
     pub(crate) fn variables(
         &self,
+        thinking: Thinking,
         budget: Option<usize>,
         rendered: Option<&ModelFolder>,
     ) -> Result<Map, Error> {
         let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
-        let variables = match (self.thinking(), folder) {
-            (thinking, Some((template, format))) => {
+        match (self.given().unwrap_or_default(), folder) {
+            (_, Some((template, format))) => {
                 thinking.variables_within(budget, template, format).map_err(Error::from)
             }
             (Thinking::Auto, None) => Ok(Map::new()),
             (_, None) => Err(Error::request("think", "only applies with the model's chat template")),
-        };
-        variables.map_err(|error| self.with_given_flag(error))
+        }
     }
 
     /// Returns an error that names the given flag.

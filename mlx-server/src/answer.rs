@@ -1,8 +1,11 @@
 //! Prepared answers and the trait that writes them in the form of a protocol, as one response or as a stream.
 //! Invariant: both forms come from the same deltas, so a streamed answer equals a whole one.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use chat_format::text::Tokenizer;
+use mlx_options::Profile;
 
 use crate::delta::{Delta, Progress};
 use crate::error::ApiError;
@@ -27,6 +30,8 @@ pub(crate) struct AnswerMeta {
     pub(crate) created: u64,
     /// The expected exactness of the answer, at its start.
     pub(crate) exactness: &'static str,
+    /// The profile that the request names.
+    pub(crate) profile: Option<Arc<Profile>>,
     /// The number of chat messages dropped from the prompt. `None` with the context policy `stop`.
     pub(crate) dropped: Option<usize>,
     /// The requested limit of generated tokens.

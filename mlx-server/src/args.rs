@@ -109,6 +109,10 @@ pub struct ModelArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     models_dir: Vec<PathBuf>,
 
+    /// Serve the profiles in this TOML file as models; read again when it changes
+    #[arg(long, value_name = "FILE", env = "MLX_PROFILES")]
+    profiles: Option<PathBuf>,
+
     /// Number of models that are in memory at once; each gets an equal share of --models-budget [default: the number of models given]
     #[arg(long, value_name = "N", env = "MLX_LOADED_MODELS")]
     loaded_models: Option<usize>,

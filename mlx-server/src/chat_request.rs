@@ -1,13 +1,20 @@
 //! A generation request, independent of its protocol. Invariant: each of its values affects the answer.
 
+mod profile;
+
+use std::sync::Arc;
+
 use chat_format::{ChatTemplate, Effort, Message, OutputFormat, Thinking, ToolChoice, Tools};
 use mlx_core::chat::{AnswerTools, ContextPolicy};
 use mlx_core::engine::RequestOptions;
 use mlx_json::{Map, Value};
 
+use mlx_options::Profile;
+
 use crate::error::ApiError;
 use crate::generation::Origin;
 use crate::request_log::RequestId;
+use profile::PROFILE_THINK;
 
 /// A chat to answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +26,8 @@ pub(crate) struct ChatRequest {
     pub(crate) limit_name: &'static str,
     /// The policy for conversations that exceed the context.
     pub(crate) policy: ContextPolicy,
+    /// True if the request gives the policy, so that no profile replaces it.
+    pub(crate) gives_policy: bool,
 }
 
 /// The options that all kinds of generation share.
@@ -28,6 +37,10 @@ pub(crate) struct GenerationSpec {
     pub(crate) model: Option<String>,
     /// The options for the engine. The seed is that of the first answer.
     pub(crate) options: RequestOptions,
+    /// The options that the request gives.
+    pub(crate) given: GivenOptions,
+    /// The profile of a request that is computed again; otherwise that of the model's name applies.
+    pub(crate) profile: Option<Arc<Profile>>,
     /// The request field that constrains the answer.
     pub(crate) constraint_field: Option<&'static str>,
     /// The number of answers per prompt.
@@ -38,6 +51,17 @@ pub(crate) struct GenerationSpec {
     pub(crate) user: Option<String>,
     /// The id of the request, for the log.
     pub(crate) request_id: RequestId,
+}
+
+/// Options that a request gives, even if their values are those of the default. No profile replaces them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct GivenOptions {
+    /// The limit of tokens.
+    pub(crate) max_tokens: bool,
+    /// The stop strings.
+    pub(crate) stop: bool,
+    /// The seed. Some clients ask for a random one.
+    pub(crate) seed: bool,
 }
 
 impl GenerationSpec {
@@ -79,12 +103,16 @@ pub(crate) struct ThinkingRequest {
     pub(crate) field: Option<&'static str>,
     /// The maximum number of tokens in thoughts.
     pub(crate) budget: Option<usize>,
+    /// True if the request gives `thinking`.
+    pub(crate) is_given: bool,
+    /// True if the request gives `budget`.
+    pub(crate) gives_budget: bool,
 }
 
 impl ThinkingRequest {
     /// Requests thinking, which the model must support.
     pub(crate) fn on(field: &'static str) -> Self {
-        Self { thinking: Thinking::On, field: Some(field), ..Self::default() }
+        Self { thinking: Thinking::On, field: Some(field), is_given: true, ..Self::default() }
     }
 
     /// Reads a reasoning effort that the model must support.
@@ -99,7 +127,7 @@ impl ThinkingRequest {
                 return Err(ApiError::unsupported(field, "must be none, minimal, low, medium or high"));
             }
         };
-        Ok(Self { thinking, field: Some(field), ..Self::default() })
+        Ok(Self { thinking, field: Some(field), is_given: effort.is_some(), ..Self::default() })
     }
 
     /// Returns the error for a value that the template does not support. It names the cause and the accepted values.
@@ -112,6 +140,8 @@ impl ThinkingRequest {
         let words: &[_] = if field == "think" {
             // Every template accepts false, which is a hint.
             &[("true", Thinking::On), ("false", Thinking::Auto)]
+        } else if field == PROFILE_THINK {
+            &[("on", Thinking::On), ("off", Thinking::Off)]
         } else {
             &[("none", Thinking::Off)]
         };

@@ -165,7 +165,7 @@ impl Config {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
         let NetworkConfig { api_key_file, keys, tls_cert, tls_key, .. } = &mut self.network;
         let network = [api_key_file, keys, tls_cert, tls_key];
-        let others = [&mut self.responses.journal, &mut self.tools.mcp, cache];
+        let others = [&mut self.responses.journal, &mut self.tools.mcp, &mut self.models.profiles, cache];
         for path in network.into_iter().chain(others).flatten() {
             *path = expanded(path);
         }

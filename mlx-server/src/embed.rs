@@ -81,7 +81,7 @@ impl Embeddings {
     pub(crate) async fn list(self, encoding: Encoding) -> Result<EmbeddingList, ApiError> {
         let Self { state, client, lease, form, choices, truncated, .. } = self;
         let pooled = try_join_all(choices.into_iter().map(Choice::values)).await?;
-        let model = lease.name.clone();
+        let model = lease.model_name().to_owned();
         let bytes = pooled.iter().map(|(vector, _)| size_of_val(vector.as_slice())).sum();
         let finish = move |cancel: &CancelFlag| {
             let embedding = lease.engine.folder().embedding()?;

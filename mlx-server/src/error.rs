@@ -79,6 +79,15 @@ impl ApiError {
         Self { field: Some("model".into()), ..error }
     }
 
+    /// Returns the error for a profile whose model is not on this machine.
+    pub(crate) fn no_model_of_profile(profile: &str, model: &str) -> Self {
+        let model = model.rsplit('/').next().unwrap_or(model);
+        let message =
+            format!("the model {model:?} of the profile {profile:?} is not on the server's machine");
+        let error = Self::new(StatusCode::NOT_FOUND, "model_not_found", message);
+        Self { field: Some("model".into()), ..error }
+    }
+
     /// Returns the error for a response that is not stored or belongs to another client.
     pub(crate) fn no_response(id: &str) -> Self {
         let message = format!("no stored response {id:?}; it may have been deleted or evicted");

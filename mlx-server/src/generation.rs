@@ -244,7 +244,7 @@ impl Choice {
         let tenth = |value: f64| (value * 10.0).round() / 10.0;
         tracing::info!(
             id = self.origin.id.as_str(),
-            model = self.lease.name,
+            model = self.lease.model_name(),
             prompt_tokens = usage.prompt_tokens,
             completion_tokens = usage.completion_tokens,
             tokens_per_second = tenth(usage.decode_rate(timings)),

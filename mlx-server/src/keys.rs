@@ -7,7 +7,7 @@ mod file;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mlx_core::engine::Client;
 use serde::Serialize;
@@ -16,11 +16,9 @@ use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
 use crate::client::Identities;
+use crate::file_watch::FileWatch;
 use allowance::Allowance;
 use file::{NamedKey, read};
-
-/// The time between two looks at the file.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The named keys of a server.
 #[derive(Default)]
@@ -155,14 +153,9 @@ impl Keys {
     pub(crate) async fn watch(&self) {
         let Some(path) = self.path.clone() else { return };
         let min_length = self.min_length;
-        let mut known = stamp(path.clone()).await;
+        let mut watch = FileWatch::new(vec![path.clone()]).await;
         loop {
-            tokio::time::sleep(PAUSE).await;
-            let now = stamp(path.clone()).await;
-            if now == known {
-                continue;
-            }
-            known = now;
+            watch.changed().await;
             let file = path.clone();
             match spawn_blocking(move || read(&file, min_length)).await {
                 Ok(Ok(named)) => {
@@ -195,12 +188,4 @@ impl Holder {
             tokens_per_minute,
         }
     }
-}
-
-async fn stamp(path: PathBuf) -> Option<(SystemTime, u64)> {
-    let read = move || {
-        let metadata = path.metadata().ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    spawn_blocking(read).await.ok().flatten()
 }

@@ -16,6 +16,7 @@ mod embed;
 mod error;
 mod field_value;
 mod fields;
+mod file_watch;
 mod generation;
 mod human_log;
 mod ids;

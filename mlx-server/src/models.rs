@@ -6,6 +6,8 @@ mod configured;
 mod entry;
 mod memory;
 mod object;
+mod profile_file;
+mod profiles;
 mod purpose;
 mod released;
 mod residence;
@@ -25,6 +27,8 @@ use tokio::task::spawn_blocking;
 use catalog::{Catalog, Search};
 pub(crate) use entry::{Entry, Lease, Loaded};
 use memory::{Demand, ModelMemory, Reservation};
+use profiles::Profiles;
+pub(crate) use profiles::Served;
 pub(crate) use purpose::Purpose;
 pub(crate) use residence::KeepAlive;
 
@@ -37,6 +41,7 @@ use mlx_options::{ByteSize, Seconds, describe};
 /// All models of the server, loaded or not.
 pub(crate) struct Models {
     catalog: Arc<Catalog>,
+    profiles: Profiles,
     options: EngineOptions,
     engines: Arc<Engines>,
     /// The program of the engines' processes; `None` if they run in this one.
@@ -50,7 +55,9 @@ pub(crate) struct Models {
 impl Models {
     /// Locates the model folders without loading them.
     pub(crate) fn open(config: &ModelConfig, options: EngineOptions) -> Result<Self, StartError> {
-        let entries = configured::all(config, &options)?;
+        let profiles = Profiles::open(config.profiles.as_deref());
+        let profiles = profiles.map_err(|reason| StartError::new("--profiles", reason))?;
+        let entries = configured::all(config, &profiles.all(), &options)?;
         for entry in &entries {
             if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
                 let need = ByteSize(entry.weight_bytes());
@@ -68,10 +75,12 @@ impl Models {
         let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
         let folders = folders.max(config.loaded_models.unwrap_or(1));
         // The workers hold the parts of one model.
-        let searches = config.all_models.unwrap_or(true) && options.workers.is_none();
-        let search = || Search { folders: config.models_dir.clone(), options: options.clone() };
+        let other = options.workers.is_none().then(|| options.clone());
+        let searches = config.all_models.unwrap_or(true) && other.is_some();
+        let search = || Search { folders: config.models_dir.clone() };
         Ok(Self {
-            catalog: Arc::new(Catalog::new(entries, searches.then(search))),
+            catalog: Arc::new(Catalog::new(entries, other, searches.then(search))),
+            profiles,
             options,
             engines: Arc::default(),
             program,
@@ -87,15 +96,15 @@ impl Models {
         purpose: Purpose,
         name: Option<&str>,
     ) -> Result<Lease, ApiError> {
-        let entry = self.find(name).await?;
+        let Served { entry, profile } = self.find(name).await?;
         entry.abilities().map_or(Ok(()), |abilities| purpose.check(entry.name(), abilities))?;
-        self.lease_entry(entry).await
+        Ok(self.lease_entry(entry).await?.with_profile(profile))
     }
 
     /// Returns a lease of the model with this name, or of the first model. Loads the model if necessary.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
-        let entry = self.find(name).await?;
-        self.lease_entry(entry).await
+        let Served { entry, profile } = self.find(name).await?;
+        Ok(self.lease_entry(entry).await?.with_profile(profile))
     }
 
     async fn lease_entry(self: &Arc<Self>, entry: Arc<Entry>) -> Result<Lease, ApiError> {
@@ -126,17 +135,26 @@ impl Models {
         load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
     }
 
-    /// Returns the model with this name or alias, which is searched on this machine if it is not known. Without a name, returns the first.
-    async fn find(&self, name: Option<&str>) -> Result<Arc<Entry>, ApiError> {
-        let known = || self.catalog.all();
+    /// Returns the profile or the model with this name or alias, which is searched on this machine if it is not known. Without a name, returns
+    /// the first model.
+    async fn find(&self, name: Option<&str>) -> Result<Served, ApiError> {
         let Some(name) = name else {
-            return known().into_iter().next().ok_or_else(|| ApiError::no_model("", &[]));
+            let first = self.catalog.all().into_iter().next().ok_or_else(|| ApiError::no_model("", &[]));
+            return Ok(Served { entry: first?, profile: None });
         };
-        self.catalog.find(name).await.ok_or_else(|| {
-            let known = known();
-            let known: Vec<&str> = known.iter().map(|entry| entry.name()).collect();
+        if let Some(profile) = self.profiles.find(name) {
+            let entry = self.model_of(&profile).await;
+            let entry = entry.ok_or_else(|| ApiError::no_model_of_profile(name, &profile.model))?;
+            return Ok(Served { entry, profile: Some(profile) });
+        }
+        let entry = self.catalog.find(name).await.ok_or_else(|| {
+            let (known, profiles) = (self.catalog.all(), self.profiles.all());
+            let models = known.iter().filter(|entry| !entry.is_hidden()).map(|entry| entry.name());
+            let known: Vec<&str> =
+                models.chain(profiles.iter().map(|profile| profile.name.as_str())).collect();
             ApiError::no_model(name, &known)
-        })
+        });
+        Ok(Served { entry: entry?, profile: None })
     }
 
     /// Returns all known models.
@@ -144,20 +162,27 @@ impl Models {
         self.catalog.all()
     }
 
-    /// Returns all models, after a search for new ones.
-    pub(crate) async fn all_now(&self) -> Vec<Arc<Entry>> {
+    /// Returns all models, after a search for new ones, and then the profiles whose models exist.
+    pub(crate) async fn served(&self) -> Vec<Served> {
         self.catalog.refresh().await;
-        self.catalog.all()
+        let models = self.catalog.all().into_iter().filter(|entry| !entry.is_hidden());
+        let mut served: Vec<Served> = models.map(|entry| Served { entry, profile: None }).collect();
+        for profile in self.profiles.all().iter() {
+            if let Some(entry) = self.model_of(profile).await {
+                served.push(Served { entry, profile: Some(Arc::clone(profile)) });
+            }
+        }
+        served
     }
 
     /// Returns the model with this name or alias.
     pub(crate) async fn entry(&self, name: &str) -> Result<Arc<Entry>, ApiError> {
-        self.find(Some(name)).await
+        Ok(self.find(Some(name)).await?.entry)
     }
 
     /// Returns the API objects of all models.
     pub(crate) async fn list(&self) -> Vec<ModelObject> {
-        self.all_now().await.iter().map(|entry| entry.object(self.idle)).collect()
+        self.served().await.iter().map(|served| served.object(self.idle)).collect()
     }
 
     /// Returns the API object of one model.

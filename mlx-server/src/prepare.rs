@@ -36,10 +36,14 @@ pub(crate) async fn start_chat(
 fn chat(
     state: &AppState,
     lease: &Lease,
-    request: ChatRequest,
+    mut request: ChatRequest,
     cancel: &CancelFlag,
 ) -> Result<Prepared, ApiError> {
-    let ChatRequest { mut spec, conversation, limit_name, policy } = request;
+    let profile = request.spec.profile.take().or_else(|| lease.profile().cloned());
+    if let Some(profile) = &profile {
+        request.add_profile(profile);
+    }
+    let ChatRequest { mut spec, conversation, limit_name, policy, .. } = request;
     let with_chat_fields = |error: ApiError| error.with_chat_fields(limit_name);
     let tools = conversation.tools.clone();
     check_constraint(&tools, &spec)?;
@@ -55,6 +59,7 @@ fn chat(
     }
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
     let mut prepared = submit(state, lease, &spec, vec![part], &parser).map_err(with_chat_fields)?;
+    prepared.meta.profile = profile;
     prepared.meta.dropped = Some(prompt.dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
 }
@@ -75,8 +80,12 @@ pub(crate) fn completion(
         };
         Ok(PromptPart { ids, echo })
     };
+    let mut spec = request.spec.clone();
+    if let Some(profile) = lease.profile() {
+        spec.add_profile(profile);
+    }
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    submit(state, lease, &request.spec, prompts, &OutputParser::plain())
+    submit(state, lease, &spec, prompts, &OutputParser::plain())
 }
 
 /// Returns the tokens of a text, including the special tokens that the model expects around it. Rejects texts that exceed the context.
@@ -102,29 +111,35 @@ pub(crate) fn ids(lease: &Lease, prompt: &Prompt, cancel: &CancelFlag) -> Result
 /// Returns the prompt of a chat. It may exceed the context unless the request's policy makes it fit. Without `answer` the prompt ends after the
 /// messages.
 pub(crate) fn render(
-    model: &Loaded,
-    request: ChatRequest,
+    lease: &Lease,
+    mut request: ChatRequest,
     answer: bool,
     cancel: &CancelFlag,
 ) -> Result<ChatPrompt, ApiError> {
+    if let Some(profile) = lease.profile() {
+        request.add_profile(profile);
+    }
     let ChatRequest { spec, conversation, policy, .. } = request;
     let input =
-        if answer { chat_input(model, conversation)? } else { template_input(model, conversation, false)? };
+        if answer { chat_input(lease, conversation)? } else { template_input(lease, conversation, false)? };
     let pause = || cancel.check();
     let prompt = match policy {
-        ContextPolicy::Stop => chat_prompt(&model.engine, &input, &pause),
-        policy => chat_prompt_within(&model.engine, &input, spec.options.max_tokens, policy, &pause),
+        ContextPolicy::Stop => chat_prompt(&lease.engine, &input, &pause),
+        policy => chat_prompt_within(&lease.engine, &input, spec.options.max_tokens, policy, &pause),
     };
     prompt.map_err(|error| ApiError::from(error).rename_field("prompt", "messages"))
 }
 
 /// Returns the number of prompt tokens of a chat.
 pub(crate) fn prompt_tokens(
-    model: &Loaded,
-    conversation: Conversation,
+    lease: &Lease,
+    mut conversation: Conversation,
     cancel: &CancelFlag,
 ) -> Result<usize, ApiError> {
-    let prompt = chat_prompt(&model.engine, &chat_input(model, conversation)?, &|| cancel.check());
+    if let Some(profile) = lease.profile() {
+        conversation.add_profile(profile);
+    }
+    let prompt = chat_prompt(&lease.engine, &chat_input(lease, conversation)?, &|| cancel.check());
     prompt
         .map(|prompt| prompt.tokens.len())
         .map_err(|error| ApiError::from(error).rename_field("prompt", "messages"))
@@ -159,8 +174,8 @@ fn template_input(
         }
         (Some(_), None) => requested(thinking.default_thinking).unwrap_or_default(),
     };
-    if thinking.thinking == Thinking::Auto {
-        // They follow from the budget alone, which is enforced anyway.
+    if !thinking.is_given {
+        // They follow from a profile, or only from the budget, which is enforced anyway.
         thinking_variables.retain(|name, _| !variables.contains_key(name));
     }
     if let Some(name) = thinking_variables.keys().find(|name| variables.contains_key(*name)) {
@@ -218,10 +233,11 @@ fn submit(
     let origin = Origin { client: options.client, id: spec.request_id.clone() };
     let choices = Choice::submit_all(requests, parser, state, lease, (&origin, spec.choices))?;
     let meta = AnswerMeta {
-        model: lease.name.clone(),
+        model: lease.model_name().to_owned(),
         seed,
         created: crate::time::now(),
         exactness: exactness.as_str(),
+        profile: None,
         dropped: None,
         max_tokens: options.max_tokens,
         prompts,

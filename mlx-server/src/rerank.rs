@@ -88,6 +88,6 @@ impl Ranking {
         // The sort is stable: documents with equal scores keep their order.
         results.sort_by(|one, other| other.relevance_score.total_cmp(&one.relevance_score));
         results.truncate(request.top_n.unwrap_or(usize::MAX));
-        Ok(RerankList { object: "list", model: lease.name.clone(), results, usage })
+        Ok(RerankList { object: "list", model: lease.model_name().to_owned(), results, usage })
     }
 }

@@ -40,6 +40,7 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     tokio::spawn(async move { mcp.tools().await });
     let of_keys = state.clone();
     tokio::spawn(async move { of_keys.keys.watch().await });
+    tokio::spawn(state.models.clone().watch_profiles());
     if let Some(tls) = &state.tls {
         tokio::spawn(Arc::clone(tls).watch());
     }

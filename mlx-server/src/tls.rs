@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -12,8 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
 
-/// The time between two looks at the files.
-const PAUSE: Duration = Duration::from_secs(1);
+use crate::file_watch::FileWatch;
 
 /// The files of a certificate.
 #[derive(Debug, Clone)]
@@ -27,9 +25,6 @@ pub(crate) struct Tls {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
 }
-
-/// The state of both files: their times and sizes.
-type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Tls {
     /// Reads the files. An error is the flag and the reason.
@@ -46,14 +41,10 @@ impl Tls {
     /// Reads the files again whenever they change, in an endless loop. Tools replace one file after the other, so a pair that does not fit is
     /// no reason to stop.
     pub(crate) async fn watch(self: Arc<Self>) {
-        let mut known = self.stamp().await;
+        let TlsFiles { certificate, key } = self.files.clone();
+        let mut watch = FileWatch::new(vec![certificate, key]).await;
         loop {
-            tokio::time::sleep(PAUSE).await;
-            let now = self.stamp().await;
-            if now == known {
-                continue;
-            }
-            known = now;
+            watch.changed().await;
             let files = self.files.clone();
             match spawn_blocking(move || files.read()).await {
                 Ok(Ok(config)) => {
@@ -70,15 +61,6 @@ impl Tls {
                 Err(_) => tracing::error!("reading the certificate panicked; the old one stays"),
             }
         }
-    }
-
-    async fn stamp(&self) -> Stamp {
-        let paths = [self.files.certificate.clone(), self.files.key.clone()];
-        let stamp = |path: PathBuf| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        };
-        spawn_blocking(move || paths.map(stamp)).await.unwrap_or_default()
     }
 }
 

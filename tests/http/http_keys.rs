@@ -1,12 +1,11 @@
 //! Named API keys: limits of one key affect no other, usage is counted, and the file is read again when it changes.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use mlx_tests::server::{Reply, Server};
 use serde_json::{Value, json};
 
-use super::SERVER;
+use super::{SERVER, wait_until};
 
 const FEW: &str = "few-requests-0001";
 const SHORT: &str = "few-tokens-000002";
@@ -68,12 +67,4 @@ fn a_key_over_its_limit_waits_and_others_do_not() {
     write(&path, &format!("[[key]]\nname = 'new'\nkey = '{fourth}'\n"));
     wait_until("the new key is accepted", || complete(&server, fourth, 1).status == 200);
     assert_eq!(complete(&server, FEW, 1).status, 429, "its use is remembered");
-}
-
-fn wait_until(what: &str, is_true: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

@@ -1,13 +1,12 @@
 //! The stay of models in memory: every model of a folder by name, loading and unloading on request, times and pins.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use mlx_tests::server::Server;
 use mlx_tests::{copied, model_folder};
 use serde_json::{Value, json};
 
-use super::{SERVER, user};
+use super::{SERVER, user, wait_until};
 
 const MODELS: usize = 20;
 
@@ -35,14 +34,6 @@ fn needed() -> u64 {
 fn serve(folder: &Path, more: &[&str]) -> Server {
     let folder = folder.to_str().expect("utf-8");
     Server::start(&SERVER, &[&["--all-models", "--models-dir", folder], more].concat())
-}
-
-fn wait_until(what: &str, is_true: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn model(server: &Server, name: &str) -> Value {

@@ -5,7 +5,6 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use mlx_tests::golden_folder;
 use mlx_tests::server::Server;
@@ -13,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::SERVER;
+use super::{SERVER, wait_until};
 
 const KEY: &str = "0123456789abcdef";
 
@@ -74,14 +73,6 @@ fn rest(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).ok();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn wait_until(what: &str, is_true: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]

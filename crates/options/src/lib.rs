@@ -1,5 +1,5 @@
-//! Shared by the command line and the server: engine flags, error messages, sizes and times, the log filter, text for a
-//! terminal.
+//! Shared by the command line and the server: engine flags, profiles, error messages, sizes and times, the log filter, text
+//! for a terminal.
 //!
 //! ```no_run
 //! let budget: mlx_options::ByteSize = "12GB".parse().expect("a size");
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod closest;
 mod colors;
 mod describe;
 mod device;
@@ -16,9 +17,11 @@ mod hidden;
 mod human_units;
 mod log_filter;
 mod printable;
+mod profile;
 mod workers;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
+pub use closest::closest;
 pub use colors::allows_colors;
 pub use describe::describe;
 pub use device::DeviceArgs;
@@ -26,4 +29,5 @@ pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
 pub use human_units::{ByteSize, Seconds, rough_size};
 pub use log_filter::log_filter;
 pub use printable::{Printer, printable, printable_json, visible};
+pub use profile::{Profile, read_profiles};
 pub use workers::WorkersArgs;

@@ -7,6 +7,7 @@ use mlx_core::chat::ContextPolicy;
 use mlx_options::{PrefixCacheArgs, Seconds};
 
 use crate::model_args::ModelArgs;
+use crate::profile_args::ProfileArgs;
 use crate::request_args::RequestArgs;
 use crate::think::ThinkArgs;
 
@@ -15,6 +16,9 @@ use crate::think::ThinkArgs;
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
 
     #[command(flatten)]
     pub(crate) prefix_cache: PrefixCacheArgs,
@@ -44,9 +48,9 @@ pub(crate) struct ChatArgs {
     pub(crate) plain: bool,
 
     /// Policy when the conversation exceeds the model's context: evict-turns drops the oldest turns, slide also drops the oldest
-    /// positions during an answer, stop ends with an error
-    #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
-    pub(crate) context_policy: ContextPolicy,
+    /// positions during an answer, stop ends with an error [default: evict-turns]
+    #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY")]
+    pub(crate) context_policy: Option<ContextPolicy>,
 
     /// Let the model call the commands of this TOML file; each call needs your confirmation
     #[arg(long, value_name = "FILE")]

@@ -38,6 +38,7 @@ use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
 use crate::keyboard::EchoGuard;
 use crate::model_choice::{self, ChosenModel};
+use crate::profile_args::{model_with_profile, think_error, thinking_with_profile, with_profile};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
 use attach::{MessageWithFiles, with_files};
@@ -59,8 +60,13 @@ const ALTERNATIVE_COUNT: usize = 4;
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     // Report errors in flags before loading the model.
     let first = args.prompt_file.as_deref().map(read_file).transpose()?;
+    let profile = args.profile.read()?;
+    let profile = profile.as_ref();
+    let model = model_with_profile(profile, &args.model)?;
+    let flags = args.options.options(Some(ALTERNATIVE_COUNT));
+    flags.check()?;
     let (options, engine_options) =
-        (args.options.options(Some(ALTERNATIVE_COUNT)), args.model.engine_options(&args.prefix_cache)?);
+        (with_profile(profile, &flags), model.engine_options(&args.prefix_cache)?);
     options.check()?;
     let mut tools = args.tools.as_deref().map_or_else(|| Ok(Toolbox::default()), Toolbox::open)?;
     let starting = args.mcp.as_deref().map(|file| {
@@ -74,12 +80,12 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if starting.is_none() {
         tools.allow_all(&args.allow_tool)?;
     }
-    let ChosenModel { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
+    let ChosenModel { folder, is_guide } = model_choice::find_or_ask(model.name.given()?)?;
     model_choice::expect_chat_model(&folder)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
-    let engine = args.model.adapted(engine)?;
+    let engine = model.adapted(engine)?;
     if let Some(starting) = starting {
         for failure in tools.add_servers(starting) {
             terminal::note(&failure);
@@ -90,15 +96,18 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options.clone());
-    let mut session = session.with_policy(args.context_policy);
-    session.set_thinking(args.think.thinking()).map_err(|error| args.think.with_given_flag(error))?;
+    let policy = args.context_policy.or_else(|| profile?.context_policy);
+    let mut session = session.with_policy(policy.unwrap_or_default());
+    let thinking = thinking_with_profile(profile, &args.think);
+    session.set_thinking(thinking).map_err(|error| think_error(profile, &args.think, error))?;
     session.set_tools(tools.definitions()?)?;
     let chat_file = ChatFile::of(args)?;
     let session_file = chat_file.path.clone();
     let existing_file = session_file.as_deref().filter(|file| file.exists());
     existing_file.map_or(Ok(()), |file| session.load(file))?;
     if existing_file.is_none() || args.system.is_some() {
-        session.set_system(args.system.as_deref().unwrap_or_default());
+        let of_profile = || profile?.system.as_deref();
+        session.set_system(args.system.as_deref().or_else(of_profile).unwrap_or_default());
     }
     let lines = LineReader::open(!args.no_history);
     let is_interactive = lines.is_interactive();
@@ -119,7 +128,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         interrupt,
         engines,
         engine_options,
-        flags: options,
+        flags,
+        initial: options,
         file: chat_file,
         last: Vec::new(),
         is_cut: false,
@@ -170,6 +180,8 @@ struct Chat {
     engine_options: EngineOptions,
     /// The request options from the command line.
     flags: RequestOptions,
+    /// Those with the options of the profile.
+    initial: RequestOptions,
     /// The file of the conversation.
     file: ChatFile,
     /// The tokens of the last answer.

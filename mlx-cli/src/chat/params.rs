@@ -4,8 +4,9 @@ use mlx_core::Error;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::{Kind, PARAMETERS, Parameter, SamplingOptions, Setting, Source, settings};
 
-/// The names of the sources of values: the command line, and `/params` or `/seed`.
+/// The names of the sources of values: the command line, the profile, and `/params` or `/seed`.
 const FLAG: &str = "flag";
+const PROFILE: &str = "profile";
 const SESSION: &str = "session";
 
 /// Parameters outside the table of sampling parameters.
@@ -31,6 +32,8 @@ pub(super) struct Params<'a> {
     pub(super) options: &'a RequestOptions,
     /// The options from the command line.
     pub(super) flags: &'a RequestOptions,
+    /// Those with the options of the profile.
+    pub(super) initial: &'a RequestOptions,
     /// The values of the model's `generation_config.json`.
     pub(super) checkpoint: &'a SamplingOptions,
 }
@@ -71,21 +74,27 @@ impl Params<'_> {
 
     /// Returns the token limits and the seed, if set.
     fn counts(&self) -> Vec<(&'static str, String, &'static str)> {
-        let Self { options, flags, .. } = self;
-        let source = |is_flag: bool| if is_flag { FLAG } else { SESSION };
-        let limit = options
-            .max_tokens
-            .map(|it| ("max_tokens", it.to_string(), source(options.max_tokens == flags.max_tokens)));
-        let budget = options.think_budget;
-        let budget = budget.map(|it| ("think_budget", it.to_string(), source(budget == flags.think_budget)));
-        let seed = options.sampling.seed;
-        let seed = seed.map(|it| ("seed", it.to_string(), source(seed == flags.sampling.seed)));
-        limit.into_iter().chain(budget).chain(seed).collect()
+        let count = |name, of: fn(&RequestOptions) -> Option<u64>| {
+            let value = of(self.options)?;
+            let source = match value {
+                _ if of(self.flags) == Some(value) => FLAG,
+                _ if of(self.initial) == Some(value) => PROFILE,
+                _ => SESSION,
+            };
+            Some((name, value.to_string(), source))
+        };
+        let all = [
+            count("max_tokens", |it| it.max_tokens.map(|it| it as u64)),
+            count("think_budget", |it| it.think_budget.map(|it| it as u64)),
+            count("seed", |it| it.sampling.seed),
+        ];
+        all.into_iter().flatten().collect()
     }
 
     fn source(&self, setting: &Setting) -> Result<&'static str, Error> {
         Ok(match setting.source {
             Source::Request if self.settings(self.flags)?.contains(setting) => FLAG,
+            Source::Request if self.settings(self.initial)?.contains(setting) => PROFILE,
             Source::Request => SESSION,
             other => other.as_str(),
         })
@@ -94,7 +103,9 @@ impl Params<'_> {
     /// Returns the options that cannot be changed here, as flags.
     fn only_flags(&self) -> Option<String> {
         let flags = flags(self.options).join(" ");
-        (!flags.is_empty()).then(|| format!("from the command line: {flags}"))
+        let source =
+            if self.flags == self.initial { "the command line" } else { "the command line or the profile" };
+        (!flags.is_empty()).then(|| format!("from {source}: {flags}"))
     }
 }
 
@@ -153,7 +164,7 @@ mod tests {
 
     fn params<'a>(options: &'a RequestOptions, flags: &'a RequestOptions) -> Params<'a> {
         static NONE: LazyLock<SamplingOptions> = LazyLock::new(SamplingOptions::default);
-        Params { options, flags, checkpoint: &NONE }
+        Params { options, flags, initial: flags, checkpoint: &NONE }
     }
 
     fn line(options: &RequestOptions) -> String {
@@ -168,21 +179,27 @@ mod tests {
         let mut options = flags.clone();
         change(&mut options, "max_tokens=5 top_k=40 dry_base=2").expect("all are parameters");
         let checkpoint = SamplingOptions { temperature: Some(0.6), ..SamplingOptions::default() };
-        let table =
-            Params { options: &options, flags: &flags, checkpoint: &checkpoint }.table().expect("valid");
+        let mut initial = flags.clone();
+        change(&mut initial, "think_budget=9 xtc_probability=0.5").expect("both are parameters");
+        change(&mut options, "think_budget=9 xtc_probability=0.5").expect("both are parameters");
+        let params = Params { options: &options, flags: &flags, initial: &initial, checkpoint: &checkpoint };
+        let table = params.table().expect("valid");
         let rows: Vec<String> =
             table.lines().map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let expected = [
             "max_tokens=5 session",
+            "think_budget=9 profile",
             "seed=7 flag",
             "temperature=0.6 checkpoint",
             "top_k=40 session",
             "top_p=0.9 flag",
             "min_p=0.05 default",
+            "xtc_probability=0.5 profile",
+            "xtc_threshold=0.1 default",
             "dry_base=2 session",
         ];
-        assert_eq!(rows[..7], expected);
-        assert!(rows[7].starts_with("off: typical_p, xtc_probability,") && rows.len() == 8, "{table}");
+        assert_eq!(rows[..10], expected);
+        assert!(rows[10].starts_with("off: typical_p,") && rows.len() == 11, "{table}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::terminal;
 impl Chat {
     pub(super) fn params(&self) -> Params<'_> {
         let checkpoint = &self.session.engine().folder().sampling;
-        Params { options: self.session.options(), flags: &self.flags, checkpoint }
+        Params { options: self.session.options(), flags: &self.flags, initial: &self.initial, checkpoint }
     }
 
     /// Changes parameters and prints the note that `confirm` returns.

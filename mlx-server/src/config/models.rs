@@ -31,6 +31,8 @@ pub struct ModelConfig {
     pub all_models: Option<bool>,
     /// Folders of models that requests can name.
     pub models_dir: Vec<PathBuf>,
+    /// The file of profiles.
+    pub profiles: Option<PathBuf>,
     /// The number of models that share the memory.
     pub loaded_models: Option<usize>,
     /// The models of `model` that are only unloaded on request.

@@ -9,7 +9,7 @@ use mlx_core::engine::EngineOptions;
 use mlx_hub::{Stores, has_gguf_extension};
 use tokio::task::spawn_blocking;
 
-use super::configured::local_entry;
+use super::configured::{self, local_entry};
 use super::entry::Entry;
 
 /// The minimum time between two searches, since a client may ask for names that do not exist.
@@ -21,6 +21,8 @@ pub(super) struct Catalog {
     given: Vec<Arc<Entry>>,
     /// Other models that were found on this machine.
     found: Mutex<Vec<Arc<Entry>>>,
+    /// The options of engines on other models; `None` if workers hold the only model.
+    options: Option<EngineOptions>,
     /// The search for other models; `None` if only the models of the flags are served.
     search: Option<Search>,
     /// The end of the last search.
@@ -32,14 +34,12 @@ pub(super) struct Catalog {
 pub(super) struct Search {
     /// Folders of models, besides the stores.
     pub(super) folders: Vec<PathBuf>,
-    /// The options of their engines.
-    pub(super) options: EngineOptions,
 }
 
 impl Catalog {
-    pub(super) fn new(given: Vec<Entry>, search: Option<Search>) -> Self {
+    pub(super) fn new(given: Vec<Entry>, options: Option<EngineOptions>, search: Option<Search>) -> Self {
         let given = given.into_iter().map(Arc::new).collect();
-        Self { given, found: Mutex::default(), search, searched: tokio::sync::Mutex::default() }
+        Self { given, found: Mutex::default(), options, search, searched: tokio::sync::Mutex::default() }
     }
 
     /// Returns the models of the flags.
@@ -55,7 +55,31 @@ impl Catalog {
 
     /// Returns a known model.
     pub(super) fn known(&self, name: &str) -> Option<Arc<Entry>> {
-        self.all().into_iter().find(|entry| entry.has_name(name))
+        self.all().into_iter().find(|entry| entry.is_called(name))
+    }
+
+    /// Returns a known model by its name, or by a path or another name that `--model` takes.
+    pub(super) fn located(&self, model: &str) -> Option<Arc<Entry>> {
+        self.known(model).or_else(|| self.at(&configured::locate(model).ok()?))
+    }
+
+    fn at(&self, path: &Path) -> Option<Arc<Entry>> {
+        self.all().into_iter().find(|entry| entry.adapter.is_none() && entry.is_at(path))
+    }
+
+    /// Like [`Self::located`], also for a model that is not known yet. Reads files.
+    pub(super) fn open(&self, model: &str) -> Option<Arc<Entry>> {
+        if let Some(entry) = self.located(model) {
+            return Some(entry);
+        }
+        let mut entry = configured::open(None, model, self.options.as_ref()?).ok()?;
+        entry.of_profile = true;
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = found.iter().find(|other| other.is_at(entry.folder())) {
+            return Some(Arc::clone(entry));
+        }
+        found.push(Arc::new(entry));
+        found.last().cloned()
     }
 
     /// Returns a model, which is searched on this machine if it is not known.
@@ -80,6 +104,7 @@ impl Catalog {
     }
 
     fn merge(&self, search: &Search) {
+        let Some(options) = &self.options else { return };
         let listed = search.list();
         let known = self.all();
         let is_known = |name: &str, path: &Path| {
@@ -89,14 +114,14 @@ impl Catalog {
         let mut added = Vec::new();
         for (name, path) in &listed {
             if !is_known(name, path) && !names.contains(name) {
-                added.extend(local_entry(name, path, &search.options).map(Arc::new));
+                added.extend(local_entry(name, path, options).map(Arc::new));
                 names.push(name.clone());
             }
         }
         drop(known);
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.retain(|entry| {
-            let is_used = Arc::strong_count(entry) > 1 || entry.is_loaded();
+            let is_used = Arc::strong_count(entry) > 1 || entry.is_loaded() || entry.of_profile;
             is_used || listed.iter().any(|(_, path)| entry.folder() == path)
         });
         found.extend(added);

@@ -1,10 +1,12 @@
 //! Finds the configured models without loading them.
 
+mod adapters;
+
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::EngineOptions;
@@ -12,25 +14,30 @@ use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Abilities, model};
 use mlx_gguf::GgufFolder;
 use mlx_guide as guide;
-use mlx_options::describe;
+use mlx_options::{Profile, describe};
 use sha2::{Digest, Sha256};
 
-use super::entry::{Entry, file_bytes, weight_bytes};
+use super::entry::{Entry, file_bytes};
+use super::profile_file::{about, check_names};
 use super::residence::Residence;
 use crate::config::{ModelConfig, StartError};
 
 /// The maximum length of the configuration that is hashed, in bytes.
 const MAX_CONFIG_LEN: u64 = 1 << 20;
 
-/// Returns the configured models, with their aliases and adapters.
-pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
+/// Returns the configured models, with their aliases and adapters, and those of the profiles.
+pub(super) fn all(
+    config: &ModelConfig,
+    profiles: &[Arc<Profile>],
+    options: &EngineOptions,
+) -> Result<Vec<Entry>, StartError> {
     let mut entries: Vec<Entry> = Vec::new();
     if config.model.is_empty() {
         tracing::info!("no model is given; {}", guide::NOTE);
-        entries.push(open(guide::NAME, options)?);
+        entries.push(open_given(guide::NAME, options)?);
     }
     for given in &config.model {
-        let entry = open(given, options)?;
+        let entry = open_given(given, options)?;
         let is_taken = |name: &String| entries.iter().any(|other| other.has_name(name));
         if is_taken(&entry.name) || entry.aliases.iter().any(is_taken) {
             let reason = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
@@ -39,7 +46,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
         entries.push(entry);
     }
     check_configs(&entries)?;
-    add_adapters(&mut entries, config, options)?;
+    adapters::add(&mut entries, config, profiles, options)?;
     for given in &config.alias {
         let (alias, name) = given.split_once('=').unwrap_or((given, ""));
         if alias.is_empty() || entries.iter().any(|entry| entry.has_name(alias)) {
@@ -61,6 +68,8 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
             None => return Err(StartError::new("--pin", format!("{name} is not a model of --model"))),
         }
     }
+    let path = config.profiles.as_deref().unwrap_or(Path::new(""));
+    check_names(profiles, &entries).map_err(|reason| StartError::new("--profiles", about(path, &reason)))?;
     Ok(entries)
 }
 
@@ -82,78 +91,35 @@ fn check_configs(entries: &[Entry]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Adds the adapters of the first model as models.
-fn add_adapters(
-    entries: &mut Vec<Entry>,
-    config: &ModelConfig,
-    options: &EngineOptions,
-) -> Result<(), StartError> {
-    let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
-    let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
-    let (spec, sampling, quantization) = (base.spec.clone(), base.sampling.clone(), base.quantization);
-    let abilities = base.abilities;
-    let fail = |error| StartError::new("--adapter", describe(&error));
-    let (mut folders, mut adapted) = (Vec::new(), Vec::new());
-    for given in &config.adapter {
-        let (adapter_name, location) = given.split_once('=').unwrap_or(("", given));
-        if adapter_name.is_empty()
-            || entries.iter().any(|entry| entry.name == adapter_name)
-            || adapted.contains(&adapter_name)
-        {
-            let reason = format!("{given} gives no new name; the form is NAME=FOLDER");
-            return Err(StartError::new("--adapter", reason));
-        }
-        adapted.push(adapter_name);
-        folders.push(mlx_hub::resolve_adapter(Path::new(location)).map_err(|error| fail(error.into()))?);
-    }
-    let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
-    // A faulty adapter is a startup error. A faulty model is reported when it is loaded.
-    let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
-    // Names of the same folder share an engine.
-    let same = folder.canonicalize().ok();
-    for entry in entries.iter_mut().filter(|entry| entry.folder.canonicalize().ok() == same) {
-        entry.adapters.clone_from(&folders);
-        entry.weight_bytes.store(bytes, Ordering::Relaxed);
-    }
-    let entry = |(index, adapter_name): (usize, &str)| Entry {
-        name: adapter_name.to_owned(),
-        aliases: Vec::new(),
-        residence: Residence::default(),
-        folder: folder.clone(),
-        adapters: folders.clone(),
-        adapter: Some((index, name.clone())),
-        weight_bytes: AtomicU64::new(bytes),
-        spec: spec.clone(),
-        sampling: sampling.clone(),
-        quantization,
-        abilities,
-        capabilities: OnceLock::new(),
-        created,
-        digest: digest([&folder, &folders[index]]),
-        loading: tokio::sync::Mutex::default(),
-        slot: Mutex::new(None),
-    };
-    entries.extend(adapted.into_iter().enumerate().map(entry));
-    Ok(())
-}
-
-/// Opens the model of a `--model` flag: a folder or a GGUF file, by path or by name.
-fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
+/// Opens the model of a `--model` flag, which may name it.
+fn open_given(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let split = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).exists());
     let (name, location) = split.map_or((None, given), |(name, location)| (Some(name), location));
+    open(name, location, options).map_err(|reason| StartError::new("--model", reason))
+}
+
+/// Opens a model: a folder or a GGUF file, by path or by name. An error is the reason.
+pub(super) fn open(name: Option<&str>, location: &str, options: &EngineOptions) -> Result<Entry, String> {
+    let folder = locate(location)?;
+    // The name that the operator gave, which may lack the quantization of a GGUF file.
+    let is_alias = name.is_none() && !Path::new(location).exists();
+    let name = name.or((location == guide::NAME).then_some(guide::NAME));
+    let name = name.map_or_else(|| name_of(&folder), str::to_owned);
+    let alias = Some(location).filter(|location| is_alias && *location != name);
+    Ok(entry(name, alias, folder, options))
+}
+
+/// Returns the folder or the GGUF file of a model, by path or by name. An error is the reason.
+pub(super) fn locate(location: &str) -> Result<PathBuf, String> {
     let is_guide = location == guide::NAME;
     let folder =
         if is_guide { guide::folder() } else { mlx_hub::resolve(Path::new(location)).map_err(Into::into) };
-    let folder = folder.map_err(|error| StartError::new("--model", describe(&error)))?;
-    let name = name.or(is_guide.then_some(guide::NAME)).map_or_else(|| name_of(&folder), str::to_owned);
+    let folder = folder.map_err(|error| describe(&error))?;
     let config = if folder.is_file() { folder.clone() } else { folder.join("config.json") };
     if !config.exists() {
-        let reason = "is not a model folder: it has no config.json";
-        return Err(StartError::new(format_args!("--model: {}", folder.display()), reason));
+        return Err(format!("{}: is not a model folder: it has no config.json", folder.display()));
     }
-    // The name that the operator gave, which may lack the quantization of a GGUF file.
-    let alias = (split.is_none() && location != name && !Path::new(location).exists()).then_some(location);
-    Ok(entry(name, alias, folder, options))
+    Ok(folder)
 }
 
 /// Returns a model that was found on this machine. `None` if this program cannot run it.
@@ -183,6 +149,7 @@ fn entry(name: String, alias: Option<&str>, folder: PathBuf, options: &EngineOpt
         capabilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,
+        of_profile: false,
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         digest: digest([&folder]),
         folder,

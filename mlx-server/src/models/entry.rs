@@ -1,6 +1,7 @@
 //! A served model: its names, its folder, and the engine while it is loaded.
 
-use std::ops::Deref;
+mod lease;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,6 +16,7 @@ use tokio::task::spawn_blocking;
 
 use super::released::Released;
 use super::residence::Residence;
+pub(crate) use lease::Lease;
 
 /// A served model. An adapter is a separate entry.
 pub(crate) struct Entry {
@@ -27,6 +29,8 @@ pub(crate) struct Entry {
     pub(super) adapters: Vec<PathBuf>,
     /// For an adapter: its index in `adapters`, and the name of the base model.
     pub(super) adapter: Option<(usize, String)>,
+    /// True if only profiles brought the model here.
+    pub(super) of_profile: bool,
     /// The size of the loaded weights in bytes, from the headers of their files.
     pub(super) weight_bytes: AtomicU64,
     /// The model's shape, from its config and the headers of its files. `None` if they are invalid, which loading reports.
@@ -94,31 +98,9 @@ impl Loaded {
     }
 }
 
-/// A handle of a loaded model. The model stays loaded until all of its leases are dropped.
-pub(crate) struct Lease(Option<Arc<Loaded>>);
-
-impl Clone for Lease {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl Deref for Lease {
-    type Target = Loaded;
-
-    fn deref(&self) -> &Loaded {
-        self.0.as_deref().expect("only dropping a lease takes its model")
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Some(loaded) = self.0.take() else { return };
-        *loaded.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        let released = Arc::clone(&loaded.released);
-        drop(loaded);
-        // The model is unused now, if this was its last lease.
-        released.notify();
+impl AsRef<Self> for Entry {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 
@@ -170,6 +152,27 @@ impl Entry {
     /// Returns the current state of the model's files.
     pub(super) fn stamp(&self) -> mlx_core::Result<FolderStamp> {
         FolderStamp::of(&self.folder)?.with(&self.adapters)
+    }
+
+    /// Returns true if clients can use this name for the model.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        !self.is_hidden() && self.has_name(name)
+    }
+
+    /// Returns true for the adapter of a profile. Clients name the profile instead.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.of_profile && self.adapter.is_some()
+    }
+
+    /// Returns true if this is the model with the adapter in this folder.
+    pub(super) fn adapts(&self, model: &Self, adapter: &Path) -> bool {
+        let folder = self.adapter.as_ref().and_then(|(index, _)| self.adapters.get(*index));
+        folder.is_some_and(|folder| folder == adapter) && self.is_at(&model.folder)
+    }
+
+    /// Returns the name of the model without an adapter.
+    pub(crate) fn base_name(&self) -> &str {
+        self.adapter.as_ref().map_or(&self.name, |(_, name)| name)
     }
 
     pub(super) fn has_name(&self, name: &str) -> bool {
@@ -240,7 +243,7 @@ impl Entry {
             let slot = self.slot();
             let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
             if is_used(loaded) {
-                return Some(Lease(Some(Arc::clone(loaded))));
+                return Some(Lease::new(Arc::clone(loaded)));
             }
             Arc::clone(&loaded.stamp)
         };
@@ -250,7 +253,7 @@ impl Entry {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
         let is_stale = now.is_ok_and(|now| now != *stamp);
-        (is_used(loaded) || !is_stale).then(|| Lease(Some(Arc::clone(loaded))))
+        (is_used(loaded) || !is_stale).then(|| Lease::new(Arc::clone(loaded)))
     }
 
     /// Stores a loaded model, with its canonical folder and its memory budget. Returns a lease.
@@ -265,7 +268,7 @@ impl Entry {
         let released = Arc::clone(released);
         let loaded = Arc::new(Loaded { name, engine, stamp, folder, reserved, last_used, released });
         *self.slot() = Some(Arc::clone(&loaded));
-        Lease(Some(loaded))
+        Lease::new(loaded)
     }
 
     /// Returns the canonical folder and the memory budget of a loaded model.

@@ -2,13 +2,35 @@
 
 use std::time::{Duration, Instant};
 
+use mlx_core::sampling::SamplingOptions;
+
+use super::Served;
 use super::entry::{Entry, ModelState};
 use crate::protocol::openai::models::{ModelMeta, ModelObject, chat_sampling};
 use crate::time::rfc3339;
 
+impl Served {
+    /// Returns the API object of a model or a profile. `idle` is the server's time without a request.
+    pub(crate) fn object(&self, idle: Option<Duration>) -> ModelObject {
+        let object = self.entry.object(idle);
+        let Some(profile) = &self.profile else { return object };
+        ModelObject {
+            id: profile.name.clone(),
+            display_name: profile.name.clone(),
+            parent: Some(self.entry.base_name().to_owned()),
+            profile: true,
+            aliases: Vec::new(),
+            // The model's own object has it.
+            memory_bytes: None,
+            chat_sampling: chat_sampling(&profile.sampling, &self.entry.sampling),
+            ..object
+        }
+    }
+}
+
 impl Entry {
     /// Returns the model's API object. `idle` is the server's time without a request.
-    pub(crate) fn object(&self, idle: Option<Duration>) -> ModelObject {
+    fn object(&self, idle: Option<Duration>) -> ModelObject {
         let state = self.state();
         let expires_in =
             self.end(idle).map(|end| end.saturating_duration_since(Instant::now()).as_secs_f64());
@@ -39,7 +61,8 @@ impl Entry {
             max_input_tokens: self.context(),
             max_tokens: self.context(),
             capabilities: self.tasks(),
-            chat_sampling: chat_sampling(&self.sampling),
+            profile: false,
+            chat_sampling: chat_sampling(&SamplingOptions::default(), &self.sampling),
             meta: self.spec.as_ref().map(|spec| ModelMeta {
                 n_ctx_train: spec.context_length,
                 n_vocab: spec.vocab_size,

@@ -19,33 +19,38 @@ impl Models {
         keep_alive: Option<KeepAlive>,
         pin: Option<bool>,
     ) -> Result<ModelObject, ApiError> {
-        let entry = self.find(Some(name)).await?;
-        let _lease = self.lease_entry(Arc::clone(&entry)).await?;
+        let served = self.find(Some(name)).await?;
+        let entry = &served.entry;
+        let _lease = self.lease_entry(Arc::clone(entry)).await?;
         if let Some(keep_alive) = keep_alive {
             entry.residence.keep(keep_alive);
         }
         if let Some(pin) = pin {
             entry.residence.pin(pin);
         }
-        Ok(entry.object(self.idle))
+        Ok(served.object(self.idle))
     }
 
     /// Unloads a model, and removes its pin. If it is in use or loading, it is unloaded after its last answer.
     pub(crate) async fn unload_by_name(&self, name: &str) -> Result<ModelObject, ApiError> {
-        let entry = self.find(Some(name)).await?;
+        let served = self.find(Some(name)).await?;
+        let entry = &served.entry;
         entry.residence.pin(false);
         entry.residence.keep(KeepAlive::For(Duration::ZERO));
-        self.memory.unload(&[Arc::clone(&entry)], "a client asked for it", |_| true).await;
+        self.memory.unload(&[Arc::clone(entry)], "a client asked for it", |_| true).await;
         if entry.is_absent() {
             entry.residence.reset();
         }
-        Ok(entry.object(self.idle))
+        Ok(served.object(self.idle))
     }
 
     /// Sets the time without a request of a known model.
     pub(crate) fn keep(&self, name: Option<&str>, keep_alive: KeepAlive) {
         let entry = match name {
-            Some(name) => self.catalog.known(name),
+            Some(name) => match self.profiles.find(name) {
+                Some(profile) => self.known_model_of(&profile),
+                None => self.catalog.known(name),
+            },
             None => self.catalog.given().first().cloned(),
         };
         if let Some(entry) = entry {

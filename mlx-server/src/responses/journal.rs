@@ -10,7 +10,7 @@ use mlx_core::Error;
 use mlx_core::engine::Client;
 use mlx_files::{create_private_folder, sync_folder, warn_of_readers, write_privately};
 use mlx_json::Value;
-use mlx_options::ByteSize;
+use mlx_options::{ByteSize, Profile};
 use serde::{Deserialize, Serialize};
 
 use crate::client;
@@ -27,6 +27,9 @@ pub(crate) struct Record {
     /// The client, an HMAC with the secret of this folder. `None` if an earlier version wrote it in another format.
     #[serde(with = "client::stored")]
     pub(crate) client: Option<Client>,
+    /// The profile that the request named, since its file may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Profile>,
     /// The request.
     pub(crate) request: Value,
     /// The conversation.
@@ -219,6 +222,7 @@ mod tests {
             created,
             seed: u64::MAX,
             client: Some(Client(7)),
+            profile: None,
             request,
             items: vec![json!({"id": "msg"})],
             input_len: 1,

@@ -83,10 +83,11 @@ impl ResponseRun {
 
     /// Prepares a response of the journal, to be recomputed from its seed.
     fn from_journal(record: Record, stored: Arc<StoredResponse>) -> Result<Self, ApiError> {
-        let Record { id, created, seed, request: body, input_len, .. } = record;
+        let Record { id, created, seed, profile, request: body, input_len, .. } = record;
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
         let mut request = ResponseRequest::read(&mut Fields::parse(&bytes)?)?;
         request.spec.options.sampling.seed = Some(seed);
+        request.spec.profile = profile.map(Arc::new);
         let (client, items, journal_entry) = (stored.client, stored.items.clone(), Some((created, stored)));
         Ok(Self { id, client, request, body: None, items, input_len, journal_entry })
     }
@@ -113,6 +114,7 @@ impl ResponseRun {
             conversation,
             limit_name: "max_output_tokens",
             policy: self.request.policy,
+            gives_policy: self.request.gives_policy,
         };
         let prepared = prepare::start_chat(state, request, guard).await;
         let mut prepared = prepared.map_err(|error| error.rename_field("messages", "input"))?;
@@ -153,6 +155,7 @@ impl ResponseRun {
                 created: meta.created,
                 seed: meta.seed,
                 client: Some(self.client),
+                profile: meta.profile.as_deref().cloned(),
                 request,
                 items: self.items.iter().map(|item| Value::clone(item)).collect(),
                 input_len: self.input_len,

@@ -81,7 +81,7 @@ async fn generate(
         }
         let lease = state.models.lease(model.as_deref()).await?;
         keep();
-        return Ok(json(loaded_line(endpoint, &lease.name, "load")));
+        return Ok(json(loaded_line(endpoint, lease.model_name(), "load")));
     }
     let prepared = prepare::start_chat(state, chat, guard).await?;
     // The answer holds the model until its end.
@@ -164,8 +164,8 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Lists the models.
 #[utoipa::path(get, path = "/api/tags", tag = "ollama", responses((status = 200, body = OllamaModels)))]
 pub(crate) async fn tags(State(state): State<AppState>) -> Response {
-    let models = state.models.all_now().await;
-    json(OllamaModels { models: models.iter().map(|entry| OllamaModel::from_entry(entry)).collect() })
+    let models = state.models.served().await;
+    json(OllamaModels { models: models.iter().map(OllamaModel::from_served).collect() })
 }
 
 /// Lists the models in memory.

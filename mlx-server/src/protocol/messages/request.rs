@@ -12,7 +12,7 @@ use super::error::threads_unsupported;
 use super::message::{self, InputMessage};
 use super::thinking::{self, Display, ThinkingFields};
 use super::tools::{self, ToolDefinition, ToolFields};
-use crate::chat_request::{ChatRequest, Conversation, GenerationSpec};
+use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, GivenOptions};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::schema::{merged, register};
@@ -119,10 +119,12 @@ impl MessagesRequest {
             (Some(grammar), _) => (Some(grammar), Some("output_config.format.schema")),
             (None, older) => (older, Some("output_format.schema")),
         };
+        let given_options = GivenOptions { stop: given.stop_sequences.is_some(), ..GivenOptions::default() };
+        let stop = given.stop_sequences.unwrap_or_default();
         let options = RequestOptions {
             sampling,
             max_tokens: Some(max_tokens),
-            stop: given.stop_sequences.unwrap_or_default(),
+            stop,
             constraint: grammar.map(Into::into),
             prompt_progress: given.stream == Some(true),
             ..RequestOptions::default()
@@ -130,6 +132,8 @@ impl MessagesRequest {
         let spec = GenerationSpec {
             model: read.model,
             options,
+            given: given_options,
+            profile: None,
             constraint_field,
             choices: 1,
             is_streamed: given.stream.unwrap_or(false),
@@ -137,7 +141,7 @@ impl MessagesRequest {
             request_id: RequestId::default(),
         };
         let (conversation, policy) = (read.conversation, ContextPolicy::Stop);
-        let chat = ChatRequest { spec, conversation, limit_name: "max_tokens", policy };
+        let chat = ChatRequest { spec, conversation, limit_name: "max_tokens", policy, gives_policy: false };
         Ok(Self { chat, display: read.options.display })
     }
 }

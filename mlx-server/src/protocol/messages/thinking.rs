@@ -75,6 +75,7 @@ impl ThinkingOptions {
             _ => return self.ignored.push("output_config.effort".to_owned()),
         };
         if !is_off {
+            self.thinking.is_given = true;
             self.thinking.default_thinking = self.thinking.thinking;
             self.thinking.thinking = Thinking::Effort(effort);
         }
@@ -95,7 +96,9 @@ fn read_thinking(given: Value, options: &mut ThinkingOptions) -> Result<(), ApiE
             return Err(ApiError::unsupported("thinking.type", "must be disabled, enabled or adaptive"));
         }
     });
+    options.thinking.is_given = true;
     options.thinking.budget = fields.take::<usize>("budget_tokens")?;
+    options.thinking.gives_budget = options.thinking.budget.is_some();
     options.display = match fields.take::<String>("display")?.as_deref() {
         Some("omitted") => Display::Omitted,
         None | Some("summarized" | "updates") => Display::Text,

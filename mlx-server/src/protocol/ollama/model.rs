@@ -10,7 +10,7 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::models::Entry;
+use crate::models::{Entry, Served};
 use crate::protocol::openai::schema::{Fixed, merged};
 use crate::time::rfc3339;
 
@@ -45,7 +45,7 @@ pub(crate) struct OllamaModel {
 /// Details of a model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ModelDetails {
-    /// Always empty.
+    /// For a profile: the name of its model. Empty otherwise.
     parent_model: String,
     /// `safetensors` or `gguf`.
     format: &'static str,
@@ -67,8 +67,17 @@ pub(crate) struct OllamaModels {
 }
 
 impl OllamaModel {
-    /// Returns the list entry of a model.
-    pub(crate) fn from_entry(entry: &Entry) -> Self {
+    /// Returns the list entry of a model or a profile.
+    pub(crate) fn from_served(Served { entry, profile }: &Served) -> Self {
+        let mut model = Self::from_entry(entry);
+        if let Some(profile) = profile {
+            (model.name, model.model) = (profile.name.clone(), profile.name.clone());
+            entry.base_name().clone_into(&mut model.details.parent_model);
+        }
+        model
+    }
+
+    fn from_entry(entry: &Entry) -> Self {
         let name = entry.name().to_owned();
         Self {
             model: name.clone(),

@@ -4,6 +4,7 @@ use mlx_core::sampling::{PARAMETERS, SamplingOptions};
 use mlx_json::{Number, Value};
 use serde_json::json;
 
+use crate::chat_request::GivenOptions;
 use crate::error::ApiError;
 use crate::field_value::as_integer;
 use crate::fields::Fields;
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) max_tokens: Option<usize>,
     /// The stop strings.
     pub(crate) stop: Vec<String>,
+    /// The options that are given, even if they are those of the default.
+    pub(crate) given: GivenOptions,
     /// The full names of unused options.
     pub(crate) unused: Vec<String>,
 }
@@ -57,6 +60,9 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     for (option, allowed, reason) in fixed_fields() {
         fields.expect_one_of(option, &allowed, reason)?;
     }
+    let is_given = |name: &str| fields.peek(name).is_some_and(|value| !value.is_null());
+    let given =
+        GivenOptions { max_tokens: is_given("num_predict"), stop: is_given("stop"), seed: is_given("seed") };
     let mut sampling = SamplingOptions { seed: seed(&mut fields)?, ..SamplingOptions::default() };
     for parameter in PARAMETERS {
         if let Some(name) = parameter.ollama {
@@ -66,7 +72,8 @@ pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
     let max_tokens = max_tokens(&mut fields)?;
     let stop: Option<OneOrMany> = fields.take("stop")?;
     let unused = fields.into_unused();
-    Ok(Options { sampling, max_tokens, stop: stop.map_or(Vec::new(), OneOrMany::into_vec), unused })
+    let stop = stop.map_or(Vec::new(), OneOrMany::into_vec);
+    Ok(Options { sampling, max_tokens, stop, given, unused })
 }
 
 /// Takes the seed. As in Ollama, a negative seed means a random one.

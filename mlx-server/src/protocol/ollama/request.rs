@@ -132,7 +132,7 @@ fn shared(
     fields.expect_one_of("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
     // A full context always ends the answer.
     fields.take_unused("shift", &[json!(false)]);
-    let Options { sampling, max_tokens, stop, unused } = options::read(given.options)?;
+    let Options { sampling, max_tokens, stop, given: given_options, unused } = options::read(given.options)?;
     fields.add_unused(unused);
     let constraint = given.format.map(constraint).transpose()?.flatten();
     let tools = tools::read_list(list)?;
@@ -148,6 +148,8 @@ fn shared(
             constraint,
             ..RequestOptions::default()
         },
+        given: given_options,
+        profile: None,
         constraint_field,
         choices: 1,
         is_streamed: given.stream.unwrap_or(true),
@@ -156,7 +158,8 @@ fn shared(
     };
     let conversation = Conversation { messages, variables: Map::new(), tools, thinking };
     let policy = if given.truncate == Some(false) { ContextPolicy::Stop } else { ContextPolicy::EvictTurns };
-    Ok((ChatRequest { spec, conversation, limit_name: "options.num_predict", policy }, given.keep_alive))
+    let (limit_name, gives_policy) = ("options.num_predict", given.truncate.is_some());
+    Ok((ChatRequest { spec, conversation, limit_name, policy, gives_policy }, given.keep_alive))
 }
 
 fn constraint(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {
@@ -175,7 +178,8 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
         Value::Bool(is_on) => {
             let thinking = if is_on { Thinking::On } else { Thinking::Off };
             // Every model accepts false: a model without thinking does not think anyway.
-            Ok(ThinkingRequest { thinking, field: is_on.then_some("think"), ..ThinkingRequest::default() })
+            let field = is_on.then_some("think");
+            Ok(ThinkingRequest { thinking, field, is_given: true, ..ThinkingRequest::default() })
         }
         Value::String(effort) => ThinkingRequest::required_effort(Some(&effort), "think"),
         _ => Err(ApiError::field("think", "must be a boolean, or low, medium or high")),

@@ -124,6 +124,7 @@ impl ChatCompletionRequest {
             }
             (old, new) => new.or(old),
         };
+        spec.given.max_tokens = spec.options.max_tokens.is_some();
         spec.options.logprobs = match (chat.logprobs.unwrap_or(false), chat.top_logprobs) {
             (true, top) => Some(top.unwrap_or(0)),
             (false, None) => None,
@@ -131,10 +132,11 @@ impl ChatCompletionRequest {
                 return Err(ApiError::field("top_logprobs", "may only be given with logprobs: true"));
             }
         };
+        let gives_policy = chat.context_policy.is_some();
         let policy = chat.context_policy.as_deref().unwrap_or(ContextPolicy::Stop.as_str());
         let policy = policy.parse().map_err(|reason: String| ApiError::field("context_policy", reason))?;
         output.logprobs = spec.options.logprobs.is_some();
-        Ok(Self { chat: ChatRequest { spec, conversation, limit_name, policy }, output })
+        Ok(Self { chat: ChatRequest { spec, conversation, limit_name, policy, gives_policy }, output })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mlx_core::sampling::{SamplingDefaults, SamplingOptions, settings};
+use mlx_core::sampling::{SamplingDefaults, SamplingOptions, Source, settings};
 use serde::Serialize;
 use serde_json::Number;
 use utoipa::openapi::{RefOr, Schema};
@@ -15,6 +15,7 @@ use crate::models::KeepAlive;
 
 /// A served model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(crate) struct ModelObject {
     /// The name of the model.
     pub(crate) id: String,
@@ -40,9 +41,12 @@ pub(crate) struct ModelObject {
     pub(crate) expires_in: Option<f64>,
     /// Other names of the model.
     pub(crate) aliases: Vec<String>,
-    /// For an adapter: the name of the base model, with which it shares the weights.
+    /// For an adapter or a profile: the name of the model, with which it shares the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<String>,
+    /// True for a profile: the model with settings of the server's file. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) profile: bool,
     /// Always `model`, for Anthropic's clients.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
@@ -83,16 +87,20 @@ pub(crate) struct SamplingValue {
     /// The value.
     #[schema(value_type = f64)]
     value: Number,
-    /// `checkpoint` if the model's `generation_config.json` sets it; otherwise `default`.
+    /// `profile` if the profile sets it, `checkpoint` if the model's `generation_config.json` does; otherwise `default`.
     source: &'static str,
 }
 
-/// Returns the sampling values of chats with a model.
-pub(crate) fn chat_sampling(checkpoint: &SamplingOptions) -> BTreeMap<&'static str, SamplingValue> {
-    let all = settings(&SamplingOptions::default(), checkpoint, SamplingDefaults::Chat);
+/// Returns the sampling values of chats with a model, by the settings of a profile.
+pub(crate) fn chat_sampling(
+    profile: &SamplingOptions,
+    checkpoint: &SamplingOptions,
+) -> BTreeMap<&'static str, SamplingValue> {
+    let all = settings(profile, checkpoint, SamplingDefaults::Chat);
     let value = |text: &str| text.parse().expect("settings have JSON numbers");
+    let source = |it: Source| if it == Source::Request { "profile" } else { it.as_str() };
     let all = all.into_iter().flatten();
-    all.map(|it| (it.name, SamplingValue { value: value(&it.value), source: it.source.as_str() })).collect()
+    all.map(|it| (it.name, SamplingValue { value: value(&it.value), source: source(it.source) })).collect()
 }
 
 /// All served models.

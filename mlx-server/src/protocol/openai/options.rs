@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::writer::OutputOptions;
 use super::{OneOrMany, constraint, sampling};
-use crate::chat_request::GenerationSpec;
+use crate::chat_request::{GenerationSpec, GivenOptions};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::request_log::RequestId;
@@ -77,8 +77,15 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
     if prompt_progress && !is_streamed {
         fields.add_unused(["return_progress".to_owned()]);
     }
+    let given = GivenOptions {
+        max_tokens: output.max_tokens.is_some(),
+        stop: output.stop.is_some(),
+        ..GivenOptions::default()
+    };
     let spec = GenerationSpec {
         model: output.model,
+        given,
+        profile: None,
         options: RequestOptions {
             sampling: sampling::read(fields)?,
             max_tokens: output.max_tokens,

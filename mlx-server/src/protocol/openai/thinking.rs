@@ -43,6 +43,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<ThinkingRequest, ApiError> {
         ("thinking_token_budget", given.thinking_token_budget),
         ("reasoning.max_tokens", nested.max_tokens),
     ])?;
+    let gives_budget = budget.is_some();
     let budget = budget.map_or(Ok(None), |(name, tokens)| read_budget(name, tokens))?;
     let (name, effort) = match (effort, nested.enabled) {
         (Some((name, effort)), Some(false)) if effort != "none" => {
@@ -51,11 +52,13 @@ pub(super) fn read(fields: &mut Fields) -> Result<ThinkingRequest, ApiError> {
         (Some(effort), _) => (effort.0, Some(effort.1)),
         (None, Some(false)) => ("reasoning.enabled", Some("none".to_owned())),
         (None, Some(true)) => {
-            return Ok(ThinkingRequest { budget, ..ThinkingRequest::on("reasoning.enabled") });
+            let on = ThinkingRequest::on("reasoning.enabled");
+            return Ok(ThinkingRequest { budget, gives_budget, ..on });
         }
         (None, None) => ("reasoning_effort", None),
     };
-    Ok(ThinkingRequest { budget, ..ThinkingRequest::required_effort(effort.as_deref(), name)? })
+    let thinking = ThinkingRequest::required_effort(effort.as_deref(), name)?;
+    Ok(ThinkingRequest { budget, gives_budget, ..thinking })
 }
 
 /// Reads a budget of thought tokens. -1 means no limit.

@@ -29,7 +29,7 @@ pub(super) fn read(
     }
     let budget = max_tokens.map_or(Ok(None), |tokens| read_budget("reasoning.max_tokens", tokens))?;
     let thinking = ThinkingRequest::required_effort(effort.as_deref(), "reasoning.effort")?;
-    Ok((ThinkingRequest { budget, ..thinking }, echoed))
+    Ok((ThinkingRequest { budget, gives_budget: max_tokens.is_some(), ..thinking }, echoed))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::item::{self, InputItem};
 use super::reasoning;
 use super::tools::RequestTools;
-use crate::chat_request::{GenerationSpec, ThinkingRequest};
+use crate::chat_request::{GenerationSpec, GivenOptions, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::options::{priority, speculate};
@@ -133,6 +133,8 @@ pub(crate) struct ResponseRequest {
     pub(crate) thinking: ThinkingRequest,
     /// The policy for conversations that exceed the context.
     pub(crate) policy: ContextPolicy,
+    /// True if the request gives the policy.
+    pub(crate) gives_policy: bool,
     /// The fields of the request that the response repeats.
     pub(crate) echo: Map<String, Value>,
 }
@@ -181,8 +183,11 @@ impl ResponseRequest {
             ..RequestOptions::default()
         };
         let constraint_field = options.constraint.as_ref().map(|_| SCHEMA);
+        let max_tokens = options.max_tokens.is_some();
         let spec = GenerationSpec {
             model: given.model,
+            given: GivenOptions { max_tokens, ..GivenOptions::default() },
+            profile: None,
             options,
             constraint_field,
             choices: 1,
@@ -200,6 +205,7 @@ impl ResponseRequest {
             tools,
             thinking,
             policy: policy(given.truncation.as_deref())?,
+            gives_policy: given.truncation.is_some(),
             echo,
         })
     }

@@ -16,6 +16,7 @@ fn meta() -> AnswerMeta {
         seed: 1,
         created: 0,
         exactness: "sampling-exact",
+        profile: None,
         dropped: None,
         max_tokens: Some(50),
         prompts: vec![PromptPart { ids: vec![1; 30], echo: String::new() }],

@@ -13,6 +13,7 @@ fn writer() -> Writer {
         seed: 7,
         created: 1,
         exactness: "sampling",
+        profile: None,
         dropped: None,
         max_tokens: None,
         prompts: Vec::new(),

@@ -12,6 +12,7 @@ fn meta() -> AnswerMeta {
         seed: 7,
         created: 1,
         exactness: "sampling",
+        profile: None,
         dropped: None,
         max_tokens: None,
         prompts: Vec::new(),
