@@ -7,6 +7,7 @@ mod mistakes;
 mod piped_chats;
 mod profiles;
 mod saved_prompts;
+mod service;
 mod thoughts;
 
 use std::io::Write;

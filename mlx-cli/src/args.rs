@@ -27,6 +27,7 @@ use crate::pull::PullArgs;
 use crate::replay::{self, ReplayArgs};
 use crate::score::ScoreArgs;
 use crate::serve::ServeCommand;
+use crate::service::{self, ServiceCommand};
 use crate::transcribe::{self, TranscribeArgs};
 use crate::worker::{self, WorkerArgs};
 
@@ -123,6 +124,9 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Unload models of a running server
     Stop(StopArgs),
+    /// Run the server as a service that starts at login
+    #[command(subcommand, after_help = service::EXAMPLES)]
+    Service(ServiceCommand),
     /// Print the commands that connect a coding agent to the server; --exec runs them
     #[command(after_help = launch::EXAMPLES)]
     Launch(LaunchArgs),

@@ -43,6 +43,7 @@ mod sampling_values;
 mod score;
 mod serve;
 mod server_client;
+mod service;
 mod shell_word;
 mod starter_models;
 mod terminal;
@@ -105,6 +106,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Cache(command) => cache::run(command),
         Command::Ps(args) => ps::list(args),
         Command::Stop(args) => ps::stop(args),
+        Command::Service(command) => service::run(command),
         Command::Launch(args) => launch::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Completions { shell } => manual::completions(*shell),

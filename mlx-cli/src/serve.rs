@@ -21,6 +21,13 @@ pub(crate) struct ServeCommand {
     serve: ServeArgs,
 }
 
+impl ServeCommand {
+    /// Returns the flags of the server.
+    pub(crate) fn flags(&self) -> &ServeArgs {
+        &self.serve
+    }
+}
+
 /// Runs the command. If it is `verbose`, the log also has polls.
 pub(crate) fn run(args: &ServeCommand, verbose: bool) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {

@@ -65,7 +65,7 @@ impl ChatFile {
 }
 
 /// Returns the folder of this program's state; `None` without a home folder.
-pub(super) fn state_folder() -> Option<PathBuf> {
+pub(crate) fn state_folder() -> Option<PathBuf> {
     let state = path_in("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
     Some(folder.join("mlx"))

@@ -47,6 +47,7 @@ use fence::Text;
 use file_reference::begins_with_file;
 use input::{Input, LineReader};
 use kept::ChatFile;
+pub(crate) use kept::state_folder;
 pub(crate) use params::change as change_params;
 use reply::StatsLevel;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
