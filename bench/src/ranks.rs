@@ -56,13 +56,20 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         (!addresses.is_empty()).then(|| Workers { parallel, ..Workers::new(addresses, Key::default()) });
     let engine = engine_with(&model, &EngineOptions { workers: workers_of, ..engine_options() })?;
     let mut figures = single::figures(&engine)?;
-    let all = std::iter::once(std::process::id()).chain(workers.iter().map(|worker| worker.child.id()));
+    let ranks = workers.iter().filter_map(|worker| child_of(worker.child.id()));
+    let all = std::iter::once(std::process::id()).chain(ranks);
     for (rank, megabytes) in all.map(peak).enumerate() {
         if let Some(megabytes) = megabytes {
             figures.add(format!("rank {rank}, peak MB"), megabytes);
         }
     }
     Ok(figures)
+}
+
+/// Returns the child of a process. A worker has one, which holds its share.
+fn child_of(process: u32) -> Option<u32> {
+    let listed = Command::new("pgrep").args(["-P", &process.to_string()]).output().ok()?.stdout;
+    String::from_utf8_lossy(&listed).lines().next()?.parse().ok()
 }
 
 /// Returns the peak memory of a process in megabytes, if the system reports it.

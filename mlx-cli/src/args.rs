@@ -29,6 +29,7 @@ use crate::score::ScoreArgs;
 use crate::serve::ServeCommand;
 use crate::service::{self, ServiceCommand};
 use crate::transcribe::{self, TranscribeArgs};
+use crate::worker::rank::RankArgs;
 use crate::worker::{self, WorkerArgs};
 
 /// Run language models on your own machine: chat, script, serve.
@@ -117,6 +118,9 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
         log: LogFormat,
     },
+    /// Work for one rank 0; only a worker starts it
+    #[command(hide = true)]
+    Rank(RankArgs),
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),

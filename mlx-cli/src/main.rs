@@ -103,6 +103,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Worker(args) => worker::run(args),
+        Command::Rank(args) => worker::rank::run(args),
         Command::Cache(command) => cache::run(command),
         Command::Ps(args) => ps::list(args),
         Command::Stop(args) => ps::stop(args),

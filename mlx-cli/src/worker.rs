@@ -1,7 +1,10 @@
-//! `mlx worker`: holds a shard of a model for a server or a command on another machine.
+//! `mlx worker`: holds a shard of a model for a server or a command on another machine. It admits a rank 0 and works for it in a child
+//! process, since nothing but its end stops a pass that hangs.
 
 mod machine_args;
 mod over_ssh;
+pub(crate) mod rank;
+mod rank_process;
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -79,14 +82,19 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--host", why));
     }
     let folder = args.model.folder()?;
-    let mut worker = Worker::new(&folder, key, args.machine.memory_budget.map(|size| size.0), None)?;
+    let worker = Worker::new(&folder, key, args.machine.memory_budget.map(|size| size.0))?;
     let endpoint = format!("{}:{}", args.host, args.port);
     let cannot =
         |error: std::io::Error| Failure::usage("--port", format!("{endpoint} cannot be used: {error}"));
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     terminal::note(&format!("{LISTENING}{address} for rank 0"));
-    worker.serve(listener, &Arc::new(AtomicBool::new(false)), |event| terminal::note(&event_text(&event)))?;
+    let work = |admitted, hear: &mut dyn FnMut(WorkerEvent)| {
+        rank_process::run(&folder, &args.machine.flags, admitted, hear)
+            .unwrap_or_else(|error| format!("its process could not be started ({error})"))
+    };
+    let note = |event| terminal::note(&event_text(&event));
+    worker.serve(listener, &Arc::new(AtomicBool::new(false)), work, note)?;
     Ok(())
 }
 

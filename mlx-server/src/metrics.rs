@@ -209,10 +209,15 @@ fn engines(out: &mut Page, models: &[ModelStats]) {
         ("mlx_engine_restarts_total", "Deaths of an engine's process, after which it was started again.");
     out.head(name, "counter", help);
     for (model, stats) in models.iter().filter_map(|model| Some((model, model.stats.as_ref()?))) {
-        let Restarts { exited, killed, stalled, garbled } = stats.restarts;
-        for (reason, count) in
-            [("exit", exited), ("signal", killed), ("stall", stalled), ("garbage", garbled)]
-        {
+        let Restarts { exited, killed, stalled, garbled, lost_machine } = stats.restarts;
+        let reasons = [
+            ("exit", exited),
+            ("signal", killed),
+            ("stall", stalled),
+            ("garbage", garbled),
+            ("worker", lost_machine),
+        ];
+        for (reason, count) in reasons {
             out.line(name, &[("model", &model.name), ("reason", reason)], count);
         }
     }

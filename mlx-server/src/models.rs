@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use mlx_core::Error;
 use mlx_core::backend::default_memory_budget;
-use mlx_core::engine::{Engine, EngineOptions, Engines};
+use mlx_core::engine::{Engine, EngineOptions, Engines, Outage};
 use mlx_engine_process::Program;
 use tokio::task::spawn_blocking;
 
@@ -66,10 +66,7 @@ impl Models {
             }
         }
         let budget = budget(config, &options)?;
-        let program = config.engine_program.clone().filter(|_| options.workers.is_none());
-        if config.engine_program.is_some() && program.is_none() {
-            tracing::info!("the engine runs in this process, since its model is divided among machines");
-        }
+        let program = config.engine_program.clone();
         let folder =
             |entry: &Entry| entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned());
         let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
@@ -215,10 +212,10 @@ impl Models {
         self.outage().is_none() && self.all().iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
     }
 
-    /// Returns a message about a missing worker, if one is missing.
-    pub(crate) fn outage(&self) -> Option<String> {
+    /// Returns the reason why a model cannot run requests now: a worker is missing, or an engine's process is started again.
+    pub(crate) fn outage(&self) -> Option<Outage> {
         let of_engine = |entry: &Arc<Entry>| entry.with_loaded(|loaded| loaded.engine.outage()).flatten();
-        self.failed_load().or_else(|| self.all().iter().find_map(of_engine))
+        self.failed_load().map(Outage::Machine).or_else(|| self.all().iter().find_map(of_engine))
     }
 
     fn failed_load(&self) -> Option<String> {

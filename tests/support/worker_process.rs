@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use crate::deadly::wait_until;
 use crate::skipped::needed;
 
 /// A running `mlx worker`, ended on drop.
@@ -36,6 +37,22 @@ impl WorkerProcess {
         Self { child, port }
     }
 
+    /// Sends a signal to the process that works for rank 0.
+    ///
+    /// # Panics
+    /// If there is none, or no such signal.
+    pub fn signal_rank(&self, name: &str) {
+        let rank = self.ranks().first().copied().expect("it works for a rank 0").to_string();
+        assert!(Command::new("kill").args(["-s", name, &rank]).status().expect("kill runs").success());
+    }
+
+    /// Returns the ids of the processes that work for a rank 0.
+    fn ranks(&self) -> Vec<u32> {
+        let listed = Command::new("pgrep").args(["-P", &self.child.id().to_string()]).output();
+        let listed = listed.expect("pgrep runs").stdout;
+        String::from_utf8_lossy(&listed).lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// Sends it a signal.
     ///
     /// # Panics
@@ -45,8 +62,9 @@ impl WorkerProcess {
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
     }
 
-    /// Returns the bytes that it has read from files. Checks of it are skipped without /proc.
+    /// Returns the bytes that it has read from files, once it works for no rank 0. Checks of it are skipped without /proc.
     pub fn bytes_read(&self) -> Option<u64> {
+        wait_until(|| self.ranks().is_empty(), || "it still works for a rank 0".to_owned());
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok();
         let text = needed(text, "/proc/PID/io")?;
         let bytes = text.lines().find_map(|line| line.strip_prefix("rchar: "));

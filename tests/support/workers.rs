@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mlx_core::distributed::{Key, Worker, WorkerEvent, Workers};
+use mlx_core::distributed::{Key, Rank, Worker, WorkerEvent, Workers};
 use serde_json::{Value, json};
 
 use crate::{Dice, model_copy, tensors};
@@ -55,8 +55,12 @@ impl ThreadWorker {
         let (end, folder) = (Arc::new(AtomicBool::new(false)), folder.to_path_buf());
         let is_over = Arc::clone(&end);
         let work = move || {
-            let worker = Worker::new(&folder, key, memory_budget, None);
-            worker.expect("the folder has a model").serve(listener, &is_over, hear).expect("it serves");
+            let worker = Worker::new(&folder, key, memory_budget).expect("the folder has a model");
+            let work = |admitted, hear: &mut dyn FnMut(WorkerEvent)| {
+                let rank = Rank::new(&folder, memory_budget, None).expect("a device");
+                rank.serve(admitted, &is_over, hear)
+            };
+            worker.serve(listener, &is_over, work, hear).expect("it serves");
         };
         Self { address, end, thread: Some(std::thread::spawn(work)) }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, sleep, spawn};
 
 use mlx_core::Error;
-use mlx_core::engine::{Engine, EngineOptions, StepMonitor, StepReport};
+use mlx_core::engine::{Engine, EngineOptions, EngineReport, StepMonitor, StepReport};
 
 use crate::call::Calls;
 use crate::fault::Faults;
@@ -99,10 +99,15 @@ fn start(folder: &Path, options: EngineOptions, outbox: &Sender<Output>) -> mlx_
             loading.send(Output::Message(FromChild::Loading { read, total })).ok();
         }
     };
-    let monitor = StepMonitor::new(move |StepReport { is_step, expected, stats }| {
-        steps.send(Output::Message(FromChild::Step { is_step, expected, stats: with_memory(stats) })).ok();
-        if is_step {
-            faults.occur(|| drop(steps.send(Output::Raw(b"\xc1 no message".repeat(64)))));
+    let send = move |message| drop(steps.send(message));
+    let monitor = StepMonitor::new(move |report| match report {
+        EngineReport::LostMachine(message) => send(Output::Message(FromChild::LostMachine(message))),
+        EngineReport::Step(report) => {
+            let StepReport { is_step, expected, stats } = *report;
+            send(Output::Message(FromChild::Step { is_step, expected, stats: with_memory(stats) }));
+            if is_step {
+                faults.occur(|| send(Output::Raw(b"\xc1 no message".repeat(64))));
+            }
         }
     });
     let options = EngineOptions { step_monitor: Some(monitor), ..options };

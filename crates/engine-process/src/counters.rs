@@ -3,7 +3,7 @@
 use mlx_core::engine::EngineStats;
 
 /// Returns the counters, which never decrease.
-pub(crate) fn counters(stats: &mut EngineStats) -> [&mut u64; 18] {
+pub(crate) fn counters(stats: &mut EngineStats) -> [&mut u64; 19] {
     let EngineStats {
         finished,
         prompt_tokens,
@@ -41,5 +41,6 @@ pub(crate) fn counters(stats: &mut EngineStats) -> [&mut u64; 18] {
         &mut restarts.killed,
         &mut restarts.stalled,
         &mut restarts.garbled,
+        &mut restarts.lost_machine,
     ]
 }

@@ -29,12 +29,15 @@ pub(crate) struct Deadline {
     least: Duration,
     slowest: Duration,
     weight_bytes: u64,
+    /// The additional time in which the engine notices the loss of a machine. The reason of the death then names the machine.
+    silence: Duration,
 }
 
 impl Deadline {
-    /// Creates the deadlines of a model with this many bytes of weights.
-    pub(crate) fn new(weight_bytes: u64) -> Self {
-        Self { least: least(), slowest: Duration::ZERO, weight_bytes }
+    /// Creates the deadlines of a model with this many bytes of weights. Other machines may be silent for this long, if there are any.
+    pub(crate) fn new(weight_bytes: u64, silence: Duration) -> Self {
+        // A write may fail after this time, and the next read after the same time again.
+        Self { least: least(), slowest: Duration::ZERO, weight_bytes, silence: silence * 2 }
     }
 
     /// Records the duration of a step.
@@ -46,12 +49,12 @@ impl Deadline {
     pub(crate) fn step(&self, expected: Option<Duration>) -> Duration {
         let unknown = self.least * UNKNOWN + Duration::from_secs(self.weight_bytes / SLOW_DISK);
         let expected = expected.map_or(unknown, |expected| expected.saturating_mul(FACTOR));
-        self.least.max(self.slowest * OUTLIER).max(expected)
+        self.least.max(self.slowest * OUTLIER).max(expected) + self.silence
     }
 
     /// Returns the time to begin a step or to answer a call, which may compile a grammar.
-    pub(crate) fn answer() -> Duration {
-        least() * 3
+    pub(crate) fn answer(&self) -> Duration {
+        self.least * 3 + self.silence
     }
 }
 
@@ -67,12 +70,14 @@ mod tests {
     #[test]
     fn a_deadline_follows_from_the_work_and_the_slowest_step() {
         let seconds = Duration::from_secs;
-        let mut deadline = Deadline::new(1_000_000_000);
+        let mut deadline = Deadline::new(1_000_000_000, Duration::ZERO);
         assert_eq!(deadline.step(None), seconds(80), "a minute, and the weights at 50 MB/s");
         assert_eq!(deadline.step(Some(Duration::from_millis(20))), seconds(10));
         assert_eq!(deadline.step(Some(seconds(3))), seconds(60));
         deadline.record(seconds(30));
         deadline.record(seconds(1));
         assert_eq!(deadline.step(Some(Duration::from_millis(20))), seconds(120));
+        let divided = Deadline::new(0, seconds(7));
+        assert_eq!([divided.step(Some(seconds(0))), divided.answer()], [seconds(24), seconds(44)]);
     }
 }

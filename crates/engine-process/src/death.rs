@@ -17,13 +17,15 @@ pub(crate) enum Kind {
     Stall,
     /// It sent bytes that are no message.
     Garbage,
+    /// It lost a machine that holds a part of the model.
+    Machine,
 }
 
 /// The death of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) kind: Kind,
-    /// The cause, as the predicate of a sentence.
+    /// The cause: the predicate of a sentence, or for a machine a whole sentence.
     pub(crate) cause: String,
 }
 
@@ -55,10 +57,18 @@ impl Death {
     pub(crate) fn garbage(error: impl fmt::Display) -> Self {
         Self { kind: Kind::Garbage, cause: format!("was killed, since {error}") }
     }
+
+    /// Returns the death of a child that lost a machine.
+    pub(crate) fn lost_machine(message: String) -> Self {
+        Self { kind: Kind::Machine, cause: message }
+    }
 }
 
 impl fmt::Display for Death {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == Kind::Machine {
+            return out.write_str(&self.cause);
+        }
         write!(out, "the engine's process {}", self.cause)
     }
 }

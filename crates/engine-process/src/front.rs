@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use mlx_core::engine::{
-    Engine, EngineOptions, EngineStats, Exactness, PrefixMiss, RemoteEngine, RemoteRequest, RemoteSequence,
-    RequestOptions, open_folder,
+    Engine, EngineOptions, EngineStats, Exactness, Outage, PrefixMiss, RemoteEngine, RemoteRequest,
+    RemoteSequence, RequestOptions, open_folder,
 };
 use mlx_core::{Error, Result};
 
 use crate::connection::frame;
+use crate::death::Kind;
 use crate::message::{Reply, Request, ToChild};
 use crate::program::Program;
 use crate::sequence::Sequence as Record;
@@ -22,7 +23,7 @@ use crate::submission::submit_message;
 use crate::supervisor::{Supervisor, stamp};
 
 /// Starts an engine in a child process. `progress` is called with the bytes read so far and the total. An engine with options that only
-/// this process can use, such as other machines, starts in this process.
+/// this process can use, such as a custom drafter, starts in this process.
 pub fn start(
     program: &Program,
     folder: &Path,
@@ -66,9 +67,13 @@ impl RemoteEngine for ProcessEngine {
         !matches!(self.front.state().phase, Phase::Ended(_))
     }
 
-    fn outage(&self) -> Option<String> {
+    fn outage(&self) -> Option<Outage> {
         match &self.front.state().phase {
-            Phase::Restarting(death) => Some(format!("{death}; it is being started again")),
+            Phase::Restarting(death) if death.kind == Kind::Machine => {
+                Some(Outage::Machine(death.to_string()))
+            }
+            Phase::Restarting(death) => Some(Outage::Process(format!("{death}; it is being started again"))),
+            Phase::Away(why) => Some(Outage::Machine(why.clone())),
             Phase::Starting | Phase::Running(_) | Phase::Ended(_) => None,
         }
     }

@@ -29,4 +29,5 @@ pub use child::run;
 pub use deadline::DEADLINE;
 pub use fault::FAULT_FILE;
 pub use front::start;
+pub use parent::{end, end_with_parent};
 pub use program::Program;

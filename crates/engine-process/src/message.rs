@@ -81,6 +81,8 @@ pub(crate) enum FromChild {
     Usage { id: u64, usage: Usage },
     /// An event of a sequence.
     Event { id: u64, event: Event },
+    /// A machine that holds a part of the model was lost. Later messages of this child do not count.
+    LostMachine(String),
     /// A sequence was lost without an end.
     Lost { id: u64 },
     /// A step begins, or else the engine has nothing to do.

@@ -29,18 +29,18 @@ impl Program {
         Ok(Self { path, arguments, environment: Vec::new() })
     }
 
+    /// Returns the command that runs the program. It is in a process group of its own: an interrupt from the terminal is for its parent.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.arg0("mlx").args(&self.arguments).envs(self.environment.iter().cloned()).process_group(0);
+        command
+    }
+
     /// Starts the program with one end of a socket pair as its standard input. Returns the other end.
     pub(crate) fn spawn(&self) -> io::Result<(Child, UnixStream)> {
         let (own, other) = UnixStream::pair()?;
-        let child = Command::new(&self.path)
-            .arg0("mlx")
-            .args(&self.arguments)
-            .envs(self.environment.iter().cloned())
-            .stdin(Stdio::from(OwnedFd::from(other)))
-            .stdout(Stdio::null())
-            // An interrupt from the terminal is for the server, which lets its requests finish.
-            .process_group(0)
-            .spawn()?;
+        let stdin = Stdio::from(OwnedFd::from(other));
+        let child = self.command().stdin(stdin).stdout(Stdio::null()).spawn()?;
         Ok((child, own))
     }
 }

@@ -20,8 +20,9 @@ pub(crate) struct Progress {
 
 impl Default for Progress {
     fn default() -> Self {
-        let (since, allowance) = (Instant::now(), Deadline::answer());
-        Self { deadline: Deadline::new(0), since, allowance, step: None, supervisor_sleeps: false }
+        let deadline = Deadline::new(0, Duration::ZERO);
+        let (since, allowance) = (Instant::now(), deadline.answer());
+        Self { deadline, since, allowance, step: None, supervisor_sleeps: false }
     }
 }
 
@@ -57,7 +58,7 @@ impl Progress {
         }
         self.step = is_step.then_some(now);
         self.since = now;
-        self.allowance = if is_step { self.deadline.step(expected) } else { Deadline::answer() };
+        self.allowance = if is_step { self.deadline.step(expected) } else { self.deadline.answer() };
     }
 
     #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
         let expected = Some(Duration::from_millis(20));
         let (unmeasured, measured) = (progress.deadline.step(None), progress.deadline.step(expected));
         for (is_step, allowance) in
-            [(true, unmeasured), (true, measured), (false, Deadline::answer()), (true, unmeasured)]
+            [(true, unmeasured), (true, measured), (false, progress.deadline.answer()), (true, unmeasured)]
         {
             progress.report(is_step, expected);
             assert_eq!(progress.allowance, allowance);

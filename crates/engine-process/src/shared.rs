@@ -54,8 +54,10 @@ impl Front {
         let ids = sequences.iter().map(|it| it.0).collect();
         let wakes = {
             let mut state = self.state();
-            if let Phase::Ended(why) = &state.phase {
-                return Err(Error::EngineStopped(why.clone()));
+            match &state.phase {
+                Phase::Ended(why) => return Err(Error::EngineStopped(why.clone())),
+                Phase::Away(why) => return Err(Error::Distributed(why.clone())),
+                Phase::Starting | Phase::Running(_) | Phase::Restarting(_) => {}
             }
             let wakes = state.begin_work();
             state.sequences.extend(sequences);

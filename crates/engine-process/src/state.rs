@@ -21,8 +21,8 @@ pub(crate) enum Notice {
     Work,
     /// The model is loaded, or cannot be.
     Loaded(Result<Box<mlx_core::engine::RemoteFacts>>),
-    /// The child closed the connection, or sent garbage.
-    Closed(Option<String>),
+    /// The child has died for this reason, or closed the connection.
+    Closed(Option<Death>),
     /// The last handle was dropped.
     Stop,
 }
@@ -36,6 +36,8 @@ pub(crate) enum Phase {
     Running(Arc<Connection>),
     /// A child has died for this reason, and the next one loads the model.
     Restarting(Death),
+    /// The next child cannot load the model, since another machine is away. The message names it.
+    Away(String),
     /// No child can be started, for this reason.
     Ended(String),
 }
@@ -141,7 +143,10 @@ impl State {
                 self.sequences.remove(&id);
                 self.continue_trial();
             }
-            FromChild::Loading { .. } | FromChild::Ready(_) | FromChild::Failed(_) => {}
+            FromChild::Loading { .. }
+            | FromChild::Ready(_)
+            | FromChild::Failed(_)
+            | FromChild::LostMachine(_) => {}
         }
     }
 
@@ -276,11 +281,11 @@ impl State {
             Kind::Signal => self.earlier.restarts.killed += 1,
             Kind::Stall => self.earlier.restarts.stalled += 1,
             Kind::Garbage => self.earlier.restarts.garbled += 1,
+            Kind::Machine => self.earlier.restarts.lost_machine += 1,
         }
         let poisonous = |times: &str| {
             format!(
-                "internal error: the engine's process died {times} while it ran this request, and last it {}",
-                death.cause
+                "internal error: the engine's process died {times} while it ran this request; the last time, {death}"
             )
         };
         for call in self.calls.values_mut() {
@@ -315,6 +320,21 @@ impl State {
         self.progress = Progress::default();
         self.phase = Phase::Restarting(death);
         self.sequences.len()
+    }
+
+    /// Refuses all calls until a machine is back. Its sequences wait, unless `gives_up`.
+    pub(crate) fn wait_for_machine(&mut self, why: &str, gives_up: bool) {
+        let calls: Vec<u64> = self.calls.keys().copied().collect();
+        for call in calls {
+            self.answer(call, Err(Error::Distributed(why.to_owned())));
+        }
+        if gives_up {
+            for sequence in std::mem::take(&mut self.sequences).into_values() {
+                sequence.end(FinishReason::Error(why.to_owned()));
+            }
+        }
+        self.now.waiting = self.sequences.len();
+        self.phase = Phase::Away(why.to_owned());
     }
 
     /// Ends everything, since no child can be started.

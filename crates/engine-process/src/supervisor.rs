@@ -32,6 +32,12 @@ const KILL: Duration = Duration::from_secs(10);
 /// The time for a child that has closed its connection to end.
 const EXIT: Duration = Duration::from_secs(1);
 
+/// The time between two attempts to load a model while another machine is away.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time that sequences wait for a machine that is away.
+const AWAY: Duration = Duration::from_mins(10);
+
 /// A longer delay of a timer means that this process itself did not run.
 const OVERSLEPT: Duration = Duration::from_secs(1);
 
@@ -71,15 +77,27 @@ impl Supervisor {
     /// loaded.
     pub(crate) fn run(&self, ready: &Sender<Result<RemoteFacts>>) {
         let (mut facts, mut failures, mut pauses) = (None, 0, Pauses::default());
+        let mut away: Option<Instant> = None;
         loop {
             let begun = Instant::now();
             let (end, loaded) = self.live(&mut facts, ready);
             failures = if loaded { 0 } else { failures + 1 };
+            away = away.filter(|_| !loaded);
             let death = match end {
                 End::Stopped => return,
                 End::Failed(error) if facts.is_none() => {
                     ready.send(Err(error)).ok();
                     return self.front.state().end("its model cannot be loaded");
+                }
+                End::Failed(Error::Distributed(why)) => {
+                    failures = 0;
+                    let since = *away.get_or_insert_with(Instant::now);
+                    tracing::warn!(why, "a machine that holds a part of the model is away");
+                    self.front.state().wait_for_machine(&why, since.elapsed() > AWAY);
+                    if !self.pause(AWAY_PAUSE, AWAY_PAUSE) {
+                        return;
+                    }
+                    continue;
                 }
                 End::Failed(error) => return self.end(&format!("its model cannot be loaded again: {error}")),
                 End::Died(death) if facts.is_none() && failures >= MAX_FAILED_LOADS => {
@@ -102,20 +120,21 @@ impl Supervisor {
                 requests,
                 "an engine's process died; it is started again, and its requests continue"
             );
-            if !self.pause(pauses.after(begun.elapsed()), facts.is_none()) {
+            let idle = pauses.after(begun.elapsed());
+            let busy = idle.min(BUSY_PAUSE);
+            if !self.pause(if facts.is_none() { busy } else { idle }, busy) {
                 return;
             }
         }
     }
 
-    /// Waits for work, but no longer than `idle`. Returns false if the last handle was dropped.
-    fn pause(&self, idle: Duration, is_needed: bool) -> bool {
-        let short = idle.min(BUSY_PAUSE);
-        let (begun, mut pause) = (Instant::now(), if is_needed { short } else { idle });
+    /// Waits for `idle`, or with work for `busy`. Returns false if the last handle was dropped.
+    fn pause(&self, idle: Duration, busy: Duration) -> bool {
+        let (begun, mut pause) = (Instant::now(), idle);
         {
             let mut state = self.front.state();
             if state.is_busy() {
-                pause = short;
+                pause = busy;
             } else {
                 state.progress.supervisor_sleeps = true;
             }
@@ -123,7 +142,7 @@ impl Supervisor {
         while let Some(left) = pause.checked_sub(begun.elapsed()) {
             match self.inbox.recv_timeout(left) {
                 Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
-                Ok(Notice::Work) => pause = short,
+                Ok(Notice::Work) => pause = busy,
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => break,
             }
@@ -162,23 +181,20 @@ impl Supervisor {
                     self.stop(&life);
                     break End::Stopped;
                 }
-                Notice::Closed(Some(error)) => break End::Died(Death::garbage(error)),
+                Notice::Closed(Some(death)) => break End::Died(death),
                 Notice::Closed(None) => break End::Died(Death::ended(wait(&mut life.child, EXIT))),
                 Notice::Loaded(Err(error)) => break End::Failed(error),
-                Notice::Loaded(Ok(new)) => match facts {
-                    Some(known) if *known != *new => {
-                        let changed = "the files of the model have changed, so its requests cannot continue";
-                        break End::Failed(Error::EngineStopped(changed.into()));
+                Notice::Loaded(Ok(new)) => {
+                    if let Some(error) = facts.as_ref().and_then(|known| known.difference(&new)) {
+                        break End::Failed(error);
                     }
-                    _ => {
-                        loaded = true;
-                        self.resume(&life, &new);
-                        if facts.is_none() {
-                            *facts = Some((*new).clone());
-                            ready.send(Ok(*new)).ok();
-                        }
+                    loaded = true;
+                    self.resume(&life, &new);
+                    if facts.is_none() {
+                        *facts = Some((*new).clone());
+                        ready.send(Ok(*new)).ok();
                     }
-                },
+                }
             }
         };
         if let End::Died(death) = &end {
@@ -246,8 +262,10 @@ impl Supervisor {
     fn resume(&self, life: &Life, facts: &RemoteFacts) {
         let mut state = self.front.state();
         let weights = facts.specs.iter().map(|spec| spec.weight_bytes).max().unwrap_or(0);
-        state.progress.deadline = Deadline::new(weights);
-        state.progress.reset(Deadline::answer());
+        let silence = self.options.workers.as_ref().map(|workers| workers.heartbeat_timeout);
+        let deadline = Deadline::new(weights, silence.unwrap_or_default());
+        state.progress.deadline = deadline;
+        state.progress.reset(deadline.answer());
         state.phase = Phase::Running(Arc::clone(&life.connection));
         state.resume();
     }
@@ -331,8 +349,14 @@ fn read(socket: UnixStream, front: &Front, progress: &OnProgress) {
             }
             Ok(FromChild::Ready(facts)) => front.notify(Notice::Loaded(Ok(facts))),
             Ok(FromChild::Failed(error)) => front.notify(Notice::Loaded(Err(error.into()))),
+            // Its sequences are about to end with an error here, but continue in the next child.
+            Ok(FromChild::LostMachine(message)) => {
+                return front.notify(Notice::Closed(Some(Death::lost_machine(message))));
+            }
             Ok(message) => front.state().receive(message),
-            Err(FrameError::Garbage(error)) => return front.notify(Notice::Closed(Some(error))),
+            Err(FrameError::Garbage(error)) => {
+                return front.notify(Notice::Closed(Some(Death::garbage(error))));
+            }
             Err(FrameError::Closed | FrameError::Io(_)) => return front.notify(Notice::Closed(None)),
         }
     }

@@ -59,6 +59,7 @@ pub(crate) enum WireError {
     Mlx(String),
     Internal(String),
     EngineStopped(String),
+    Distributed(String),
     File { path: PathBuf, message: String },
     Hub { name: String, message: String },
     NotDownloaded { name: String, message: String },
@@ -86,6 +87,7 @@ impl From<Error> for WireError {
             Error::Mlx(message) => Self::Mlx(message),
             Error::Internal(message) => Self::Internal(message),
             Error::EngineStopped(message) => Self::EngineStopped(message),
+            Error::Distributed(message) => Self::Distributed(message),
             Error::Files(mlx_files::Error::Io { path, source }) => {
                 Self::File { path, message: source.to_string() }
             }
@@ -126,6 +128,7 @@ impl From<WireError> for Error {
             WireError::Vision(message) => Self::Vision(message),
             WireError::Mlx(message) => Self::Mlx(message),
             WireError::Internal(message) => Self::Internal(message),
+            WireError::Distributed(message) => Self::Distributed(message),
             WireError::File { path, message } => Self::file(path, message),
             WireError::Hub { name, message } => Self::Hub { name, message },
             WireError::NotDownloaded { name, message } => Self::NotDownloaded { name, message },
@@ -179,6 +182,7 @@ mod tests {
                 Error::Vision(text()),
                 Error::Internal(text()),
                 Error::EngineStopped(text()),
+                Error::Distributed(text()),
                 Error::Cancelled,
             ]
         };

@@ -34,10 +34,13 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     /// The maximum length of a received message.
     limit: usize,
+    /// The time of the last message, or a later one before which none is expected.
     last_received: Instant,
     timeout: Duration,
     /// Dropping it stops the heartbeat thread.
     heartbeats: Option<Sender<()>>,
+    /// True if another process has the socket from now on.
+    is_handed_over: bool,
 }
 
 /// The write end of a connection. Writes one message at a time.
@@ -59,7 +62,16 @@ impl Connection {
         let writer =
             Arc::new(Mutex::new(Writer { stream: writer, stall_timeout: timeout, message_timeout: timeout }));
         let (last_received, limit) = (Instant::now(), frame::MAX_HANDSHAKE);
-        Ok(Self { stream, writer, buffer: Vec::new(), limit, last_received, timeout, heartbeats: None })
+        Ok(Self {
+            stream,
+            writer,
+            buffer: Vec::new(),
+            limit,
+            last_received,
+            timeout,
+            heartbeats: None,
+            is_handed_over: false,
+        })
     }
 
     /// Trusts the peer after it has proved that it has the key. From now on it may send messages of any length, and this side sends
@@ -86,6 +98,24 @@ impl Connection {
             .map_err(|error| error.to_string())?;
         self.heartbeats = Some(heartbeats);
         Ok(())
+    }
+
+    /// Accepts that a peer sends nothing for this long, because it starts a process.
+    pub(super) fn wait_for_start(&mut self, time: Duration) {
+        self.last_received = Instant::now() + time;
+    }
+
+    /// Returns the socket, for another process.
+    ///
+    /// # Errors
+    /// If the peer has sent more than was received.
+    pub(super) fn into_stream(mut self) -> Outcome<TcpStream> {
+        if !self.buffer.is_empty() {
+            return Err("sent a message too early".into());
+        }
+        let stream = self.stream.try_clone().map_err(|error| error.to_string())?;
+        self.is_handed_over = true;
+        Ok(stream)
     }
 
     /// Sends a message and its payload.
@@ -158,7 +188,7 @@ impl Connection {
         match outcome {
             Ok(0) => Err("closed the connection".into()),
             Ok(_) => {
-                self.last_received = Instant::now();
+                self.last_received = self.last_received.max(Instant::now());
                 Ok(true)
             }
             Err(error) if is_transient(&error) => Ok(false),
@@ -221,7 +251,9 @@ fn is_transient(error: &std::io::Error) -> bool {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.stream.shutdown(Shutdown::Both).ok();
+        if !self.is_handed_over {
+            self.stream.shutdown(Shutdown::Both).ok();
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use super::admitted::Admitted;
 use super::connection::{Connection, Outcome};
 use super::key::{Key, are_equal, nonce};
 use super::message::{PROTOCOL, Reply, Request, VERSION};
@@ -23,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The result of a handshake.
 pub(super) enum HandshakeOutcome {
-    /// An admitted rank 0 and its address.
-    RankZero(Connection, String),
+    /// An admitted rank 0.
+    RankZero(Admitted),
     /// The reason a connection was closed.
     Refused(String),
 }
@@ -69,10 +70,10 @@ impl Handshake {
     fn take(self: &Arc<Self>, stream: TcpStream, from: String, found: Sender<HandshakeOutcome>) {
         let handshake = Arc::clone(self);
         let greet = move || {
-            let outcome = handshake.greet(stream);
+            let outcome = handshake.greet(stream, &from);
             handshake.greeted.fetch_sub(1, Ordering::Relaxed);
             let caller = match outcome {
-                Ok(Some(connection)) => HandshakeOutcome::RankZero(connection, from),
+                Ok(Some(admitted)) => HandshakeOutcome::RankZero(admitted),
                 Ok(None) => return,
                 Err(error) => HandshakeOutcome::Refused(format!("{from} {error}")),
             };
@@ -87,7 +88,7 @@ impl Handshake {
     }
 
     /// Admits a rank 0 that has the version and the key. While another one is connected, refuses it and returns `None`.
-    fn greet(&self, stream: TcpStream) -> Outcome<Option<Connection>> {
+    fn greet(&self, stream: TcpStream, from: &str) -> Outcome<Option<Admitted>> {
         stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         let mut connection = Connection::new(stream, STEP_TIMEOUT)?;
         let (proof, heartbeat_timeout) = self.examine(&mut connection)?;
@@ -97,9 +98,9 @@ impl Handshake {
             return Ok(None);
         }
         let welcome = Reply::Welcome { proof, budget: self.budget };
-        let outcome = connection.send(&welcome, &[]).and_then(|()| connection.trust(heartbeat_timeout));
-        outcome.inspect_err(|_| self.admit_next())?;
-        Ok(Some(connection))
+        let outcome = connection.send(&welcome, &[]).and_then(|()| connection.into_stream());
+        let stream = outcome.inspect_err(|_| self.admit_next())?;
+        Ok(Some(Admitted { stream, from: from.to_owned(), heartbeat_timeout }))
     }
 
     /// Checks the peer's proof. Returns this worker's proof and the heartbeat timeout.
@@ -145,7 +146,7 @@ mod tests {
         let (here, _) = listener.accept().expect("it was connected");
         let mut there = Connection::new(there, STEP_TIMEOUT).expect("a socket");
         let own = Arc::clone(handshake);
-        let greet = thread::spawn(move || own.greet(here).map(|_| ()).err());
+        let greet = thread::spawn(move || own.greet(here, "rank 0").map(|_| ()).err());
         let Ok((Reply::Hello { nonce, .. }, _)) = there.expect(STEP_TIMEOUT) else {
             panic!("it says nothing")
         };

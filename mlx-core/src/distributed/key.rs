@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -16,8 +17,8 @@ const BLOCK: usize = 64;
 /// The minimum length of a key in a file, in bytes.
 const SHORTEST: usize = 16;
 
-/// A secret key. `Debug` does not print it.
-#[derive(Clone, Default, PartialEq, Eq)]
+/// A secret key. `Debug` does not print it. It is only serialized for a child process of the same program.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key(Vec<u8>);
 
 impl Key {

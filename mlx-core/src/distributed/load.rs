@@ -57,12 +57,15 @@ pub(crate) fn load(
     let shard =
         || Shard { rank: 0, ranks: shares.len(), all_reduce: Arc::clone(&sums) as Arc<dyn AllReduce> };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
+    let mut own_bytes = 0;
     let watch = &mut |read, total| {
+        own_bytes = total;
         progress(read, total);
         loading.poll_if_due()
     };
     let local = divided.load(&shares[0].part, shard, watch)?;
-    let ready = loading.wait()?;
+    // Without reports, this process would count as stuck.
+    let ready = loading.wait(|| progress(own_bytes, own_bytes))?;
     let (pool, footprint) = (WorkerPool::new(clients), widest(&shares).unwrap_or(divided.spec().footprint));
     Ok(match workers.parallel {
         Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, pool, &ready)),

@@ -1,6 +1,7 @@
 //! One model on several machines: pipeline or tensor parallelism over TCP (decisions 0041 and 0042). Rank 0 runs the engine and holds the
 //! embedding and the head. Workers hold the later layers (pipeline) or a shard of every layer (tensor) and serve requests of rank 0.
 
+mod admitted;
 mod connection;
 mod divided;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod parallel;
 mod pass;
 mod pipeline;
 mod plan;
+mod rank;
 mod remote_state;
 mod server_connection;
 mod split;
@@ -24,14 +26,18 @@ mod sum;
 mod tensor;
 mod worker;
 mod worker_client;
+mod worker_event;
 mod worker_pool;
 mod workers;
 
+pub use admitted::Admitted;
 pub use hosts::{Host, PORT};
 pub use key::Key;
 pub(crate) use load::load;
 pub use parallel::Parallel;
 pub(crate) use plan::plan;
 pub use plan::{Plan, Share};
-pub use worker::{Worker, WorkerEvent};
+pub use rank::Rank;
+pub use worker::Worker;
+pub use worker_event::WorkerEvent;
 pub use workers::{HEARTBEAT_TIMEOUT, TIMEOUT_RANGE, Workers};

@@ -22,11 +22,6 @@ impl Stage {
         Self { decoder, layers, states: HashMap::new() }
     }
 
-    /// Drops all states.
-    pub(super) fn clear(&mut self) {
-        self.states.clear();
-    }
-
     /// Answers a request about passes or states. A failure becomes [`Reply::Failed`].
     pub(super) fn answer(&mut self, request: &Request, payload: &[u8]) -> (Reply, Vec<u8>) {
         let outcome = match request {

@@ -113,6 +113,7 @@ impl WorkerClient {
                     return Err(Refusal::lasting("has a different key".into()));
                 }
                 connection.trust(self.heartbeat_timeout)?;
+                connection.wait_for_start(STEP_TIMEOUT);
                 self.state = State::Loading { connection, heard: Instant::now(), read: None };
                 Ok(budget)
             }

@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::hosts::Host;
 use super::key::Key;
 use super::parallel::Parallel;
@@ -16,7 +18,7 @@ pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 
 /// The workers of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workers {
     /// The addresses, `HOST:PORT`, in the order of the layers.
     pub addresses: Vec<String>,

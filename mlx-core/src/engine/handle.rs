@@ -12,7 +12,7 @@ use super::local::{Facts, Load, LocalEngine, loader};
 use super::miss::PrefixMiss;
 use super::options::{EngineOptions, Exactness};
 use super::outlet::{EventSink, Sink};
-use super::remote::{RemoteEngine, RemoteFacts, RemoteSequence};
+use super::remote::{Outage, RemoteEngine, RemoteFacts, RemoteSequence};
 use super::request::{CheckedRequest, RequestOptions};
 use super::resume::Resume;
 use super::stats::EngineStats;
@@ -181,9 +181,9 @@ impl Engine {
 
     /// Returns the reason why no request can run now: a machine that holds some layers is down, or the process of the engine has died. The
     /// engine keeps trying to recover.
-    pub fn outage(&self) -> Option<String> {
+    pub fn outage(&self) -> Option<Outage> {
         match &self.shared.body {
-            Body::Local(engine) => engine.outage(),
+            Body::Local(engine) => engine.outage().map(Outage::Machine),
             Body::Remote(engine) => engine.outage(),
         }
     }

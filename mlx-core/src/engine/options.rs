@@ -67,7 +67,6 @@ pub struct EngineOptions {
     #[serde(skip)]
     pub memory_pressure: Option<PressureSource>,
     /// Other machines that hold some layers of the model, or a shard of each layer. `None`: this machine holds the whole model.
-    #[serde(skip)]
     pub workers: Option<Workers>,
     /// The name of the tool-call format. `None`: detected from the model's chat template.
     pub tool_format: Option<String>,
@@ -106,12 +105,11 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// Returns true if another process can start an engine with these options: they name no other machines and hold no code of this one.
+    /// Returns true if another process can start an engine with these options: they hold no code of this one.
     pub fn is_portable(&self) -> bool {
         self.backend.is_none()
             && self.drafter.is_none()
             && self.memory_pressure.is_none()
-            && self.workers.is_none()
             && self.step_monitor.is_none()
     }
 

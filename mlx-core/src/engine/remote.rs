@@ -1,5 +1,6 @@
 //! An engine in another process, as the handle sees it. The program provides the connection.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::canceller::Canceller;
@@ -8,7 +9,7 @@ use super::miss::PrefixMiss;
 use super::options::Exactness;
 use super::request::RequestOptions;
 use super::stats::EngineStats;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 use crate::processor::NoImages;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub trait RemoteEngine: Send + Sync {
     fn is_ready(&self) -> bool;
 
     /// Returns the reason why no request can run now.
-    fn outage(&self) -> Option<String>;
+    fn outage(&self) -> Option<Outage>;
 
     /// Returns the counters and gauges.
     fn stats(&self) -> EngineStats;
@@ -37,6 +38,22 @@ pub trait RemoteEngine: Send + Sync {
     fn submit(&self, sequences: Vec<RemoteSequence>) -> Result<()>;
 }
 
+/// The reason why no request can run now. The engine keeps trying to recover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outage {
+    /// A machine that holds a part of the model is away. The message names it.
+    Machine(String),
+    /// The process of the engine has died and is started again.
+    Process(String),
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Machine(message) | Self::Process(message)) = self;
+        formatter.write_str(message)
+    }
+}
+
 /// The model of an engine in another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RemoteFacts {
@@ -46,6 +63,26 @@ pub struct RemoteFacts {
     pub exactness: Exactness,
     /// The reason why the model's vision tower cannot be used, if it cannot.
     pub no_vision: Option<NoImages>,
+}
+
+impl RemoteFacts {
+    /// Returns the reason why sequences of an engine with these facts cannot continue in a `later` one, if there is one.
+    pub fn difference(&self, later: &Self) -> Option<Error> {
+        let capacity = |facts: &Self| facts.specs.first().and_then(|spec| spec.remote_capacity);
+        let Some((before, now)) = capacity(self).zip(capacity(later)) else {
+            let changed = "the files of the model have changed, so its requests cannot continue";
+            return (self != later).then(|| Error::EngineStopped(changed.into()));
+        };
+        let ((room, _), (later_room, rank)) = (before, now);
+        if later_room < room {
+            let message = format!("rank {rank} has less memory than before; restart this program");
+            return Some(Error::Distributed(message));
+        }
+        let mut same = later.clone();
+        same.specs.iter_mut().for_each(|spec| spec.remote_capacity = Some(before));
+        let changed = "the machines of the model have other weights than before; restart this program";
+        (*self != same).then(|| Error::Distributed(changed.into()))
+    }
 }
 
 /// A request that an engine in another process has checked.

@@ -74,6 +74,8 @@ pub struct Restarts {
     pub stalled: u64,
     /// They sent invalid messages.
     pub garbled: u64,
+    /// They lost a machine that holds a part of the model.
+    pub lost_machine: u64,
 }
 
 /// The counters and gauges that the engine updates and any thread reads.

@@ -1,4 +1,4 @@
-//! Reports of the engine's progress, from which another process sees that it is alive.
+//! Reports of the engine's progress and of lost machines, from which another process sees that it is alive and complete.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,22 @@ pub struct StepReport {
     pub stats: EngineStats,
 }
 
-/// A function that receives a report before each step, in the engine's thread.
+/// A report of an engine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EngineReport {
+    /// A step begins, or the engine waits for requests.
+    Step(Box<StepReport>),
+    /// A machine that holds a part of the model was lost. The message names it. The report precedes the errors of all requests.
+    LostMachine(String),
+}
+
+/// A function that receives the reports of an engine, in the engine's thread.
 #[derive(Clone)]
-pub struct StepMonitor(Arc<dyn Fn(StepReport) + Send + Sync>);
+pub struct StepMonitor(Arc<dyn Fn(EngineReport) + Send + Sync>);
 
 impl StepMonitor {
     /// Creates a monitor.
-    pub fn new(report: impl Fn(StepReport) + Send + Sync + 'static) -> Self {
+    pub fn new(report: impl Fn(EngineReport) + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }
 }
@@ -75,7 +84,15 @@ impl StepReporter {
     fn report(&mut self, is_step: bool, expected: Option<Duration>, gauges: &Gauges) {
         self.in_step = is_step;
         if let Some(StepMonitor(report)) = &self.monitor {
-            report(StepReport { is_step, expected, stats: gauges.snapshot(self.budget) });
+            let stats = gauges.snapshot(self.budget);
+            report(EngineReport::Step(Box::new(StepReport { is_step, expected, stats })));
+        }
+    }
+
+    /// Reports that a machine was lost.
+    pub(super) fn lost_machine(&self, message: &str) {
+        if let Some(StepMonitor(report)) = &self.monitor {
+            report(EngineReport::LostMachine(message.to_owned()));
         }
     }
 }

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use mlx_core::Error;
+use mlx_core::engine::Outage;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -41,8 +42,10 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
     let message = "the server is starting or shutting down, or an engine has failed";
     let not_ready = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message);
     Err(match state.models.outage() {
-        Some(outage) if state.models.is_distributed() => Error::Distributed(outage).into(),
-        Some(death) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "engine_restarting", death),
+        Some(Outage::Machine(message)) => Error::Distributed(message).into(),
+        Some(Outage::Process(death)) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "engine_restarting", death)
+        }
         None => not_ready,
     })
 }

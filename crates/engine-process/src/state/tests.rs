@@ -7,7 +7,6 @@ use std::time::Duration;
 use mlx_core::engine::{Canceller, Event, Exactness, RemoteRequest, RemoteSequence, TokenOutput};
 
 use super::*;
-use crate::deadline::Deadline;
 
 /// Has a child that runs from now on.
 fn run(state: &mut State) {
@@ -77,7 +76,10 @@ fn answers_do_not_hide_a_step_that_hangs() {
     state.progress.report(false, None);
     state.progress.age(age);
     state.receive(FromChild::Stats(EngineStats::default()));
-    assert!(state.progress.left().expect("time") + age > Deadline::answer(), "no step hides behind it");
+    assert!(
+        state.progress.left().expect("time") + age > state.progress.deadline.answer(),
+        "no step hides behind it"
+    );
 }
 
 #[test]
@@ -165,4 +167,25 @@ fn a_sequence_that_was_cancelled_during_a_restart_is_not_handed_over() {
     run(&mut state);
     assert_eq!(submitted(&state), [3]);
     assert_eq!((end(&first), state.sequences.len()), (FinishReason::Cancelled, 1));
+}
+
+#[test]
+fn while_a_machine_is_away_calls_are_refused_and_sequences_wait() {
+    let mut state = State::default();
+    run(&mut state);
+    let (events, _canceller) = add(&mut state, 1);
+    let first = call(&mut state, 2);
+    state.mourn(Death::lost_machine("rank 1 (two) closed the connection".into()));
+    assert_eq!(state.stats().restarts.lost_machine, 1);
+    state.wait_for_machine("rank 1 (two) cannot be reached", false);
+    let refused = first.try_recv().expect("an answer").map(drop).expect_err("it is refused");
+    assert!(matches!(refused, Error::Distributed(message) if message == "rank 1 (two) cannot be reached"));
+    assert!(matches!(&state.phase, Phase::Away(why) if why.contains("rank 1")));
+    assert!(events.is_empty());
+    run(&mut state);
+    assert_eq!(submitted(&state), [1], "it continues when the machine is back");
+    state.mourn(Death::lost_machine("rank 1 (two) closed the connection".into()));
+    state.wait_for_machine("rank 1 (two) cannot be reached", true);
+    assert_eq!(end(&events), FinishReason::Error("rank 1 (two) cannot be reached".into()));
+    assert!(state.sequences.is_empty());
 }

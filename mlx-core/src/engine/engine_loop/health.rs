@@ -50,6 +50,9 @@ impl EngineLoop {
     /// Records an outage of a machine. This must precede the client's error, so that `/ready` never contradicts the error.
     pub(super) fn record_outage(&mut self) {
         let outage = self.runner.device().outage();
+        if let Some(message) = &outage {
+            self.progress.lost_machine(message);
+        }
         *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
     }
 

@@ -1,0 +1,191 @@
+//! A worker's rank: loads its share of the model for one rank 0 and runs it until rank 0 disconnects.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mlx_files::size;
+
+use super::admitted::Admitted;
+use super::connection::{Connection, Outcome};
+use super::divided::{Divided, Share};
+use super::message::{LoadRequest, Loaded, Reply, Request};
+use super::parallel::Parallel;
+use super::server_connection::ServerConnection;
+use super::stage::Stage;
+use super::worker_event::WorkerEvent;
+use crate::array;
+use crate::backend::{Backend, default_memory_budget};
+use crate::error::{Error, Result};
+use crate::freed::cache_limit;
+use crate::model::Model;
+use crate::weights::{AllReduce, Shard, WeightPolicy};
+use crate::wired::Wired;
+
+/// The interval at which a waiting rank checks whether it should end.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The interval of loading progress reports.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// A rank of the model in a folder, for one rank 0. Its memory is free once it is dropped.
+pub struct Rank {
+    folder: PathBuf,
+    budget: u64,
+    backend: Backend,
+    server: Arc<ServerConnection>,
+    _wired: Wired,
+}
+
+impl Rank {
+    /// Creates a rank with this memory budget in bytes; the default is a fraction of the machine's memory. Call it on the thread that
+    /// calls [`serve`](Self::serve).
+    pub fn new(folder: &Path, memory_budget: Option<u64>, backend: Option<Backend>) -> Result<Self> {
+        let detected = Backend::detect()?;
+        let backend = backend.unwrap_or(detected);
+        let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
+        array::limit_freed_memory(cache_limit(budget))?;
+        let wired = Wired::hold(budget - cache_limit(budget));
+        Ok(Self { folder: folder.to_path_buf(), budget, backend, server: Arc::default(), _wired: wired })
+    }
+
+    /// Works for rank 0 until it leaves or `end` is set. Returns the reason.
+    pub fn serve(
+        self,
+        admitted: Admitted,
+        end: &AtomicBool,
+        on_event: &mut dyn FnMut(WorkerEvent),
+    ) -> String {
+        let Admitted { stream, from, heartbeat_timeout } = admitted;
+        let connected = Connection::new(stream, heartbeat_timeout)
+            .and_then(|mut connection| connection.trust(heartbeat_timeout).map(|()| connection));
+        let outcome = connected.and_then(|connection| {
+            self.server.connect(connection);
+            self.work(end, on_event)
+        });
+        self.server.hang_up();
+        outcome.map_or_else(|error| format!("{from} {error}"), |()| "this worker is shutting down".into())
+    }
+
+    fn work(&self, end: &AtomicBool, on_event: &mut dyn FnMut(WorkerEvent)) -> Outcome<()> {
+        let mut loaded: Option<Stage> = None;
+        while !end.load(Ordering::Relaxed) {
+            match self.server.receive(Instant::now() + POLL_INTERVAL)? {
+                None => {}
+                Some((Request::Load(part), _)) => {
+                    // Two shares would not fit in memory.
+                    drop(loaded.take());
+                    loaded = Some(self.load(&part, on_event)?);
+                }
+                Some((request, payload)) => match &mut loaded {
+                    None => return self.refuse("has loaded no share"),
+                    Some(stage) => {
+                        let (reply, rows) = stage.answer(&request, &payload);
+                        self.server.send(&reply, &rows)?;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self, part: &LoadRequest, on_event: &mut dyn FnMut(WorkerEvent)) -> Outcome<Stage> {
+        let found = self.survey(part).and_then(|(divided, own)| self.read(part, &divided, &own, on_event));
+        let (loaded, stage) = match found {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                // Rank 0 may have left.
+                self.server.look()?;
+                return self.refuse(&format!("cannot load its share: {error}"));
+            }
+        };
+        let layers = [part.layers.start, part.layers.end];
+        let LoadRequest { rank, ranks, parallel, .. } = *part;
+        on_event(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
+        self.server.send(&Reply::Ready(loaded), &[])?;
+        Ok(stage)
+    }
+
+    /// Computes a share if it is of the model in this folder and fits in memory.
+    fn survey(&self, part: &LoadRequest) -> Result<(Divided, Share)> {
+        let LoadRequest { floats, keep_packed, .. } = *part;
+        let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
+        let divided = Divided::open(&self.folder, policy)?;
+        if format!("{:032x}", divided.identity()?) != part.identity {
+            let message = "is not the model that rank 0 has: config.json or the tensors differ";
+            return Err(Error::file(&self.folder, message));
+        }
+        let own = share_of(&divided, part)?;
+        if own.weight_bytes >= self.room() {
+            let (budget, weights) = (size(self.budget), size(own.weight_bytes));
+            let message = format!("is {budget}; {} take {weights}", in_words(part));
+            return Err(Error::option("memory_budget", message));
+        }
+        Ok((divided, own))
+    }
+
+    /// The bytes for weights, states and passes.
+    fn room(&self) -> u64 {
+        self.budget - cache_limit(self.budget)
+    }
+
+    fn read(
+        &self,
+        part: &LoadRequest,
+        divided: &Divided,
+        own: &Share,
+        on_event: &mut dyn FnMut(WorkerEvent),
+    ) -> Result<(Loaded, Stage)> {
+        let mut reported: Option<Instant> = None;
+        let watch = &mut |read, total| {
+            if reported.is_some_and(|it| it.elapsed() < REPORT) {
+                return Ok(());
+            }
+            reported = Some(Instant::now());
+            on_event(WorkerEvent::Loading { read, total });
+            // A worker that waits for a lost rank 0 could not admit the next one.
+            let is_there =
+                self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());
+            is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
+        };
+        let all_reduce = Arc::clone(&self.server) as Arc<dyn AllReduce>;
+        let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce };
+        let shard = (part.parallel == Parallel::Tensor).then(shard);
+        let decoder = divided.load(&own.part, shard, watch)?;
+        let spec = decoder.spec();
+        let weight_bytes = spec.weight_bytes;
+        let fingerprint = format!("{:032x}", spec.fingerprint);
+        let room = self.room().saturating_sub(weight_bytes);
+        let loaded = Loaded { weight_bytes, room, fingerprint };
+        Ok((loaded, Stage::new(decoder, part.layers.clone())))
+    }
+
+    /// Refuses rank 0.
+    fn refuse<T>(&self, message: &str) -> Outcome<T> {
+        self.server.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
+        Err(format!("was refused: {message}"))
+    }
+}
+
+/// Computes the share of a worker.
+fn share_of(divided: &Divided, part: &LoadRequest) -> Result<Share> {
+    let LoadRequest { rank, ranks, parallel, layers, .. } = part;
+    let all = 0..divided.spec().num_layers;
+    let is_right = match parallel {
+        Parallel::Pipeline => layers.start > 0 && layers.start < layers.end && layers.end <= all.end,
+        Parallel::Tensor => (1..*ranks).contains(rank) && *layers == all,
+    };
+    match parallel {
+        _ if !is_right => Err(Error::Distributed(format!("{layers:?} are not valid layers for a worker"))),
+        Parallel::Pipeline => Ok(divided.stage(layers)),
+        Parallel::Tensor => divided.shard(*rank, *ranks),
+    }
+}
+
+fn in_words(part: &LoadRequest) -> String {
+    match part.parallel {
+        Parallel::Pipeline => format!("layers {} to {}", part.layers.start, part.layers.end - 1),
+        Parallel::Tensor => format!("its shards of {} layers", part.layers.len()),
+    }
+}
