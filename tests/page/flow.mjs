@@ -8,6 +8,7 @@ import { looks } from "./looks.mjs";
 import { menu } from "./menu.mjs";
 import { messages } from "./messages.mjs";
 import { pictures } from "./pictures.mjs";
+import { profiles } from "./profiles.mjs";
 import { rendering } from "./rendering.mjs";
 import { settings } from "./settings.mjs";
 import { tabs } from "./tabs.mjs";
@@ -62,6 +63,10 @@ try {
     },
     other,
   );
+
+  await trial.serve(...trial.models(), ...trial.profiles());
+  await other.reload();
+  await run(profiles, other);
 
   await trial.serve(...trial.models(), ...trial.servers());
   await other.reload();

@@ -162,6 +162,13 @@ export class Trial {
     return ["--mcp", file, "--api-key", "k"];
   }
 
+  /** The flags of a file with one profile. */
+  profiles() {
+    const file = join(this.files, "profiles.toml");
+    writeFileSync(file, '[[profile]]\nname = "sailor"\nmodel = "scripted"\nsystem = "Be brief."\ntemperature = 0\n');
+    return ["--profiles", file];
+  }
+
   /** A file of so many zeros or letters; the browser reads it from the disk, which takes less time than a buffer. */
   large(name, size, byte = 0) {
     const path = join(this.files, name);
