@@ -112,6 +112,14 @@ fn a_chat_has_the_settings_of_a_profile() {
     }
     let saved = std::fs::read_to_string(&session).expect("it was saved");
     assert!(saved.contains("Be strict."), "{saved}");
+    // The server has the same default file, and a flag wins.
+    let config = |more: &[&str]| {
+        let words = [&["serve", "--print-config"], more].concat();
+        stdout(&with_settings(settings.path(), &words, ""))
+    };
+    let default = settings.path().join("mlx/profiles.toml").display().to_string();
+    assert!(config(&[]).contains(&format!("profiles = \"{default}\"")), "{}", config(&[]));
+    assert!(config(&["--profiles", "other.toml"]).contains("profiles = \"other.toml\""));
     // A conversation keeps its system prompt.
     let again = with_settings(settings.path(), &["chat", "-P", "poet", "--session", &session], "/retry\n");
     assert!(again.status.success(), "{}", stderr(&again));

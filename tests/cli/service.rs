@@ -1,5 +1,7 @@
 //! `mlx service`: the calls of the service manager, which a script stands in for, and the run of the server with its log.
 
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -135,6 +137,33 @@ fn mistakes_are_reported_before_anything_is_installed() {
     let refused = home.run(&["install", "--", "guide"]);
     assert!(refused.status.code() == Some(2) && stderr(&refused).contains("no bus"), "{}", stderr(&refused));
     assert_eq!(stdout(&home.run(&["status"])), "state    not installed\n");
+}
+
+#[test]
+fn the_log_is_followed_across_a_rotation() {
+    let home = Home::new();
+    let missing = home.run(&["logs"]);
+    assert!(
+        missing.status.code() == Some(1) && stderr(&missing).contains("serve.log"),
+        "{}",
+        stderr(&missing)
+    );
+    std::fs::create_dir_all(home.log().parent().expect("a folder")).expect("it can be made");
+    std::fs::write(home.log(), "one\ntwo\nthree\n").expect("it can be written");
+    assert_eq!(stdout(&home.run(&["logs", "-n", "2"])), "two\nthree\n");
+    let mut follow = home.command(&["logs", "-n", "1", "--follow"]);
+    let mut follow = follow.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(follow.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("three"));
+    let mut log = OpenOptions::new().append(true).open(home.log()).expect("it exists");
+    log.write_all(b"four\n").expect("it can be written");
+    assert_eq!(lines.next().as_deref(), Some("four"));
+    std::fs::rename(home.log(), home.log().with_extension("log.1")).expect("the same folder");
+    std::fs::write(home.log(), "five\n").expect("it can be written");
+    assert_eq!(lines.next().as_deref(), Some("five"));
+    follow.kill().and_then(|()| follow.wait()).expect("it ends");
+    // Lines of the renamed file come first.
+    assert_eq!(stdout(&home.run(&["logs", "-n", "3"])), "three\nfour\nfive\n");
 }
 
 /// The command that the service file names.
