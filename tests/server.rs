@@ -12,6 +12,7 @@ mod http_load;
 mod http_pictures;
 mod image_urls;
 mod mcp_http;
+mod mcp_responses;
 mod messages;
 mod rerank;
 mod responses;

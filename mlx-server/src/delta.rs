@@ -22,8 +22,56 @@ pub(crate) struct Delta {
     pub(crate) prompt: Vec<Token>,
     /// Generated tokens.
     pub(crate) tokens: Vec<Token>,
+    /// Work of the server on the calls of an answer. Such a delta has nothing else. Only responses have them.
+    pub(crate) mcp: Option<McpEvent>,
     /// Set when the answer has ended.
     pub(crate) end: Option<End>,
+}
+
+/// Work of the server with tools of MCP servers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum McpEvent {
+    /// A server has listed its tools, or cannot.
+    Listed { label: String, tools: Result<Vec<mlx_mcp::Tool>, String> },
+    /// A call that the client approved has run.
+    Approved { request: String, call: McpCall, result: CallResult },
+    /// A generation has ended, and the calls of servers in it begin to run.
+    Calling,
+    /// The next of these calls has a result.
+    Called(CallResult),
+}
+
+/// A call of a tool of an MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct McpCall {
+    /// The name of the server.
+    pub(crate) label: String,
+    /// The name of the tool on the server.
+    pub(crate) name: String,
+    /// The arguments as JSON text, as the model generated them.
+    pub(crate) arguments: String,
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum CallResult {
+    /// The tool's output.
+    Output(String),
+    /// The text of the tool's failure.
+    ToolError(String),
+    /// The reason that the call failed.
+    Failure(String),
+}
+
+impl CallResult {
+    /// Returns the text for the model.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Output(text) => text.clone(),
+            Self::ToolError(text) => format!("The tool reported an error:\n{text}"),
+            Self::Failure(reason) => format!("The call failed: {}.", reason.trim_end_matches('.')),
+        }
+    }
 }
 
 /// The progress of a prompt, by llama-server's names.
@@ -102,7 +150,8 @@ impl Delta {
         let has_calls = !self.calls.is_empty();
         let is_text_late = has_calls && !next.content.is_empty();
         let is_thought_late = (has_calls || !self.content.is_empty()) && !next.reasoning.is_empty();
-        !is_text_late && !is_thought_late
+        let is_work = self.mcp.is_some() || next.mcp.is_some();
+        !is_text_late && !is_thought_late && !is_work
     }
 
     pub(crate) fn extend(&mut self, next: Self) {

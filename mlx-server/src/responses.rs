@@ -3,7 +3,9 @@
 
 pub(crate) mod events;
 pub(crate) mod journal;
+mod mcp;
 mod produce;
+mod rounds;
 pub(crate) mod run;
 pub(crate) mod store;
 

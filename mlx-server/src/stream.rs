@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
+use futures_util::stream::{BoxStream, empty, select_all, unfold};
 
 use crate::answer::AnswerWriter;
 use crate::delta::Delta;
@@ -16,12 +16,24 @@ use crate::generation::Choice;
 
 /// Returns the body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels the generations.
 pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
-    let events = AnswerEvents::new(choices, writer, keep_alive);
+    events_body(AnswerEvents::new(choices, writer, keep_alive))
+}
+
+/// Returns the body of a streamed answer with these events.
+pub(crate) fn events_body(events: AnswerEvents<impl AnswerWriter>) -> Body {
     Body::from_stream(unfold(events, |mut events| async move {
         let (StreamItem::Event(bytes) | StreamItem::KeepAlive(bytes)) = events.next().await?;
         Some((Ok::<_, Infallible>(bytes), events))
     }))
 }
+
+/// Returns the deltas of all choices, as they come.
+pub(crate) fn joined(choices: Vec<Choice>) -> Deltas {
+    select_all(choices.into_iter().map(|choice| choice.deltas().boxed())).boxed()
+}
+
+/// The deltas of an answer. The last one has its end; an error ends the stream.
+pub(crate) type Deltas = BoxStream<'static, Result<Delta, ApiError>>;
 
 /// An element of a stream.
 pub(crate) enum StreamItem {
@@ -33,7 +45,7 @@ pub(crate) enum StreamItem {
 
 /// The events of an answer. Dropping it cancels the generations.
 pub(crate) struct AnswerEvents<W> {
-    deltas: SelectAll<BoxStream<'static, Result<Delta, ApiError>>>,
+    deltas: Deltas,
     writer: W,
     keep_alive: Duration,
     /// Events to send before the next delta is read.
@@ -45,8 +57,12 @@ pub(crate) struct AnswerEvents<W> {
 
 impl<W: AnswerWriter> AnswerEvents<W> {
     /// Creates the events of these choices.
-    pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
-        let deltas = select_all(choices.into_iter().map(|choice| choice.deltas().boxed()));
+    pub(crate) fn new(choices: Vec<Choice>, writer: W, keep_alive: Duration) -> Self {
+        Self::of(joined(choices), writer, keep_alive)
+    }
+
+    /// Creates the events of these deltas.
+    pub(crate) fn of(deltas: Deltas, mut writer: W, keep_alive: Duration) -> Self {
         let ready = writer.opening().into();
         Self { deltas, writer, keep_alive, ready, has_ended: false, error: None }
     }
@@ -84,7 +100,7 @@ impl<W: AnswerWriter> AnswerEvents<W> {
         }
         tracing::warn!(error = error.message(), "a stream failed");
         // The other choices of the request end too.
-        self.deltas.clear();
+        self.deltas = empty().boxed();
         self.has_ended = true;
         self.ready.extend(self.writer.failure(&error));
         self.error = Some(error);

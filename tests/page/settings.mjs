@@ -104,14 +104,16 @@ export const settings = {
     assert.equal(await page.inputValue("#model"), "random");
     await page.selectOption("#model", "scripted");
   },
-  async "a model is loaded by a button; one without a chat template continues a text"(trial, page) {
+  async "a model is loaded and unloaded by a button; one without a chat template continues a text"(trial, page) {
     await page.click("#new");
     await page.selectOption("#model", "base");
     await page.locator("#empty h2", { hasText: "Continue a text with base" }).waitFor();
     assert.equal(await page.getAttribute("#input", "placeholder"), "A text to continue");
     await page.getByRole("button", { name: "Load into memory" }).click();
     await page.locator("#model option", { hasText: "base · loaded" }).waitFor({ state: "attached" });
-    await page.getByRole("button", { name: "Load into memory" }).waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Unload from memory" }).click();
+    await page.locator("#model option", { hasText: /^base · \d/ }).waitFor({ state: "attached" });
+    await page.getByRole("button", { name: "Load into memory" }).waitFor();
     await open(page);
     await page.fill("#field-max_tokens", "4");
     await page.fill("#field-temperature", "0");

@@ -207,6 +207,14 @@ impl Server {
         named(self.agent.post(self.url(path)).send(request.to_string()))
     }
 
+    /// Returns the events of such an answer to a request with this API key.
+    ///
+    /// # Panics
+    /// If the request fails.
+    pub fn events_as(&self, key: &str, path: &str, request: &Value) -> Vec<Value> {
+        named(self.agent.post(self.url(path)).header("x-api-key", key).send(request.to_string())).1
+    }
+
     /// Returns the events of a stream that a GET request opens.
     ///
     /// # Panics

@@ -10,6 +10,7 @@ mod server;
 mod toolset;
 
 pub use config::{ServerConfig, Transport, read};
+pub use names::offered;
 pub use output::{Output, Part};
 pub use server::{Limits, Server, Tool};
 pub use toolset::{NamedTool, Toolset};

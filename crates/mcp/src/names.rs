@@ -8,7 +8,7 @@ const MAX_LEN: usize = 64;
 
 /// Returns a unique name for each tool, given as its server and its name. A name that is valid and unique stays; others get the server as a
 /// prefix. No name is one of `taken`.
-pub(crate) fn offered(tools: &[(&str, &str)], taken: &[String]) -> Vec<String> {
+pub fn offered(tools: &[(&str, &str)], taken: &[String]) -> Vec<String> {
     let is_unique = |name: &str| tools.iter().filter(|(_, other)| *other == name).count() == 1;
     let mut used: HashSet<String> = taken.iter().cloned().collect();
     // A prefixed name must not take the name that another tool keeps.

@@ -42,10 +42,11 @@ function emptyNode() {
   const tokens =
     "Click Tokens below an answer to see the probability of each token. From any of them, the answer can continue with an alternative.";
   const advice = isBase ? "This model has no chat template. It continues the text that you send." : tokens;
-  const load = isLoaded(model)
-    ? []
+  const stay = isLoaded(model)
+    ? button("Unload from memory", "", () => unloadModel(model))
     : button(loading.has(model) ? "Loading …" : "Load into memory", "", () => loadModel(model));
-  return el("div", { id: "empty" }, el("h2", { textContent: title }), el("p", { textContent: advice }), load);
+  const texts = [el("h2", { textContent: title }), el("p", { textContent: advice })];
+  return el("div", { id: "empty" }, texts, model ? stay : []);
 }
 // Draws an answer at most once per frame, whatever its token rate.
 function schedule(run) {

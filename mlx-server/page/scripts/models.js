@@ -36,6 +36,17 @@ async function loadModel(model) {
   await refresh();
   draw();
 }
+// Frees the memory of a model. Its answers end first.
+async function unloadModel(model) {
+  try {
+    await post("v1/models/unload", { model });
+    say(model + " is unloaded.");
+  } catch (error) {
+    if (!(error instanceof Unreachable)) flashHint(model + " was not unloaded: " + error.message);
+  }
+  await refresh();
+  draw();
+}
 const optionText = (it) =>
   it.id + (it.loaded ? " · loaded" : "") + (it.max_model_len ? " · " + it.max_model_len + " tokens" : "");
 async function refresh() {

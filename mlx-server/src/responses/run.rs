@@ -3,27 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chat_format::check_calls;
 use mlx_core::engine::Client;
-use mlx_json::{Map, Value};
+use mlx_json::Value;
 
 use super::events::Reader;
 use super::journal::Record;
+use super::mcp::Servers;
 use super::produce::{AbandonPolicy, produce};
+use super::rounds::{Counts, Rounds, chat_request};
 use super::store::{SharedItem, StoredResponse};
 use crate::answer::{AnswerMeta, Prepared};
-use crate::chat_request::{ChatRequest, Conversation};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::ids::random_id;
 use crate::prepare;
-use crate::protocol::responses::conversation::messages;
 use crate::protocol::responses::item::{InputItem, Item, from_stored};
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::{EchoedRequest, Writer};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
-use crate::stream::AnswerEvents;
+use crate::stream::{AnswerEvents, Deltas, joined};
 
 /// A response to compute.
 pub(crate) struct ResponseRun {
@@ -38,6 +38,13 @@ pub(crate) struct ResponseRun {
     input_len: usize,
     /// For a response of the journal: the time of the original request, and the stored response.
     journal_entry: Option<(u64, Arc<StoredResponse>)>,
+}
+
+/// A running generation.
+pub(crate) struct Started {
+    pub(crate) deltas: Deltas,
+    /// The metadata of the answer.
+    pub(crate) meta: AnswerMeta,
 }
 
 /// A running stored response.
@@ -92,36 +99,51 @@ impl ResponseRun {
         Ok(Self { id, client, request, body: None, items, input_len, journal_entry })
     }
 
-    /// Starts the generation.
-    async fn start(&self, state: &AppState, guard: RequestGuard) -> Result<Prepared, ApiError> {
+    /// Starts the first generation. Before it, the calls run that the client has approved.
+    async fn start(
+        &mut self,
+        state: &AppState,
+        guard: RequestGuard,
+        caller: Option<&Caller>,
+    ) -> Result<Started, ApiError> {
         let items = self.items.iter().map(|item| from_stored(item)).collect::<Result<Vec<Item>, _>>();
-        let items = items.map_err(|error| error.rename_field("previous_response_id", "input"))?;
-        let messages = messages(self.request.instructions.as_deref(), &items);
-        if messages.is_empty() {
-            return Err(ApiError::field("input", "has no message; give a string or a list of items"));
+        let mut items = items.map_err(|error| error.rename_field("previous_response_id", "input"))?;
+        let mut servers = None;
+        if self.uses_mcp() {
+            let caller =
+                caller.ok_or_else(|| ApiError::failed("calls of tools are not repeated after a restart"))?;
+            caller.check(state)?;
+            let (opened, mut events) =
+                Box::pin(Servers::open(state, &mut self.request.tools, &items)).await?;
+            events.extend(Box::pin(opened.run_approved(state, &self.request.tools, &mut items)).await?);
+            servers = Some((opened, events));
         }
-        check_calls(&messages).map_err(|mistake| {
-            ApiError::field("input", mistake.why.replace("message of role tool", "function_call_output"))
-        })?;
-        let conversation = Conversation {
-            messages,
-            variables: Map::new(),
-            tools: self.request.tools.request.clone(),
-            thinking: self.request.thinking,
-        };
-        let request = ChatRequest {
-            spec: self.request.spec.clone(),
-            conversation,
-            limit_name: "max_output_tokens",
-            policy: self.request.policy,
-            gives_policy: self.request.gives_policy,
-        };
-        let prepared = prepare::start_chat(state, request, guard).await;
-        let mut prepared = prepared.map_err(|error| error.rename_field("messages", "input"))?;
+        let request = chat_request(&self.request, &items)?;
+        let origin = guard.origin.clone();
+        let prepared = Box::pin(prepare::start_chat(state, request, guard)).await;
+        let Prepared { choices, mut meta, .. } =
+            prepared.map_err(|error| error.rename_field("messages", "input"))?;
         if let Some((created, _)) = self.journal_entry {
-            prepared.meta.created = created;
+            meta.created = created;
         }
-        Ok(prepared)
+        let deltas = match servers {
+            None => joined(choices),
+            Some((servers, events)) => {
+                let mut request = self.request.clone();
+                request.spec.options.sampling.seed = Some(meta.seed);
+                let state = state.clone();
+                let rounds = Rounds { state, origin, request, items, servers, count: Counts::default() };
+                let first = choices.into_iter().next();
+                let first = first.ok_or_else(|| ApiError::failed("the model returned no answer"))?;
+                rounds.deltas(first, events)
+            }
+        };
+        Ok(Started { deltas, meta })
+    }
+
+    /// Returns true if the request uses MCP servers. Such a response is not in the journal, since a second computation would repeat its calls.
+    fn uses_mcp(&self) -> bool {
+        !self.request.tools.mcp.is_empty()
     }
 
     fn echoed(&self) -> EchoedRequest {
@@ -135,11 +157,12 @@ impl ResponseRun {
 
     /// Computes a response that is not stored. Returns it with the parts of the request that it repeats.
     pub(crate) async fn run_ephemeral(
-        self,
+        mut self,
         state: &AppState,
         guard: RequestGuard,
-    ) -> Result<(Prepared, EchoedRequest), ApiError> {
-        Ok((self.start(state, guard).await?, self.echoed()))
+        caller: &Caller,
+    ) -> Result<(Started, EchoedRequest), ApiError> {
+        Ok((self.start(state, guard, Some(caller)).await?, self.echoed()))
     }
 
     /// Computes and stores a response.
@@ -147,9 +170,10 @@ impl ResponseRun {
         mut self,
         state: &AppState,
         guard: RequestGuard,
+        caller: Option<&Caller>,
     ) -> Result<RunningResponse, ApiError> {
-        let Prepared { choices, meta, .. } = self.start(state, guard).await?;
-        if let Some(request) = self.body.take() {
+        let Started { deltas, meta } = self.start(state, guard, caller).await?;
+        if let Some(request) = self.body.take().filter(|_| !self.uses_mcp()) {
             let record = Record {
                 id: self.id.clone(),
                 created: meta.created,
@@ -169,13 +193,13 @@ impl ResponseRun {
             None => StoredResponse::new(self.id, self.client, self.items, self.input_len),
         };
         state.responses.begin(&stored, writer.to_json());
-        let events = AnswerEvents::new(choices, writer, state.config.limits.keep_alive.duration());
+        let events = AnswerEvents::of(deltas, writer, state.config.limits.keep_alive.duration());
         let reader = produce(state, Arc::clone(&stored), events, policy);
         Ok(RunningResponse { meta, stored, reader })
     }
 
     fn abandon_policy(&self, state: &AppState) -> AbandonPolicy {
-        if state.responses.has_journal() {
+        if state.responses.has_journal() && !self.uses_mcp() {
             AbandonPolicy::Never
         } else if self.is_streamed() {
             AbandonPolicy::After(state.config.responses.resume_window.duration())
@@ -219,7 +243,7 @@ pub(crate) async fn resume(state: &AppState) {
 
 async fn recompute(state: &AppState, record: Record, stored: Arc<StoredResponse>) -> Result<(), ApiError> {
     let guard = RequestGuard::for_stored_response(state, stored.client, &record.id);
-    ResponseRun::from_journal(record, stored)?.run_stored(state, guard).await.map(drop)
+    ResponseRun::from_journal(record, stored)?.run_stored(state, guard, None).await.map(drop)
 }
 
 /// Returns the item with an id, so that it can be listed.

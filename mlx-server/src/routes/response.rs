@@ -6,15 +6,18 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use mlx_core::engine::Miss;
 
 use crate::answer::{AnswerMeta, AnswerWriter, Prepared};
+use crate::delta::Delta;
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::json::Json;
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
+use crate::stream::{AnswerEvents, Deltas};
 use crate::{request_log, stream};
 
 /// Returns the response to a request with running generations.
@@ -33,6 +36,30 @@ pub(super) async fn answer<W: AnswerWriter>(
     }
     // All choices are awaited together: the first failure cancels the others.
     let deltas = try_join_all(choices.into_iter().map(Choice::collect)).await?;
+    Ok(whole(writer, deltas, answer_headers))
+}
+
+/// Returns the response to a request with one answer, from its deltas.
+pub(super) async fn answer_deltas<W: AnswerWriter>(
+    state: &AppState,
+    deltas: Deltas,
+    is_streamed: bool,
+    meta: AnswerMeta,
+    writer: impl FnOnce(AnswerMeta) -> W,
+) -> Result<Response, ApiError> {
+    let answer_headers = AnswerHeaders::new(&meta);
+    let writer = writer(meta);
+    if is_streamed {
+        let keep_alive = state.config.limits.keep_alive.duration();
+        let body = stream::events_body(AnswerEvents::of(deltas, writer, keep_alive));
+        return Ok(with_headers(body.into_response(), answer_headers, W::STREAM_TYPE, true));
+    }
+    let deltas: Vec<Delta> = deltas.try_collect().await?;
+    Ok(whole(writer, vec![deltas], answer_headers))
+}
+
+/// Returns the response with a whole answer.
+fn whole(writer: impl AnswerWriter, deltas: Vec<Vec<Delta>>, answer_headers: AnswerHeaders) -> Response {
     let miss = deltas.iter().flatten().find_map(|delta| delta.end.as_ref()?.usage.miss);
     let body = Body::from(writer.into_json(deltas));
     let mut response = with_headers(body.into_response(), answer_headers, "application/json", false);
@@ -41,7 +68,7 @@ pub(super) async fn answer<W: AnswerWriter>(
     {
         response.headers_mut().insert(request_log::PREFIX_MISS, value);
     }
-    Ok(response)
+    response
 }
 
 /// The metadata of an answer for its headers.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::read;
-use super::response::{AnswerHeaders, answer, json, with_headers};
+use super::response::{AnswerHeaders, answer_deltas, json, with_headers};
+use crate::caller::Caller;
 use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::fields::Fields;
@@ -18,7 +19,7 @@ use crate::protocol::responses::object;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::Writer;
 use crate::request_log::RequestNotes;
-use crate::responses::run::{ResponseRun, RunningResponse};
+use crate::responses::run::{ResponseRun, RunningResponse, Started};
 use crate::state::AppState;
 
 /// The maximum and the default number of items of a page.
@@ -37,13 +38,14 @@ const DEFAULT_PAGE_SIZE: usize = 20;
 )]
 pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let notes = RequestNotes::from_request(&request);
+    let caller = Caller::from_request(&request);
     let reader = if state.responses.has_journal() { read_request_and_body } else { read_request };
     let ((request, body), guard) = read(&state, request, reader).await?;
     notes.set_user(request.spec.user.as_deref());
     let run = ResponseRun::new(&state, request, body, guard.origin.client)?;
     let is_streamed = run.is_streamed();
     if run.is_stored() {
-        let RunningResponse { meta, stored, reader } = run.run_stored(&state, guard).await?;
+        let RunningResponse { meta, stored, reader } = run.run_stored(&state, guard, Some(&caller)).await?;
         let answer_headers = AnswerHeaders::new(&meta);
         if is_streamed {
             return Ok(with_headers(
@@ -56,8 +58,8 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
         reader.end().await?;
         return Ok(with_headers(json(&*stored.response()), answer_headers, "application/json", false));
     }
-    let (prepared, echoed) = run.run_ephemeral(&state, guard).await?;
-    answer(&state, prepared, |meta| Writer::new(echoed, meta)).await
+    let (Started { deltas, meta }, echoed) = run.run_ephemeral(&state, guard, &caller).await?;
+    answer_deltas(&state, deltas, is_streamed, meta, |meta| Writer::new(echoed, meta)).await
 }
 
 fn read_request(fields: &mut Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {

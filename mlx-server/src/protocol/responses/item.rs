@@ -4,6 +4,7 @@ use chat_format::{Image, Part, Role};
 use mlx_json::Value;
 use serde_json::json;
 
+use super::mcp_item::McpItem;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
@@ -24,6 +25,8 @@ pub(crate) enum Item {
     Call { call_id: String, name: String, namespace: Option<String>, arguments: Arguments },
     /// The result of a tool call.
     Output { call_id: String, parts: Vec<Part> },
+    /// An item of an MCP server.
+    Mcp(McpItem),
 }
 
 /// The arguments of a call.
@@ -98,7 +101,7 @@ pub(crate) fn from_stored(value: &Value) -> Result<Item, ApiError> {
 
 fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
     // The id and the status are not shown to the model.
-    fields.take::<String>("id")?;
+    let id: Option<String> = fields.take("id")?;
     fields.take::<String>("status")?;
     let item = match kind {
         None | Some("message") => {
@@ -133,8 +136,11 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
             Item::Output { call_id, parts: content(fields.value("output"), &fields.name("output"))? }
         }
         Some(other) => {
-            let message = format!("is {other:?}, which is not supported");
-            return Err(ApiError::unsupported(fields.name("type"), message));
+            let served = McpItem::read(other, id.as_deref(), &mut fields)?;
+            Item::Mcp(served.ok_or_else(|| {
+                let message = format!("is {other:?}, which is not supported");
+                ApiError::unsupported(fields.name("type"), message)
+            })?)
         }
     };
     fields.end()?;
@@ -299,7 +305,9 @@ mod tests {
             ),
             (json!({"type": "reasoning", "content": image("data:;base64,AQID")}), "input[0].content"),
             (json!({"role": "user", "content": "b", "mood": 1}), "input[0].mood"),
-            (json!({"type": "mcp_call", "id": "1"}), "input[0].type"),
+            (json!({"type": "mcp_call", "id": "1"}), "input[0].server_label"),
+            (json!({"type": "mcp_approval_response", "approval_request_id": "1"}), "input[0].approve"),
+            (json!({"type": "shell_call", "id": "1"}), "input[0].type"),
             (json!({"type": "function_call", "call_id": "1", "name": "a"}), "input[0].arguments"),
             (json!({"type": "function_call_output", "output": "a"}), "input[0].call_id"),
             (json!({"type": "reasoning", "encrypted_content": "x"}), "input[0].encrypted_content"),

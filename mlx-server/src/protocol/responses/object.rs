@@ -140,6 +140,37 @@ pub(crate) enum OutputItem {
         namespace: Option<String>,
         input: String,
     },
+    /// The tools of an MCP server.
+    McpListTools { id: String, server_label: String, tools: Vec<Value>, error: Option<String> },
+    /// A call of a tool of an MCP server, which this server runs.
+    McpCall {
+        id: String,
+        status: CallStatus,
+        server_label: String,
+        name: String,
+        arguments: String,
+        output: Option<String>,
+        error: Option<Value>,
+        approval_request_id: Option<String>,
+    },
+    /// A call of such a tool that needs the client's approval.
+    McpApprovalRequest { id: String, server_label: String, name: String, arguments: String },
+}
+
+/// The status of a call of an MCP server's tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallStatus {
+    /// The model generates the arguments.
+    InProgress,
+    /// The call runs.
+    Calling,
+    /// The call has an output.
+    Completed,
+    /// A limit cut the arguments.
+    Incomplete,
+    /// The call or the tool failed.
+    Failed,
 }
 
 /// A part of a message or of reasoning.

@@ -41,7 +41,7 @@ field_group! {
         /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// Functions, namespaces of functions, and custom tools. Tools that run on OpenAI's servers are not shown to the model.
+        /// Functions, namespaces of functions, custom tools, and tools of MCP servers (`mcp`). Other tools of OpenAI are not shown to the model.
         #[schema(value_type = Vec<Object>, example = json!([{"type": "function", "name": "add"}]))]
         pub(crate) tools: Value,
         /// `auto` (the default with tools), `none`, `required`, a tool, or `allowed_tools`.
@@ -86,10 +86,9 @@ field_group! {
 }
 
 /// Fields without effect. They are accepted, and repeated in the response if its object has them.
-const IGNORED_FIELDS: [&str; 8] = [
+const IGNORED_FIELDS: [&str; 7] = [
     "prompt_cache_key",
     "safety_identifier",
-    "max_tool_calls",
     "prompt_cache_retention",
     "client_metadata",
     "stream_options",
@@ -158,6 +157,7 @@ impl ResponseRequest {
         )?;
         fields.reject(&UNSUPPORTED_FIELDS)?;
         let mut tools = RequestTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
+        tools.take_max_calls(fields)?;
         let input = item::read(given.input)?;
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
             return Err(ApiError::field("input", "is missing; give a string or a list of items"));

@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 
-use chat_format::{Tool, Tools};
+use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
 use serde_json::json;
 
-use super::item::Arguments;
+use super::custom_tool::{CustomFormat, INPUT, custom_format};
+use super::mcp_tool::{McpChoice, McpSpec};
 use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::protocol::content::PathNotation;
-use crate::protocol::tools::{Function, MAX_TOOLS, ToolChoiceFormat, list, qualified, take_name};
-
-/// The argument with the input of a custom tool.
-const INPUT: &str = "input";
+use crate::protocol::tools::{
+    Function, MAX_TOOLS, ToolChoiceFormat, expect_tools, list, qualified, take_name,
+};
 
 /// The tools of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,6 +24,12 @@ pub(crate) struct RequestTools {
     pub(crate) request: ToolRequest,
     /// The client's form of each tool, by the name that the model sees.
     client_tools: HashMap<String, ClientTool>,
+    /// The MCP servers to use.
+    pub(crate) mcp: Vec<McpSpec>,
+    /// The maximum number of calls of their tools.
+    pub(crate) max_calls: Option<usize>,
+    /// The MCP server, and perhaps its tool, that must be called.
+    mcp_choice: Option<McpChoice>,
     /// The full names of unused fields.
     pub(crate) ignored: Vec<String>,
 }
@@ -35,8 +41,19 @@ pub(crate) struct ClientTool {
     pub(crate) name: String,
     /// The namespace of the tool.
     pub(crate) namespace: Option<String>,
-    /// True for a custom tool with text input.
-    pub(crate) is_custom: bool,
+    /// The kind of the tool.
+    pub(crate) kind: ToolKind,
+}
+
+/// The kind of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToolKind {
+    /// A function of the client.
+    Function,
+    /// A custom tool of the client, with text input.
+    Custom,
+    /// A tool of the MCP server with this label. The server runs it, after an approval if it needs one.
+    Mcp { label: String, needs_approval: bool },
 }
 
 impl RequestTools {
@@ -50,7 +67,7 @@ impl RequestTools {
         for (path, tool) in list(tools, PathNotation::Brackets)? {
             reader.tool(tool, &path, None)?;
         }
-        let Reader { tools, client_tools, ignored } = reader;
+        let Reader { tools, client_tools, mcp, ignored } = reader;
         let mut request_tools = Self {
             request: ToolRequest {
                 tools: Tools::new(tools)?,
@@ -58,37 +75,101 @@ impl RequestTools {
                 ..ToolRequest::default()
             },
             client_tools,
+            mcp,
+            max_calls: None,
+            mcp_choice: None,
             ignored,
         };
-        if let Some(choice) = choice {
-            request_tools.request.choice =
-                ToolChoiceFormat::Responses.read(choice, &request_tools.request.tools)?;
+        let Some(choice) = choice else { return Ok(request_tools) };
+        request_tools.mcp_choice = McpChoice::read(&choice, &request_tools.mcp)?;
+        if request_tools.mcp_choice.is_some() {
+            return Ok(request_tools);
         }
+        request_tools.request.choice = if !request_tools.mcp.is_empty() && choice == "required" {
+            // There may be only tools of MCP servers.
+            ToolChoice::Required
+        } else {
+            ToolChoiceFormat::Responses.read(choice, &request_tools.request.tools)?
+        };
         Ok(request_tools)
+    }
+
+    /// Takes `max_tool_calls`, which counts only calls that this server runs.
+    pub(crate) fn take_max_calls(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
+        if self.mcp.is_empty() {
+            fields.take_unused("max_tool_calls", &[]);
+        } else {
+            self.max_calls = fields.take("max_tool_calls")?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the request has this tool of an MCP server.
+    pub(crate) fn offers(&self, label: &str, tool: &str) -> bool {
+        !self.mcp_names(label, Some(tool)).is_empty()
+    }
+
+    /// Adds the tools of MCP servers, each with its label and true if it needs an approval. They get unique names.
+    pub(crate) fn add_mcp(&mut self, offers: &[(&str, &mlx_mcp::Tool, bool)]) -> Result<(), ApiError> {
+        let taken: Vec<String> = self.client_tools.keys().cloned().collect();
+        let pairs: Vec<(&str, &str)> =
+            offers.iter().map(|(label, tool, _)| (*label, tool.name.as_str())).collect();
+        let mut tools = self.request.tools.list().to_vec();
+        for (name, (label, tool, needs_approval)) in mlx_mcp::offered(&pairs, &taken).into_iter().zip(offers)
+        {
+            if tools.len() == MAX_TOOLS {
+                return Err(ApiError::field("tools", format!("has more than {MAX_TOOLS} tools")));
+            }
+            let function = Function {
+                name: name.clone(),
+                description: Some(tool.description.clone()),
+                parameters: Value::from(tool.schema.clone()).into_object().unwrap_or_default(),
+                is_strict: false,
+                is_deferred: false,
+            };
+            tools.push(function.tool("tools")?);
+            let kind = ToolKind::Mcp { label: (*label).to_owned(), needs_approval: *needs_approval };
+            self.client_tools.insert(name, ClientTool { name: tool.name.clone(), namespace: None, kind });
+        }
+        self.request.tools = Tools::new(tools)?;
+        if let Some(choice) = &self.mcp_choice {
+            self.request.choice = choice.resolve(|label, tool| self.mcp_names(label, tool))?;
+        } else if self.request.choice == ToolChoice::Required {
+            expect_tools(&self.request.tools)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the names, for the model, of the tools of an MCP server, or of one of them.
+    fn mcp_names(&self, label: &str, tool: Option<&str>) -> Vec<String> {
+        let is_it = |it: &ClientTool| {
+            matches!(&it.kind, ToolKind::Mcp { label: other, .. } if other == label)
+                && tool.is_none_or(|tool| tool == it.name)
+        };
+        let all = self.request.tools.list().iter().map(|tool| &tool.name);
+        all.filter(|name| self.client_tools.get(*name).is_some_and(is_it)).cloned().collect()
+    }
+
+    /// Returns the name, for the model, of a tool of an MCP server. It may have been offered only by an earlier request.
+    pub(crate) fn mcp_name(&self, label: &str, tool: &str) -> String {
+        self.mcp_names(label, Some(tool)).pop().unwrap_or_else(|| qualified(Some(label), tool))
+    }
+
+    /// Lets the model write its answer after the results of calls: it need not call a tool again, and may not call any if `ends`.
+    pub(crate) fn relax_choice(&mut self, ends: bool) {
+        let choice = &mut self.request.choice;
+        match choice {
+            _ if ends => *choice = ToolChoice::None,
+            ToolChoice::Required | ToolChoice::Named(_) => *choice = ToolChoice::Auto,
+            ToolChoice::Allowed { is_required, .. } => *is_required = false,
+            ToolChoice::Auto | ToolChoice::None => {}
+        }
     }
 
     /// Returns the client's form of the tool that the model calls `name`.
     pub(crate) fn client_tool(&self, name: &str) -> ClientTool {
-        let plain = || ClientTool { name: name.to_owned(), namespace: None, is_custom: false };
+        let plain = || ClientTool { name: name.to_owned(), namespace: None, kind: ToolKind::Function };
         self.client_tools.get(name).cloned().unwrap_or_else(plain)
-    }
-}
-
-/// Returns the arguments of an earlier call in the form that the model generated.
-pub(crate) fn model_arguments(arguments: &Arguments) -> String {
-    match arguments {
-        Arguments::Json(text) => text.clone(),
-        Arguments::Text(text) => json!({ INPUT: text }).to_string(),
-    }
-}
-
-/// Returns the input of a custom tool from generated arguments. Truncated arguments are returned unchanged.
-pub(crate) fn custom_input(arguments: &str) -> String {
-    let object = mlx_json::parse(arguments.as_bytes()).ok().and_then(Value::into_object);
-    match object.and_then(|mut object| object.shift_remove(INPUT)) {
-        Some(Value::String(text)) => text,
-        Some(other) => other.to_string(),
-        None => arguments.to_owned(),
     }
 }
 
@@ -96,6 +177,7 @@ pub(crate) fn custom_input(arguments: &str) -> String {
 struct Reader {
     tools: Vec<Tool>,
     client_tools: HashMap<String, ClientTool>,
+    mcp: Vec<McpSpec>,
     ignored: Vec<String>,
 }
 
@@ -109,6 +191,15 @@ impl Reader {
             (Some("namespace"), None) => self.namespace(fields),
             (Some("namespace"), Some(_)) => {
                 Err(ApiError::unsupported(fields.name("type"), "is namespace; namespaces cannot be nested"))
+            }
+            (Some("mcp"), None) => {
+                let spec = McpSpec::read(fields, path, &mut self.ignored)?;
+                if self.mcp.iter().any(|other| other.label == spec.label) {
+                    let message = format!("is {:?}, which two tools name", spec.label);
+                    return Err(ApiError::field(format!("{path}.server_label"), message));
+                }
+                self.mcp.push(spec);
+                Ok(())
             }
             // A tool of OpenAI's servers, which is not shown to the model.
             (Some(_), _) => {
@@ -157,7 +248,10 @@ impl Reader {
             is_strict: is_strict == Some(true),
             is_deferred: false,
         };
-        self.add(function, ClientTool { name, namespace: namespace.map(str::to_owned), is_custom: false })
+        self.add(
+            function,
+            ClientTool { name, namespace: namespace.map(str::to_owned), kind: ToolKind::Function },
+        )
     }
 
     /// Adds a custom tool as a function with one argument.
@@ -193,7 +287,10 @@ impl Reader {
             is_strict,
             is_deferred: false,
         };
-        self.add(function, ClientTool { name, namespace: namespace.map(str::to_owned), is_custom: true })
+        self.add(
+            function,
+            ClientTool { name, namespace: namespace.map(str::to_owned), kind: ToolKind::Custom },
+        )
     }
 
     fn add(&mut self, function: Function, client_tool: ClientTool) -> Result<(), ApiError> {
@@ -207,38 +304,8 @@ impl Reader {
     }
 }
 
-enum CustomFormat {
-    Text,
-    Regex(String),
-    Lark(String),
-}
-
-fn custom_format(format: Value, path: &str) -> Result<CustomFormat, ApiError> {
-    let mut fields = Fields::nested(path, format)?;
-    let kind: Option<String> = fields.take("type")?;
-    let format = match kind.as_deref() {
-        Some("text") => CustomFormat::Text,
-        Some("grammar") => {
-            let syntax: Option<String> = fields.take("syntax")?;
-            let definition: Option<String> = fields.take("definition")?;
-            let definition =
-                definition.ok_or_else(|| ApiError::field(fields.name("definition"), "is missing"))?;
-            match syntax.as_deref() {
-                Some("lark") => CustomFormat::Lark(definition),
-                Some("regex") => CustomFormat::Regex(definition),
-                _ => return Err(ApiError::field(fields.name("syntax"), "must be lark or regex")),
-            }
-        }
-        _ => return Err(ApiError::field(fields.name("type"), "must be text or grammar")),
-    };
-    fields.end()?;
-    Ok(format)
-}
-
 #[cfg(test)]
 mod tests {
-    use chat_format::ToolChoice;
-
     use super::*;
     use crate::fields::value as json;
 
@@ -262,12 +329,11 @@ mod tests {
         let names: Vec<&str> =
             request_tools.request.tools.list().iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["add", "mcp__sea__tide", "patch"]);
-        let tide = ClientTool { name: "tide".into(), namespace: Some("mcp__sea".into()), is_custom: false };
+        let tide =
+            ClientTool { name: "tide".into(), namespace: Some("mcp__sea".into()), kind: ToolKind::Function };
         assert_eq!(request_tools.client_tool("mcp__sea__tide"), tide);
-        assert!(request_tools.client_tool("patch").is_custom);
+        assert_eq!(request_tools.client_tool("patch").kind, ToolKind::Custom);
         assert_eq!(request_tools.ignored, ["tools[2].format", "tools[3]"]);
-        let text = "say \"a\"\n";
-        assert_eq!(custom_input(&model_arguments(&Arguments::Text(text.into()))), text);
     }
 
     #[test]
@@ -310,7 +376,7 @@ mod tests {
             ),
             (json!([function("a"), function("a")]), Value::Null, "tools"),
             (json!([function("a")]), json!({"type": "function", "name": "b"}), "tool_choice.name"),
-            (json!([function("a")]), json!({"type": "mcp"}), "tool_choice.type"),
+            (json!([function("a")]), json!({"type": "mcp"}), "tool_choice.server_label"),
             (json!([]), json!("required"), "tool_choice"),
         ] {
             assert_eq!(read(tools, choice).expect_err(param).param(), Some(param));

@@ -1,21 +1,30 @@
 //! Writes answers as responses, as one object or as events. Invariants: only the deltas decide what is written, so a stream and a whole
 //! response are equal. The ids of items derive from the response's id, so a recomputed answer has the same ids.
 
+mod event;
+mod mcp;
+mod open_item;
+
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use mlx_core::engine::Usage;
 use mlx_json::Map;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::custom_tool::custom_input;
 use super::object::{
-    IncompleteDetails, InputTokensDetails, OutputItem, OutputPart, OutputTokensDetails, Response,
-    ResponseError, ResponseUsage, Status,
+    IncompleteDetails, InputTokensDetails, OutputTokensDetails, Response, ResponseError, ResponseUsage,
+    Status,
 };
-use super::tools::{ClientTool, RequestTools, custom_input};
+use super::tools::{RequestTools, ToolKind};
 use crate::answer::{AnswerMeta, AnswerWriter};
 use crate::delta::{CallDelta, Delta, End, EndReason, Progress, Token};
 use crate::error::ApiError;
-use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
+use crate::protocol::openai::logprobs::ChatLogprobs;
+use event::{ResponseProgress, WholeResponse, event_bytes, json};
+use open_item::{Kind, OpenItem};
 
 /// The parts of a request that its response repeats.
 pub(crate) struct EchoedRequest {
@@ -38,30 +47,10 @@ pub(crate) struct Writer {
     /// Tokens without text so far, such as parts of a character.
     tokens: Vec<Token>,
     open: Option<OpenItem>,
+    /// The indices of running calls in the output, in their order.
+    calling: VecDeque<usize>,
     /// The sequence number of the next event.
     sequence: u64,
-}
-
-/// The item in progress.
-struct OpenItem {
-    id: String,
-    kind: Kind,
-    /// The text so far.
-    text: String,
-    logprobs: Vec<ChatLogprob>,
-}
-
-enum Kind {
-    Reasoning,
-    Message,
-    Call { call_id: String, client_tool: ClientTool },
-}
-
-impl Kind {
-    /// Returns true if the item has a content part.
-    fn has_part(&self) -> bool {
-        !matches!(self, Self::Call { .. })
-    }
 }
 
 impl Writer {
@@ -83,7 +72,16 @@ impl Writer {
             seed: meta.seed,
             request: echo,
         };
-        Self { response, meta, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0 }
+        Self {
+            response,
+            meta,
+            tools,
+            logprobs,
+            tokens: Vec::new(),
+            open: None,
+            calling: VecDeque::new(),
+            sequence: 0,
+        }
     }
 
     /// Returns the current state of the response as JSON.
@@ -92,7 +90,7 @@ impl Writer {
         mlx_json::to_value(&self.response).unwrap_or_default()
     }
 
-    fn event(&mut self, kind: &'static str, fields: &impl Serialize) -> Bytes {
+    fn event(&mut self, kind: &str, fields: &impl Serialize) -> Bytes {
         let bytes = event_bytes(kind, self.sequence, fields);
         self.sequence += 1;
         bytes
@@ -119,10 +117,15 @@ impl Writer {
         self.event(kind, &fields)
     }
 
+    /// Returns the id of the item at this index of the output.
+    fn item_id(&self, prefix: &str, index: usize) -> String {
+        format!("{prefix}_{}{index:02}", self.response.id.trim_start_matches("resp_"))
+    }
+
     fn begin(&mut self, prefix: &str, kind: Kind, events: &mut Vec<Bytes>) {
         self.end_item(Status::Completed, events);
         let index = self.response.output.len();
-        let id = format!("{prefix}_{}{index:02}", self.response.id.trim_start_matches("resp_"));
+        let id = self.item_id(prefix, index);
         let open = OpenItem { id, kind, text: String::new(), logprobs: Vec::new() };
         let item = json(&open.item(Status::InProgress));
         let part = open.part().map(|part| json(&part));
@@ -163,20 +166,29 @@ impl Writer {
         self.tokens.clear();
         if let Some((_, name)) = call.head {
             let client_tool = self.tools.client_tool(&name);
-            let prefix = if client_tool.is_custom { "ctc" } else { "fc" };
+            let prefix = match client_tool.kind {
+                ToolKind::Function => "fc",
+                ToolKind::Custom => "ctc",
+                ToolKind::Mcp { needs_approval: false, .. } => "mcp",
+                ToolKind::Mcp { needs_approval: true, .. } => "mcpr",
+            };
             let call_id = format!("call_{}{:02}", self.response.id.trim_start_matches("resp_"), call.index);
             self.begin(prefix, Kind::Call { call_id, client_tool }, events);
+            if prefix == "mcp" {
+                events.push(self.item_event("response.mcp_call.in_progress", json!({})));
+            }
         }
         if call.arguments.is_empty() {
             return;
         }
         self.add(&call.arguments);
-        // The input of a custom tool is sent once its JSON is complete.
-        if !self.open.as_ref().is_some_and(OpenItem::is_custom) {
-            events.push(
-                self.item_event("response.function_call_arguments.delta", json!({"delta": call.arguments})),
-            );
-        }
+        // The input of a custom tool is sent once its JSON is complete, and so is a request for an approval.
+        let kind = match self.open.as_ref().and_then(OpenItem::tool_kind) {
+            Some(ToolKind::Function) => "response.function_call_arguments.delta",
+            Some(ToolKind::Mcp { needs_approval: false, .. }) => "response.mcp_call_arguments.delta",
+            _ => return,
+        };
+        events.push(self.item_event(kind, json!({"delta": call.arguments})));
     }
 
     fn add(&mut self, text: &str) {
@@ -197,17 +209,9 @@ impl Writer {
                 let fields = json!({"text": text, "logprobs": logprobs});
                 events.push(self.item_event("response.output_text.done", fields));
             }
-            Kind::Call { client_tool: ClientTool { is_custom: true, .. }, .. } => {
-                let input = custom_input(&text);
-                events.push(
-                    self.item_event("response.custom_tool_call_input.delta", json!({ "delta": input })),
-                );
-                events
-                    .push(self.item_event("response.custom_tool_call_input.done", json!({ "input": input })));
-            }
             Kind::Call { client_tool, .. } => {
-                let fields = json!({"name": client_tool.name, "arguments": text});
-                events.push(self.item_event("response.function_call_arguments.done", fields));
+                let (kind, name) = (client_tool.kind.clone(), client_tool.name.clone());
+                self.end_arguments(&kind, &name, &text, events);
             }
         }
         if let Some(part) = part {
@@ -215,9 +219,38 @@ impl Writer {
         }
         let Some(open) = self.open.take() else { return };
         let item = open.item(status);
+        if status == Status::Completed
+            && matches!(open.tool_kind(), Some(ToolKind::Mcp { needs_approval: false, .. }))
+        {
+            // It is done when it has a result.
+            self.calling.push_back(self.response.output.len());
+            self.response.output.push(item);
+            return;
+        }
         let fields = json!({"output_index": self.response.output.len(), "item": json(&item)});
         events.push(self.event("response.output_item.done", &fields));
         self.response.output.push(item);
+    }
+
+    /// Writes the end of the arguments of a call.
+    fn end_arguments(&mut self, kind: &ToolKind, name: &str, text: &str, events: &mut Vec<Bytes>) {
+        match kind {
+            ToolKind::Custom => {
+                let input = custom_input(text);
+                let delta =
+                    self.item_event("response.custom_tool_call_input.delta", json!({ "delta": input }));
+                let done = self.item_event("response.custom_tool_call_input.done", json!({ "input": input }));
+                events.extend([delta, done]);
+            }
+            ToolKind::Function => {
+                let fields = json!({"name": name, "arguments": text});
+                events.push(self.item_event("response.function_call_arguments.done", fields));
+            }
+            ToolKind::Mcp { needs_approval: false, .. } => {
+                events.push(self.item_event("response.mcp_call_arguments.done", json!({"arguments": text})));
+            }
+            ToolKind::Mcp { needs_approval: true, .. } => {}
+        }
     }
 
     fn end(&mut self, end: &End, events: &mut Vec<Bytes>) {
@@ -254,6 +287,9 @@ impl AnswerWriter for Writer {
         }
         for call in delta.calls {
             self.call(call, &mut events);
+        }
+        if let Some(event) = delta.mcp {
+            self.mcp(event, &mut events);
         }
         if let Some(end) = delta.end {
             self.end(&end, &mut events);
@@ -300,50 +336,6 @@ impl AnswerWriter for Writer {
     }
 }
 
-impl OpenItem {
-    fn is_custom(&self) -> bool {
-        matches!(&self.kind, Kind::Call { client_tool, .. } if client_tool.is_custom)
-    }
-
-    /// Returns the content part. Calls have none.
-    fn part(&self) -> Option<OutputPart> {
-        match self.kind {
-            Kind::Reasoning => Some(OutputPart::ReasoningText { text: self.text.clone() }),
-            Kind::Message => Some(OutputPart::text(self.text.clone(), self.logprobs.clone())),
-            Kind::Call { .. } => None,
-        }
-    }
-
-    /// Returns the item. A new item has no content.
-    fn item(&self, status: Status) -> OutputItem {
-        let id = self.id.clone();
-        let is_new = status == Status::InProgress;
-        let content: Vec<OutputPart> = if is_new { Vec::new() } else { self.part().into_iter().collect() };
-        match &self.kind {
-            Kind::Reasoning => {
-                OutputItem::Reasoning { id, summary: Vec::new(), content, encrypted_content: None, status }
-            }
-            Kind::Message => OutputItem::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, client_tool: ClientTool { name, namespace, is_custom } } => {
-                let (call_id, name, namespace) = (call_id.clone(), name.clone(), namespace.clone());
-                if *is_custom {
-                    let input = if is_new { String::new() } else { custom_input(&self.text) };
-                    OutputItem::CustomToolCall { id, status, call_id, name, namespace, input }
-                } else {
-                    OutputItem::FunctionCall {
-                        id,
-                        status,
-                        arguments: self.text.clone(),
-                        call_id,
-                        name,
-                        namespace,
-                    }
-                }
-            }
-        }
-    }
-}
-
 fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
     ResponseUsage {
         input_tokens: usage.prompt_tokens,
@@ -355,39 +347,6 @@ fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
         output_tokens_details: OutputTokensDetails { reasoning_tokens },
         total_tokens: usage.prompt_tokens + usage.completion_tokens,
     }
-}
-
-/// The data of an event.
-#[derive(Serialize)]
-struct EventData<'a, T> {
-    r#type: &'static str,
-    sequence_number: u64,
-    #[serde(flatten)]
-    fields: &'a T,
-}
-
-/// The fields of an event with the progress of the prompt.
-#[derive(Serialize)]
-struct ResponseProgress<'a> {
-    response: &'a Response,
-    prompt_progress: Progress,
-}
-
-/// The fields of an event that has the whole response.
-#[derive(Serialize)]
-struct WholeResponse<'a> {
-    response: &'a Response,
-}
-
-fn event_bytes(kind: &'static str, sequence: u64, fields: &impl Serialize) -> Bytes {
-    // Serializing cannot fail for these types.
-    let data = serde_json::to_string(&EventData { r#type: kind, sequence_number: sequence, fields });
-    Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", data.unwrap_or_default()))
-}
-
-fn json<T: Serialize>(value: &T) -> Value {
-    // Serializing cannot fail for these types.
-    serde_json::to_value(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,0 +1,137 @@
+//! The MCP servers of a response: their tools, and the calls that this server runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mlx_mcp::{NamedTool, Server, Toolset};
+use serde_json::{Map, Value};
+
+use crate::delta::{CallResult, McpCall, McpEvent};
+use crate::error::ApiError;
+use crate::protocol::responses::item::Item;
+use crate::protocol::responses::mcp_item::McpItem;
+use crate::protocol::responses::mcp_tool::McpSpec;
+use crate::protocol::responses::tools::RequestTools;
+use crate::state::AppState;
+
+/// The servers that a request uses, by name.
+pub(super) struct Servers(HashMap<String, Arc<Server>>);
+
+impl Servers {
+    /// Adds the tools of the servers to those of the request. Returns the servers, and an event for each list that the conversation does not have.
+    pub(super) async fn open(
+        state: &AppState,
+        tools: &mut RequestTools,
+        items: &[Item],
+    ) -> Result<(Self, Vec<McpEvent>), ApiError> {
+        let set = state.mcp.tools().await;
+        let (mut servers, mut events, mut offers) = (HashMap::new(), Vec::new(), Vec::new());
+        let specs = tools.mcp.clone();
+        for spec in &specs {
+            let (server, listed) = find(&set, spec)?;
+            servers.insert(spec.label.clone(), Arc::clone(server));
+            let is_own = |tool: &&NamedTool| Arc::ptr_eq(&tool.server, server);
+            let own: Vec<_> = set.tools.iter().filter(is_own).map(|named| &named.tool).collect();
+            if listed.is_ok() {
+                spec.check_names(&own)?;
+            }
+            let allowed: Vec<_> = own.into_iter().filter(|tool| spec.allows(tool)).collect();
+            let is_list =
+                |item: &Item| matches!(item, Item::Mcp(McpItem::Tools { label }) if *label == spec.label);
+            if !items.iter().any(is_list) {
+                let tools = listed.as_ref().map(|_| allowed.iter().map(|tool| (*tool).clone()).collect());
+                events
+                    .push(McpEvent::Listed { label: spec.label.clone(), tools: tools.map_err(Clone::clone) });
+            }
+            offers.extend(
+                allowed.into_iter().map(|tool| (spec.label.as_str(), tool, spec.needs_approval(tool))),
+            );
+        }
+        tools.add_mcp(&offers)?;
+        Ok((Self(servers), events))
+    }
+
+    /// Runs the calls that the client has approved, and adds them to the conversation.
+    pub(super) async fn run_approved(
+        &self,
+        state: &AppState,
+        tools: &RequestTools,
+        items: &mut Vec<Item>,
+    ) -> Result<Vec<McpEvent>, ApiError> {
+        let mut events = Vec::new();
+        for (request, call) in approved(items)? {
+            if !tools.offers(&call.label, &call.name) {
+                let message = format!(
+                    "approves a call of {:?} of the MCP server {:?}, which is not among the tools of this request",
+                    call.name, call.label
+                );
+                return Err(ApiError::field("input", message));
+            }
+            let result = self.call(state, &call).await;
+            items.push(Item::Mcp(McpItem::Call {
+                call: call.clone(),
+                result: result.clone(),
+                request: Some(request.clone()),
+            }));
+            events.push(McpEvent::Approved { request, call, result });
+        }
+        Ok(events)
+    }
+
+    /// Runs a call.
+    pub(super) async fn call(&self, state: &AppState, call: &McpCall) -> CallResult {
+        let Some(server) = self.0.get(&call.label) else {
+            return CallResult::Failure(format!("there is no MCP server {:?}", call.label));
+        };
+        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(text) else {
+            return CallResult::Failure("its arguments are not a JSON object".to_owned());
+        };
+        match state.mcp.call(server, &call.name, arguments, &state.shutdown.forced).await {
+            Ok(output) if output.is_error => CallResult::ToolError(output.text()),
+            Ok(output) => CallResult::Output(output.text()),
+            Err(error) => CallResult::Failure(error.message()),
+        }
+    }
+}
+
+/// Returns a server with the number of its tools, or the reason that it has none.
+fn find<'a>(
+    set: &'a Toolset,
+    spec: &McpSpec,
+) -> Result<(&'a Arc<Server>, &'a Result<usize, String>), ApiError> {
+    let found = set.servers.iter().find(|(server, _)| server.label() == spec.label);
+    found.map(|(server, listed)| (server, listed)).ok_or_else(|| {
+        let known: Vec<&str> = set.servers.iter().map(|(server, _)| server.label()).collect();
+        let known = if known.is_empty() {
+            "start the server with --mcp FILE".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
+        let message = format!("is {:?}, which is not an MCP server of this server; {known}", spec.label);
+        ApiError::field(format!("{}.server_label", spec.path), message)
+    })
+}
+
+/// Returns the approved calls that have not run, with the ids of their requests.
+fn approved(items: &[Item]) -> Result<Vec<(String, McpCall)>, ApiError> {
+    let mut calls: Vec<(String, McpCall)> = Vec::new();
+    for item in items {
+        let Item::Mcp(McpItem::Response { request, approves, .. }) = item else { continue };
+        let call = items.iter().find_map(|item| match item {
+            Item::Mcp(McpItem::Request { id, call }) if id == request => Some(call.clone()),
+            _ => None,
+        });
+        let call = call.ok_or_else(|| {
+            let message =
+                format!("answers {request:?}, which is not a request for an approval of this conversation");
+            ApiError::field("input", message)
+        })?;
+        let has_run =
+            |item: &Item| matches!(item, Item::Mcp(McpItem::Call { request: Some(id), .. }) if id == request);
+        if *approves && !items.iter().any(has_run) && calls.iter().all(|(id, _)| id != request) {
+            calls.push((request.clone(), call));
+        }
+    }
+    Ok(calls)
+}
