@@ -1,9 +1,9 @@
 """Records the program in a terminal of 90x24 and writes what the screen showed as an animated SVG, without script or fonts.
 
-    pip install -r docs/recording/requirements.txt
-    python docs/recording/record.py target/release/mlx docs/recording/mlx.svg
+    python docs/recording/record.py target/release/mlx MODEL docs/recording/mlx.svg
 
-The shell runs in a pseudo-terminal; SCENE is typed into it key by key. All output is the program's own.
+`cargo xtask recording` runs it with a small trained model. The shell runs in a pseudo-terminal, in the folder of the model; SCENE is typed into
+it key by key. All output is the program's own.
 """
 import fcntl
 import os
@@ -23,18 +23,14 @@ from svg import write
 COLUMNS, ROWS = 90, 24
 # What is typed, and what the screen must show before it goes on; "$ " is the shell's prompt, "> " that of the chat.
 SCENE = [
-    ("mlx chat guide --exact", "> "),
-    ("How do I start the server?", "> "),
+    ("mlx chat MODEL --exact --temperature 0.6 --seed 7", "> "),
+    ("Write a Python function is_even(n).", "> "),
     ("/tokens", "> "),
-    # The guide takes the likeliest token unless it is asked to draw.
-    ("/params temperature=1", "> "),
-    ("/seed 7", "> "),
-    ("How do I get a real model?", "> "),
+    ("What is the capital of France?", "> "),
     ("/retry", "> "),
-    ("/branch 4", "> "),
     ("/quit", "$ "),
     ("clear", "$ "),
-    ("mlx generate guide 'How do I quit?' --logprobs 0 --json | mlx replay", "$ "),
+    ("mlx generate MODEL 'Name three colors.' --exact --logprobs 0 --json | mlx replay", "$ "),
     ("mlx ask 'is https supported'", "$ "),
 ]
 KEY, THINK, SETTLE, PATIENCE = 0.05, 0.7, 0.6, 120.0
@@ -43,18 +39,18 @@ KEY, THINK, SETTLE, PATIENCE = 0.05, 0.7, 0.6, 120.0
 class Terminal:
     """A shell in a pseudo-terminal, and the screens that it has shown: (seconds, rows of cells)."""
 
-    def __init__(self, program, home):
+    def __init__(self, program, folder, home):
         self.screen = pyte.Screen(COLUMNS, ROWS)
         self.stream = pyte.ByteStream(self.screen)
         self.frames, self.begin, self.last = [], time.monotonic(), time.monotonic()
-        guide = Path(__file__).resolve().parents[2] / "crates" / "guide" / "model"
         # A home of its own: no history, no default model, nothing downloaded.
-        environment = dict(os.environ, TERM="xterm-256color", PS1="$ ", GUIDE=str(guide), HOME=home, HISTFILE="")
+        environment = dict(os.environ, TERM="xterm-256color", PS1="$ ", HOME=home, HISTFILE="")
         environment["PATH"] = f"{Path(program).resolve().parent}:{environment['PATH']}"
         for name in ("NO_COLOR", "MLX_MODEL", "MLX_LOG", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
             environment.pop(name, None)
         self.child, self.terminal = pty.fork()
         if self.child == 0:
+            os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile"], environment)
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
 
@@ -96,13 +92,14 @@ class Terminal:
 
 
 def main():
-    program, target = sys.argv[1:]
+    program, model, target = sys.argv[1:]
+    model = Path(model)
     with tempfile.TemporaryDirectory() as home:
-        terminal = Terminal(program, home)
+        terminal = Terminal(program, model.parent, home)
         terminal.wait("$ ")
         for text, prompt in SCENE:
             terminal.read(THINK)
-            terminal.type(text)
+            terminal.type(text.replace("MODEL", model.name))
             terminal.read(0.3)
             terminal.wait(prompt)
         os.close(terminal.terminal)

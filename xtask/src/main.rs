@@ -20,6 +20,7 @@ mod proxies;
 mod python;
 mod real;
 mod real_model;
+mod recording;
 mod setup;
 mod suite;
 mod tidy;
@@ -97,6 +98,8 @@ enum Task {
         #[arg(long)]
         peers: bool,
     },
+    /// Record the terminal and picture the page for the README, with a small trained model from PyPI
+    Recording,
     /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
     Fuzz {
         /// One target of fuzz/fuzz_targets; by default all of them, one after the other
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Chaos(arguments) => chaos::run(&arguments),
         Task::Real { peers } => real::run(peers),
+        Task::Recording => recording::run(),
         Task::Clients => clients::run(),
         Task::Proxies => proxies::run(),
         Task::Page { vendor: true, .. } => page::vendor(),

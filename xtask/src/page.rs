@@ -23,9 +23,8 @@ const BROWSERS: [&str; 5] = [
 /// Builds the server and runs tests/page/flow.mjs, or speed.mjs if `measures`. With `may_skip`, a machine without Chromium or Node.js skips the
 /// test with a message, unless `CHROMIUM` names a browser.
 pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
-    let named = env::var_os("CHROMIUM").filter(|it| !it.is_empty()).map(PathBuf::from);
-    let may_skip = may_skip && named.is_none();
-    let browser = match browser(named) {
+    let may_skip = may_skip && named().is_none();
+    let browser = match named_or_known_browser() {
         Err(missing) if may_skip => {
             println!("skipped the test of the page: {missing:#}");
             return Ok(());
@@ -57,14 +56,19 @@ pub(crate) fn vendor() -> Result<()> {
     output(&mut write, INSTALL_NODE).map(drop)
 }
 
+/// Returns the browser in `CHROMIUM`.
+fn named() -> Option<PathBuf> {
+    env::var_os("CHROMIUM").filter(|it| !it.is_empty()).map(PathBuf::from)
+}
+
 /// Returns the browser in `CHROMIUM`, or the first known one that starts. Fails without Node.js and npm.
-fn browser(named: Option<PathBuf>) -> Result<PathBuf> {
+pub(crate) fn named_or_known_browser() -> Result<PathBuf> {
     let version = output(Command::new("node").arg("--version"), INSTALL_NODE)?;
     let major =
         version.trim().trim_start_matches('v').split('.').next().and_then(|it| it.parse::<u32>().ok());
     ensure!(major.is_some_and(|it| it >= 20), "Node.js is {}: {INSTALL_NODE}", version.trim());
     output(Command::new("npm").arg("--version"), INSTALL_NODE)?;
-    if let Some(named) = named {
+    if let Some(named) = named() {
         return started(&named).with_context(|| {
             format!("CHROMIUM is {}, which does not start; name a browser", named.display())
         });
@@ -83,7 +87,7 @@ fn started(browser: &Path) -> Option<PathBuf> {
 }
 
 /// Installs the packages of package-lock.json, without running their scripts.
-fn install(from: &Path, folder: &Path) -> Result<()> {
+pub(crate) fn install(from: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let lock = "package-lock.json";
     let is_same = || std::fs::read(from.join(lock)).ok() == std::fs::read(folder.join(lock)).ok();
