@@ -47,7 +47,31 @@ fn all_formats_have_the_same_text() {
     assert!(vtt.starts_with("WEBVTT\n\n00:") && vtt.matches(" --> ").count() == segments.len(), "{vtt}");
     let translated =
         parsed(server.form("/v1/audio/translations", Some(&tone()), &[("response_format", "verbose_json")]));
-    assert_eq!(translated["task"], "translate");
+    assert_eq!((&translated["task"], &translated["language"]), (&json!("translate"), &json!("english")));
+}
+
+#[test]
+fn files_may_be_larger_than_bodies_of_text() {
+    let _turn = mlx_tests::device();
+    let server = server(&[]);
+    // Two seconds of 16 channels at 384 kHz.
+    let per_second = 2 * 16 * 384_000u32;
+    let length = 2 * per_second;
+    let mut file = vec![0; 44 + length as usize];
+    file[..44].copy_from_slice(&wav::of_samples(&[])[..44]);
+    for (place, number) in [(4, 36 + length), (24, 384_000), (28, per_second), (40, length)] {
+        file[place..place + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    (file[22], file[32]) = (16, 32);
+    let (status, text) = server.form(PATH, Some(&file), &FIXED);
+    assert_eq!(status, 200, "{text}");
+    let small = Server::start_on(
+        &SERVER,
+        &golden_folder().join("speech/whisper-f32"),
+        &["--max-body", "1MiB", "--body-memory", "8MiB"],
+    );
+    let (status, text) = small.form(PATH, Some(&file), &FIXED);
+    assert!(status == 413 && text.contains("half of --body-memory"), "{status}: {text}");
 }
 
 #[test]
@@ -90,6 +114,7 @@ fn invalid_requests_and_files_are_refused_by_name() {
         assert_eq!(error(Some(&file), &[part]).0, field);
     }
     assert_eq!(error(None, &[("language", "de")]).0, "file");
+    assert_eq!(error(Some(&file), &[("language", "de"), ("language", "en")]).0, "language");
     let broken: [&[u8]; 4] = [b"no audio", b"", &file[..file.len() / 2], &vec![0xff; 100_000]];
     for file in broken {
         let (field, text) = error(Some(file), &[]);

@@ -2,12 +2,15 @@
 
 mod files;
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use mlx_audio::{Limits, LogMel};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
-use mlx_core::speech::{language_code, language_name};
+use mlx_core::speech::language_code;
 use mlx_core::transcription::{Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate};
 use mlx_core::{Abilities, Error, SamplingOptions};
 use mlx_options::{DeviceArgs, LoadArgs, printable};
@@ -102,6 +105,16 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
             format!("is needed for the {} files, since only text can be printed for several", files.len());
         return Err(Failure::usage("--output-dir", message));
     }
+    if let Some(folder) = &args.output_dir {
+        let mut targets = BTreeMap::new();
+        for file in &files {
+            if let Some(other) = targets.insert(args.target(folder, file), file) {
+                let message =
+                    format!("would get one file for {} and {}; rename one", other.display(), file.display());
+                return Err(Failure::usage("--output-dir", message));
+            }
+        }
+    }
     args.device.choose()?;
     let folder = model_choice::find(args.model.as_deref())?;
     if Abilities::of(&folder).is_ok_and(|abilities| !abilities.transcribes) {
@@ -168,6 +181,12 @@ impl TranscribeArgs {
         }
     }
 
+    /// Returns the path of a transcript.
+    fn target(&self, folder: &Path, file: &Path) -> PathBuf {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        folder.join(format!("{name}.{}", self.format().suffix()))
+    }
+
     /// Prints a transcript, or writes its file.
     fn write(&self, file: &Path, transcript: &Transcript, is_one_of_several: bool) -> Result<(), Failure> {
         let format = self.format();
@@ -186,8 +205,7 @@ impl TranscribeArgs {
             return terminal::show(&text);
         };
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let path = folder.join(format!("{name}.{}", format.suffix()));
+        let path = self.target(folder, file);
         mlx_files::write_atomically(&path, text.as_bytes())?;
         terminal::note(&format!("wrote {}", path.display()));
         Ok(())
@@ -207,8 +225,8 @@ fn transcript(
     seed: Option<u64>,
 ) -> Result<Transcript, Failure> {
     let bins = engine.spec().whisper.map_or(0, |whisper| whisper.mel_bins);
-    let bytes = std::fs::read(file).map_err(|error| Error::io(file, error))?;
-    let audio = LogMel::of_file(bytes, bins, &Limits::default(), &mut || Ok(()));
+    let limits = Limits::default();
+    let audio = LogMel::of_file(read(file, &limits)?, bins, &limits, &mut |_| Ok(()));
     let audio = audio.map_err(|error| Error::file(file, error.to_string()))?;
     let base = RequestOptions {
         sampling: SamplingOptions { seed: Some(seed.unwrap_or(0)), ..SamplingOptions::default() },
@@ -222,11 +240,14 @@ fn transcript(
         segments.extend(more);
         progress(transcription.position());
     }
-    let code = transcription.language().unwrap_or("en");
-    Ok(Transcript {
-        task: if options.translate == Translate::ToEnglish { "translate" } else { "transcribe" },
-        language: language_name(code).unwrap_or(code).to_owned(),
-        duration: transcription.duration(),
-        segments,
-    })
+    Ok(transcription.transcript(segments))
+}
+
+/// Reads a file. One byte more than the limit suffices to reject it.
+fn read(file: &Path, limits: &Limits) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|error| Error::io(file, error))?;
+    let read = opened.take(limits.bytes as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io(file, error))?;
+    Ok(bytes)
 }

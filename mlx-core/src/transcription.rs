@@ -9,7 +9,7 @@ use mlx_audio::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
 
 use crate::engine::{Engine, Event, FinishReason, GenerationRequest, RequestOptions, Task, Usage};
 use crate::error::{Error, Result};
-use crate::speech::{AudioFeatures, SpeechTokens, SpeechWindow, WindowResult};
+use crate::speech::{AudioFeatures, SpeechTokens, SpeechWindow, WindowResult, language_name};
 pub use formats::{Transcript, TranscriptFormat};
 pub use options::{TranscriptionOptions, Translate};
 use segments::{Cut, cut};
@@ -123,6 +123,21 @@ impl Transcription {
         self.usage
     }
 
+    /// Returns the bytes of the features in memory. They become fewer with each window.
+    pub fn bytes(&self) -> usize {
+        self.audio.bytes()
+    }
+
+    /// Returns the transcript with these segments.
+    pub fn transcript(&self, segments: Vec<Segment>) -> Transcript {
+        let (task, code) = match self.options.translate {
+            Translate::No => ("transcribe", self.language().unwrap_or("en")),
+            Translate::ToEnglish => ("translate", "en"),
+        };
+        let language = language_name(code).unwrap_or(code).to_owned();
+        Transcript { task, language, duration: self.duration(), segments }
+    }
+
     /// Returns the request for the next window. `None` at the end of the file.
     pub fn next_request(&self) -> Result<Option<GenerationRequest>> {
         if self.seek >= self.audio.frames() {
@@ -167,14 +182,14 @@ impl Transcription {
         }
         let (start, size) = (self.seek, WINDOW_FRAMES.min(self.audio.frames() - self.seek));
         if self.options.thresholds.is_silence(result) {
-            self.seek += size;
+            self.advance(size);
             return Ok(Vec::new());
         }
         let engine = self.engine.clone();
         let folder = engine.folder();
         let speech = folder.speech()?;
         let Cut { parts, frames } = cut(&result.tokens, speech.first_timestamp, size);
-        self.seek += frames;
+        self.advance(frames);
         let mut segments = Vec::new();
         for part in parts {
             let text: Vec<u32> = part.tokens.iter().copied().filter(|token| *token < speech.end).collect();
@@ -204,6 +219,12 @@ impl Transcription {
             self.previous.clear();
         }
         Ok(segments)
+    }
+
+    /// Moves to the next window.
+    fn advance(&mut self, frames: usize) {
+        self.seek += frames;
+        self.audio.release_before(self.seek);
     }
 
     /// Runs the next window and waits for its segments. `None` at the end of the file.

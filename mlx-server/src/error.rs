@@ -101,8 +101,8 @@ impl ApiError {
     }
 
     /// Returns the error for a body of more than `limit` bytes.
-    pub(crate) fn body_too_large(limit: ByteSize) -> Self {
-        Self::too_large(format!("the body is larger than the {limit} that --max-body allows"))
+    pub(crate) fn body_too_large(limit: ByteSize, flag: &str) -> Self {
+        Self::too_large(format!("the body is larger than the {limit} that {flag} allows"))
     }
 
     /// Returns the error for a request that exceeds a size limit.

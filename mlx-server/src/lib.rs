@@ -51,11 +51,9 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::HttpBody;
-use axum::extract::{Request, State};
+use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::middleware::{from_fn, from_fn_with_state};
 use chat_template::GUARDED_THREAD;
 use mlx_core::backend::DEVICE;
 use mlx_engine_process::Program;
@@ -65,7 +63,6 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use args::{LogFormat, ServeArgs};
 use config::{Config, StartError};
-use error::ApiError;
 use human_log::HumanLog;
 pub use image_urls::AddressRule;
 use log_queue::LogQueue;
@@ -75,22 +72,14 @@ pub use state::AppState;
 pub fn app(state: AppState) -> Router {
     let with = |state: &AppState| state.clone();
     routes::router(state.clone())
-        .layer(from_fn_with_state(with(&state), check_length))
+        // Readers of bodies have limits of their own.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(with(&state), auth::check_key))
         .layer(cors(&state.config.network.cors_origin))
         .layer(from_fn_with_state(with(&state), auth::check_sender))
         .layer(CatchPanicLayer::custom(request_log::panic_response))
         .layer(from_fn(protocol::format_errors))
         .layer(from_fn_with_state(state, request_log::observe))
-}
-
-/// Rejects a body that is too large by its announced length, before the client sends it.
-async fn check_length(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let limit = state.config.limits.max_body;
-    if request.body().size_hint().lower() > limit.0 {
-        return ApiError::body_too_large(limit).into_response();
-    }
-    next.run(request).await
 }
 
 /// Runs the engine of a server, which started this process.

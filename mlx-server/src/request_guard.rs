@@ -39,6 +39,18 @@ impl RequestGuard {
         self.state.cpu_slots.run(self.origin.client, self.bytes, work).await
     }
 
+    /// Runs a computation that charges the memory it needs, like [`run`](Self::run).
+    pub(crate) async fn run_charged<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&CancelFlag, &mut Charge) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let mut charge = std::mem::replace(&mut self.charge, self.state.bodies.charge());
+        let work = move |cancel: &CancelFlag| Ok((work(cancel, &mut charge), charge));
+        let (result, charge) = self.run(work).await?;
+        self.charge = charge;
+        result
+    }
+
     /// Sets the number of bytes that the request now uses.
     pub(crate) fn set_bytes(&mut self, bytes: usize) -> Result<(), ApiError> {
         self.charge.set(bytes as u64)

@@ -1,24 +1,25 @@
 //! Runs transcriptions: window by window, within the engine's queue. Dropping one cancels it.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use mlx_audio::{Limits, LogMel};
 use mlx_core::engine::{Event, RequestOptions};
-use mlx_core::speech::language_name;
 use mlx_core::transcription::{Segment, Transcript, Transcription, TranscriptionOptions, Translate};
 use mlx_core::{Error, SamplingOptions};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use crate::body_memory::Charge;
 use crate::error::ApiError;
 use crate::generation::Origin;
 use crate::models::Lease;
 use crate::protocol::openai::audio::AudioRequest;
 use crate::request_guard::RequestGuard;
+use crate::state::AppState;
 use crate::work::CancelFlag;
 
 /// The time after which a window is submitted again if the queue was full.
@@ -26,38 +27,33 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// A running transcription.
 pub(crate) struct Running {
+    state: AppState,
+    origin: Origin,
+    started: Instant,
     /// `None` while a thread prepares the request of the next window, and after that failed.
     transcription: Option<Box<Transcription>>,
-    duration: f64,
-    language: String,
-    task: &'static str,
     segments: Vec<Segment>,
-    bytes: usize,
+    /// The tokens of all windows so far: prompts and answers.
+    spent: (usize, usize),
+    has_ended: bool,
     // Must be the last field, so that it is dropped last: the lease keeps the engine, which must not be dropped on an async thread.
     lease: Lease,
 }
 
-/// Decodes a file. This takes CPU time, so it belongs on a blocking thread. The features may take up to `memory` bytes.
+/// Decodes a file. This takes CPU time, so it belongs on a blocking thread. The features are charged as they grow.
 pub(crate) fn start(
+    state: &AppState,
     lease: Lease,
     request: &AudioRequest,
     translate: Translate,
     file: Bytes,
-    (origin, memory): (&Origin, u64),
-    cancel: &CancelFlag,
+    origin: Origin,
+    (cancel, charge): (&CancelFlag, &mut Charge),
 ) -> Result<Running, ApiError> {
     let not_speech = || ApiError::field("model", "recognizes no speech; use a Whisper model");
     let bins = lease.engine.spec().whisper.ok_or_else(not_speech)?.mel_bins;
-    let per_second = (mlx_audio::FRAMES_PER_SECOND * bins * size_of::<f32>()) as u64;
-    let limits = Limits::default();
-    let seconds = u32::try_from(memory / per_second).unwrap_or(u32::MAX).min(limits.seconds);
-    let mut check = || cancel.check().map_err(|_| mlx_audio::Error::Cancelled);
-    let audio = LogMel::of_file(file, bins, &Limits { seconds, ..limits }, &mut check);
-    let audio = audio.map_err(|error| match error {
-        mlx_audio::Error::Cancelled => Error::Cancelled.into(),
-        error => ApiError::field("file", format!("cannot be used: {error}")),
-    })?;
-    let bytes = audio.frames() * bins * size_of::<f32>();
+    let audio = features(file, bins, cancel, charge)?;
+    charge.set(audio.bytes() as u64)?;
     let mut options = TranscriptionOptions {
         language: request.language.map(str::to_owned),
         translate,
@@ -73,43 +69,69 @@ pub(crate) fn start(
         sampling: SamplingOptions { seed: request.seed, ..SamplingOptions::default() },
         ..RequestOptions::default()
     };
-    let task = if translate == Translate::ToEnglish { "translate" } else { "transcribe" };
-    let transcription = Transcription::new(&lease.engine, audio, options, &base)?;
-    let duration = transcription.duration();
-    let transcription = Some(Box::new(transcription));
-    Ok(Running { transcription, duration, language: String::new(), task, segments: Vec::new(), bytes, lease })
+    let transcription = Some(Box::new(Transcription::new(&lease.engine, audio, options, &base)?));
+    Ok(Running {
+        state: state.clone(),
+        origin,
+        started: Instant::now(),
+        transcription,
+        segments: Vec::new(),
+        spent: (0, 0),
+        has_ended: false,
+        lease,
+    })
+}
+
+/// Computes the features of a file, and charges them besides the file.
+fn features(file: Bytes, bins: usize, cancel: &CancelFlag, charge: &mut Charge) -> Result<LogMel, ApiError> {
+    let (bytes, mut charged, mut full) = (file.len(), 0, None);
+    let mut check = |features: usize| {
+        cancel.check().map_err(|_| mlx_audio::Error::Cancelled)?;
+        if features > charged {
+            charged = features;
+            charge.set((bytes + features) as u64).map_err(|error| {
+                full = Some(error);
+                mlx_audio::Error::Cancelled
+            })?;
+        }
+        Ok(())
+    };
+    let audio = LogMel::of_file(file, bins, &Limits::default(), &mut check);
+    match (audio, full) {
+        (_, Some(full)) => Err(full),
+        (Err(mlx_audio::Error::Cancelled), None) => Err(Error::Cancelled.into()),
+        (audio, None) => audio.map_err(|error| unusable(&error)),
+    }
+}
+
+/// Returns the error for a file that cannot be decoded.
+pub(crate) fn unusable(error: &mlx_audio::Error) -> ApiError {
+    ApiError::field("file", format!("cannot be used: {error}"))
 }
 
 impl Running {
-    /// Returns the bytes of the features in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Returns the exactness level of the text.
     pub(crate) fn exactness(&self) -> &'static str {
         self.lease.engine.exactness().as_str()
     }
 
     /// Waits for the whole transcript.
-    pub(crate) async fn finish(mut self) -> Result<Transcript, ApiError> {
-        while let Some(segments) = self.next().await? {
+    pub(crate) async fn finish(mut self, guard: &mut RequestGuard) -> Result<Transcript, ApiError> {
+        while let Some(segments) = self.next(guard).await? {
             self.segments.extend(segments);
         }
-        Ok(self.transcript())
+        self.transcript()
     }
 
-    /// Waits for the segments of the next window. `None` at the end.
-    async fn next(&mut self) -> Result<Option<Vec<Segment>>, ApiError> {
-        let failed = || ApiError::failed("internal error while preparing a window; see the server's log");
-        let transcription = self.transcription.take().ok_or_else(failed)?;
+    /// Waits for the segments of the next window, and releases its features. `None` at the end.
+    async fn next(&mut self, guard: &mut RequestGuard) -> Result<Option<Vec<Segment>>, ApiError> {
+        let transcription = self.transcription.take().ok_or_else(unprepared)?;
         // An engine in another process checks the request there, which blocks.
         let prepare = move || (transcription.next_request(), transcription);
-        let (request, transcription) = spawn_blocking(prepare).await.map_err(|_| failed())?;
+        let (request, transcription) = spawn_blocking(prepare).await.map_err(|_| unprepared())?;
         let transcription = self.transcription.insert(transcription);
         let Some(request) = request? else {
-            let code = transcription.language().unwrap_or("en");
-            language_name(code).unwrap_or(code).clone_into(&mut self.language);
+            self.end();
             return Ok(None);
         };
         let generation = loop {
@@ -120,24 +142,56 @@ impl Running {
             }
         };
         let (mut events, mut result) = (generation.into_stream(), None);
-        while let Some(event) = events.next().await {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = self.state.shutdown.forced.cancelled() => return Err(ApiError::shutting_down()),
+            };
             match event {
-                Event::Window(window) => result = Some(*window),
-                Event::Done(end) => {
-                    return Ok(Some(transcription.accept_end(result, &end.reason, &end.usage)?));
+                Some(Event::Window(window)) => result = Some(*window),
+                Some(Event::Done(end)) => {
+                    let segments = transcription.accept_end(result, &end.reason, &end.usage);
+                    let usage = transcription.usage();
+                    self.spent = (usage.prompt_tokens, usage.completion_tokens);
+                    guard.set_bytes(transcription.bytes())?;
+                    return Ok(Some(segments?));
                 }
-                _ => {}
+                Some(_) => {}
+                None => return Err(ApiError::failed("the engine returned no result")),
             }
         }
-        Err(ApiError::failed("the engine returned no result"))
     }
 
-    fn transcript(&mut self) -> Transcript {
-        Transcript {
-            task: self.task,
-            language: std::mem::take(&mut self.language),
-            duration: self.duration,
-            segments: std::mem::take(&mut self.segments),
+    /// Records and logs the end.
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.state.metrics.record_generation("stop");
+        tracing::info!(
+            id = self.origin.id.as_str(),
+            model = self.lease.name,
+            audio_seconds = self.transcription.as_ref().map(|it| it.duration()),
+            prompt_tokens = self.spent.0,
+            completion_tokens = self.spent.1,
+            seconds = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            "transcript"
+        );
+    }
+
+    fn transcript(&mut self) -> Result<Transcript, ApiError> {
+        let segments = std::mem::take(&mut self.segments);
+        Ok(self.transcription.as_ref().ok_or_else(unprepared)?.transcript(segments))
+    }
+}
+
+fn unprepared() -> ApiError {
+    ApiError::failed("internal error while preparing a window; see the server's log")
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.state.keys.record(self.origin.client, self.spent.0, self.spent.1);
+        if !self.has_ended {
+            self.state.metrics.record_generation("abandoned");
         }
     }
 }
@@ -163,8 +217,8 @@ pub(crate) fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     // The computation of a window must not be dropped at a keep-alive, so it runs in a separate task of the stream.
     let windows = unfold(Some((running, guard)) as StreamState, |state| async move {
-        let (mut running, guard) = state?;
-        match running.next().await {
+        let (mut running, mut guard) = state?;
+        match running.next(&mut guard).await {
             Ok(Some(segments)) => {
                 let is_first = running.segments.is_empty();
                 let text: String = segments.iter().map(|segment| segment.text.as_str()).collect();
@@ -174,13 +228,15 @@ pub(crate) fn events(
                     if text.is_empty() { Bytes::new() } else { data(&StreamEvent::Delta { delta: text }) };
                 Some((bytes, Some((running, guard))))
             }
-            Ok(None) => {
-                let done = data(&StreamEvent::Done { text: &running.transcript().text() });
-                Some((Bytes::from([done.as_ref(), b"data: [DONE]\n\n"].concat()), None))
-            }
-            Err(error) => {
-                tracing::warn!(error = error.message(), "a stream failed");
-                Some((Bytes::from([data(&error.response()).as_ref(), b"data: [DONE]\n\n"].concat()), None))
+            end => {
+                let last = match end.and_then(|_| running.transcript()) {
+                    Ok(transcript) => data(&StreamEvent::Done { text: &transcript.text() }),
+                    Err(error) => {
+                        tracing::warn!(error = error.message(), "a stream failed");
+                        data(&error.response())
+                    }
+                };
+                Some((Bytes::from([last.as_ref(), b"data: [DONE]\n\n"].concat()), None))
             }
         }
     });

@@ -2,20 +2,28 @@
 
 use std::io::{Cursor, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
-use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::{
+    AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions,
+};
 use symphonia::core::codecs::registry::CodecRegistry;
 use symphonia::core::codecs::{CodecParameters, audio::well_known};
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::probe::Hint;
-use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::formats::well_known::{FORMAT_ID_ADTS, FORMAT_ID_MP1, FORMAT_ID_MP2, FORMAT_ID_MP3};
+use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
+use symphonia::core::units;
 
 use crate::error::Error;
 
 /// Takes a block of samples and their rate.
 pub type EachBlock<'a> = dyn FnMut(&[f32], u32) -> Result<(), Error> + 'a;
+
+/// Called before each packet. An error ends the work.
+pub type Check<'a> = dyn FnMut() -> Result<(), Error> + 'a;
 
 /// The sample rates that files may have, in Hz.
 const RATES: std::ops::RangeInclusive<u32> = 4_000..=384_000;
@@ -26,8 +34,17 @@ const MAX_CHANNELS: usize = 32;
 /// The maximum length of an encoded packet. Longer packets appear only in damaged files.
 const MAX_PACKET: usize = 16 << 20;
 
-/// A file may have this many damaged packets, as players skip them too, or one in ten if that is more.
+/// The number of damaged packets that a file may have. A tenth of its packets may be damaged if that is more. Players skip them too.
 const DAMAGED_PACKETS: usize = 8;
+
+/// The number of damaged packets after which a file is rejected at once if most of its packets are damaged.
+const HOPELESS: usize = 64;
+
+/// The seconds that a file may take besides those that it plays. Only files that are made to be slow take longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A data length in bytes that a header cannot mean, since it exceeds the limit of all files. Programs that write to a pipe claim 2 or 4 GiB.
+const UNKNOWN_LENGTH: u64 = 0x7fff_0000;
 
 /// The limits for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,23 +62,40 @@ impl Default for Limits {
     }
 }
 
-/// Decodes a file: WAV, FLAC, MP3, M4A or MP4 with AAC, or OGG with Vorbis. Calls `each` with consecutive samples and their rate. The samples
-/// are the mean of all channels, from -1 to 1.
+/// Decodes a file: WAV, FLAC, MP3, M4A or MP4 with AAC, or OGG with Vorbis. Calls `check` before each packet, and `each` with consecutive
+/// samples and their rate. The samples are the mean of all channels, from -1 to 1.
 ///
 /// # Errors
-/// Fails if the file is not audio in one of these formats, is damaged or cut, or exceeds a limit, or if `each` fails.
+/// Fails if the file is not audio in one of these formats, is damaged or cut, or exceeds a limit, or if `check` or `each` fails.
 pub fn decode(
     file: impl AsRef<[u8]> + Send + Sync,
     limits: &Limits,
+    check: &mut Check<'_>,
     each: &mut EachBlock<'_>,
+) -> Result<(), Error> {
+    open(file, limits, |reader| reader.read(check, each))
+}
+
+/// Reads the headers of a file.
+///
+/// # Errors
+/// Fails if [`decode`] would fail because of the headers.
+pub fn check_header(file: impl AsRef<[u8]> + Send + Sync, limits: &Limits) -> Result<(), Error> {
+    open(file, limits, |_| Ok(()))
+}
+
+fn open<F: AsRef<[u8]> + Send + Sync>(
+    file: F,
+    limits: &Limits,
+    work: impl FnOnce(Reader<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let found = file.as_ref().len();
     if found > limits.bytes {
         return Err(Error::Bytes { found, limit: limits.bytes });
     }
     // The parsers of damaged files are not ours. A panic in them must not end the caller's thread.
-    let decoded = catch_unwind(AssertUnwindSafe(|| Reader::open(file, limits)?.read(each)));
-    decoded.unwrap_or_else(|_| Err(Error::Damaged("its data is inconsistent".to_owned())))
+    let done = catch_unwind(AssertUnwindSafe(|| work(Reader::open(file.as_ref(), limits)?)));
+    done.unwrap_or_else(|_| Err(Error::Damaged("its data is inconsistent".to_owned())))
 }
 
 /// A file while it is decoded.
@@ -69,7 +103,7 @@ struct Reader<'a> {
     format: Box<dyn FormatReader + 'a>,
     decoder: Box<dyn AudioDecoder>,
     track: u32,
-    /// The number of frames that the header claims.
+    /// The number of frames that the header claims, if it is exact.
     claimed: Option<u64>,
     limit: u32,
     decoded: u64,
@@ -80,7 +114,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn open(file: impl AsRef<[u8]> + Send + Sync + 'a, limits: &Limits) -> Result<Self, Error> {
+    fn open(file: &'a [u8], limits: &Limits) -> Result<Self, Error> {
         let source = MediaSourceStream::new(Box::new(Cursor::new(file)), MediaSourceStreamOptions::default());
         let (format, metadata) = (FormatOptions::default(), MetadataOptions::default());
         let format = symphonia::default::get_probe()
@@ -91,8 +125,9 @@ impl<'a> Reader<'a> {
             return Err(Error::Codec("an unknown codec".to_owned()));
         };
         let decoder = decoder(symphonia::default::get_codecs(), parameters)?;
-        let (track, claimed) =
-            (track.id, track.num_frames.filter(|frames| !is_open_ended(*frames, parameters)));
+        let is_exact = has_exact_length(format.as_ref(), track);
+        let claimed = track.num_frames.filter(|frames| is_exact && !is_open_ended(*frames, parameters));
+        let track = track.id;
         let reader = Self {
             decoder,
             track,
@@ -111,10 +146,12 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    fn read(mut self, each: &mut EachBlock<'_>) -> Result<(), Error> {
-        let mut known_rate = None;
+    fn read(mut self, check: &mut Check<'_>, each: &mut EachBlock<'_>) -> Result<(), Error> {
+        let (mut known_rate, begin) = (None, Instant::now());
         loop {
-            let packet = match self.format.next_packet() {
+            check()?;
+            self.check_progress(known_rate, begin)?;
+            let mut packet = match self.format.next_packet() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => break,
                 Err(Fault::IoError(fault)) if fault.kind() == ErrorKind::UnexpectedEof => break,
@@ -127,6 +164,10 @@ impl<'a> Reader<'a> {
                 return Err(Error::Damaged(format!("a packet has {} bytes", packet.data.len())));
             }
             self.packets += 1;
+            // The end of an estimated length is not the end of the file.
+            if self.claimed.is_none() {
+                packet.trim_end = units::Duration::ZERO;
+            }
             match self.decoder.decode(&packet) {
                 Ok(samples) => {
                     let (rate, channels) = (samples.spec().rate(), samples.num_planes());
@@ -155,7 +196,7 @@ impl<'a> Reader<'a> {
     fn finish(&self, rate: Option<u32>) -> Result<(), Error> {
         let damaged = self.damaged > DAMAGED_PACKETS.max(self.packets / 10);
         if damaged || (self.decoded == 0 && self.damaged > 0) {
-            return Err(Error::Damaged(format!("{} of {} packets are damaged", self.damaged, self.packets)));
+            return Err(self.too_damaged());
         }
         let Some(rate) = rate.filter(|_| self.decoded > 0) else { return Err(Error::Empty) };
         // Codecs add or trim up to a few packets.
@@ -167,6 +208,22 @@ impl<'a> Reader<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Rejects a file that is mostly damaged, or that takes much longer to decode than to play.
+    fn check_progress(&self, rate: Option<u32>, begin: Instant) -> Result<(), Error> {
+        if self.damaged >= HOPELESS && self.damaged > self.packets / 2 {
+            return Err(self.too_damaged());
+        }
+        let played = rate.map_or(0, |rate| self.decoded / u64::from(rate));
+        if begin.elapsed() > PATIENCE + Duration::from_secs(played) {
+            return Err(Error::Damaged("it takes longer to decode than to play".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn too_damaged(&self) -> Error {
+        Error::Damaged(format!("{} of {} packets are damaged", self.damaged, self.packets))
     }
 
     fn check_length(&self, frames: u64, rate: u32) -> Result<(), Error> {
@@ -186,16 +243,44 @@ fn decoder(
     }
     let decoder = registry.make_audio_decoder(parameters, &AudioDecoderOptions::default());
     decoder.map_err(|fault| match fault {
-        Fault::Unsupported(_) => Error::Codec(parameters.codec.to_string()),
+        Fault::Unsupported(_) => Error::Codec(codec_name(parameters, registry)),
         fault => damaged(&fault),
     })
 }
 
-/// Returns true if a header claims the largest length that it can store. Programs that write to a pipe do so.
+/// Returns the name of a codec that is not supported, or not in the form of this file.
+fn codec_name(parameters: &AudioCodecParameters, registry: &CodecRegistry) -> String {
+    const NAMES: [(AudioCodecId, &str); 5] = [
+        (well_known::CODEC_ID_ALAC, "ALAC"),
+        (well_known::CODEC_ID_AC3, "AC-3"),
+        (well_known::CODEC_ID_EAC3, "E-AC-3"),
+        (well_known::CODEC_ID_DCA, "DTS"),
+        (well_known::CODEC_ID_WAVPACK, "WavPack"),
+    ];
+    if let Some(known) = registry.get_audio_decoder(parameters.codec) {
+        let channels = parameters.channels.as_ref().map_or(0, |channels| channels.count());
+        let name = known.codec.info.short_name;
+        return format!("a form of {name} (profile {:?}, {channels} channels)", parameters.profile);
+    }
+    let named = NAMES.iter().find(|(id, _)| *id == parameters.codec);
+    named.map_or_else(|| "an unknown codec".to_owned(), |(_, name)| (*name).to_owned())
+}
+
+/// Returns true if the length of a track is not estimated from the bit rate of its first packet.
+fn has_exact_length(format: &dyn FormatReader, track: &Track) -> bool {
+    match format.format_info().format {
+        FORMAT_ID_ADTS => false,
+        // A tag of the encoder has the exact length and the padding.
+        FORMAT_ID_MP1 | FORMAT_ID_MP2 | FORMAT_ID_MP3 => track.padding.is_some(),
+        _ => true,
+    }
+}
+
+/// Returns true if a header claims a length that no file can have.
 fn is_open_ended(frames: u64, parameters: &AudioCodecParameters) -> bool {
     let channels = parameters.channels.as_ref().map_or(1, |channels| channels.count().max(1)) as u64;
     let bytes = u64::from(parameters.bits_per_sample.unwrap_or(8)).div_ceil(8) * channels;
-    frames.saturating_mul(bytes) >= u64::from(u32::MAX) - 1024
+    frames.saturating_mul(bytes) >= UNKNOWN_LENGTH
 }
 
 fn check_form(rate: u32, channels: usize) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! use mlx_audio::{Limits, LogMel, wav};
 //!
 //! let second = vec![0.0; 16_000];
-//! let features = LogMel::of_file(wav::of_samples(&second), 80, &Limits::default(), &mut || Ok(()))?;
+//! let features = LogMel::of_file(wav::of_samples(&second), 80, &Limits::default(), &mut |_| Ok(()))?;
 //! assert_eq!(features.frames(), 100);
 //! # Ok::<(), mlx_audio::Error>(())
 //! ```
@@ -18,7 +18,7 @@ mod resample;
 mod spectrogram;
 pub mod wav;
 
-pub use decode::{EachBlock, Limits, decode};
+pub use decode::{Check, EachBlock, Limits, check_header, decode};
 pub use error::Error;
 pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
 pub use rate::SAMPLE_RATE;

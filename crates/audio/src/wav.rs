@@ -1,4 +1,4 @@
-//! Writes WAV files, for tests and for clients that record audio.
+//! Writes WAV files, for tests.
 
 use crate::rate::SAMPLE_RATE;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mlx_audio::{Error, Limits, LogMel, decode, wav};
+use mlx_audio::{Error, Limits, LogMel, check_header, decode, wav};
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/audio");
@@ -11,7 +11,7 @@ fn fixture(name: &str) -> Vec<u8> {
 
 fn samples(file: &[u8]) -> Result<(Vec<f32>, u32), Error> {
     let (mut samples, mut rate) = (Vec::new(), 0);
-    decode(file, &Limits::default(), &mut |block, its_rate| {
+    decode(file, &Limits::default(), &mut || Ok(()), &mut |block, its_rate| {
         samples.extend_from_slice(block);
         rate = its_rate;
         Ok(())
@@ -20,7 +20,7 @@ fn samples(file: &[u8]) -> Result<(Vec<f32>, u32), Error> {
 }
 
 fn features(file: &[u8]) -> Result<LogMel, Error> {
-    LogMel::of_file(file, 80, &Limits::default(), &mut || Ok(()))
+    LogMel::of_file(file, 80, &Limits::default(), &mut |_| Ok(()))
 }
 
 #[test]
@@ -85,16 +85,48 @@ fn cut_files_are_errors() {
 
 #[test]
 fn a_length_that_a_pipe_could_not_know_is_ignored() {
-    let mut file = wav::of_samples(&vec![0.1; 16_000]);
-    file[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-    file[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(samples(&file).expect("it is audio").0.len(), 16_000);
+    // The lengths that ffmpeg and sox write to a pipe.
+    for length in [u32::MAX, 0x7fff_f000] {
+        let mut file = wav::of_samples(&vec![0.1; 16_000]);
+        file[4..8].copy_from_slice(&length.saturating_add(36).to_le_bytes());
+        file[40..44].copy_from_slice(&length.to_le_bytes());
+        assert_eq!(samples(&file).expect("it is audio").0.len(), 16_000, "{length:x}");
+    }
+}
+
+#[test]
+fn an_estimated_length_neither_cuts_nor_refuses_a_file() {
+    let file = fixture("tone.mp3");
+    let is_frame = |place: usize| file[place] == 0xff && file[place + 1] & 0xe0 == 0xe0;
+    let tag = file.windows(4).position(|bytes| bytes == b"Info" || bytes == b"Xing").expect("a tag");
+    let first = (tag..file.len() - 1).find(|place| is_frame(*place)).expect("a frame after the tag");
+    let frames = &file[first..];
+    let whole = samples(frames).expect("it is audio").0.len();
+    // The estimate follows from the bit rate of the first frame and the length of the file.
+    let longer = [frames, &[0; 50_000]].concat();
+    assert_eq!(samples(&longer).expect("it is audio").0.len(), whole);
+    let low = {
+        // The same frame at a higher bit rate is longer, so this frame is damaged and the estimate is too short.
+        let mut first = frames.to_vec();
+        first[2] = (first[2] & 0x0f) | 0xe0;
+        first
+    };
+    assert!(samples(&low).expect("it is audio").0.len() + 3 * 1152 >= whole);
+}
+
+#[test]
+fn headers_are_checked_without_decoding() {
+    let limits = Limits { seconds: 2, ..Limits::default() };
+    let file = wav::of_samples(&vec![0.1; 3 * 16_000]);
+    assert_eq!(check_header(&file, &Limits::default()), Ok(()));
+    assert_eq!(check_header(&file, &limits), Err(Error::Seconds { limit: 2 }));
+    assert_eq!(check_header(b"no audio at all", &limits), Err(Error::Format));
 }
 
 #[test]
 fn limits_end_the_work() {
     let file = wav::of_samples(&vec![0.1; 3 * 16_000]);
-    let read = |limits: Limits| LogMel::of_file(&file, 80, &limits, &mut || Ok(())).map(|it| it.frames());
+    let read = |limits: Limits| LogMel::of_file(&file, 80, &limits, &mut |_| Ok(())).map(|it| it.frames());
     assert_eq!(
         read(Limits { bytes: 1000, seconds: 60 }),
         Err(Error::Bytes { found: file.len(), limit: 1000 })
@@ -106,7 +138,7 @@ fn limits_end_the_work() {
     claims[4..8].copy_from_slice(&(36 + 2 * 16_000 * 50_000u32).to_le_bytes());
     claims[40..44].copy_from_slice(&(2 * 16_000 * 50_000u32).to_le_bytes());
     assert_eq!(samples(&claims), Err(Error::Seconds { limit: 4 * 3600 }));
-    let cancelled = LogMel::of_file(&file, 80, &Limits::default(), &mut || Err(Error::Cancelled));
+    let cancelled = LogMel::of_file(&file, 80, &Limits::default(), &mut |_| Err(Error::Cancelled));
     assert_eq!(cancelled.err(), Some(Error::Cancelled));
 }
 
@@ -144,7 +176,7 @@ mod random {
             }
             file.truncate(end.index(file.len()) + 1);
             let limits = Limits { bytes: 1 << 20, seconds: 60 };
-            let _ = LogMel::of_file(&file, 80, &limits, &mut || Ok(()));
+            let _ = LogMel::of_file(&file, 80, &limits, &mut |_| Ok(()));
         }
     }
 }

@@ -45,6 +45,24 @@ fn worst(features: &LogMel, expected: &Value) -> f64 {
 }
 
 #[test]
+fn a_later_window_of_a_short_file_has_silence_until_30_seconds_and_then_zeros() {
+    let mut features = LogMel::of_samples(&signal(), 80);
+    let whole = features.window(0);
+    let silence = whole[2999 * 80];
+    assert!(silence != 0.0 && whole[400 * 80..].iter().all(|value| *value == silence));
+    let check = |features: &LogMel| {
+        let later = features.window(250);
+        assert_eq!(later[..2750 * 80], whole[250 * 80..]);
+        assert!(later[2750 * 80..].iter().all(|value| *value == 0.0));
+    };
+    check(&features);
+    let bytes = features.bytes();
+    features.release_before(250);
+    assert!(features.bytes() < bytes / 4, "{} of {bytes} bytes are left", features.bytes());
+    check(&features);
+}
+
+#[test]
 fn features_equal_those_of_transformers() {
     let (signal, expected) = (signal(), expected());
     let long: Vec<f32> = (0..11).flat_map(|_| signal.iter().copied()).collect();
@@ -64,7 +82,7 @@ fn features_do_not_depend_on_blocks_of_samples() {
     let whole = LogMel::of_samples(&signal, 80).window(0);
     // A file is decoded packet by packet.
     let file = mlx_audio::wav::of_samples(&signal);
-    let read = LogMel::of_file(file, 80, &mlx_audio::Limits::default(), &mut || Ok(())).expect("it is audio");
+    let read = LogMel::of_file(file, 80, &mlx_audio::Limits::default(), &mut |_| Ok(())).expect("it is audio");
     let worst = whole.iter().zip(read.window(0)).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
     // The file has 16 bits per sample.
     assert!(worst < 0.2, "{worst}");

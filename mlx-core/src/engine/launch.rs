@@ -6,9 +6,10 @@ use std::sync::mpsc::Receiver;
 
 use super::capacity::Capacity;
 use super::drafters::ModelDrafter;
-use super::encoding::{EncoderCapacity, EncoderLoop};
+use super::encoding::{self, EncoderCapacity, EncoderWorker};
 use super::engine_loop::{EngineLoop, Message, Resources};
-use super::listening::{ListeningCapacity, ListeningLoop};
+use super::jobs::JobLoop;
+use super::listening::{self, ListeningCapacity, ListeningWorker};
 use super::options::{EngineOptions, Exactness};
 use super::pictures::EncoderCache;
 use super::request::CheckedRequest;
@@ -25,8 +26,8 @@ use crate::processor::NoImages;
 /// The loop of an engine.
 pub(super) enum LoadedLoop {
     Decoder(Box<EngineLoop>),
-    Encoder(Box<EncoderLoop>),
-    Listening(Box<ListeningLoop>),
+    Encoder(Box<JobLoop<EncoderWorker<TextEncoder>>>),
+    Listening(Box<JobLoop<ListeningWorker>>),
 }
 
 impl LoadedLoop {
@@ -53,8 +54,8 @@ impl EngineCapacity {
     pub(super) fn budget(&self) -> u64 {
         match self {
             Self::Decoder(capacity) => capacity.budget,
-            Self::Encoder(capacity) => capacity.budget,
-            Self::Listening(capacity) => capacity.budget,
+            Self::Encoder(capacity) => capacity.memory.budget,
+            Self::Listening(capacity) => capacity.memory.budget,
         }
     }
 
@@ -121,7 +122,9 @@ pub(super) fn encoder(
         drafter: None,
         no_vision: Some(NoImages::Unsupported("cannot be given to an encoder".to_owned())),
     };
-    let engine = EncoderLoop::new(Box::new(encoder), capacity, options, gauges);
+    let memory = capacity.memory;
+    let worker = EncoderWorker::new(encoder, capacity);
+    let engine = JobLoop::new(worker, memory, encoding::MAX_RUNNING, options, gauges);
     Ok((LoadedLoop::Encoder(Box::new(engine)), ready))
 }
 
@@ -142,7 +145,9 @@ pub(super) fn listening(
         drafter: None,
         no_vision: Some(NoImages::Unsupported("cannot be given to a speech recognizer".to_owned())),
     };
-    let engine = ListeningLoop::new(model, (folder, context), capacity, options, gauges);
+    let (memory, running) = (capacity.memory, options.max_running.clamp(1, listening::MAX_RUNNING));
+    let worker = ListeningWorker::new(model, (folder, context), capacity);
+    let engine = JobLoop::new(worker, memory, running, options, gauges);
     Ok((LoadedLoop::Listening(Box::new(engine)), ready))
 }
 

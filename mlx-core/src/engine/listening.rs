@@ -3,8 +3,8 @@
 
 mod attempt;
 mod capacity;
-mod listening_loop;
+mod listening_worker;
 mod window;
 
 pub(super) use capacity::ListeningCapacity;
-pub(super) use listening_loop::ListeningLoop;
+pub(super) use listening_worker::{ListeningWorker, MAX_RUNNING};

@@ -49,11 +49,11 @@ impl MemoryFit {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
         if spec.encoder.is_some() {
             let capacity = EncoderCapacity::of(spec, &options)?;
-            return Ok(budget_for(capacity.fixed + capacity.need(spec.context_length).total()));
+            return Ok(budget_for(capacity.memory.fixed + capacity.need(spec.context_length).total()));
         }
         if spec.whisper.is_some() {
             let capacity = ListeningCapacity::of(spec, &options)?;
-            return Ok(budget_for(capacity.fixed + capacity.need().total()));
+            return Ok(budget_for(capacity.memory.fixed + capacity.need().total()));
         }
         let capacity = memory_budget::capacity(spec, draft, &options)?;
         let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
@@ -102,7 +102,7 @@ impl MemoryFit {
             Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
             Err(other) => return Err(other),
         };
-        let (shared, total) = (capacity.shared(), |tokens: usize| capacity.need(tokens).total());
+        let (shared, total) = (capacity.memory.shared(), |tokens: usize| capacity.need(tokens).total());
         let longest = last_that_fits(spec.context_length + 1, |tokens| total(tokens) <= shared);
         let Need { own, pass } = capacity.need(spec.context_length);
         let full_contexts = shared.saturating_sub(pass) / own.max(1);
@@ -118,7 +118,7 @@ impl MemoryFit {
             Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
             Err(other) => return Err(other),
         };
-        let (shared, Need { own, pass }) = (capacity.shared(), capacity.need());
+        let (shared, Need { own, pass }) = (capacity.memory.shared(), capacity.need());
         let full_contexts = shared.saturating_sub(pass) / own.max(1);
         let longest = spec.context_length;
         Ok(Self { budget, shared, longest, full_contexts, sequences: Vec::new(), refusal: None })

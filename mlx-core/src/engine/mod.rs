@@ -13,6 +13,7 @@ mod event;
 mod generation;
 mod generation_request;
 mod handle;
+mod jobs;
 mod launch;
 mod listening;
 mod local;

@@ -105,7 +105,7 @@ const LANGUAGES: [(&str, &str); 100] = [
 ];
 
 /// Other names.
-const ALIASES: [(&str, &str); 12] = [
+const ALIASES: [(&str, &str); 15] = [
     ("burmese", "my"),
     ("valencian", "ca"),
     ("flemish", "nl"),
@@ -118,6 +118,9 @@ const ALIASES: [(&str, &str); 12] = [
     ("sinhalese", "si"),
     ("castilian", "es"),
     ("mandarin", "zh"),
+    ("iw", "he"),
+    ("jv", "jw"),
+    ("nb", "no"),
 ];
 
 /// Returns true for the code of a known language.
@@ -135,7 +138,7 @@ pub fn language_code(text: &str) -> Option<&'static str> {
     let text = text.trim().to_lowercase();
     let main = text.split(['-', '_']).next().unwrap_or_default();
     let by_name = || LANGUAGES.iter().find(|(_, name)| *name == text).map(|(code, _)| *code);
-    let by_alias = || ALIASES.iter().find(|(name, _)| *name == text).map(|(_, code)| *code);
+    let by_alias = || ALIASES.iter().find(|(name, _)| *name == text || *name == main).map(|(_, code)| *code);
     let by_code = LANGUAGES.iter().find(|(code, _)| *code == main).map(|(code, _)| *code);
     by_code.or_else(by_name).or_else(by_alias)
 }
@@ -150,6 +153,7 @@ mod tests {
             assert_eq!(language_code(text), Some("de"), "{text}");
         }
         assert_eq!(language_code("castilian"), Some("es"));
+        assert_eq!(language_code("nb-NO"), Some("no"));
         assert_eq!(language_code("klingon"), None);
         assert_eq!(language_name("yue"), Some("cantonese"));
     }

@@ -51,7 +51,7 @@ impl TranscriptFormat {
 pub struct Transcript {
     /// `transcribe` or `translate`.
     pub task: &'static str,
-    /// The name of the language, such as `german`.
+    /// The name of the language of the text, such as `german`.
     pub language: String,
     /// The duration of the file in seconds.
     pub duration: f64,

@@ -49,12 +49,12 @@ impl TranscriptionOptions {
     pub(super) fn check(&self, speech: &SpeechTokens) -> Result<()> {
         if !speech.is_multilingual() {
             if self.translate == Translate::ToEnglish {
-                return Err(Error::request("model", "knows only English; it cannot translate"));
+                return Err(Error::request("model", "is English-only and cannot translate"));
             }
             return match self.language.as_deref() {
                 None | Some("en") => Ok(()),
                 Some(code) => {
-                    Err(Error::request("language", format!("is {code}; the model knows only English")))
+                    Err(Error::request("language", format!("is {code}; the model is English-only")))
                 }
             };
         }

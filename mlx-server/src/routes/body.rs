@@ -35,7 +35,8 @@ pub(super) async fn read<T: Send + 'static>(
     let read = reader_with_unused(read, state.config.network.strict);
     let mut charge = state.bodies.charge();
     let timeout = limits.body_timeout.duration();
-    let body = collect(request.into_body(), limits.max_body, timeout, &mut charge).await?;
+    let limit = BodyLimit { bytes: limits.max_body, flag: "--max-body" };
+    let body = collect(request.into_body(), limit, timeout, &mut charge).await?;
     let bytes = body.len();
     let images = Arc::clone(&state.image_urls);
     let parse = move || -> Result<_, ApiError> {
@@ -104,16 +105,31 @@ async fn compute<T: Send + 'static>(
     if bytes < SHORT_BODY_LEN { work() } else { state.cpu_slots.run(client, bytes, move |_| work()).await }
 }
 
+/// The maximum length of a body.
+#[derive(Clone, Copy)]
+pub(super) struct BodyLimit {
+    pub(super) bytes: ByteSize,
+    /// The flag that sets it.
+    pub(super) flag: &'static str,
+}
+
+impl BodyLimit {
+    fn exceeded(self) -> ApiError {
+        ApiError::body_too_large(self.bytes, self.flag)
+    }
+}
+
 /// Collects the bytes of a body. Each frame is charged before it is stored.
 pub(super) async fn collect(
     mut body: Body,
-    max_len: ByteSize,
+    max_len: BodyLimit,
     timeout: Duration,
     charge: &mut Charge,
 ) -> Result<Vec<u8>, ApiError> {
-    let limit = usize::try_from(max_len.0).unwrap_or(usize::MAX);
-    if body.size_hint().lower() > max_len.0 {
-        return Err(ApiError::body_too_large(max_len));
+    let limit = usize::try_from(max_len.bytes.0).unwrap_or(usize::MAX);
+    // The announced length, before the client sends the body.
+    if body.size_hint().lower() > max_len.bytes.0 {
+        return Err(max_len.exceeded());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower()).unwrap_or(0));
     let all = async {
@@ -121,7 +137,7 @@ pub(super) async fn collect(
             let frame = frame.map_err(|error| ApiError::body(format!("reading the body failed: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > limit {
-                return Err(ApiError::body_too_large(max_len));
+                return Err(max_len.exceeded());
             }
             charge.set((bytes.len() + data.len()) as u64)?;
             bytes.extend_from_slice(&data);

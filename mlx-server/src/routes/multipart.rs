@@ -5,8 +5,9 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use mlx_json::{Map, Value};
 use mlx_options::ByteSize;
+use tokio::runtime::Handle;
 
-use super::body::{collect, reader_with_unused};
+use super::body::{BodyLimit, collect, reader_with_unused};
 use crate::client;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -14,6 +15,7 @@ use crate::generation::Origin;
 use crate::request_guard::RequestGuard;
 use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
+use crate::work::SHORT_BODY_LEN;
 
 /// The maximum number of parts of a form.
 const MAX_PARTS: usize = 64;
@@ -32,33 +34,43 @@ pub(super) async fn read<T: Send + 'static>(
     let notes = RequestNotes::from_request(&request);
     let origin = Origin { client: client::from_request(&request), id: RequestId::from_request(&request) };
     let mut charge = state.bodies.charge();
-    // Audio is larger than text.
-    let most = ByteSize(limits.max_body.0.max(limits.body_memory.0 / 2));
+    // Files are larger than text.
+    let half = ByteSize(limits.body_memory.0 / 2);
+    let limit = if half > limits.max_body {
+        BodyLimit { bytes: half, flag: "half of --body-memory" }
+    } else {
+        BodyLimit { bytes: limits.max_body, flag: "--max-body" }
+    };
     let (parts, body) = request.into_parts();
     let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.starts_with("multipart/form-data") {
         return Err(ApiError::body("the body must be multipart/form-data with the part `file`"));
     }
-    let body = collect(body, most, limits.body_timeout.duration(), &mut charge).await?;
+    let body = collect(body, limit, limits.body_timeout.duration(), &mut charge).await?;
     // The form is split into parts that share the memory of the body, or copy it once.
     let bytes = body.len();
     charge.set(2 * bytes as u64)?;
-    let form = Multipart::from_request(Request::from_parts(parts, body.into()), &()).await;
-    let form = form.map_err(|error| ApiError::body(format!("the body is not a form: {error}")))?;
-    let (fields, file) = fields(form, value).await?;
-    let (request, unused) = reader_with_unused(read, state.config.network.strict)(fields)?;
+    // A short file can take long to decode, so it never runs in the slots of short requests.
+    let mut guard = RequestGuard::new(state, charge, bytes.max(SHORT_BODY_LEN), origin);
+    let (runtime, read) = (Handle::current(), reader_with_unused(read, state.config.network.strict));
+    let split = move |_: &_| {
+        let (fields, file) = runtime.block_on(fields(Request::from_parts(parts, body.into()), value))?;
+        Ok((read(fields)?, file))
+    };
+    let ((request, unused), file) = guard.run(split).await?;
     notes.add_ignored(&unused);
     let file = file.ok_or_else(|| ApiError::field("file", "is missing; give an audio file"))?;
-    let mut guard = RequestGuard::new(state, charge, bytes, origin);
     guard.set_bytes(file.len())?;
     Ok((request, file, guard))
 }
 
 /// Returns the texts of a form as fields, and its file. A name that ends in `[]` is a list.
 async fn fields(
-    mut form: Multipart,
+    request: Request,
     value: fn(&str, String) -> Value,
 ) -> Result<(Fields, Option<Bytes>), ApiError> {
+    let form = Multipart::from_request(request, &()).await;
+    let mut form = form.map_err(|error| ApiError::body(format!("the body is not a form: {error}")))?;
     let broken = |error: axum::extract::multipart::MultipartError| {
         ApiError::body(format!("the form is not complete: {}", error.body_text()))
     };
@@ -69,6 +81,9 @@ async fn fields(
             return Err(ApiError::body(format!("the form has more than {MAX_PARTS} parts")));
         }
         let name = part.name().unwrap_or_default().to_owned();
+        if all.contains_key(&name) {
+            return Err(ApiError::field(name, "occurs twice in the form"));
+        }
         if name == "file" {
             let file_name = part.file_name().unwrap_or("file").to_owned();
             file = Some(part.bytes().await.map_err(broken)?);

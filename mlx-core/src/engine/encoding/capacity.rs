@@ -4,6 +4,7 @@
 use mlx_files::size;
 
 use crate::backend::AttentionKernels;
+use crate::engine::jobs::JobMemory;
 use crate::engine::options::EngineOptions;
 use crate::engine::request::CheckedRequest;
 use crate::engine::run::memory_budget::budget;
@@ -22,10 +23,7 @@ pub(in crate::engine) struct EncoderCapacity {
     encoder: EncoderSpec,
     hidden: usize,
     pass_tokens: usize,
-    /// All bytes that the engine may use, excluding those of freed arrays.
-    pub(in crate::engine) budget: u64,
-    /// The bytes of the weights.
-    pub(in crate::engine) fixed: u64,
+    pub(in crate::engine) memory: JobMemory,
 }
 
 impl EncoderCapacity {
@@ -49,7 +47,7 @@ impl EncoderCapacity {
         };
         let budget = total_budget - cache_limit(total_budget);
         let (fixed, hidden) = (spec.weight_bytes, spec.hidden_size);
-        let capacity = Self { encoder, hidden, pass_tokens, budget, fixed };
+        let capacity = Self { encoder, hidden, pass_tokens, memory: JobMemory { budget, fixed } };
         let minimum = capacity.need(1).total();
         if fixed + minimum > budget {
             let message = format!(
@@ -64,17 +62,12 @@ impl EncoderCapacity {
         Ok(capacity)
     }
 
-    /// Returns the bytes that all texts share.
-    pub(in crate::engine) fn shared(&self) -> u64 {
-        self.budget.saturating_sub(self.fixed)
-    }
-
     /// Returns the maximum number of texts in a pass that is padded to this many tokens. In a small budget, a pass takes at most half of it,
     /// unless one text takes more.
     pub(super) fn texts(&self, tokens: usize) -> usize {
         let mut texts = (self.pass_tokens / tokens.max(1)).max(1);
         let bytes = |texts: usize| texts as u64 * self.own(tokens) + self.encoder.pass(texts, tokens);
-        while texts > 1 && bytes(texts) > self.shared() / 2 {
+        while texts > 1 && bytes(texts) > self.memory.shared() / 2 {
             texts /= 2;
         }
         texts
@@ -94,13 +87,13 @@ impl EncoderCapacity {
     pub(in crate::engine) fn check(&self, request: CheckedRequest) -> Result<CheckedRequest> {
         let tokens = request.prompt.len();
         let total = self.need(tokens).total();
-        if total <= self.shared() {
+        if total <= self.memory.shared() {
             return Ok(request);
         }
         let message = format!(
             "needs {} of memory for {tokens} tokens, and {} are there for texts; shorten it, or raise the memory budget",
             size(total),
-            size(self.shared())
+            size(self.memory.shared())
         );
         Err(Error::request("prompt", message))
     }
@@ -130,12 +123,12 @@ mod tests {
         let [one, full] = [1, wide.texts(tokens)].map(|texts| wide.encoder.pass(texts, tokens));
         assert_eq!(wide.texts(tokens), PASS_TOKENS_OF_CPU / tokens);
         // The memory of a pass of one text, but not that of a full pass.
-        let small = capacity(budget_for(wide.fixed + wide.own(tokens) + u64::midpoint(one, full)));
-        assert!(small.need(tokens).total() <= small.shared(), "a text that fits alone is refused");
+        let small = capacity(budget_for(wide.memory.fixed + wide.own(tokens) + u64::midpoint(one, full)));
+        assert!(small.need(tokens).total() <= small.memory.shared(), "a text that fits alone is refused");
         for tokens in [1, 5, 20, 40] {
             let (texts, pass) = (small.texts(tokens) as u64, small.need(tokens).pass);
             assert!(
-                texts > 0 && texts * small.own(tokens) + pass <= small.shared(),
+                texts > 0 && texts * small.own(tokens) + pass <= small.memory.shared(),
                 "{texts} texts of {tokens}"
             );
         }

@@ -1,12 +1,14 @@
 //! A text that an encoder works on, from its request to its result.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::grouping::Waiting;
+use crate::engine::admission::Submission;
 use crate::engine::event::{Event, FinishReason, Finished};
+use crate::engine::jobs::Job;
 use crate::engine::options::Exactness;
 use crate::engine::outlet::Outlet;
-use crate::engine::request::CheckedRequest;
 use crate::engine::schedule::Ticket;
 use crate::engine::usage::{Timings, Usage};
 use crate::error::{Error, Result};
@@ -14,14 +16,16 @@ use crate::model::{PoolRow, TextTokens};
 use crate::sentence_transformers::{Pooling, Poolings};
 
 /// A text of a request.
-pub(super) struct Text {
+pub(in crate::engine) struct Text {
     ids: Vec<u32>,
     second: Option<usize>,
     /// The poolings of its vector and the first token that is pooled; `None` for logits.
     pub(super) embed: Option<(Poolings, usize)>,
     exactness: Exactness,
     outlet: Outlet,
-    pub(super) ticket: Ticket,
+    ticket: Ticket,
+    /// The time at which it joined the queue, since the start of the engine.
+    arrived: Duration,
     submitted: Instant,
     started: Option<Instant>,
     /// True if a pass that included it failed. It then runs alone, so that a second failure shows that it is at fault.
@@ -29,7 +33,8 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub(super) fn new(request: CheckedRequest, outlet: Outlet, ticket: Ticket) -> Self {
+    pub(super) fn new(submission: Submission, ticket: Ticket, arrived: Duration) -> Self {
+        let Submission { request, outlet } = submission;
         Self {
             ids: request.prompt,
             second: request.second,
@@ -37,6 +42,7 @@ impl Text {
             exactness: request.exactness,
             outlet,
             ticket,
+            arrived,
             submitted: Instant::now(),
             started: None,
             quarantined: false,
@@ -54,13 +60,20 @@ impl Text {
     }
 
     /// Returns true if it shares no pass: its result must have the same bits in any company, or a pass that included it failed.
-    pub(super) fn is_alone(&self) -> bool {
+    fn is_alone(&self) -> bool {
         self.quarantined || self.exactness == Exactness::Bit
     }
 
-    /// Returns true if the client disconnected or cancelled the request.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
+    /// Returns the facts that the choice of a pass depends on.
+    pub(super) fn view(&self, id: u64) -> Waiting {
+        Waiting {
+            id,
+            tokens: self.len(),
+            ticket: self.ticket,
+            arrived: self.arrived,
+            poolings: self.embed.map(|(poolings, _)| poolings),
+            is_alone: self.is_alone(),
+        }
     }
 
     /// Records the start of its pass.
@@ -91,9 +104,17 @@ impl Text {
         self.outlet.sink.send(event);
         Ok(())
     }
+}
 
-    /// Sends the end.
-    pub(super) fn finish(self, reason: FinishReason) -> (Usage, Timings) {
+impl Job for Text {
+    fn is_cancelled(&self) -> bool {
+        self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
+    }
+
+    /// A text has no state between passes.
+    fn reset(&mut self) {}
+
+    fn finish(self, reason: FinishReason) -> (Usage, Timings) {
         let usage = Usage { prompt_tokens: self.ids.len(), ..Usage::default() };
         let started = self.started.unwrap_or_else(Instant::now);
         let prefill = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());

@@ -2,6 +2,7 @@
 
 use mlx_files::size;
 
+use crate::engine::jobs::JobMemory;
 use crate::engine::options::EngineOptions;
 use crate::engine::run::memory_budget::budget;
 use crate::engine::schedule::Need;
@@ -13,10 +14,7 @@ use crate::model::{ModelSpec, WhisperSpec};
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct ListeningCapacity {
     spec: WhisperSpec,
-    /// All bytes that the engine may use, excluding those of freed arrays.
-    pub(in crate::engine) budget: u64,
-    /// The bytes of the weights.
-    pub(in crate::engine) fixed: u64,
+    pub(in crate::engine) memory: JobMemory,
 }
 
 impl ListeningCapacity {
@@ -24,9 +22,10 @@ impl ListeningCapacity {
     pub(in crate::engine) fn of(spec: &ModelSpec, options: &EngineOptions) -> Result<Self> {
         let whisper = spec.whisper.ok_or_else(|| Error::Internal("the model recognizes no speech".into()))?;
         let total = budget(options)?;
-        let capacity = Self { spec: whisper, budget: total - cache_limit(total), fixed: spec.weight_bytes };
-        let (fixed, one) = (capacity.fixed, capacity.need().total());
-        if fixed + one > capacity.budget {
+        let memory = JobMemory { budget: total - cache_limit(total), fixed: spec.weight_bytes };
+        let capacity = Self { spec: whisper, memory };
+        let (fixed, one) = (memory.fixed, capacity.need().total());
+        if fixed + one > memory.budget {
             let message = format!(
                 "is {}; the model takes {} and a window of audio {}: give at least {}MiB",
                 size(total),
@@ -37,11 +36,6 @@ impl ListeningCapacity {
             return Err(Error::option("memory_budget", message));
         }
         Ok(capacity)
-    }
-
-    /// Returns the bytes that all windows share.
-    pub(in crate::engine) fn shared(&self) -> u64 {
-        self.budget - self.fixed
     }
 
     /// Returns the memory for a window. All windows have the same size.

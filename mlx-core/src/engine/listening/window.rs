@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::{Attempt, ReadPrompt};
+use crate::engine::admission::Submission;
 use crate::engine::event::{Event, FinishReason, Finished};
+use crate::engine::jobs::Job;
 use crate::engine::options::Exactness;
 use crate::engine::outlet::Outlet;
-use crate::engine::request::CheckedRequest;
 use crate::engine::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -28,7 +29,7 @@ pub(super) struct Recognizer {
 }
 
 /// A window and its progress.
-pub(super) struct Window {
+pub(in crate::engine) struct Window {
     request: SpeechWindow,
     prompt: Vec<u32>,
     seed: u64,
@@ -39,6 +40,10 @@ pub(super) struct Window {
     decoding: Option<Instant>,
     stage: Stage,
     drawn: usize,
+    /// The number of the last step that it had.
+    pub(super) last_step: u64,
+    /// True if a step panicked.
+    has_panicked: bool,
 }
 
 /// The progress of a window.
@@ -58,7 +63,8 @@ struct Decoding {
 }
 
 impl Window {
-    pub(super) fn new(request: CheckedRequest, outlet: Outlet) -> Result<Self> {
+    pub(super) fn new(submission: Submission, last_step: u64) -> Result<Self> {
+        let Submission { request, outlet } = submission;
         let missing = || Error::Internal("a request for speech has no audio".into());
         Ok(Self {
             request: request.speech.ok_or_else(missing)?,
@@ -71,17 +77,15 @@ impl Window {
             decoding: None,
             stage: Stage::Waiting,
             drawn: 0,
+            last_step,
+            has_panicked: false,
         })
     }
 
-    /// Returns true if the client disconnected or cancelled the request.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
-    }
-
-    /// Drops everything that was computed.
-    pub(super) fn reset(&mut self) {
-        self.stage = Stage::Waiting;
+    /// Starts again after the first panic of a step. Returns false after the second.
+    pub(super) fn repeat_after_panic(&mut self) -> bool {
+        self.reset();
+        !std::mem::replace(&mut self.has_panicked, true)
     }
 
     /// Runs the next step: a layer of the encoder, the prompt, or a few tokens. Returns the result after the last one.
@@ -166,9 +170,18 @@ impl Window {
         // The client may have disconnected, which is not an error.
         self.outlet.sink.send(Event::Window(Box::new(result)));
     }
+}
 
-    /// Sends the end.
-    pub(super) fn finish(self, reason: FinishReason) -> (Usage, Timings) {
+impl Job for Window {
+    fn is_cancelled(&self) -> bool {
+        self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
+    }
+
+    fn reset(&mut self) {
+        self.stage = Stage::Waiting;
+    }
+
+    fn finish(self, reason: FinishReason) -> (Usage, Timings) {
         let usage =
             Usage { prompt_tokens: self.prompt.len(), completion_tokens: self.drawn, ..Usage::default() };
         let started = self.started.unwrap_or_else(Instant::now);

@@ -7,6 +7,9 @@ use crate::model::activation::Activation;
 /// The positions that the encoder has for 30 seconds: one for every two frames.
 pub(super) const SOURCE_POSITIONS: usize = 1500;
 
+/// The largest size in a config. Products of a few such sizes fit 64 bits.
+const MAX_SIZE: usize = 1 << 18;
+
 /// The config of a Whisper model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhisperConfig {
@@ -44,60 +47,66 @@ impl WhisperConfig {
         }
         let stack = |side: &str| -> Result<WhisperStack> {
             Ok(WhisperStack {
-                layers: fields.size(&format!("{side}_layers"))?,
-                heads: fields.size(&format!("{side}_attention_heads"))?,
-                intermediate_size: fields.size(&format!("{side}_ffn_dim"))?,
+                layers: size(fields, &format!("{side}_layers"))?,
+                heads: size(fields, &format!("{side}_attention_heads"))?,
+                intermediate_size: size(fields, &format!("{side}_ffn_dim"))?,
             })
         };
-        let size = |key: &str, default: usize| -> Result<usize> {
-            Ok(fields.optional_size(key)?.unwrap_or(default))
+        let optional = |key: &str, default: usize| -> Result<usize> {
+            if fields.has(key) { size(fields, key) } else { Ok(default) }
         };
         let name = fields.optional_text("activation_function")?.unwrap_or("gelu");
         let unknown = || fields.error("activation_function", format!("{name:?} is not supported"));
         let config = Self {
-            vocab_size: fields.size("vocab_size")?,
-            mel_bins: size("num_mel_bins", 80)?,
-            hidden_size: fields.size("d_model")?,
+            vocab_size: size(fields, "vocab_size")?,
+            mel_bins: optional("num_mel_bins", 80)?,
+            hidden_size: size(fields, "d_model")?,
             encoder: stack("encoder")?,
             decoder: stack("decoder")?,
-            target_positions: size("max_target_positions", 448)?,
+            target_positions: optional("max_target_positions", 448)?,
             activation: Activation::named(name).ok_or_else(unknown)?,
         };
         if fields.optional_flag("scale_embedding")?.unwrap_or(false) {
             return Err(fields.error("scale_embedding", "is true, which is not supported"));
         }
-        let source = size("max_source_positions", SOURCE_POSITIONS)?;
-        config.checked(fields, ["max_source_positions", "num_mel_bins", "d_model"], source)
+        let source = optional("max_source_positions", SOURCE_POSITIONS)?;
+        let keys = ["max_source_positions", "num_mel_bins", "d_model", "max_target_positions"];
+        config.checked(fields, keys, source)
     }
 
     /// Reads the keys of the original.
     fn read_original(fields: &Fields) -> Result<Self> {
-        let hidden_size = fields.size("n_audio_state")?;
-        if fields.size("n_text_state")? != hidden_size {
+        let hidden_size = size(fields, "n_audio_state")?;
+        if size(fields, "n_text_state")? != hidden_size {
             return Err(fields.error("n_text_state", format!("must equal n_audio_state, {hidden_size}")));
         }
         let stack = |side: &str| -> Result<WhisperStack> {
             Ok(WhisperStack {
-                layers: fields.size(&format!("n_{side}_layer"))?,
-                heads: fields.size(&format!("n_{side}_head"))?,
+                layers: size(fields, &format!("n_{side}_layer"))?,
+                heads: size(fields, &format!("n_{side}_head"))?,
                 intermediate_size: 4 * hidden_size,
             })
         };
         let config = Self {
-            vocab_size: fields.size("n_vocab")?,
-            mel_bins: fields.size("n_mels")?,
+            vocab_size: size(fields, "n_vocab")?,
+            mel_bins: size(fields, "n_mels")?,
             hidden_size,
             encoder: stack("audio")?,
             decoder: stack("text")?,
-            target_positions: fields.size("n_text_ctx")?,
+            target_positions: size(fields, "n_text_ctx")?,
             activation: Activation::Gelu,
         };
-        let source = fields.size("n_audio_ctx")?;
-        config.checked(fields, ["n_audio_ctx", "n_mels", "n_audio_state"], source)
+        let source = size(fields, "n_audio_ctx")?;
+        config.checked(fields, ["n_audio_ctx", "n_mels", "n_audio_state", "n_text_ctx"], source)
     }
 
-    /// Checks the values under these keys of the positions of the encoder, the mel bins and the width.
-    fn checked(self, fields: &Fields, [positions, bins, width]: [&str; 3], source: usize) -> Result<Self> {
+    /// Checks the values under these keys of the positions of the encoder, the mel bins, the width and the positions of the decoder.
+    fn checked(
+        self,
+        fields: &Fields,
+        [positions, bins, width, tokens]: [&str; 4],
+        source: usize,
+    ) -> Result<Self> {
         if source != SOURCE_POSITIONS {
             let message = format!(
                 "is {source}; only windows of 30 seconds are supported, {SOURCE_POSITIONS} positions"
@@ -109,7 +118,10 @@ impl WhisperConfig {
         }
         if self.target_positions < 8 {
             let message = format!("allows {} tokens; a window needs at least 8", self.target_positions);
-            return Err(fields.error("max_target_positions", message));
+            return Err(fields.error(tokens, message));
+        }
+        if !self.hidden_size.is_multiple_of(2) {
+            return Err(fields.error(width, format!("is {}; it must be even", self.hidden_size)));
         }
         for heads in [self.encoder.heads, self.decoder.heads] {
             if !self.hidden_size.is_multiple_of(heads) {
@@ -119,4 +131,12 @@ impl WhisperConfig {
         }
         Ok(self)
     }
+}
+
+fn size(fields: &Fields, key: &str) -> Result<usize> {
+    let size = fields.size(key)?;
+    if size > MAX_SIZE {
+        return Err(fields.error(key, format!("is {size}; at most {MAX_SIZE} is supported")));
+    }
+    Ok(size)
 }

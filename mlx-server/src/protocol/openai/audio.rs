@@ -90,7 +90,7 @@ impl AudioRequest {
         let given = AudioFields::read(fields)?;
         // Audio is always cut at pauses in windows of 30 seconds.
         fields.take_unused("chunking_strategy", &[json!("auto")]);
-        let speakers = "speakers are not told apart";
+        let speakers = "is not supported: there is no speaker diarization";
         fields.reject(&[("known_speaker_names", speakers), ("known_speaker_references", speakers)])?;
         let file = given.file.ok_or_else(|| ApiError::field("file", "is missing; give an audio file"))?;
         let unknown = |text: &str| {
@@ -140,7 +140,7 @@ fn format(name: Option<&str>) -> Result<TranscriptFormat, ApiError> {
     if name == "diarized_json" {
         return Err(ApiError::unsupported(
             "response_format",
-            "diarized_json is not supported: speakers are not told apart",
+            "is diarized_json; speaker diarization is not supported",
         ));
     }
     TranscriptFormat::named(name)

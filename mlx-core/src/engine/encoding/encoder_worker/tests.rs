@@ -3,16 +3,22 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::Backend;
 use crate::engine::canceller::Canceller;
 use crate::engine::client::{Client, Priority};
 use crate::engine::constraint::Grammars;
+use crate::engine::engine_loop::Message;
 use crate::engine::event::{Event, Finished};
+use crate::engine::jobs::JobLoop;
+use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::outlet::Outlet;
 use crate::engine::request::{CheckedRequest, RequestOptions, Task};
+use crate::engine::stats::Gauges;
+use crate::error::Error;
 use crate::folder::ModelFolder;
 use crate::model::{self, ModelSpec};
 use crate::sentence_transformers::Pooling;
@@ -51,7 +57,7 @@ impl Encoder for Fake {
 }
 
 struct Bench {
-    engine: Option<EncoderLoop>,
+    engine: JobLoop<EncoderWorker<Fake>>,
     messages: Sender<Message>,
     receiver: Receiver<Message>,
     passes: Passes,
@@ -73,10 +79,12 @@ impl Bench {
         };
         let capacity = EncoderCapacity::of(&spec, &options).expect("it fits");
         let (passes, gauges) = (Passes::default(), Arc::new(Gauges::default()));
-        let engine = EncoderLoop::new(Box::new(Fake(Rc::clone(&passes))), capacity, &options, gauges);
+        let memory = capacity.memory;
+        let worker = EncoderWorker::new(Fake(Rc::clone(&passes)), capacity);
+        let engine = JobLoop::new(worker, memory, MAX_RUNNING, &options, gauges);
         let (messages, receiver) = channel();
         let folder = ModelFolder::open(&path).expect("it is read");
-        Self { engine: Some(engine), messages, receiver, passes, folder, spec }
+        Self { engine, messages, receiver, passes, folder, spec }
     }
 
     /// Submits a request of a client with one text for each of these tokens.
@@ -106,19 +114,7 @@ impl Bench {
     }
 
     fn run(&mut self) {
-        let mut engine = self.engine.take().expect("it has not run");
-        loop {
-            let turn = catch_unwind(AssertUnwindSafe(|| {
-                let next = engine.turn(&self.receiver);
-                next && !engine.texts.is_empty()
-            }));
-            match turn {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(panic) => assert!(engine.survive(&*panic), "it continues"),
-            }
-        }
-        self.engine = Some(engine);
+        self.engine.run_jobs(&self.receiver);
     }
 }
 
