@@ -82,7 +82,8 @@ fn features_do_not_depend_on_blocks_of_samples() {
     let whole = LogMel::of_samples(&signal, 80).window(0);
     // A file is decoded packet by packet.
     let file = mlx_audio::wav::of_samples(&signal);
-    let read = LogMel::of_file(file, 80, &mlx_audio::Limits::default(), &mut |_| Ok(())).expect("it is audio");
+    let read =
+        LogMel::of_file(file, 80, &mlx_audio::Limits::default(), &mut |_| Ok(())).expect("it is audio");
     let worst = whole.iter().zip(read.window(0)).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
     // The file has 16 bits per sample.
     assert!(worst < 0.2, "{worst}");
