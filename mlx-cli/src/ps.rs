@@ -64,6 +64,7 @@ fn until(model: &Value) -> String {
         (Some(true), _) => "pinned".to_owned(),
         (_, Some(seconds)) if seconds >= 120.0 => format!("in {:.0} min", seconds / 60.0),
         (_, Some(seconds)) => format!("in {seconds:.0} s"),
+        (_, None) if model["state"] == "loading" => String::new(),
         (_, None) => "memory is needed".to_owned(),
     }
 }
@@ -75,6 +76,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
         let name = answer["id"].as_str().unwrap_or(model);
         terminal::note(&match answer["state"].as_str() {
             Some("unloaded") => format!("{name} is unloaded"),
+            Some("loading") => format!("{name} is loading and will be unloaded if no request uses it"),
             _ => format!("{name} is in use and will be unloaded after its last answer"),
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use mlx_core::engine::Client;
@@ -19,8 +19,6 @@ use crate::state::AppState;
 
 /// Monitoring paths that need no key.
 const PUBLIC_PATHS: [&str; 2] = ["/health", "/ready"];
-/// A client that has reached a limit can still read its use.
-const USAGE: &str = "/v1/usage";
 /// The header in which clients of Anthropic's API send their key.
 const API_KEY: &str = "x-api-key";
 
@@ -47,7 +45,7 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
         request.extensions_mut().insert(client);
         return next.run(request).await;
     }
-    match named_client(&state, request.headers(), request.uri().path() != USAGE) {
+    match named_client(&state, request.headers(), counts(request.method(), request.uri().path())) {
         Some(Ok(client)) => {
             request.extensions_mut().insert(client);
             return next.run(request).await;
@@ -62,7 +60,12 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
-/// Counts a request with a named key. Returns its client, or the time after which a limit allows the next request; `None` without such a key.
+/// Returns true if a request counts for the limits of its key. A client that has reached a limit can still read, cancel and delete.
+fn counts(method: &Method, path: &str) -> bool {
+    method == Method::POST && !path.ends_with("/cancel")
+}
+
+/// Admits a request with a named key. Returns its client, or the time after which a limit allows the next request; `None` without such a key.
 fn named_client(state: &AppState, headers: &HeaderMap, counts: bool) -> Option<Result<Client, Duration>> {
     let admit = |key: &[u8]| state.keys.admit(key, counts, &state.identities);
     bearer(headers)

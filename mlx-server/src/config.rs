@@ -191,6 +191,7 @@ impl Config {
         self.network
             .check()
             .and_then(|()| self.tools.check(self.network.has_keys()))
+            .and_then(|()| self.models.check())
             .map_err(|(flag, reason)| StartError::new(flag, reason))?;
         self.engine
             .queue

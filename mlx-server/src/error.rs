@@ -144,6 +144,11 @@ impl ApiError {
         Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u64), ..error }
     }
 
+    /// Returns true if the same request may succeed later.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        self.retry_after.is_some()
+    }
+
     /// Replaces the core's name of a field with the endpoint's name.
     #[must_use]
     pub(crate) fn rename_field(mut self, core: &str, public: &str) -> Self {

@@ -35,8 +35,6 @@ pub(crate) struct Choice {
     index: usize,
     /// The client and the id of the request.
     origin: Origin,
-    /// The tokens of its prompt that count for its client, and the generated ones.
-    spent: (usize, usize),
     events: EventStream,
     reader: AnswerReader,
     state: AppState,
@@ -68,11 +66,10 @@ impl Choice {
         (origin, choices): (&Origin, usize),
     ) -> Result<Vec<Self>, ApiError> {
         let started = Instant::now();
-        let prompts: Vec<usize> = requests.iter().map(GenerationRequest::prompt_tokens).collect();
+        let prompt_tokens = requests.iter().step_by(choices).map(GenerationRequest::prompt_tokens).sum();
         let start = |(index, generation): (usize, Generation)| Self {
             index,
             origin: origin.clone(),
-            spent: (if index.is_multiple_of(choices) { prompts[index] } else { 0 }, 0),
             reader: AnswerReader::new(parser.clone(), generation.canceller()),
             events: generation.into_stream(),
             state: state.clone(),
@@ -83,7 +80,9 @@ impl Choice {
             has_ended: false,
             lease: lease.clone(),
         };
-        Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(start).collect())
+        let running = lease.engine.submit_all(requests)?;
+        state.keys.record(origin.client, prompt_tokens, 0);
+        Ok(running.into_iter().enumerate().map(start).collect())
     }
 
     /// Returns the answer as a stream. Its last item is a delta with `end`, or an error.
@@ -154,7 +153,7 @@ impl Choice {
                 delta.progress = Some(Progress { total, cache: cached, processed: read, time_ms });
             }
             Event::Token(token) => {
-                self.spent.1 += 1;
+                self.state.keys.record(self.origin.client, 0, 1);
                 self.record_token_time();
                 delta.tokens.push(Token { id: token.id, logprob: token.logprob });
                 delta = self.add(delta, events);
@@ -265,7 +264,6 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        self.state.keys.record(self.origin.client, self.spent.0, self.spent.1);
         if !self.has_ended {
             self.state.metrics.record_generation("abandoned");
         }

@@ -6,7 +6,7 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mlx_core::engine::Client;
@@ -26,15 +26,24 @@ pub(crate) struct Keys {
     path: Option<PathBuf>,
     /// The minimum length of a key in characters.
     min_length: usize,
+    /// The keys of `--api-key`, which have no limits. A key cannot be both.
+    unlimited: Vec<String>,
     named: RwLock<Arc<Vec<NamedKey>>>,
-    /// The clients of named keys, which outlive a change of the file.
-    holders: Mutex<BTreeMap<Client, Holder>>,
+    uses: Mutex<Uses>,
+}
+
+/// The uses of keys. They outlive a change of the file.
+#[derive(Default)]
+struct Uses {
+    /// By the name of the key, which may be replaced.
+    by_name: BTreeMap<String, Use>,
+    /// The names of the keys of clients.
+    names: BTreeMap<Client, String>,
 }
 
 /// The use of a key.
-struct Holder {
-    name: String,
-    may_run_tools: bool,
+#[derive(Default)]
+struct Use {
     totals: Totals,
     allowance: Allowance,
 }
@@ -73,13 +82,14 @@ pub(crate) struct KeyUsage {
 
 impl Keys {
     /// Reads the file of named keys.
-    pub(crate) fn open(path: Option<&Path>, min_length: usize) -> Result<Self, String> {
-        let named = path.map(|path| read(path, min_length)).transpose()?.unwrap_or_default();
+    pub(crate) fn open(path: Option<&Path>, min_length: usize, unlimited: &[String]) -> Result<Self, String> {
+        let named = path.map(|path| read(path, min_length, unlimited)).transpose()?.unwrap_or_default();
         Ok(Self {
             path: path.map(Path::to_owned),
             min_length,
+            unlimited: unlimited.to_vec(),
             named: RwLock::new(Arc::new(named)),
-            ..Self::default()
+            uses: Mutex::default(),
         })
     }
 
@@ -91,32 +101,26 @@ impl Keys {
         counts: bool,
         identities: &Identities,
     ) -> Option<Result<Client, Duration>> {
-        let named = Arc::clone(&self.named.read().unwrap_or_else(PoisonError::into_inner));
+        let named = self.named();
         // Compares all keys in full, in constant time.
         let found = named.iter().fold(None, |found, key| {
             if bool::from(key.key.as_bytes().ct_eq(given)) { Some(key) } else { found }
         })?;
         let client = identities.of_key(given);
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        let holder = holders.entry(client).or_insert_with(|| Holder {
-            name: String::new(),
-            may_run_tools: false,
-            totals: Totals::default(),
-            allowance: Allowance::default(),
-        });
-        holder.name.clone_from(&found.name);
-        holder.may_run_tools = found.tools;
-        holder.allowance.limit(found.requests_per_minute, found.tokens_per_minute);
+        let mut uses = self.uses();
+        uses.names.insert(client, found.name.clone());
+        let key_use = uses.by_name.entry(found.name.clone()).or_default();
+        key_use.allowance.limit(found.requests_per_minute, found.tokens_per_minute);
         if !counts {
             return Some(Ok(client));
         }
-        Some(match holder.allowance.admit(Instant::now()) {
+        Some(match key_use.allowance.admit(Instant::now()) {
             Ok(()) => {
-                holder.totals.requests += 1;
+                key_use.totals.requests += 1;
                 Ok(client)
             }
             Err(wait) => {
-                holder.totals.rejected += 1;
+                key_use.totals.rejected += 1;
                 Err(wait)
             }
         })
@@ -124,40 +128,52 @@ impl Keys {
 
     /// Returns true if a client may run tools: it has no named key, or one that may.
     pub(crate) fn may_run_tools(&self, client: Client) -> bool {
-        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        holders.get(&client).is_none_or(|holder| holder.may_run_tools)
+        let Some(name) = self.uses().names.get(&client).cloned() else { return true };
+        self.named().iter().any(|key| key.name == name && key.tools)
     }
 
-    /// Counts the tokens of an answer, if its client has a named key.
+    /// Counts tokens of a client's requests, if it has a named key.
     pub(crate) fn record(&self, client: Client, prompt_tokens: usize, completion_tokens: usize) {
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(holder) = holders.get_mut(&client) else { return };
+        if self.path.is_none() {
+            return;
+        }
+        let mut uses = self.uses();
+        let Uses { by_name, names } = &mut *uses;
+        let Some(key_use) = names.get(&client).and_then(|name| by_name.get_mut(name)) else { return };
         let (prompt, completion) = (prompt_tokens as u64, completion_tokens as u64);
-        holder.totals.prompt_tokens += prompt;
-        holder.totals.completion_tokens += completion;
-        holder.allowance.spend(Instant::now(), prompt + completion);
+        key_use.totals.prompt_tokens += prompt;
+        key_use.totals.completion_tokens += completion;
+        key_use.allowance.spend(Instant::now(), prompt + completion);
     }
 
     /// Returns the use of a client's key, or that of all named keys if it has none of them.
     pub(crate) fn usage(&self, client: Client) -> Vec<KeyUsage> {
-        let now = Instant::now();
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = holders.contains_key(&client);
-        let shown = holders.iter_mut().filter(|(other, _)| !own || **other == client);
-        let mut all: Vec<KeyUsage> = shown.map(|(_, holder)| holder.usage(now)).collect();
+        let (named, now) = (self.named(), Instant::now());
+        let mut uses = self.uses();
+        let own = uses.names.get(&client).cloned();
+        let shown = named.iter().filter(|key| own.as_ref().is_none_or(|own| *own == key.name));
+        let mut all: Vec<KeyUsage> =
+            shown.map(|key| uses.by_name.entry(key.name.clone()).or_default().of(key, now)).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
+    }
+
+    fn named(&self) -> Arc<Vec<NamedKey>> {
+        Arc::clone(&self.named.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file again whenever it changes, in an endless loop.
     pub(crate) async fn watch(&self) {
         let Some(path) = self.path.clone() else { return };
-        let min_length = self.min_length;
         let mut watch = FileWatch::new(vec![path.clone()]).await;
         loop {
             watch.changed().await;
-            let file = path.clone();
-            match spawn_blocking(move || read(&file, min_length)).await {
+            let (file, min_length, unlimited) = (path.clone(), self.min_length, self.unlimited.clone());
+            match spawn_blocking(move || read(&file, min_length, &unlimited)).await {
                 Ok(Ok(named)) => {
                     let keys = named.len();
                     *self.named.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(named);
@@ -175,17 +191,16 @@ impl Keys {
     }
 }
 
-impl Holder {
-    fn usage(&mut self, now: Instant) -> KeyUsage {
+impl Use {
+    fn of(&mut self, key: &NamedKey, now: Instant) -> KeyUsage {
         let (requests_last_minute, tokens_last_minute) = self.allowance.last_minute(now);
-        let (requests_per_minute, tokens_per_minute) = self.allowance.limits();
         KeyUsage {
-            name: self.name.clone(),
+            name: key.name.clone(),
             totals: self.totals,
             requests_last_minute,
             tokens_last_minute,
-            requests_per_minute,
-            tokens_per_minute,
+            requests_per_minute: key.requests_per_minute,
+            tokens_per_minute: key.tokens_per_minute,
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio::task::spawn_blocking;
 
 use catalog::{Catalog, Search};
 pub(crate) use entry::{Entry, Lease, Loaded};
-use memory::{Demand, ModelMemory, Reservation};
+use memory::{Deadline, Demand, ModelMemory, Reservation};
 use profiles::Profiles;
 pub(crate) use profiles::Served;
 pub(crate) use purpose::Purpose;
@@ -70,7 +70,7 @@ impl Models {
         let folder =
             |entry: &Entry| entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned());
         let folders = entries.iter().map(folder).collect::<BTreeSet<_>>().len();
-        let folders = folders.max(config.loaded_models.unwrap_or(1));
+        let folders = config.loaded_models.unwrap_or(folders);
         // The workers hold the parts of one model.
         let other = options.workers.is_none().then(|| options.clone());
         let searches = config.all_models.unwrap_or(true) && other.is_some();
@@ -128,7 +128,14 @@ impl Models {
     async fn begin_load(self: &Arc<Self>, entry: Arc<Entry>) -> Result<Lease, ApiError> {
         let models = Arc::clone(self);
         // A separate task, so that a disconnecting client does not abort the load.
-        let load = tokio::spawn(async move { models.load(&entry).await });
+        let load = tokio::spawn(async move {
+            let lease = models.load(&entry).await;
+            if lease.is_err() && !entry.is_loaded() {
+                // A wish to unload the model at once must not meet the next load.
+                entry.residence.reset();
+            }
+            lease
+        });
         load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
     }
 
@@ -238,6 +245,8 @@ impl Models {
 
     /// Loads a model unless another request has just loaded it. Loads of different models run concurrently.
     async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
+        // Requests that wait for the same load have a deadline of their own, not one after the other.
+        let deadline = Deadline::for_load();
         let _first = entry.loading().await;
         if let Some(lease) = entry.lease().await {
             return Ok(lease);
@@ -248,7 +257,7 @@ impl Models {
         let (folder, needed) =
             measured.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
         let demand = Demand { folder, needed, limit: options.memory_budget };
-        let reservation = self.memory.reserve(&self.catalog, entry, &demand).await?;
+        let reservation = self.memory.reserve(&self.catalog, entry, &demand, deadline).await?;
         let options = EngineOptions { memory_budget: self.engine_budget(&reservation), ..options };
         let (started, engines, program) =
             (Arc::clone(entry), Arc::clone(&self.engines), self.program.clone());

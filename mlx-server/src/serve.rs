@@ -138,7 +138,12 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                                 connection::serve(stream, app, client, limits, draining.cancelled()).await;
                             }
                             Some(tls) => {
-                                match tokio::time::timeout(limits.header, tls.accept(stream)).await {
+                                let handshake = tokio::time::timeout(limits.header, tls.accept(stream));
+                                let accepted = tokio::select! {
+                                    accepted = handshake => accepted,
+                                    () = draining.cancelled() => return,
+                                };
+                                match accepted {
                                     Ok(Ok(stream)) => {
                                         connection::serve(stream, app, client, limits, draining.cancelled())
                                             .await;

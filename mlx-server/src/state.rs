@@ -76,7 +76,7 @@ impl AppState {
         let journal = config.responses.open_journal()?;
         let identities = config.identities()?;
         let network = &config.network;
-        let keys = Keys::open(network.keys.as_deref(), network.min_key_length())
+        let keys = Keys::open(network.keys.as_deref(), network.min_key_length(), &network.api_key)
             .map_err(|reason| StartError::new("--keys", reason))?;
         let tls = network.tls_files().map(Tls::open).transpose();
         let tls = tls.map_err(|(flag, reason)| StartError::new(flag, reason))?;

@@ -152,7 +152,10 @@ impl Running {
                 Some(Event::Done(end)) => {
                     let segments = transcription.accept_end(result, &end.reason, &end.usage);
                     let usage = transcription.usage();
-                    self.spent = (usage.prompt_tokens, usage.completion_tokens);
+                    let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
+                    let before = std::mem::replace(&mut self.spent, (prompt, completion));
+                    let client = self.origin.client;
+                    self.state.keys.record(client, prompt - before.0, completion - before.1);
                     guard.set_bytes(transcription.bytes())?;
                     return Ok(Some(segments?));
                 }
@@ -189,7 +192,6 @@ fn unprepared() -> ApiError {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.state.keys.record(self.origin.client, self.spent.0, self.spent.1);
         if !self.has_ended {
             self.state.metrics.record_generation("abandoned");
         }

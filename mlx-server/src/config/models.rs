@@ -38,3 +38,20 @@ pub struct ModelConfig {
     /// The models of `model` that are only unloaded on request.
     pub pin: Vec<String>,
 }
+
+impl ModelConfig {
+    /// Rejects settings that would have no effect. An error is the flag and the reason.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.loaded_models == Some(0) {
+            return Err(("--loaded-models", "is 0; at least one model must be loaded".to_owned()));
+        }
+        if self.all_models == Some(false) && !self.models_dir.is_empty() {
+            let reason = "has no effect with --all-models=false; leave one of them out";
+            return Err(("--models-dir", reason.to_owned()));
+        }
+        match self.models_dir.iter().find(|folder| !folder.is_dir()) {
+            Some(folder) => Err(("--models-dir", format!("{} is not a folder", folder.display()))),
+            None => Ok(()),
+        }
+    }
+}

@@ -30,11 +30,6 @@ impl Allowance {
         (self.requests.limit, self.tokens.limit) = (requests, tokens);
     }
 
-    /// Returns the limits.
-    pub(super) fn limits(&self) -> (Option<u64>, Option<u64>) {
-        (self.requests.limit, self.tokens.limit)
-    }
-
     /// Counts a request. If a limit is reached, returns the time after which it allows the next one.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         let waits = [self.requests.wait(now), self.tokens.wait(now)];
@@ -75,7 +70,7 @@ impl Meter {
         }
     }
 
-    /// Returns the time until less than the limit is left in the window. `None` if that is so now.
+    /// Returns the time until the window has less than the limit; `None` if it has less now.
     fn wait(&mut self, now: Instant) -> Option<Duration> {
         self.expire(now);
         let limit = self.limit?;

@@ -36,7 +36,7 @@ struct KeyFile {
 }
 
 /// Reads and checks the file. Errors name the file, the line and the name, and show no key.
-pub(super) fn read(path: &Path, min_length: usize) -> Result<Vec<NamedKey>, String> {
+pub(super) fn read(path: &Path, min_length: usize, unlimited: &[String]) -> Result<Vec<NamedKey>, String> {
     let about = |reason: &dyn fmt::Display| format!("{}: {reason}", path.display());
     let text = mlx_files::read_model_file(path, MAX_BYTES).map_err(|error| about(&error))?;
     let text = text.ok_or_else(|| about(&"does not exist"))?;
@@ -44,7 +44,7 @@ pub(super) fn read(path: &Path, min_length: usize) -> Result<Vec<NamedKey>, Stri
     let line = |at: usize| 1 + text.get(..at).unwrap_or_default().matches('\n').count();
     let file: KeyFile = toml::from_str(&text).map_err(|error| {
         let place = error.span().map_or_else(String::new, |span| format!("line {}: ", line(span.start)));
-        about(&format_args!("{place}{}", error.message()))
+        about(&format_args!("{place}{}", without_values(error.message())))
     })?;
     let mut keys: Vec<NamedKey> = Vec::new();
     for spanned in file.key {
@@ -53,12 +53,24 @@ pub(super) fn read(path: &Path, min_length: usize) -> Result<Vec<NamedKey>, Stri
         if let Some(reason) = fault(&key, &keys, min_length) {
             return Err(about(&format_args!("line {place}: {reason}")));
         }
+        if unlimited.contains(&key.key) {
+            let reason = format!("the key of {:?} is also one of --api-key, which has no limits", key.name);
+            return Err(about(&format_args!("line {place}: {reason}")));
+        }
         keys.push(key);
     }
     if keys.is_empty() {
         return Err(about(&"has no [[key]] with a name and a key"));
     }
     Ok(keys)
+}
+
+/// Returns a message of the parser. Messages about wrong types quote the value, which may be a key, and are replaced.
+fn without_values(message: &str) -> &str {
+    if message.starts_with("invalid type") || message.starts_with("invalid value") {
+        return "a value has the wrong type: write [[key]] tables with texts for name and key, whole numbers for limits";
+    }
+    message
 }
 
 fn fault(key: &NamedKey, others: &[NamedKey], min_length: usize) -> Option<String> {
@@ -98,7 +110,7 @@ mod tests {
         std::fs::write(&path, text).expect("it can be written");
         let short =
             |error: String| error.rsplit_once("keys.toml: ").map_or(error.clone(), |it| it.1.to_owned());
-        read(&path, 16).map_err(short)
+        read(&path, 16, &["an unlimited key".to_owned()]).map_err(short)
     }
 
     #[test]
@@ -126,11 +138,18 @@ mod tests {
             ),
             ("[[key]]\nname = 'a'\nkey = '0123456789abcdef'\nrequests-per-minute = -1\n", "line 4"),
             ("[[key]]\nname = 'a'\nkey = '0123456789abcdef", "line 3"),
+            ("[[key]]\nname = 'a'\nkey = 0123456789123456\n", "line 3"),
+            ("[[key]]\nname = 'a'\nkey = 1234567890123456\n", "wrong type"),
+            ("key = ['0123456789abcdef']\n", "line 1: a value has the wrong type"),
+            ("[[key]]\nname = 'a'\nkey = 'an unlimited key'\n", "also one of --api-key"),
             (&[good, good].concat(), "line 4: name \"a\" is there twice"),
             (&[good, &good.replace("'a'", "'b'")].concat(), "line 4: the key of \"b\" is there twice"),
         ] {
             let error = of(text).expect_err(expected);
-            assert!(error.contains(expected) && !error.contains("0123456789"), "{error}");
+            assert!(
+                error.contains(expected) && !error.contains("0123456789") && !error.contains("1234567890"),
+                "{error}"
+            );
         }
     }
 }

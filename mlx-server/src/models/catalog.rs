@@ -29,7 +29,7 @@ pub(super) struct Catalog {
     searched: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// The places of other models.
+/// The folders of other models.
 #[derive(Clone)]
 pub(super) struct Search {
     /// Folders of models, besides the stores.
@@ -106,25 +106,33 @@ impl Catalog {
     fn merge(&self, search: &Search) {
         let Some(options) = &self.options else { return };
         let listed = search.list();
+        let removed = self.remove_outdated(&listed);
+        // Ends the engines of outdated models, which takes time.
+        drop(removed);
         let known = self.all();
-        let is_known = |name: &str, path: &Path| {
-            known.iter().any(|entry| entry.has_name(name) || entry.folder() == path || entry.is_at(path))
-        };
         let mut names = Vec::new();
         let mut added = Vec::new();
         for (name, path) in &listed {
-            if !is_known(name, path) && !names.contains(name) {
+            if !known.iter().any(|entry| entry.has_name(name)) && !names.contains(name) {
                 added.extend(local_entry(name, path, options).map(Arc::new));
                 names.push(name.clone());
             }
         }
-        drop(known);
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).extend(added);
+    }
+
+    /// Removes models that no longer exist, unless they are loaded, and unused models whose name now stands for other files.
+    fn remove_outdated(&self, listed: &[(String, PathBuf)]) -> Vec<Arc<Entry>> {
+        let is_outdated = |entry: &mut Arc<Entry>| {
+            let mut named = listed.iter().filter(|(name, _)| entry.has_name(name)).peekable();
+            let is_replaced = named.peek().is_some() && named.all(|(_, path)| entry.folder() != path);
+            let is_listed = listed.iter().any(|(name, path)| entry.has_name(name) && entry.folder() == path);
+            let is_used = Arc::strong_count(entry) > 1 || entry.of_profile;
+            let may_be_unloaded = !entry.is_loaded() || is_replaced && entry.idle_since().is_some();
+            !is_used && !is_listed && may_be_unloaded
+        };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.retain(|entry| {
-            let is_used = Arc::strong_count(entry) > 1 || entry.is_loaded() || entry.of_profile;
-            is_used || listed.iter().any(|(_, path)| entry.folder() == path)
-        });
-        found.extend(added);
+        found.extract_if(.., is_outdated).collect()
     }
 }
 
@@ -151,4 +159,29 @@ fn own_models(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut models: Vec<_> = models.filter_map(named).collect();
     models.sort();
     models
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_core::backend::Backend;
+
+    use super::*;
+
+    #[test]
+    fn an_unused_model_is_removed_when_its_name_stands_for_other_files() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/encoders");
+        let paths = ["bert-f32", "roberta-f32"].map(|name| golden.join(name));
+        let options = EngineOptions { backend: Some(Backend::CPU), ..EngineOptions::default() };
+        let catalog = Catalog::new(Vec::new(), None, None);
+        let found = local_entry("a", &paths[0], &options).expect("it is a model");
+        catalog.found.lock().expect("no panic").push(Arc::new(found));
+        let of = |path: &PathBuf| [("a".to_owned(), path.clone())];
+        let same = [of(&paths[1]), of(&paths[0])].concat();
+        assert!(catalog.remove_outdated(&same).is_empty(), "one of two files of this name");
+        let used = catalog.known("a");
+        assert!(catalog.remove_outdated(&of(&paths[1])).is_empty(), "it is in use");
+        drop(used);
+        assert_eq!(catalog.remove_outdated(&of(&paths[1])).len(), 1);
+        assert!(catalog.all().is_empty());
+    }
 }

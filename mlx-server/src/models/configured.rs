@@ -5,7 +5,7 @@ mod adapters;
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -154,6 +154,7 @@ fn entry(name: String, alias: Option<&str>, folder: PathBuf, options: &EngineOpt
         digest: digest([&folder]),
         folder,
         loading: tokio::sync::Mutex::default(),
+        is_loading: AtomicBool::default(),
         slot: Mutex::new(None),
     }
 }

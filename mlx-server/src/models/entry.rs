@@ -3,7 +3,7 @@
 mod lease;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,20 @@ pub(crate) struct Entry {
     pub(super) digest: String,
     /// Locked while the model is loading.
     pub(super) loading: tokio::sync::Mutex<()>,
+    pub(super) is_loading: AtomicBool,
     pub(super) slot: Mutex<Option<Arc<Loaded>>>,
+}
+
+/// A load in progress.
+pub(super) struct LoadGuard<'a> {
+    entry: &'a Entry,
+    _lock: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Drop for LoadGuard<'_> {
+    fn drop(&mut self) {
+        self.entry.is_loading.store(false, Ordering::Relaxed);
+    }
 }
 
 /// A loaded model.
@@ -135,8 +148,10 @@ impl Entry {
     }
 
     /// Waits for a load of this model in progress, and blocks further loads while the guard exists.
-    pub(super) async fn loading(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.loading.lock().await
+    pub(super) async fn loading(&self) -> LoadGuard<'_> {
+        let lock = self.loading.lock().await;
+        self.is_loading.store(true, Ordering::Relaxed);
+        LoadGuard { entry: self, _lock: lock }
     }
 
     /// Returns the options of this model's engine: the server's options, with the adapters.
@@ -298,7 +313,7 @@ impl Entry {
     pub(crate) fn state(&self) -> ModelState {
         match self.slot().as_ref() {
             Some(loaded) => ModelState::Loaded { is_used: is_used(loaded) },
-            None if self.loading.try_lock().is_err() => ModelState::Loading,
+            None if self.is_loading.load(Ordering::Relaxed) => ModelState::Loading,
             None => ModelState::Unloaded,
         }
     }

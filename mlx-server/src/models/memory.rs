@@ -68,6 +68,21 @@ enum Attempt {
     },
 }
 
+/// The end of the time that a load may wait for a model in use.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    /// Returns the deadline of a load that a client requests now.
+    pub(super) fn for_load() -> Self {
+        Self(Instant::now() + MAX_WAIT)
+    }
+
+    fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
 /// The maximum time that a load waits for a model in use. Most answers take longer, but a client that has read its answer may ask for another
 /// model before its lease has ended.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -92,8 +107,8 @@ impl ModelMemory {
         catalog: &Catalog,
         entry: &Entry,
         demand: &Demand,
+        deadline: Deadline,
     ) -> Result<Reservation, ApiError> {
-        let mut deadline = None;
         loop {
             let (load_ended, released) = (self.load_ended.notified(), self.released.next_change());
             match self.try_reserve(catalog, entry, demand).await {
@@ -101,11 +116,12 @@ impl ModelMemory {
                     let folder = demand.folder.clone();
                     return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
                 }
-                Attempt::RetryAfterLoad => load_ended.await,
+                Attempt::RetryAfterLoad => tokio::select! {
+                    () = load_ended => {}
+                    () = released => {}
+                },
                 Attempt::InUse { is_final } => {
-                    let now = Instant::now();
-                    let deadline = *deadline.get_or_insert(now + MAX_WAIT);
-                    let wait = if is_final { Duration::ZERO } else { deadline - now.min(deadline) };
+                    let wait = if is_final { Duration::ZERO } else { deadline.left() };
                     if timeout(wait, released).await.is_err() {
                         let message =
                             "all loaded models are in use, and there is not enough memory for another model";

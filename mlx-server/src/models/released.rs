@@ -3,7 +3,7 @@
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Tells of leases that end.
+/// Notifies tasks of ended leases.
 #[derive(Debug, Default)]
 pub(super) struct Released {
     /// For loads that wait for memory.
@@ -13,7 +13,7 @@ pub(super) struct Released {
 }
 
 impl Released {
-    /// Tells that a lease has ended, or that the stay of a model has changed.
+    /// Reports that a lease has ended, or that the stay of a model has changed.
     pub(super) fn notify(&self) {
         self.waiting.notify_waiters();
         self.reaper.notify_one();

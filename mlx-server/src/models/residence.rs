@@ -77,7 +77,7 @@ fn duration(text: &str) -> Option<f64> {
     Some(sign * seconds)
 }
 
-/// The wishes of clients for a model.
+/// The `keep_alive` and the pin that clients set for a model.
 #[derive(Debug, Default)]
 pub(super) struct Residence(Mutex<Wishes>);
 
@@ -103,7 +103,13 @@ impl Residence {
         self.wishes().is_pinned
     }
 
-    /// Forgets the time, for the next load.
+    /// Cancels the wish to unload the model as soon as no request uses it.
+    pub(super) fn stay(&self) {
+        let mut wishes = self.wishes();
+        wishes.keep_alive = wishes.keep_alive.filter(|it| *it != KeepAlive::For(Duration::ZERO));
+    }
+
+    /// Returns to the server's time.
     pub(super) fn reset(&self) {
         self.wishes().keep_alive = None;
     }
@@ -171,6 +177,11 @@ mod tests {
         residence.pin(true);
         assert_eq!((residence.end(now, Some(second)), residence.is_pinned()), (None, true));
         residence.pin(false);
+        residence.stay();
+        assert_eq!(residence.end(now, None), None, "a load cancels the wish to unload");
+        residence.keep(KeepAlive::For(second));
+        residence.stay();
+        assert_eq!(residence.end(now, None), Some(now + second));
         residence.reset();
         assert_eq!(residence.end(now, Some(second)), Some(now + second));
     }

@@ -22,8 +22,9 @@ impl Models {
         let served = self.find(Some(name)).await?;
         let entry = &served.entry;
         let _lease = self.lease_entry(Arc::clone(entry)).await?;
-        if let Some(keep_alive) = keep_alive {
-            entry.residence.keep(keep_alive);
+        match keep_alive {
+            Some(keep_alive) => entry.residence.keep(keep_alive),
+            None => entry.residence.stay(),
         }
         if let Some(pin) = pin {
             entry.residence.pin(pin);

@@ -1,5 +1,6 @@
 //! Computes responses, for requests and for unfinished responses of the journal.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ use crate::protocol::responses::writer::{EchoedRequest, Writer};
 use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::stream::{AnswerEvents, Deltas, joined};
+
+/// The time after which an unfinished response is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A response to compute.
 pub(crate) struct ResponseRun {
@@ -224,13 +228,19 @@ pub(crate) async fn resume(state: &AppState) {
     let unfinished = state.responses.restore().await;
     let state = state.clone();
     tokio::spawn(async move {
-        for (record, stored) in unfinished {
+        let mut unfinished = VecDeque::from(unfinished);
+        while let Some((record, stored)) = unfinished.pop_front() {
             if stored.is_deleted() {
                 continue;
             }
             let id = record.id.clone();
-            match recompute(&state, record, Arc::clone(&stored)).await {
+            match recompute(&state, record.clone(), Arc::clone(&stored)).await {
                 Ok(()) => tracing::info!(id, "recomputing a response of the journal"),
+                // The queue or the memory is full.
+                Err(error) if error.may_be_repeated() => {
+                    unfinished.push_back((record, stored));
+                    tokio::time::sleep(RETRY).await;
+                }
                 Err(error) => {
                     state.responses.give_up(&stored);
                     let error = error.message();

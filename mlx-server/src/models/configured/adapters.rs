@@ -1,7 +1,7 @@
 //! Adapters as models: those of the first model, and those of profiles. All adapters of a folder share its engine.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use mlx_core::engine::EngineOptions;
@@ -136,6 +136,7 @@ fn add_entries(
             capabilities: OnceLock::new(),
             created: base.created,
             loading: tokio::sync::Mutex::default(),
+            is_loading: AtomicBool::default(),
             slot: Mutex::new(None),
         });
     }
