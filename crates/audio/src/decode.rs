@@ -4,6 +4,7 @@ use std::io::{Cursor, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::codecs::registry::CodecRegistry;
 use symphonia::core::codecs::{CodecParameters, audio::well_known};
@@ -256,7 +257,7 @@ fn codec_name(parameters: &AudioCodecParameters, registry: &CodecRegistry) -> St
         (well_known::CODEC_ID_WAVPACK, "WavPack"),
     ];
     if let Some(known) = registry.get_audio_decoder(parameters.codec) {
-        let channels = parameters.channels.as_ref().map_or(0, |channels| channels.count());
+        let channels = parameters.channels.as_ref().map_or(0, Channels::count);
         let name = known.codec.info.short_name;
         return format!("a form of {name} (profile {:?}, {channels} channels)", parameters.profile);
     }

@@ -103,7 +103,7 @@ fn an_estimated_length_neither_cuts_nor_refuses_a_file() {
     let frames = &file[first..];
     let whole = samples(frames).expect("it is audio").0.len();
     // The estimate follows from the bit rate of the first frame and the length of the file.
-    let longer = [frames, &[0; 50_000]].concat();
+    let longer = [frames, &vec![0; 50_000]].concat();
     assert_eq!(samples(&longer).expect("it is audio").0.len(), whole);
     let low = {
         // The same frame at a higher bit rate is longer, so this frame is damaged and the estimate is too short.
