@@ -1,5 +1,6 @@
 //! The tests of the program `mlx-server`, one file each. They form one binary, so that MLX is linked once.
 
+mod batches;
 mod embedding_errors;
 mod embeddings;
 mod engine_deaths;

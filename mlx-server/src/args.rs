@@ -60,6 +60,9 @@ pub struct Settings {
     /// MCP servers.
     #[command(flatten, next_help_heading = "Tools")]
     pub tools: ToolArgs,
+    /// Files and batches.
+    #[command(flatten, next_help_heading = "Files and batches")]
+    pub files: FileArgs,
     /// Size and time limits.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
@@ -212,6 +215,23 @@ pub struct ToolArgs {
     /// Time for an MCP server to start, and for each call of its tools [default: 60]
     #[arg(long, value_name = "SECONDS", env = "MLX_MCP_TIMEOUT")]
     mcp_timeout: Option<Seconds>,
+}
+
+/// Files and batches.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FileArgs {
+    /// Store uploaded files and batches in this folder; batches continue after a restart [default: none, and /v1/files and /v1/batches are off]
+    #[arg(long, value_name = "FOLDER", env = "MLX_FILES_DIR")]
+    files_dir: Option<PathBuf>,
+
+    /// Maximum size of all files together; further uploads get 413 [default: 4GiB]
+    #[arg(long, value_name = "SIZE", env = "MLX_FILES_SIZE")]
+    files_size: Option<ByteSize>,
+
+    /// Number of lines of batches that run at the same time, at low priority [default: 4]
+    #[arg(long, value_name = "N", env = "MLX_BATCH_LINES")]
+    batch_lines: Option<usize>,
 }
 
 /// Size and time limits.

@@ -10,26 +10,29 @@ use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
 use mlx_files::{create_private_folder, create_privately};
 
-/// The name of the file with the secret. It is in the folder of the journal or of the prompt cache.
+/// The name of the file with the secret. It is in the folders of the journal, the prompt cache and the files.
 const SECRET: &str = "client-secret";
 
 /// Derives clients from API keys and addresses.
 pub(crate) struct Identities(Key);
 
 impl Identities {
-    /// Reads the secret of a folder, and creates it if necessary. Clients stay the same as long as the folder has the secret. Without a
-    /// folder, the secret and all clients last until the server ends.
-    pub(crate) fn open(folder: Option<&Path>) -> mlx_core::Result<Self> {
-        let Some(folder) = folder else { return Key::random().map(Self) };
-        create_private_folder(folder)?;
-        let path = folder.join(SECRET);
-        if !path.exists() {
-            let mut line = Vec::new();
-            // Writing to memory does not fail.
-            Key::random()?.write(&mut line).ok();
-            create_privately(&path, &line)?;
+    /// Reads the secret of the first folder that has one, or creates one. The other folders get it, too, so that clients stay the same if a
+    /// later start names fewer folders. Without a folder, the secret and all clients last until the server ends.
+    pub(crate) fn open(folders: &[&Path]) -> mlx_core::Result<Self> {
+        let paths: Vec<_> = folders.iter().map(|folder| folder.join(SECRET)).collect();
+        let key = match paths.iter().find(|path| path.exists()) {
+            Some(path) => Key::read(path)?,
+            None => Key::random()?,
+        };
+        let mut line = Vec::new();
+        // Writing to memory does not fail.
+        key.write(&mut line).ok();
+        for (folder, path) in folders.iter().zip(&paths).filter(|(_, path)| !path.exists()) {
+            create_private_folder(folder)?;
+            create_privately(path, &line)?;
         }
-        Key::read(&path).map(Self)
+        Ok(Self(key))
     }
 
     /// Returns the client of an address. A /64 network of IPv6 is one client, since a machine may have many addresses in it.
@@ -84,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_address_is_a_client_and_so_is_an_ipv6_network() {
-        let identities = Identities::open(None).expect("random numbers");
+        let identities = Identities::open(&[]).expect("random numbers");
         let client = |address: &str| identities.of_address(address.parse().expect("an address"));
         assert_ne!(client("127.0.0.1"), client("127.0.0.2"));
         assert_eq!(client("127.0.0.1"), client("::ffff:127.0.0.1"));
@@ -97,13 +100,17 @@ mod tests {
     #[test]
     fn a_folder_decides_which_client_a_key_is() {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let client = |folder: Option<&Path>| Identities::open(folder).expect("a secret").of_key(b"some key");
-        let [one, other] = folders.each_ref().map(|folder| client(Some(folder.path())));
+        let client = |folders: &[&Path]| Identities::open(folders).expect("a secret").of_key(b"some key");
+        let paths = folders.each_ref().map(tempfile::TempDir::path);
+        let [one, other] = paths.map(|folder| client(&[folder]));
         assert_ne!(one, other);
-        assert_eq!(client(Some(folders[0].path())), one, "after a restart");
-        assert_ne!(client(None), client(None));
+        assert_eq!(client(&[paths[0]]), one, "after a restart");
+        let new = folders[0].path().join("new");
+        assert_eq!(client(&[&new, paths[0]]), one, "with another folder");
+        assert_eq!(client(&[&new]), one, "which has the secret, too");
+        assert_ne!(client(&[]), client(&[]));
         std::fs::write(folders[0].path().join(SECRET), "short").expect("it is ours");
-        let error = Identities::open(Some(folders[0].path())).err().expect("no secret").to_string();
+        let error = Identities::open(&[paths[0]]).err().expect("no secret").to_string();
         assert!(error.contains(SECRET), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! The effective settings: defaults, overlaid by the file, the environment and the flags. The server's defaults are defined only here;
 //! those of requests and engines are the core's.
 
+mod files;
 mod models;
 mod network;
 mod responses;
@@ -19,6 +20,7 @@ use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
 use crate::client::Identities;
+pub use files::FileConfig;
 pub use models::ModelConfig;
 pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
@@ -52,6 +54,8 @@ pub struct Config {
     pub responses: ResponseConfig,
     /// MCP servers.
     pub tools: ToolConfig,
+    /// Files and batches.
+    pub files: FileConfig,
     /// Size and time limits.
     pub limits: LimitConfig,
 }
@@ -153,10 +157,11 @@ impl Config {
         std::fs::remove_file(&trial).map_err(about)
     }
 
-    /// Opens the client identities. Their secret is in the folder of the journal, else in that of the prompt cache.
+    /// Opens the client identities. Their secret is in the folders of the journal, the prompt cache and the files.
     pub(crate) fn identities(&self) -> Result<Identities, StartError> {
-        let folder = self.responses.journal.as_deref().or(self.cache.prefix.prompt_cache_dir.as_deref());
-        Identities::open(folder)
+        let folders = [&self.responses.journal, &self.cache.prefix.prompt_cache_dir, &self.files.files_dir];
+        let folders: Vec<&Path> = folders.into_iter().flatten().map(AsRef::as_ref).collect();
+        Identities::open(&folders)
             .map_err(|error| StartError::new("cannot open the secret for client identities", error))
     }
 
@@ -165,8 +170,9 @@ impl Config {
         let cache = &mut self.cache.prefix.prompt_cache_dir;
         let NetworkConfig { api_key_file, keys, tls_cert, tls_key, .. } = &mut self.network;
         let network = [api_key_file, keys, tls_cert, tls_key];
-        let others = [&mut self.responses.journal, &mut self.tools.mcp, &mut self.models.profiles, cache];
-        for path in network.into_iter().chain(others).flatten() {
+        let folders = [&mut self.responses.journal, &mut self.files.files_dir, cache];
+        let others = [&mut self.tools.mcp, &mut self.models.profiles];
+        for path in network.into_iter().chain(folders).chain(others).flatten() {
             *path = expanded(path);
         }
         for path in &mut self.models.models_dir {
@@ -202,6 +208,7 @@ impl Config {
             ("--max-connections", self.limits.max_connections),
             ("--max-choices", self.limits.max_choices),
             ("--max-inputs", self.limits.max_inputs),
+            ("--batch-lines", self.files.batch_lines),
         ] {
             if count == 0 {
                 return say(flag, "is 0; at least one must be allowed");
@@ -330,6 +337,7 @@ mod tests {
             (&["--max-connections", "0"], "--max-connections"),
             (&["--max-running", "0"], "--max-running"),
             (&["--max-waiting", "0"], "--max-waiting"),
+            (&["--batch-lines", "0"], "--batch-lines"),
             (&["--cors-origin", "*"], "--cors-origin: \"*\""),
             (&["--cors-origin", "https://a.example/"], "without a path"),
             (&["--cors-origin", "a.example"], "https://"),

@@ -107,23 +107,31 @@ impl Keys {
             if bool::from(key.key.as_bytes().ct_eq(given)) { Some(key) } else { found }
         })?;
         let client = identities.of_key(given);
+        Some(self.count(found, client, counts).map(|()| client).inspect_err(|_| {
+            if let Some(key_use) = self.uses().by_name.get_mut(&found.name) {
+                key_use.totals.rejected += 1;
+            }
+        }))
+    }
+
+    /// Counts a request that the server makes for a client, if it has a named key. An error is the time after which a limit allows it.
+    pub(crate) fn admit_client(&self, client: Client, identities: &Identities) -> Result<(), Duration> {
+        let named = self.named();
+        let key = named.iter().find(|key| identities.of_key(key.key.as_bytes()) == client);
+        key.map_or(Ok(()), |key| self.count(key, client, true))
+    }
+
+    /// Counts a request with a named key if it `counts`, unless a limit is reached.
+    fn count(&self, found: &NamedKey, client: Client, counts: bool) -> Result<(), Duration> {
         let mut uses = self.uses();
         uses.names.insert(client, found.name.clone());
         let key_use = uses.by_name.entry(found.name.clone()).or_default();
         key_use.allowance.limit(found.requests_per_minute, found.tokens_per_minute);
-        if !counts {
-            return Some(Ok(client));
+        if counts {
+            key_use.allowance.admit(Instant::now())?;
+            key_use.totals.requests += 1;
         }
-        Some(match key_use.allowance.admit(Instant::now()) {
-            Ok(()) => {
-                key_use.totals.requests += 1;
-                Ok(client)
-            }
-            Err(wait) => {
-                key_use.totals.rejected += 1;
-                Err(wait)
-            }
-        })
+        Ok(())
     }
 
     /// Returns true if a client may run tools: it has no named key, or one that may.

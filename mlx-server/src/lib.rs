@@ -5,6 +5,7 @@
 mod answer;
 pub mod args;
 mod auth;
+mod batches;
 mod body_memory;
 mod caller;
 mod chat_request;
@@ -17,6 +18,7 @@ mod error;
 mod field_value;
 mod fields;
 mod file_watch;
+mod files;
 mod generation;
 mod human_log;
 mod ids;

@@ -7,7 +7,8 @@ use utoipa::openapi::OpenApi as Document;
 use crate::error::ErrorResponse;
 use crate::json::Json;
 use crate::routes::{
-    audio, chat, completions, embeddings, mcp, messages, models, ollama, operation, rerank, responses, text,
+    audio, batches, chat, completions, embeddings, files, mcp, messages, models, ollama, operation, rerank,
+    responses, text,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +30,15 @@ use crate::routes::{
         responses::delete,
         responses::cancel,
         responses::items,
+        files::store,
+        files::list,
+        files::describe,
+        files::content,
+        files::delete,
+        batches::create,
+        batches::list,
+        batches::describe,
+        batches::cancel,
         messages::create,
         messages::count_tokens,
         ollama::complete,
@@ -84,9 +94,11 @@ mod tests {
     use crate::protocol::ollama::model::ShowRequest;
     use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
     use crate::protocol::openai::audio::AudioRequest;
+    use crate::protocol::openai::batch::BatchRequest;
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
+    use crate::protocol::openai::file::FileUpload;
     use crate::protocol::openai::models::{LoadRequest, UnloadRequest};
     use crate::protocol::openai::text::{DetokenizeRequest, TokenizeRequest};
     use crate::protocol::rerank::RerankRequest;
@@ -99,7 +111,7 @@ mod tests {
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
-    const REQUESTS: [(&str, Reader); 20] = [
+    const REQUESTS: [(&str, Reader); 22] = [
         ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
         ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
@@ -116,6 +128,8 @@ mod tests {
         ("/v1/rerank", |fields| debug_text(RerankRequest::read(fields))),
         ("/v1/audio/transcriptions", |fields| debug_text(AudioRequest::read(fields))),
         ("/v1/audio/translations", |fields| debug_text(AudioRequest::read(fields))),
+        ("/v1/files", |fields| debug_text(FileUpload::read(fields))),
+        ("/v1/batches", |fields| debug_text(BatchRequest::read(fields))),
         ("/v1/messages", |fields| debug_text(MessagesRequest::read(fields))),
         ("/v1/messages/count_tokens", |fields| debug_text(MessagesCountRequest::read(fields))),
         ("/tokenize", |fields| debug_text(TokenizeRequest::read(fields))),
@@ -203,8 +217,8 @@ mod tests {
         assert_eq!(posts.count(), REQUESTS.len(), "every request is walked");
         let (mut walked, mut faults) = (0, Vec::new());
         for (path, reader) in REQUESTS {
-            let kind =
-                if path.starts_with("/v1/audio/") { "multipart/form-data" } else { "application/json" };
+            let is_form = path.starts_with("/v1/audio/") || path == "/v1/files";
+            let kind = if is_form { "multipart/form-data" } else { "application/json" };
             let body = &document["paths"][path]["post"]["requestBody"]["content"][kind]["schema"];
             let schema = follow(&document, body);
             assert_eq!(schema["additionalProperties"], true, "{path}");
@@ -343,7 +357,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents", "file", "server", "tool"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents", "file", "server", "tool", "purpose", "input_file_id", "endpoint", "completion_window"].contains(&name), "{}", param);
                 }
             }
         }

@@ -2,10 +2,12 @@
 //! model.
 
 pub(crate) mod audio;
+pub(crate) mod batches;
 pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+pub(crate) mod files;
 pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod models;
@@ -18,14 +20,19 @@ mod response;
 pub(crate) mod responses;
 pub(crate) mod text;
 mod token_list;
+mod upload;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{delete, get, post};
+use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::ApiError;
 use crate::openapi;
+use crate::request_log;
 use crate::state::AppState;
 
 /// Returns the router with all endpoints.
@@ -49,6 +56,12 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/responses/{id}", get(responses::fetch).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::items))
+        .route("/v1/files", get(files::list).post(files::store))
+        .route("/v1/files/{id}", get(files::describe).delete(files::delete))
+        .route("/v1/files/{id}/content", get(files::content))
+        .route("/v1/batches", get(batches::list).post(create_batch))
+        .route("/v1/batches/{id}", get(batches::describe))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/mcp/tools", get(mcp::tools))
@@ -84,6 +97,19 @@ pub(crate) fn router(state: AppState) -> Router {
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .with_state(state)
+}
+
+/// Returns the endpoints for requests that the server sends itself, with the same log, metrics and errors.
+pub(crate) fn inner_router(state: &AppState) -> Router {
+    router(state.clone())
+        .layer(CatchPanicLayer::custom(request_log::panic_response))
+        .layer(from_fn_with_state(state.clone(), request_log::observe))
+}
+
+/// Starts a batch, whose lines these endpoints answer.
+async fn create_batch(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let app = inner_router(&state);
+    batches::create(state, request, app).await
 }
 
 async fn no_path(request: Request) -> ApiError {

@@ -9,11 +9,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
+use crate::batches;
 use crate::config::StartError;
 use crate::connection::{self, TimeLimits};
 use crate::error::ApiError;
 use crate::open_files;
 use crate::responses::run;
+use crate::routes;
 use crate::signals;
 use crate::state::{AppState, Shutdown};
 
@@ -46,6 +48,7 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     }
     let preload = tokio::spawn(preload(state.clone()));
     run::resume(&state).await;
+    batches::run::resume(&state, &routes::inner_router(&state));
     let connections = TaskTracker::new();
     accept(&listener, &state, &connections).await;
     drop(listener);

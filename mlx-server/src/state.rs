@@ -4,12 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::http::StatusCode;
 use mlx_core::engine::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::batches::Batches;
 use crate::body_memory::BodyMemory;
 use crate::client::Identities;
 use crate::config::{Config, StartError};
+use crate::error::ApiError;
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::keys::Keys;
 use crate::mcp::McpServers;
@@ -47,6 +50,8 @@ pub struct Shared {
     pub(crate) responses: Responses,
     /// The MCP servers.
     pub(crate) mcp: Arc<McpServers>,
+    /// Files and batches, unless they are off.
+    pub(crate) batches: Option<Arc<Batches>>,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// True once preloading is complete.
@@ -75,6 +80,8 @@ impl AppState {
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         let identities = config.identities()?;
+        let batches = Batches::open(&config.files);
+        let batches = batches.map_err(|error| StartError::new("--files-dir", error))?;
         let network = &config.network;
         let keys = Keys::open(network.keys.as_deref(), network.min_key_length(), &network.api_key)
             .map_err(|reason| StartError::new("--keys", reason))?;
@@ -91,6 +98,7 @@ impl AppState {
             image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
             responses: Responses::new(config.responses.responses_store, journal),
             mcp: Arc::new(McpServers::open(&config.tools)?),
+            batches,
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,
@@ -100,6 +108,14 @@ impl AppState {
     /// Returns the client at an address. Each request carries it as an extension.
     pub fn client_at(&self, address: IpAddr) -> Client {
         self.identities.of_address(address)
+    }
+
+    /// Returns the files and batches, or the error if they are off.
+    pub(crate) fn batches(&self) -> Result<&Arc<Batches>, ApiError> {
+        self.batches.as_ref().ok_or_else(|| {
+            let message = "files and batches are off; start the server with --files-dir FOLDER";
+            ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message)
+        })
     }
 
     /// Returns true if the server accepts requests.

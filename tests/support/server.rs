@@ -236,10 +236,18 @@ impl Server {
     /// # Panics
     /// If the request fails.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], request: &Value) -> Reply {
+        let body = if request.is_null() { String::new() } else { request.to_string() };
+        self.send_text(method, path, headers, &body)
+    }
+
+    /// Sends a request with these headers and this body.
+    ///
+    /// # Panics
+    /// If the request fails.
+    pub fn send_text(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
         let builder = ureq::http::Request::builder().method(method).uri(self.url(path));
         let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
-        let body = if request.is_null() { String::new() } else { request.to_string() };
-        read(self.agent.run(builder.body(body).expect("a request")))
+        read(self.agent.run(builder.body(body.to_owned()).expect("a request")))
     }
 
     /// Sends a form with a file and other parts. Returns the status and the text of the response.

@@ -2,15 +2,18 @@
 
 pub(crate) mod answer;
 pub(crate) mod audio;
+pub(crate) mod batch;
 pub(crate) mod chat;
 pub(crate) mod completion;
 pub(crate) mod constraint;
 pub(crate) mod embedding;
+pub(crate) mod file;
 pub(crate) mod logprobs;
 pub(crate) mod message;
 pub(crate) mod models;
 pub(crate) mod offsets;
 pub(crate) mod options;
+pub(crate) mod page;
 pub(crate) mod sampling;
 pub(crate) mod schema;
 pub(crate) mod text;

@@ -21,7 +21,7 @@ use crate::state::AppState;
 use crate::work::SHORT_BODY_LEN;
 
 /// The time limit for reading the remainder of a rejected body.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: Send + 'static>(
@@ -119,6 +119,12 @@ impl BodyLimit {
     }
 }
 
+/// Returns the error for a body that does not arrive in time.
+pub(super) fn too_slow() -> ApiError {
+    let message = "the body did not arrive within --body-timeout";
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+}
+
 /// Collects the bytes of a body. Each frame is charged before it is stored.
 pub(super) async fn collect(
     mut body: Body,
@@ -148,10 +154,7 @@ pub(super) async fn collect(
     let error = match outcome {
         Ok(Ok(())) => return Ok(bytes),
         Ok(Err(error)) => error,
-        Err(_) => {
-            let message = "the body did not arrive within --body-timeout";
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message));
-        }
+        Err(_) => return Err(too_slow()),
     };
     drop(bytes);
     charge.set(0)?;
