@@ -262,10 +262,16 @@ fn a_start_ends_soon_where_a_worker_fails_while_it_loads_and_the_worker_is_free(
         let error = error.expect("its worker is away").to_string();
         assert!(error.contains(&format!("rank 1 ({})", proxy.address)), "{error}");
         assert!(begun.elapsed() < SOON, "{fault:?}: {error} after {:?}", begun.elapsed());
-        // It stops loading for a rank 0 that has left.
+        // It stops working for a rank 0 that has left.
         drop(resume);
-        let left = events.recv_timeout(SOON).expect("it goes on");
-        assert!(matches!(left, WorkerEvent::Left { .. }), "{left:?}");
+        loop {
+            match events.recv_timeout(SOON).expect("it goes on") {
+                WorkerEvent::Left { .. } => break,
+                // A tiny share may be loaded before the loss is noticed.
+                WorkerEvent::Loading { .. } | WorkerEvent::Ready { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
         let engine =
             Engine::start(folder.path(), &options(&[worker.address]), |_, _| {}).expect("it is free");
         assert_eq!(run(&engine, &prompts()[0], &greedy(4)).ids().len(), 4);

@@ -43,8 +43,8 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
         divide(&model_folder("llama-f32"), &plain, 4, Parallel::Tensor).expect("it can be shared out");
     let whole = Engine::start(&model_folder("llama-f32"), &plain, |_, _| {}).expect("it loads");
     let per_token = whole.spec().footprint.per_token;
-    // One message to the workers, two sums per layer, each back and forth, and the final result.
-    assert_eq!(heads.plan.crossings, 2 + 2 * 2 * whole.spec().num_layers);
+    // One message to the workers, two sums per layer, each in three steps around the ring, and the final result.
+    assert_eq!(heads.plan.crossings, 2 + 3 * 2 * whole.spec().num_layers);
     assert!(heads.plan.shares.iter().all(|it| 2 * it.cache_bytes_per_token == per_token), "{per_token}");
     let folder = model_folder("qwen3_next-f32");
     let whole = Engine::start(&folder, &plain, |_, _| {}).expect("it loads").spec().footprint;

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use mlx_core::backend::DEVICE;
 use mlx_core::engine::{Engine, EngineOptions};
+use mlx_engine_process::Program;
 
 use mlx_options::{
-    CacheArgs, DeviceArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs,
+    CacheArgs, DeviceArgs, ExactArgs, KvCacheArgs, LOG_VARIABLE, LoadArgs, PrefixCacheArgs, SpeculateArgs,
+    WorkersArgs,
 };
 
 use crate::completion::model_completer;
@@ -91,6 +94,23 @@ pub(crate) struct ModelArgs {
     pub(crate) workers: WorkersArgs,
 }
 
+/// Starts an engine on the model in a folder. That of a model on several machines runs in a child process: if a machine is lost, a new child
+/// continues its requests.
+fn start(folder: &Path, options: &EngineOptions, device: DeviceArgs) -> Result<Engine, Failure> {
+    if options.workers.is_none() {
+        return Ok(Engine::start(folder, options, terminal::load_bar())?);
+    }
+    let failed = |error| mlx_core::Error::EngineStopped(format!("cannot find this program: {error}"));
+    let mut program = Program::this(&["engine", "--log", "text"]).map_err(failed)?;
+    if let Some(kind) = device.device {
+        program.environment.push((DEVICE.into(), kind.to_string().into()));
+    }
+    if std::env::var_os(LOG_VARIABLE).is_none() {
+        program.environment.push((LOG_VARIABLE.into(), "warn".into()));
+    }
+    Ok(mlx_engine_process::start(&program, folder, options, terminal::load_bar())?)
+}
+
 impl ModelArgs {
     /// Returns the folder of the model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
@@ -99,14 +119,14 @@ impl ModelArgs {
 
     /// Starts an engine on the model. Requests use the adapter, if one was given.
     pub(crate) fn start(&self, options: &EngineOptions) -> Result<Engine, Failure> {
-        self.adapted(Engine::start(&self.folder()?, options, terminal::load_bar())?)
+        self.adapted(start(&self.folder()?, options, self.device)?)
     }
 
     /// Like [`Self::start`], for a model that has to generate text.
     pub(crate) fn start_chat(&self, options: &EngineOptions) -> Result<Engine, Failure> {
         let folder = self.folder()?;
         model_choice::expect_chat_model(&folder)?;
-        self.adapted(Engine::start(&folder, options, terminal::load_bar())?)
+        self.adapted(start(&folder, options, self.device)?)
     }
 
     /// Returns an engine handle for requests with the adapter, if one was given.

@@ -3,6 +3,7 @@
 //! and hangup.rs contain unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
+mod distributed;
 mod filled;
 mod gated_delta;
 mod results;
@@ -21,6 +22,7 @@ use ::mlx_sys::{
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
+pub(crate) use distributed::Group;
 pub(crate) use filled::filled;
 pub(crate) use gated_delta::{DeltaRows, gated_delta_update};
 use results::{catch_errors, new_array};

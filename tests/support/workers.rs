@@ -58,7 +58,7 @@ impl ThreadWorker {
             let worker = Worker::new(&folder, key, memory_budget).expect("the folder has a model");
             let work = |admitted, hear: &mut dyn FnMut(WorkerEvent)| {
                 let rank = Rank::new(&folder, memory_budget, None).expect("a device");
-                rank.serve(admitted, &is_over, hear)
+                rank.serve(admitted, &is_over, hear, None)
             };
             worker.serve(listener, &is_over, work, hear).expect("it serves");
         };

@@ -36,11 +36,14 @@ impl Program {
         command
     }
 
-    /// Starts the program with one end of a socket pair as its standard input. Returns the other end.
-    pub(crate) fn spawn(&self) -> io::Result<(Child, UnixStream)> {
+    /// Starts the program with more environment variables, and with one end of a socket pair as its standard input. Returns the other end.
+    pub(crate) fn spawn(
+        &self,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> io::Result<(Child, UnixStream)> {
         let (own, other) = UnixStream::pair()?;
         let stdin = Stdio::from(OwnedFd::from(other));
-        let child = self.command().stdin(stdin).stdout(Stdio::null()).spawn()?;
+        let child = self.command().envs(environment).stdin(stdin).stdout(Stdio::null()).spawn()?;
         Ok((child, own))
     }
 }

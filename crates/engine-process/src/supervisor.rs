@@ -14,8 +14,9 @@ use mlx_core::{Error, Result};
 
 use crate::connection::{Connection, frame};
 use crate::deadline::{Deadline, LOAD};
-use crate::death::Death;
+use crate::death::{Death, Kind};
 use crate::frame::{self as frames, FrameError};
+use crate::group_file::GroupFile;
 use crate::message::{FromChild, REPLACED, ToChild, VERSION};
 use crate::parent::STOP;
 use crate::pause::{BUSY_PAUSE, Pauses};
@@ -61,6 +62,7 @@ struct Life {
     child: Child,
     connection: Arc<Connection>,
     reader: JoinHandle<()>,
+    _group: Option<GroupFile>,
 }
 
 /// The end of a child.
@@ -80,7 +82,13 @@ impl Supervisor {
         let mut away: Option<Instant> = None;
         loop {
             let begun = Instant::now();
-            let (end, loaded) = self.live(&mut facts, ready);
+            let (end, loaded) = match self.live(&mut facts, ready) {
+                // A machine that is lost during a load is away, and no request is at fault.
+                (End::Died(death), false) if death.kind == Kind::Machine => {
+                    (End::Failed(Error::Distributed(death.cause)), false)
+                }
+                end => end,
+            };
             failures = if loaded { 0 } else { failures + 1 };
             away = away.filter(|_| !loaded);
             let death = match end {
@@ -232,9 +240,12 @@ impl Supervisor {
     }
 
     fn start(&self) -> std::io::Result<Life> {
-        let (mut child, socket) = self.program.spawn()?;
+        // The child of a divided model is rank 0.
+        let group = self.options.workers.as_ref().map(|_| GroupFile::new()).transpose()?;
+        let environment = group.as_ref().map(|group| group.environment(0));
+        let (mut child, socket) = self.program.spawn(environment.into_iter().flatten())?;
         match self.attend(socket) {
-            Ok((connection, reader)) => Ok(Life { child, connection, reader }),
+            Ok((connection, reader)) => Ok(Life { child, connection, reader, _group: group }),
             Err(error) => {
                 child.kill().ok();
                 child.wait().ok();
@@ -295,7 +306,7 @@ impl Supervisor {
 
     /// Ends what is left of a child and its threads.
     fn bury(&self, life: Life) {
-        let Life { mut child, connection, reader } = life;
+        let Life { mut child, connection, reader, _group } = life;
         // The reader needs the lock to end.
         if let phase @ Phase::Running(_) = &mut self.front.state().phase {
             *phase = Phase::Starting;

@@ -27,7 +27,7 @@ pub use describe::describe;
 pub use device::DeviceArgs;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
 pub use human_units::{ByteSize, Seconds, rough_size};
-pub use log_filter::log_filter;
+pub use log_filter::{LOG_VARIABLE, log_filter};
 pub use printable::{Printer, printable, printable_json, visible};
 pub use profile::{Profile, read_profiles};
 pub use workers::WorkersArgs;

@@ -2,17 +2,18 @@
 
 use tracing_subscriber::EnvFilter;
 
-const VARIABLE: &str = "MLX_LOG";
+/// The variable with the filter of the log.
+pub const LOG_VARIABLE: &str = "MLX_LOG";
 
 /// Returns the filter in the variable, or `default`.
 pub fn log_filter(default: &str) -> Result<EnvFilter, String> {
-    chosen(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()), default)
+    chosen(std::env::var_os(LOG_VARIABLE).map(|value| value.to_string_lossy().into_owned()), default)
 }
 
 fn chosen(given: Option<String>, default: &str) -> Result<EnvFilter, String> {
     let Some(given) = given else { return Ok(EnvFilter::new(default)) };
     EnvFilter::try_new(&given).map_err(|error| {
-        format!("{VARIABLE}: {given:?} is not a filter ({error}); use a level such as debug, or a crate and a level such as mlx_core=debug")
+        format!("{LOG_VARIABLE}: {given:?} is not a filter ({error}); use a level such as debug, or a crate and a level such as mlx_core=debug")
     })
 }
 

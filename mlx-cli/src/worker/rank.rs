@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mlx_core::distributed::{Admitted, Rank, WorkerEvent};
+use mlx_core::distributed::{Admitted, OnLoss, Rank, WorkerEvent};
 use mlx_engine_process::{end, end_with_parent};
 
 use super::machine_args::MachineArgs;
@@ -26,6 +27,10 @@ pub(crate) struct RankArgs {
     /// The address of rank 0
     #[arg(long)]
     from: String,
+
+    /// The rank
+    #[arg(long)]
+    rank: usize,
 
     /// Milliseconds after which a silent rank 0 counts as lost
     #[arg(long)]
@@ -50,11 +55,16 @@ pub(crate) fn run(args: &RankArgs) -> Result<(), Failure> {
             std::thread::sleep(heartbeat_timeout / HEARTBEATS);
         }
     });
-    let admitted = Admitted { stream, from: args.from.clone(), heartbeat_timeout };
+    let admitted = Admitted { stream, from: args.from.clone(), rank: args.rank, heartbeat_timeout };
     let rank = Rank::new(&args.folder, args.machine.memory_budget.map(|size| size.0), None)?;
-    let reason = rank.serve(admitted, &AtomicBool::new(false), &mut |event| send_event(&event));
+    let on_loss: OnLoss = Arc::new(|reason: &str| leave(reason.to_owned()));
+    let (never, hear) = (AtomicBool::new(false), &mut |event| send_event(&event));
+    leave(rank.serve(admitted, &never, hear, Some(on_loss)))
+}
+
+/// Reports that rank 0 has left, and ends this process. Whatever MLX still computes is of no use.
+fn leave(reason: String) -> ! {
     send_event(&WorkerEvent::Left { reason });
-    // Whatever MLX still computes is of no use.
     end()
 }
 

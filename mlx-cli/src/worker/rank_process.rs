@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use mlx_core::distributed::{Admitted, WorkerEvent};
-use mlx_engine_process::Program;
+use mlx_engine_process::{GroupFile, Program};
 
 /// The minimum time without a line after which the process counts as stuck. A process needs some time to start.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -20,11 +20,13 @@ pub(super) fn run(
     admitted: Admitted,
     on_event: &mut dyn FnMut(WorkerEvent),
 ) -> io::Result<String> {
-    let Admitted { stream, from, heartbeat_timeout } = admitted;
+    let Admitted { stream, from, rank, heartbeat_timeout } = admitted;
+    let group = GroupFile::new()?;
     stream.set_nonblocking(false)?;
     let timeout = heartbeat_timeout.as_millis().to_string();
     let mut command = Program::this(&["rank"])?.command();
     command.arg(folder).args(["--from", &from, "--heartbeat-timeout", &timeout]).args(flags);
+    command.envs(group.environment(rank)).args(["--rank", &rank.to_string()]);
     let mut child = command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::piped()).spawn()?;
     // The command has a copy of the connection.
     drop(command);

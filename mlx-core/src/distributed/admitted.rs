@@ -10,6 +10,8 @@ pub struct Admitted {
     pub stream: TcpStream,
     /// The address of rank 0.
     pub from: String,
+    /// This worker's rank.
+    pub rank: usize,
     /// The time without a message after which each side counts the other as lost.
     pub heartbeat_timeout: Duration,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 
 use super::frame::{self, Decoded};
 
@@ -44,7 +44,7 @@ pub(super) struct Connection {
 }
 
 /// The write end of a connection. Writes one message at a time.
-struct Writer {
+pub(super) struct Writer {
     stream: TcpStream,
     /// The time limit for a write without progress.
     stall_timeout: Duration,
@@ -120,16 +120,17 @@ impl Connection {
 
     /// Sends a message and its payload.
     pub(super) fn send(&self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
-        write(&self.writer, &frame::encode(message, payload)?)
+        write_message(&self.writer, message, payload)
     }
 
-    /// Like [`send`](Self::send), but tolerates a busy receiver. It fails only if the peer also sends nothing for the timeout.
-    pub(super) fn send_to_busy_peer(&mut self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
-        let (frame, writer) = (frame::encode(message, payload)?, Arc::clone(&self.writer));
-        write_while(&writer, &frame, || {
-            self.read(Duration::ZERO)?;
-            Ok(self.last_received.elapsed() < self.timeout)
-        })
+    /// Returns the write end.
+    pub(super) fn writer(&self) -> Arc<Mutex<Writer>> {
+        Arc::clone(&self.writer)
+    }
+
+    /// Returns another handle of the socket.
+    pub(super) fn stream(&self) -> Outcome<TcpStream> {
+        self.stream.try_clone().map_err(|error| error.to_string())
     }
 
     /// Returns the next message, or `None` at the deadline. Messages that have already arrived are read even after the deadline.
@@ -168,14 +169,6 @@ impl Connection {
         self.receive(until)?.ok_or_else(|| format!("did not answer within {:.0} s", within.as_secs_f64()))
     }
 
-    /// Checks that an idle peer is still connected.
-    pub(super) fn look(&mut self) -> Outcome<()> {
-        match self.receive::<IgnoredAny>(Instant::now())? {
-            None => Ok(()),
-            Some(_) => Err("sent an unexpected message".into()),
-        }
-    }
-
     /// Reads available bytes or waits for some; false if the wait timed out.
     fn read(&mut self, wait: Duration) -> Outcome<bool> {
         // A timeout of zero would mean no timeout.
@@ -188,7 +181,7 @@ impl Connection {
         match outcome {
             Ok(0) => Err("closed the connection".into()),
             Ok(_) => {
-                self.last_received = self.last_received.max(Instant::now());
+                self.last_received = Instant::now();
                 Ok(true)
             }
             Err(error) if is_transient(&error) => Ok(false),
@@ -197,21 +190,22 @@ impl Connection {
     }
 }
 
-fn write(writer: &Mutex<Writer>, frame: &[u8]) -> Outcome<()> {
-    write_while(writer, frame, || Ok(false))
+/// Writes a message and its payload.
+pub(super) fn write_message(writer: &Mutex<Writer>, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
+    write(writer, &frame::encode(message, payload)?)
 }
 
-/// Writes a whole frame. When a write times out, `is_there` decides whether to continue.
-fn write_while(writer: &Mutex<Writer>, frame: &[u8], is_there: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+/// Writes a whole frame.
+fn write(writer: &Mutex<Writer>, frame: &[u8]) -> Outcome<()> {
     let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-    writer.write(frame, is_there).inspect_err(|_| {
+    writer.write(frame).inspect_err(|_| {
         // The frame may have been written in part, so the stream is unusable.
         writer.stream.shutdown(Shutdown::Both).ok();
     })
 }
 
 impl Writer {
-    fn write(&mut self, frame: &[u8], mut is_there: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+    fn write(&mut self, frame: &[u8]) -> Outcome<()> {
         let failed = |error: std::io::Error| format!("could not be written to: {error}");
         let begun = Instant::now();
         let mut rest = frame;
@@ -229,12 +223,8 @@ impl Writer {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_transient(&error) && begun.elapsed() < self.message_timeout => {
-                    if !is_there()? {
-                        return Err(format!(
-                            "accepted no data for {:.1} s",
-                            self.stall_timeout.as_secs_f64()
-                        ));
-                    }
+                    let seconds = self.stall_timeout.as_secs_f64();
+                    return Err(format!("accepted no data for {seconds:.1} s"));
                 }
                 Err(error) if is_transient(&error) => {}
                 Err(error) => return Err(failed(error)),
@@ -321,38 +311,6 @@ mod tests {
         assert_eq!((message.as_str(), payload.len()), ("words", 4 << 20));
         // The buffer gives up the memory of a long message.
         assert!(connection.buffer.capacity() <= MAX_IDLE_CAPACITY, "{} bytes", connection.buffer.capacity());
-    }
-
-    #[test]
-    fn a_message_may_be_taken_late_by_one_that_says_it_is_there() {
-        let whole = vec![7; 32 << 20];
-        let send = |connection: &mut Connection| connection.send_to_busy_peer(&"words", &whole);
-        let (mut connection, mut there) = pair(MOMENT);
-        connection.trust(MOMENT).expect("a thread");
-        let length = whole.len();
-        let reader = thread::spawn(move || {
-            for _ in 0..100 {
-                there.write_all(&frame::heartbeat()).expect("it is there");
-                thread::sleep(MOMENT / 10);
-            }
-            // Leaves some bytes unread. Closing a socket with unread input also discards its output.
-            let (mut taken, mut bytes) = (0, vec![0; 1 << 20]);
-            while taken <= length {
-                let count = there.read(&mut bytes).expect("it is open");
-                assert!(count > 0, "the connection ended after {taken} bytes");
-                taken += count;
-            }
-        });
-        let begun = Instant::now();
-        send(&mut connection).expect("it is taken in the end");
-        assert!(begun.elapsed() > 5 * MOMENT, "after {:?}", begun.elapsed());
-        reader.join().expect("it reads");
-        drop(connection);
-        // A silent peer is dropped.
-        let (mut connection, _there) = pair(MOMENT);
-        connection.trust(MOMENT).expect("a thread");
-        let (error, time) = error_and_time(|| send(&mut connection));
-        assert!(error.contains("accepted no data") && time < 10 * MOMENT, "{error} after {time:?}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl FakeWorker {
     /// Returns rank 0's client of this worker.
     pub(super) fn client(&self, rank: usize) -> WorkerClient {
         let address = self.0.local_addr().expect("it is bound").to_string();
-        WorkerClient::new(&address, rank, &Key::default(), HEARTBEAT_TIMEOUT)
+        WorkerClient::new(&address, rank, &Key::default(), HEARTBEAT_TIMEOUT, None)
     }
 
     /// Accepts a connection and sends a `Hello` with this version.
@@ -65,7 +65,9 @@ impl FakeWorker {
         let (request, _) = connection.expect(SOON).expect("rank 0 greets");
         let Request::Join { nonce, .. } = request else { panic!("{request:?}") };
         let proof = Key::default().proof("worker", [NONCE, &nonce]);
-        connection.send(&Reply::Welcome { proof, budget: 1 << 30 }, &[]).expect("rank 0 reads");
+        connection
+            .send(&Reply::Welcome { proof, budget: 1 << 30, group_address: None }, &[])
+            .expect("rank 0 reads");
         connection
     }
 }
@@ -88,6 +90,7 @@ pub(super) fn part() -> LoadRequest {
         layers: 1..2,
         floats: FloatPolicy::Checkpoint,
         keep_packed: true,
+        group: Vec::new(),
     }
 }
 

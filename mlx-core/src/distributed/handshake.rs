@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::admitted::Admitted;
 use super::connection::{Connection, Outcome};
+use super::group;
 use super::key::{Key, are_equal, nonce};
 use super::message::{PROTOCOL, Reply, Request, VERSION};
 use super::workers::TIMEOUT_RANGE;
@@ -91,25 +92,28 @@ impl Handshake {
     fn greet(&self, stream: TcpStream, from: &str) -> Outcome<Option<Admitted>> {
         stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         let mut connection = Connection::new(stream, STEP_TIMEOUT)?;
-        let (proof, heartbeat_timeout) = self.examine(&mut connection)?;
+        let (proof, rank, heartbeat_timeout) = self.examine(&mut connection)?;
         if self.is_busy.swap(true, Ordering::AcqRel) {
             let message = "already works for another rank 0".to_owned();
             connection.send(&Reply::Refused { message, busy: true }, &[]).ok();
             return Ok(None);
         }
-        let welcome = Reply::Welcome { proof, budget: self.budget };
+        let own = connection.stream().ok().and_then(|stream| stream.local_addr().ok());
+        let group_address = own.and_then(group::free_address);
+        let welcome = Reply::Welcome { proof, budget: self.budget, group_address };
         let outcome = connection.send(&welcome, &[]).and_then(|()| connection.into_stream());
         let stream = outcome.inspect_err(|_| self.admit_next())?;
-        Ok(Some(Admitted { stream, from: from.to_owned(), heartbeat_timeout }))
+        Ok(Some(Admitted { stream, from: from.to_owned(), rank, heartbeat_timeout }))
     }
 
-    /// Checks the peer's proof. Returns this worker's proof and the heartbeat timeout.
-    fn examine(&self, connection: &mut Connection) -> Outcome<(String, Duration)> {
+    /// Checks the peer's proof. Returns this worker's proof, its rank and the heartbeat timeout.
+    fn examine(&self, connection: &mut Connection) -> Outcome<(String, usize, Duration)> {
         let ours = nonce()?;
         let hello = Reply::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: ours.clone() };
         connection.send(&hello, &[])?;
         let (request, _) = connection.expect(STEP_TIMEOUT)?;
-        let Request::Join { protocol, version, nonce: theirs, proof, heartbeat_timeout } = request else {
+        let Request::Join { protocol, version, rank, nonce: theirs, proof, heartbeat_timeout } = request
+        else {
             return refuse(connection, "did not join");
         };
         if protocol != PROTOCOL || version != VERSION {
@@ -123,7 +127,7 @@ impl Handshake {
         }
         let (least, most) = TIMEOUT_RANGE.into_inner();
         let proof = self.key.proof("worker", [&ours, &theirs]);
-        Ok((proof, Duration::from_millis(heartbeat_timeout).clamp(least, most)))
+        Ok((proof, rank, Duration::from_millis(heartbeat_timeout).clamp(least, most)))
     }
 }
 
@@ -152,7 +156,8 @@ mod tests {
         };
         let proof = Key::default().proof("rank 0", [&nonce, "1"]);
         let version = version.to_owned();
-        let join = Request::Join { protocol, version, nonce: "1".into(), proof, heartbeat_timeout: 1000 };
+        let nonce = "1".into();
+        let join = Request::Join { protocol, version, rank: 1, nonce, proof, heartbeat_timeout: 1000 };
         there.send(&join, &[]).expect("it reads");
         let (reply, _) = there.expect(STEP_TIMEOUT).expect("an answer");
         (reply, greet.join().expect("no panic"))

@@ -62,7 +62,7 @@ impl<'a> Loading<'a> {
     }
 
     /// Checks each worker; waits up to `wait` for each that is not ready.
-    fn look(&mut self, wait: Duration) -> Result<()> {
+    pub(super) fn look(&mut self, wait: Duration) -> Result<()> {
         for ((client, part), loaded) in self.clients.iter_mut().zip(self.parts).zip(&mut self.loaded) {
             let outcome = match loaded {
                 Some(_) => client.check_idle().map_err(Refusal::from),

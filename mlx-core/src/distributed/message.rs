@@ -11,7 +11,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 7;
+pub(super) const PROTOCOL: u32 = 8;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -26,6 +26,8 @@ pub(crate) enum Request {
         protocol: u32,
         /// [`VERSION`].
         version: String,
+        /// The worker's rank, from 1.
+        rank: usize,
         /// Rank 0's nonce.
         nonce: String,
         /// Rank 0's proof that it has the key.
@@ -71,6 +73,8 @@ pub(crate) struct LoadRequest {
     pub(crate) floats: FloatPolicy,
     /// True if quantized weights stay packed.
     pub(crate) keep_packed: bool,
+    /// The addresses of the ranks' group in MLX. Empty if rank 0 adds the sums itself.
+    pub(crate) group: Vec<String>,
 }
 
 /// A worker's report after loading.
@@ -184,6 +188,8 @@ pub(crate) enum Reply {
         proof: String,
         /// The worker's memory budget in bytes.
         budget: u64,
+        /// A free address of the worker for the ranks' group in MLX, `IP:PORT`, if it has an IPv4 address.
+        group_address: Option<String>,
     },
     /// Loading progress, sent before [`Reply::Ready`].
     Loading {

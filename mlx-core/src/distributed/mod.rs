@@ -1,12 +1,14 @@
-//! One model on several machines: pipeline or tensor parallelism over TCP (decisions 0041 and 0042). Rank 0 runs the engine and holds the
+//! One model on several machines: pipeline or tensor parallelism over TCP (decision 0072). Rank 0 runs the engine and holds the
 //! embedding and the head. Workers hold the later layers (pipeline) or a shard of every layer (tensor) and serve requests of rank 0.
 
 mod admitted;
+mod background;
 mod connection;
 mod divided;
 #[cfg(test)]
 mod fake_worker;
 mod frame;
+mod group;
 mod handshake;
 mod hosts;
 mod key;
@@ -31,6 +33,8 @@ mod worker_pool;
 mod workers;
 
 pub use admitted::Admitted;
+pub use background::OnLoss;
+pub use group::{ADDRESSES_VARIABLE, RANK_VARIABLE};
 pub use hosts::{Host, PORT};
 pub use key::Key;
 pub(crate) use load::load;

@@ -96,12 +96,14 @@ pub(crate) fn plan(
     spec.remote_capacity = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
-    // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then back and forth for each sum, and back at the end.
+    // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then around the ring for each sum, and back at the end. Two
+    // machines exchange halves of a sum and then of the result; more pass on whole terms.
     let (crossings, token_bytes) = match parallel {
         Parallel::Pipeline => (2 * (ranks - 1), 2 * (ranks as u64 - 1) * hidden_bytes),
         Parallel::Tensor => {
             let (sums, bytes) = divided.sums();
-            (2 + 2 * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
+            let steps = if ranks == 2 { 2 } else { ranks - 1 };
+            (2 + steps * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
         }
     };
     Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, spec, vision })

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use mlx_files::size;
 
 use super::admitted::Admitted;
+use super::background::{Background, OnLoss};
 use super::connection::{Connection, Outcome};
 use super::divided::{Divided, Share};
+use super::group;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
 use super::server_connection::ServerConnection;
@@ -50,16 +52,24 @@ impl Rank {
         Ok(Self { folder: folder.to_path_buf(), budget, backend, server: Arc::default(), _wired: wired })
     }
 
-    /// Works for rank 0 until it leaves or `end` is set. Returns the reason.
+    /// Works for rank 0 until it leaves or `end` is set. Returns the reason. `on_loss` is called with it from another thread, at once,
+    /// when rank 0 is lost: this thread may wait within MLX for ever.
     pub fn serve(
         self,
         admitted: Admitted,
         end: &AtomicBool,
         on_event: &mut dyn FnMut(WorkerEvent),
+        on_loss: Option<OnLoss>,
     ) -> String {
-        let Admitted { stream, from, heartbeat_timeout } = admitted;
-        let connected = Connection::new(stream, heartbeat_timeout)
-            .and_then(|mut connection| connection.trust(heartbeat_timeout).map(|()| connection));
+        let Admitted { stream, from, rank: _, heartbeat_timeout } = admitted;
+        let rank_zero = from.clone();
+        let named = |on_loss: OnLoss| -> OnLoss {
+            Arc::new(move |reason: &str| on_loss(&format!("{rank_zero} {reason}")))
+        };
+        let connected = Connection::new(stream, heartbeat_timeout).and_then(|mut connection| {
+            connection.trust(heartbeat_timeout)?;
+            Background::new(connection, on_loss.map(named))
+        });
         let outcome = connected.and_then(|connection| {
             self.server.connect(connection);
             self.work(end, on_event)
@@ -149,7 +159,10 @@ impl Rank {
                 self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());
             is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
         };
-        let all_reduce = Arc::clone(&self.server) as Arc<dyn AllReduce>;
+        let all_reduce: Arc<dyn AllReduce> = match part.group.as_slice() {
+            [] => Arc::clone(&self.server) as Arc<dyn AllReduce>,
+            addresses => Arc::new(group::join(addresses, part.rank)?),
+        };
         let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce };
         let shard = (part.parallel == Parallel::Tensor).then(shard);
         let decoder = divided.load(&own.part, shard, watch)?;
@@ -158,7 +171,7 @@ impl Rank {
         let fingerprint = format!("{:032x}", spec.fingerprint);
         let room = self.room().saturating_sub(weight_bytes);
         let loaded = Loaded { weight_bytes, room, fingerprint };
-        Ok((loaded, Stage::new(decoder, part.layers.clone())))
+        Ok((loaded, Stage::new(decoder, part.layers.clone(), part.parallel == Parallel::Tensor)))
     }
 
     /// Refuses rank 0.

@@ -13,13 +13,15 @@ use crate::model::{Batch, Decoder, Model, Pass, Span};
 pub(super) struct Stage {
     decoder: Decoder,
     layers: Range<usize>,
+    /// True if the stage has a shard of each layer.
+    is_shard: bool,
     states: HashMap<u64, SequenceState>,
 }
 
 impl Stage {
     /// Creates a stage without states.
-    pub(super) fn new(decoder: Decoder, layers: Range<usize>) -> Self {
-        Self { decoder, layers, states: HashMap::new() }
+    pub(super) fn new(decoder: Decoder, layers: Range<usize>, is_shard: bool) -> Self {
+        Self { decoder, layers, is_shard, states: HashMap::new() }
     }
 
     /// Answers a request about passes or states. A failure becomes [`Reply::Failed`].
@@ -73,7 +75,8 @@ impl Stage {
         let mut pass = self.decoder.resume(batch, start - self.layers.start)?;
         let mut borrowed: Vec<&mut SequenceState> = states.iter_mut().collect();
         self.decoder.advance(&mut pass, end - start, &mut borrowed)?;
-        if advance.needs_hidden {
+        // The other machines wait for the sums of the last layer, too.
+        if advance.needs_hidden || self.is_shard {
             pass.wait()?;
         }
         states.iter().try_for_each(SequenceState::eval)?;

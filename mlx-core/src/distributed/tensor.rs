@@ -4,7 +4,6 @@
 use std::sync::{Arc, OnceLock};
 
 use mlx_rs::Array;
-use safetensors::Dtype;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
@@ -12,6 +11,7 @@ use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
 use super::remote_state::RemoteState;
 use super::worker_pool::WorkerPool;
+use crate::array;
 use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
@@ -25,14 +25,16 @@ pub(super) struct TensorModel {
     pool: Arc<WorkerPool>,
 }
 
-/// Rank 0's side of the sums in the middle of layers. It is empty until the workers are ready.
+/// Rank 0's side of the sums in the middle of layers where this process can join no group in MLX. It is empty until the workers are ready.
 #[derive(Default)]
 pub(super) struct PoolAllReduce(OnceLock<Arc<WorkerPool>>);
 
 impl AllReduce for PoolAllReduce {
-    fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
+    fn sum(&self, part: &Array) -> Result<Array> {
         let pool = self.0.get().ok_or_else(|| Error::Distributed("the workers are not ready".into()))?;
-        pool.sum(dtype, part)
+        let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
+        let (dtype, bytes) = array::to_bytes(part)?;
+        array::of_file(&pool.sum(dtype, bytes)?, dtype, &shape)
     }
 }
 
@@ -67,7 +69,8 @@ impl TensorModel {
             self.pool.send(place, &Request::Advance(request.clone()), &rows)?;
         }
         let layers = end - pass.layer();
-        if let Err(error) = self.local.advance(pass, layers, states) {
+        // The workers evaluate exactly these layers, and wait for this machine within them.
+        if let Err(error) = self.local.advance(pass, layers, states).and_then(|()| pass.start()) {
             // The workers are waiting for a sum that will not come.
             let message = format!("rank 0 could not compute its shard: {error}");
             return Err(if self.pool.outage().is_some() { error } else { self.pool.mark_lost(message) });

@@ -1,8 +1,10 @@
 //! Rank 0's client of a worker: its connection, handshake and requests.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::background::{Background, OnLoss};
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::key::{Key, are_equal, nonce};
 use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
@@ -41,6 +43,10 @@ pub(super) struct WorkerClient {
     rank: usize,
     key: Key,
     heartbeat_timeout: Duration,
+    /// Called when the worker is lost, with a message that names it.
+    on_loss: Option<OnLoss>,
+    /// The worker's address for the group in MLX, if it has one.
+    group_address: Option<String>,
     /// The worker's share, and its report when it was first ready. `None` before that.
     part: Option<(LoadRequest, Loaded)>,
     state: State,
@@ -50,20 +56,35 @@ enum State {
     Away,
     /// The worker is loading its share.
     Loading {
-        connection: Connection,
+        connection: Background<Reply>,
         /// The time of the last progress report.
         heard: Instant,
         /// Bytes read so far and in total.
         read: Option<[u64; 2]>,
     },
-    Ready(Connection),
+    Ready(Background<Reply>),
 }
 
 impl WorkerClient {
     /// Creates a client that is not connected.
-    pub(super) fn new(address: &str, rank: usize, key: &Key, heartbeat_timeout: Duration) -> Self {
-        let (address, key) = (address.to_owned(), key.clone());
-        Self { address, resolved: Vec::new(), rank, key, heartbeat_timeout, part: None, state: State::Away }
+    pub(super) fn new(
+        address: &str,
+        rank: usize,
+        key: &Key,
+        heartbeat_timeout: Duration,
+        on_loss: Option<OnLoss>,
+    ) -> Self {
+        Self {
+            address: address.to_owned(),
+            resolved: Vec::new(),
+            rank,
+            key: key.clone(),
+            heartbeat_timeout,
+            on_loss,
+            group_address: None,
+            part: None,
+            state: State::Away,
+        }
     }
 
     /// Connects to the first reachable address. Names are resolved only until the worker was ready once: resolving may take long, and
@@ -102,18 +123,25 @@ impl WorkerClient {
         let join = Request::Join {
             protocol: PROTOCOL,
             version: VERSION.to_owned(),
+            rank: self.rank,
             nonce: ours.clone(),
             proof,
             heartbeat_timeout,
         };
         connection.send(&join, &[])?;
         match connection.expect(STEP_TIMEOUT)?.0 {
-            Reply::Welcome { proof, budget } => {
+            Reply::Welcome { proof, budget, group_address } => {
                 if !are_equal(&proof, &self.key.proof("worker", [&theirs, &ours])) {
                     return Err(Refusal::lasting("has a different key".into()));
                 }
                 connection.trust(self.heartbeat_timeout)?;
                 connection.wait_for_start(STEP_TIMEOUT);
+                let name = self.name();
+                let named = |on_loss: OnLoss| -> OnLoss {
+                    Arc::new(move |reason: &str| on_loss(&format!("{name} {reason}")))
+                };
+                let connection = Background::new(connection, self.on_loss.clone().map(named))?;
+                self.group_address = group_address;
                 self.state = State::Loading { connection, heard: Instant::now(), read: None };
                 Ok(budget)
             }
@@ -159,6 +187,19 @@ impl WorkerClient {
             self.become_ready();
         }
         Ok(found)
+    }
+
+    /// The address of the worker for the group in MLX, if it has one.
+    pub(super) fn group_address(&self) -> Option<&String> {
+        self.group_address.as_ref()
+    }
+
+    /// The address of this side, while the worker loads.
+    pub(super) fn own_address(&self) -> Option<SocketAddr> {
+        match &self.state {
+            State::Loading { connection, .. } => connection.own_address(),
+            State::Away | State::Ready(_) => None,
+        }
     }
 
     /// The bytes read so far and in total, while the worker loads.

@@ -22,6 +22,8 @@ pub(super) struct WorkerPool {
     last_id: AtomicU64,
     /// For each worker, the states that it has to release.
     released: Mutex<Vec<Vec<u64>>>,
+    /// True if lost workers are connected again. Otherwise the engine's process ends.
+    reconnects: bool,
 }
 
 /// The presence of the workers.
@@ -37,13 +39,14 @@ enum Presence {
 
 impl WorkerPool {
     /// Creates a pool of workers that are ready.
-    pub(super) fn new(clients: Vec<WorkerClient>) -> Self {
+    pub(super) fn new(clients: Vec<WorkerClient>, reconnects: bool) -> Self {
         let released = Mutex::new(vec![Vec::new(); clients.len()]);
         Self {
             clients: Mutex::new(clients),
             presence: Mutex::new(Presence::All),
             last_id: AtomicU64::new(0),
             released,
+            reconnects,
         }
     }
 
@@ -145,7 +148,7 @@ impl WorkerPool {
         }
         let mut presence = lock(&self.presence);
         let Presence::Lost { message, is_known, looked } = &mut *presence else { return Ok(()) };
-        if !std::mem::replace(is_known, true) || looked.elapsed() < PAUSE {
+        if !std::mem::replace(is_known, true) || looked.elapsed() < PAUSE || !self.reconnects {
             return Err(Error::Distributed(message.clone()));
         }
         if let Err(error) = join_all(&mut lock(&self.clients)) {

@@ -26,7 +26,7 @@ pub enum EngineReport {
     LostMachine(String),
 }
 
-/// A function that receives the reports of an engine, in the engine's thread.
+/// A function that receives the reports of an engine: those of steps in the engine's thread, that of a loss in any.
 #[derive(Clone)]
 pub struct StepMonitor(Arc<dyn Fn(EngineReport) + Send + Sync>);
 
@@ -34,6 +34,11 @@ impl StepMonitor {
     /// Creates a monitor.
     pub fn new(report: impl Fn(EngineReport) + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
+    }
+
+    /// Reports that a machine was lost.
+    pub(super) fn lost_machine(&self, message: &str) {
+        (self.0)(EngineReport::LostMachine(message.to_owned()));
     }
 }
 
@@ -91,8 +96,8 @@ impl StepReporter {
 
     /// Reports that a machine was lost.
     pub(super) fn lost_machine(&self, message: &str) {
-        if let Some(StepMonitor(report)) = &self.monitor {
-            report(EngineReport::LostMachine(message.to_owned()));
+        if let Some(monitor) = &self.monitor {
+            monitor.lost_machine(message);
         }
     }
 }

@@ -147,10 +147,10 @@ impl Footprint {
         Self { bytes_per_row: self.bytes_per_row + crossing, ..self }
     }
 
-    /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, and
-    /// their sum in f32 and in the model's type.
+    /// Adds the memory to sum hidden states of width `hidden` over `ranks` machines: those of the pass, the summands of all ranks, one
+    /// summand and the sum in f32, and the sum in the model's type.
     pub(crate) fn with_all_reduce(self, hidden: usize, ranks: usize) -> Self {
-        let per_number = (ranks + 2) as u64 * self.size + 4;
+        let per_number = (ranks + 2) as u64 * self.size + 8;
         Self { bytes_per_row: self.bytes_per_row + hidden as u64 * per_number, ..self }
     }
 

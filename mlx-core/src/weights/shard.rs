@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use mlx_rs::Array;
-use safetensors::Dtype;
 
-use crate::array;
 use crate::error::Result;
 
 /// Sums partial results over all machines.
 pub(crate) trait AllReduce: Send + Sync {
-    /// Returns the sum of all machines' partial results in rank order. They are floats of this type.
-    fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>>;
+    /// Returns the sum of all machines' terms, added in the order of ranks. `part` is this machine's term.
+    fn sum(&self, part: &Array) -> Result<Array>;
 }
 
 /// This machine's rank in tensor parallelism.
@@ -24,10 +22,8 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Returns the sum of all machines' terms; `part` is this machine's term. Blocks until the others have sent theirs.
+    /// Returns the sum of all machines' terms; `part` is this machine's term.
     pub(crate) fn sum(&self, part: &Array) -> Result<Array> {
-        let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
-        let (dtype, bytes) = array::to_bytes(part)?;
-        array::of_file(&self.all_reduce.sum(dtype, bytes)?, dtype, &shape)
+        self.all_reduce.sum(part)
     }
 }

@@ -1,10 +1,11 @@
 //! A model divided among several machines: loading, unsupported options, and health checks.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::device::Device;
 use super::memory_budget::budget;
-use crate::distributed::{self, Workers};
+use crate::distributed::{self, OnLoss, Workers};
 use crate::engine::drafters::Speculate;
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
@@ -36,7 +37,11 @@ pub(in crate::engine) fn load_divided(
     progress: Progress,
 ) -> Result<Loaded> {
     options.expect_divisible()?;
-    let model = distributed::load(folder, workers, options.weights()?, budget(options)?, progress)?;
+    let monitor = options.step_monitor.clone();
+    let on_loss =
+        monitor.map(|monitor| -> OnLoss { Arc::new(move |message: &str| monitor.lost_machine(message)) });
+    let (policy, budget) = (options.weights()?, budget(options)?);
+    let model = distributed::load(folder, workers, policy, budget, on_loss.as_ref(), progress)?;
     let vision = model::load_vision(folder, options.weights()?);
     Ok(Loaded { models: vec![model], mtp: None, vision })
 }

@@ -1,0 +1,111 @@
+//! `mlx cluster check`: measures the links to the workers of a hosts file and predicts the speed of each way to divide a model.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use mlx_core::distributed::{Key, Link, Parallel, Plan, Workers, measure_links};
+use mlx_core::engine::EngineOptions;
+use mlx_core::inspect::divide;
+use mlx_core::machine::read_speed;
+use mlx_files::size;
+use mlx_hub::expanded;
+use mlx_options::{DeviceArgs, describe};
+
+use crate::exit_code::Failure;
+use crate::model_args::ModelName;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx cluster check --hostfile hosts.json --worker-key-file key        # the links
+  mlx cluster check MODEL --hostfile hosts.json --worker-key-file key  # also the expected speed of MODEL";
+
+/// The time that a worker has to accept the connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The commands of `mlx cluster`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Measure the links to the workers of a hosts file, and predict the speed of each way to split a model
+    #[command(after_help = EXAMPLES)]
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    model: ModelName,
+
+    /// The machines, in the format of mlx.launch; the first is this machine, and `mlx worker` runs on each of the others
+    #[arg(long, value_name = "FILE", env = "MLX_HOSTFILE")]
+    hostfile: PathBuf,
+
+    /// File with the key that is shared with the workers, on one line
+    #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
+    worker_key_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
+    let ClusterCommand::Check(args) = command;
+    args.device.choose()?;
+    let folder = args.model.given()?.is_some().then(|| args.model.folder()).transpose()?;
+    let key = args.worker_key_file.as_deref().map(|file| Key::read(&expanded(file))).transpose()?;
+    let workers = Workers::read(&expanded(&args.hostfile), key.unwrap_or_default())?;
+    let workers = Workers { connect_timeout: CONNECT_TIMEOUT, ..workers };
+    let links = measure_links(&workers)?;
+    let mut lines: Vec<String> = links.iter().map(link_text).collect();
+    if let Some(folder) = folder {
+        let speed = read_speed()?;
+        lines.push(format!("this machine reads {} of weights per second", size(speed as u64)));
+        let options = EngineOptions::default();
+        let mut best: Option<(f64, Parallel)> = None;
+        for parallel in [Parallel::Pipeline, Parallel::Tensor] {
+            let name = format!("--parallel {parallel}");
+            match divide(&folder, &options, links.len() + 1, parallel) {
+                Err(error) => lines.push(format!("{name}: not possible: {}", describe(&error))),
+                Ok(found) => {
+                    let [compute, network] = token_seconds(&found.plan, &links, speed);
+                    let rate = 1.0 / (compute + network);
+                    lines.push(format!("{name}: {}", rate_text(rate, [compute, network], &found.plan)));
+                    if best.is_none_or(|(most, _)| rate > most) {
+                        best = Some((rate, parallel));
+                    }
+                }
+            }
+        }
+        if let Some((_, parallel)) = best {
+            lines.push(format!("use --parallel {parallel}"));
+        }
+    }
+    terminal::show(&(lines.join("\n") + "\n"))
+}
+
+fn link_text(link: &Link) -> String {
+    let (speed, budget) = (size(link.bytes_per_second as u64), size(link.memory_budget));
+    let milliseconds = link.round_trip.as_secs_f64() * 1e3;
+    format!("{}: round trip {milliseconds:.3} ms, {speed} per second, {budget} for the model", link.worker)
+}
+
+fn rate_text(rate: f64, seconds: [f64; 2], plan: &Plan) -> String {
+    let [compute, network] = seconds.map(|seconds| seconds * 1e3);
+    let bound = if plan.is_mixture { "at least" } else { "about" };
+    format!("{bound} {rate:.1} tokens per second (weights {compute:.2} ms, network {network:.2} ms)")
+}
+
+/// Returns the expected seconds of a token: for reading the weights, if all machines read `speed` bytes per second, and for the slowest
+/// link. The weights of all experts count.
+fn token_seconds(plan: &Plan, links: &[Link], speed: f64) -> [f64; 2] {
+    let weights = plan.shares.iter().map(|share| share.weight_bytes as f64);
+    let read = match plan.parallel {
+        Parallel::Pipeline => weights.sum(),
+        Parallel::Tensor => weights.fold(0.0, f64::max),
+    };
+    let one_way = links.iter().map(|link| link.round_trip.as_secs_f64() / 2.0).fold(0.0, f64::max);
+    let slowest = links.iter().map(|link| link.bytes_per_second).fold(f64::MAX, f64::min);
+    [read / speed, plan.crossings as f64 * one_way + plan.token_bytes as f64 / slowest]
+}
