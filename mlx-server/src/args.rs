@@ -215,6 +215,11 @@ pub struct ToolArgs {
     /// Time for an MCP server to start, and for each call of its tools [default: 60]
     #[arg(long, value_name = "SECONDS", env = "MLX_MCP_TIMEOUT")]
     mcp_timeout: Option<Seconds>,
+
+    /// Use MCP servers on this host that responses name by server_url; may be given several times [default: reject server_url]
+    #[arg(long, value_name = "HOST[:PORT]", env = "MLX_ALLOW_MCP_URLS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_mcp_urls: Vec<String>,
 }
 
 /// Files and batches.

@@ -351,6 +351,8 @@ mod tests {
             (&["--keep-alive", "0"], "--keep-alive"),
             (&["--mcp", "mcp.json"], "--mcp: lets clients run programs"),
             (&["--mcp-timeout", "0"], "--mcp-timeout"),
+            (&["--allow-mcp-urls", "https://a.example"], "--allow-mcp-urls: \"https://a.example\""),
+            (&["--allow-mcp-urls", "a.example"], "--api-key"),
             (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
             (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
             (&["--max-body", "much"], "--max-body"),

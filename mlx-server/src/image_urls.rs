@@ -21,7 +21,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 pub(crate) use addresses::is_public;
 use fetch::Fetcher;
-pub(crate) use fetch::split_port;
+pub(crate) use fetch::{allows, split_port};
 
 /// The maximum number of URLs per request.
 const MAX_URLS: usize = 32;

@@ -121,7 +121,7 @@ impl NetworkConfig {
 }
 
 /// Returns true for a host, with or without a port.
-fn is_host_with_port(text: &str) -> bool {
+pub(super) fn is_host_with_port(text: &str) -> bool {
     let (host, port) = split_port(text);
     is_host(host) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }

@@ -161,7 +161,7 @@ impl Resolver for Hosts {
 }
 
 /// Returns true if an entry of the list allows this port of a host. An entry without a port allows all ports.
-fn allows(entry: &str, host: &str, port: u16) -> bool {
+pub(crate) fn allows(entry: &str, host: &str, port: u16) -> bool {
     let (name, allowed_port) = split_port(entry);
     name.eq_ignore_ascii_case(host)
         && allowed_port.is_none_or(|allowed_port| allowed_port.parse() == Ok(port))

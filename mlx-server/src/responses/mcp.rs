@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mlx_mcp::{NamedTool, Server, Toolset};
+use mlx_mcp::{Server, ServerConfig, Tool, Toolset, Transport};
 use serde_json::{Map, Value};
 
 use crate::delta::{CallResult, McpCall, McpEvent};
 use crate::error::ApiError;
 use crate::protocol::responses::item::Item;
 use crate::protocol::responses::mcp_item::McpItem;
-use crate::protocol::responses::mcp_tool::McpSpec;
+use crate::protocol::responses::mcp_tool::{Address, McpSpec};
 use crate::protocol::responses::tools::RequestTools;
 use crate::state::AppState;
 
@@ -28,24 +28,25 @@ impl Servers {
         let (mut servers, mut events, mut offers) = (HashMap::new(), Vec::new(), Vec::new());
         let specs = tools.mcp.clone();
         for spec in &specs {
-            let (server, listed) = find(&set, spec)?;
-            servers.insert(spec.label.clone(), Arc::clone(server));
-            let is_own = |tool: &&NamedTool| Arc::ptr_eq(&tool.server, server);
-            let own: Vec<_> = set.tools.iter().filter(is_own).map(|named| &named.tool).collect();
-            if listed.is_ok() {
-                spec.check_names(&own)?;
+            let (server, listed) = match &spec.address {
+                Some(address) => named_by_url(state, spec, address).await?,
+                None => find(&set, spec)?,
+            };
+            servers.insert(spec.label.clone(), server);
+            if let Ok(tools) = &listed {
+                spec.check_names(&tools.iter().collect::<Vec<_>>())?;
             }
-            let allowed: Vec<_> = own.into_iter().filter(|tool| spec.allows(tool)).collect();
+            let listed =
+                listed.map(|tools| tools.into_iter().filter(|tool| spec.allows(tool)).collect::<Vec<_>>());
             let is_list =
                 |item: &Item| matches!(item, Item::Mcp(McpItem::Tools { label }) if *label == spec.label);
             if !items.iter().any(is_list) {
-                let tools = listed.as_ref().map(|_| allowed.iter().map(|tool| (*tool).clone()).collect());
-                events
-                    .push(McpEvent::Listed { label: spec.label.clone(), tools: tools.map_err(Clone::clone) });
+                events.push(McpEvent::Listed { label: spec.label.clone(), tools: listed.clone() });
             }
-            offers.extend(
-                allowed.into_iter().map(|tool| (spec.label.as_str(), tool, spec.needs_approval(tool))),
-            );
+            offers.extend(listed.into_iter().flatten().map(|tool| {
+                let needs_approval = spec.needs_approval(&tool);
+                (spec.label.as_str(), tool, needs_approval)
+            }));
         }
         tools.add_mcp(&offers)?;
         Ok((Self(servers), events))
@@ -95,13 +96,13 @@ impl Servers {
     }
 }
 
-/// Returns a server with the number of its tools, or the reason that it has none.
-fn find<'a>(
-    set: &'a Toolset,
-    spec: &McpSpec,
-) -> Result<(&'a Arc<Server>, &'a Result<usize, String>), ApiError> {
+/// A server with its tools, or the reason that it has none.
+type Listed = (Arc<Server>, Result<Vec<Tool>, String>);
+
+/// Returns a server of `--mcp`.
+fn find(set: &Toolset, spec: &McpSpec) -> Result<Listed, ApiError> {
     let found = set.servers.iter().find(|(server, _)| server.label() == spec.label);
-    found.map(|(server, listed)| (server, listed)).ok_or_else(|| {
+    let (server, listed) = found.ok_or_else(|| {
         let known: Vec<&str> = set.servers.iter().map(|(server, _)| server.label()).collect();
         let known = if known.is_empty() {
             "start the server with --mcp FILE".to_owned()
@@ -110,7 +111,23 @@ fn find<'a>(
         };
         let message = format!("is {:?}, which is not an MCP server of this server; {known}", spec.label);
         ApiError::field(format!("{}.server_label", spec.path), message)
-    })
+    })?;
+    let own = set.tools.iter().filter(|tool| Arc::ptr_eq(&tool.server, server));
+    let own: Vec<Tool> = own.map(|named| named.tool.clone()).collect();
+    Ok((Arc::clone(server), listed.as_ref().map(|_| own).map_err(Clone::clone)))
+}
+
+/// Returns a server that the request names by its URL, for this response.
+async fn named_by_url(state: &AppState, spec: &McpSpec, address: &Address) -> Result<Listed, ApiError> {
+    let url = state.config.tools.allowed_url(&address.url).ok_or_else(|| {
+        let message = "is not on a host that this server uses; start the server with --allow-mcp-urls HOST, or add the MCP server to the file of --mcp";
+        ApiError::unsupported(format!("{}.server_url", spec.path), message)
+    })?;
+    let headers = address.headers.clone();
+    let config = ServerConfig { label: spec.label.clone(), transport: Transport::Http { url, headers } };
+    let server = Arc::new(Server::new(config, state.config.tools.time_limits()));
+    let tools = server.tools().await;
+    Ok((server, tools))
 }
 
 /// Returns the approved calls that have not run, with the ids of their requests.

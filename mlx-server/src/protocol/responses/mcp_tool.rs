@@ -1,5 +1,7 @@
 //! Tools of type `mcp`: the servers that a request uses, with their allowed tools and the calls that need an approval.
 
+use std::collections::BTreeMap;
+
 use chat_format::ToolChoice;
 use mlx_json::{Map, Value};
 use mlx_mcp::Tool;
@@ -15,8 +17,19 @@ pub(crate) struct McpSpec {
     pub(crate) path: String,
     /// The name of the server.
     pub(crate) label: String,
+    /// Its address, if it is not in the file of `--mcp`.
+    pub(crate) address: Option<Address>,
     allowed: Option<ToolFilter>,
     approval: Approval,
+}
+
+/// The address of a server that is not in the file of `--mcp`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Address {
+    /// The URL, as the client gave it.
+    pub(crate) url: String,
+    /// Headers of requests to it.
+    pub(crate) headers: BTreeMap<String, String>,
 }
 
 /// The calls that need an approval.
@@ -35,13 +48,10 @@ struct ToolFilter {
     is_read_only: Option<bool>,
 }
 
-/// The fields that name a server or log in to it.
-const UNSUPPORTED_FIELDS: [(&str, &str); 5] = [
-    ("server_url", "add the server to the file of --mcp, and name it by server_label"),
+/// The fields that name servers of OpenAI.
+const UNSUPPORTED_FIELDS: [(&str, &str); 2] = [
     ("connector_id", "this server has no connectors; add an MCP server to the file of --mcp"),
     ("tunnel_id", "this server has no tunnels; add an MCP server to the file of --mcp"),
-    ("authorization", "set headers in the file of --mcp"),
-    ("headers", "set headers in the file of --mcp"),
 ];
 
 impl McpSpec {
@@ -62,11 +72,12 @@ impl McpSpec {
             }
             other => ToolFilter::read(other, &fields.name("allowed_tools")),
         });
+        let address = address(&mut fields)?;
         let approval = fields.value("require_approval");
         let approval = Approval::read(approval, &fields.name("require_approval"))?;
         let allowed = allowed.transpose()?;
         fields.end()?;
-        Ok(Self { path: path.to_owned(), label, allowed, approval })
+        Ok(Self { path: path.to_owned(), label, address, allowed, approval })
     }
 
     /// Returns true if the request may use a tool.
@@ -101,6 +112,27 @@ impl McpSpec {
             Approval::Lists(always, never) => has(always) || !has(never),
         }
     }
+}
+
+/// Takes the URL of a server, with the headers of requests to it.
+fn address(fields: &mut Fields) -> Result<Option<Address>, ApiError> {
+    let url: Option<String> = fields.take("server_url")?;
+    let Some(url) = url else {
+        let reason = "belongs to server_url; headers of a server of --mcp are set in its file";
+        return fields.reject(&[("authorization", reason), ("headers", reason)]).map(|()| None);
+    };
+    let path = fields.name("headers");
+    let given: Map<String, Value> = fields.take("headers")?.unwrap_or_default();
+    let mut headers = BTreeMap::new();
+    for (name, value) in given {
+        let text =
+            value.as_str().ok_or_else(|| ApiError::field(format!("{path}.{name}"), "must be a string"))?;
+        headers.insert(name, text.to_owned());
+    }
+    if let Some(token) = fields.take::<String>("authorization")? {
+        headers.insert("Authorization".to_owned(), format!("Bearer {token}"));
+    }
+    Ok(Some(Address { url, headers }))
 }
 
 impl Approval {
@@ -249,7 +281,9 @@ mod tests {
     fn what_cannot_be_understood_is_named() {
         for (more, param) in [
             (json!({"server_label": null}), "tools[0].server_label"),
-            (json!({"server_url": "https://a.example"}), "tools[0].server_url"),
+            (json!({"server_url": 1}), "tools[0].server_url"),
+            (json!({"authorization": "t"}), "tools[0].authorization"),
+            (json!({"server_url": "https://a.example", "headers": {"A": 1}}), "tools[0].headers.A"),
             (json!({"headers": {}}), "tools[0].headers"),
             (json!({"connector_id": "connector_gmail"}), "tools[0].connector_id"),
             (json!({"require_approval": "sometimes"}), "tools[0].require_approval"),

@@ -253,8 +253,11 @@ fn echo(fields: &Fields) -> Map<String, Value> {
     echo
 }
 
-/// Adds the fields of a function that clients require in a response.
+/// Adds the fields of a function that clients require in a response, and removes the secrets of an MCP server.
 fn complete(tool: &mut Value) {
+    if let Some(server) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&"mcp".into())) {
+        server.retain(|name, _| !["authorization", "headers"].contains(&name.as_str()));
+    }
     let Some(tool) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&"function".into())) else {
         return;
     };

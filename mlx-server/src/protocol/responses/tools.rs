@@ -110,7 +110,7 @@ impl RequestTools {
     }
 
     /// Adds the tools of MCP servers, each with its label and true if it needs an approval. They get unique names.
-    pub(crate) fn add_mcp(&mut self, offers: &[(&str, &mlx_mcp::Tool, bool)]) -> Result<(), ApiError> {
+    pub(crate) fn add_mcp(&mut self, offers: &[(&str, mlx_mcp::Tool, bool)]) -> Result<(), ApiError> {
         let taken: Vec<String> = self.client_tools.keys().cloned().collect();
         let pairs: Vec<(&str, &str)> =
             offers.iter().map(|(label, tool, _)| (*label, tool.name.as_str())).collect();
