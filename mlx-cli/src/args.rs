@@ -238,8 +238,14 @@ pub(crate) fn completed(mut arguments: Vec<OsString>, is_piped: bool) -> Vec<OsS
     arguments
 }
 
+/// English words that begin prompts and differ from a command by one letter.
+const COMMON_WORDS: [&str; 26] = [
+    "bank", "can", "cat", "core", "full", "fun", "last", "lost", "lunch", "main", "many", "map", "max",
+    "may", "mean", "men", "min", "pause", "reply", "scope", "step", "store", "task", "that", "top", "what",
+];
+
 /// Returns a prompt that is written without quotes, and its number of words. A single word or two may be a mistyped command, unless a text is
-/// piped.
+/// piped. More words are a mistyped command if the first one resembles a command and one of them is a file.
 fn bare_prompt(arguments: &[OsString], is_piped: bool) -> Option<(String, usize)> {
     let words: Vec<&str> =
         arguments.iter().map_while(|word| word.to_str().filter(|word| !word.starts_with('-'))).collect();
@@ -254,20 +260,26 @@ fn bare_prompt(arguments: &[OsString], is_piped: bool) -> Option<(String, usize)
     if names.iter().any(|name| name == first) {
         return None;
     }
-    let is_typo = || names.iter().any(|name| is_similar(name, first));
+    let is_typo = || {
+        !COMMON_WORDS.contains(&first.to_lowercase().as_str())
+            && names.iter().any(|name| is_similar(name, first))
+    };
     let is_file =
         |word: &&str| word.contains('/') && !word.contains("://") || std::path::Path::new(word).exists();
     let is_prompt = match words.len() {
         1 | 2 => is_piped && !is_typo(),
-        _ => !words.iter().any(is_file),
+        _ => !(is_file(first) || is_typo() && words.iter().any(is_file)),
     };
     is_prompt.then(|| (words.join(" "), words.len()))
 }
 
-/// Returns true if two words differ by one letter, or by two swapped ones.
+/// Returns true if two words differ by one letter, or by two swapped ones. Words of two letters, such as `ls` and `is`, are not similar.
 fn is_similar(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
+    if short.len() < 3 {
+        return false;
+    }
     let start = short.iter().zip(long).take_while(|(one, other)| one == other).count();
     let (short, long) = (&short[start..], &long[start..]);
     match long.len() - short.len() {
@@ -310,7 +322,15 @@ mod tests {
         for unchanged in [&["chta"][..], &["serv"], &["list"], &["-"]] {
             assert_eq!(completed_with(unchanged, true), unchanged, "a mistyped command is no prompt");
         }
-        assert_eq!(completed(&["chta", "org/name", "x"]), ["chta", "org/name", "x"]);
+        for unchanged in [["chta", "org/name", "x"], ["src", "of", "what"]] {
+            assert_eq!(completed(&unchanged), unchanged, "the tests run in a folder with src");
+        }
+        assert_eq!(completed_with(&["what", "changed"], true), ["generate", "what changed"]);
+        for word in COMMON_WORDS.into_iter().chain(["is", "as", "What"]) {
+            assert_eq!(completed_with(&[word], true), ["generate", word]);
+        }
+        let names_a_file = ["why", "is", "the", "src", "and/or", "test"];
+        assert_eq!(completed(&names_a_file), ["generate", &names_a_file.join(" ")]);
         assert_eq!(completed(&["-v", "-m", "a/b", "hello"]), ["-v", "generate", "-m", "a/b", "hello"]);
         for unchanged in
             [&["chat"][..], &["hello"], &["--help"], &["-V"], &[], &["-v"], &["-v", "list"], &["-"]]
