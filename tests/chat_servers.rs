@@ -83,18 +83,21 @@ fn servers_that_cannot_start_are_noted_and_names_do_not_collide() {
     ]);
     let tools = "[[tool]]\nname = \"tide\"\ndescription = \"A command.\"\ncommand = \"echo nothing\"\nparameters = { place = \"Where.\" }\n";
     std::fs::write(work.path().join("tools.toml"), tools).expect("it can be written");
-    let arguments = ["--tools", "tools.toml", "--mcp-timeout", "5", "--allow-tool", "test__tide"];
+    let arguments =
+        ["--tools", "tools.toml", "--mcp-timeout", "5", "--allow-tool", "test__tide", "--allow-tool", "dig"];
     let output = piped(command(model.path(), work.path(), &arguments), "/tools\n/mcp\nTide?\n");
     let (answer, notes) = texts(&output);
     assert_eq!(answer, "I know nothing.\n", "{notes}");
     for line in [
         "the MCP server \"dead\" failed: it ended (exit status: 1); the last line of its standard error is \"no such setting\"",
         "the MCP server \"slow\" failed: it did not list its tools within 5 seconds",
+        "--allow-tool dig has no effect, because an MCP server failed",
         "tide: A command.\n",
         "test__tide: Looks up a tide. (runs without confirmation)",
     ] {
         assert!(notes.contains(line), "{line}: {notes}");
     }
+    let work = folder(GOOD);
     for (arguments, word) in
         [(&["--mcp", "none.json"][..], "none.json"), (&["--allow-tool", "tides"], "tides")]
     {

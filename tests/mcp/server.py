@@ -49,9 +49,12 @@ def out(message):
     sys.stdout.flush()
 
 
+NOISE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100_000}}
+
+
 def flood():
     while True:
-        out({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100_000}})
+        out(NOISE)
 
 
 def text(value, **more):
@@ -159,13 +162,28 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(401, b"no", www_authenticate="Bearer")
         if self.path == "/moved":
             return self.reply(307, location="/mcp")
-        reply = answer(json.loads(body))
+        message = json.loads(body)
+        if (message.get("params") or {}).get("name") == "flood":
+            return self.flood()
+        reply = answer(message)
         if reply is None:
             return self.reply(202)
         data = json.dumps(reply)
         if self.path == "/events":
             return self.reply(200, f"event: message\ndata: {data}\n\n".encode(), content_type="text/event-stream")
         return self.reply(200, data.encode(), content_type="application/json")
+
+    def flood(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.close_connection = True
+        event = f"event: message\ndata: {json.dumps(NOISE)}\n\n".encode()
+        try:
+            while True:
+                self.wfile.write(event)
+        except OSError:
+            pass
 
     def log_message(self, *_):
         pass

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Keeps the first and the last bytes, half of the limit each, and counts the dropped bytes between them.
 #[derive(Debug)]
-pub(super) struct Clipped {
+pub struct Clipped {
     half: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
@@ -13,12 +13,12 @@ pub(super) struct Clipped {
 
 impl Clipped {
     /// Creates a buffer for this many bytes.
-    pub(super) fn new(bytes: usize) -> Self {
+    pub fn new(bytes: usize) -> Self {
         Self { half: bytes / 2, head: Vec::new(), tail: VecDeque::new(), dropped: 0 }
     }
 
     /// Appends output.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
         self.head.extend(first);
         self.tail.extend(rest);
@@ -28,7 +28,7 @@ impl Clipped {
     }
 
     /// Returns the text with a note of what was dropped. Invalid UTF-8 becomes replacement characters.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if self.dropped == 0 {
             return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
@@ -44,6 +44,13 @@ impl Clipped {
             (String::from_utf8_lossy(&self.head[..end]), String::from_utf8_lossy(&tail[start..]));
         format!("{head}\n[{dropped} bytes were left out here]\n{tail}")
     }
+}
+
+/// Returns a text without its middle if it has more than this many bytes.
+pub(crate) fn clipped(text: &str, bytes: usize) -> String {
+    let mut clipped = Clipped::new(bytes);
+    clipped.push(text.as_bytes());
+    clipped.text()
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ const MAX_FILE_LEN: usize = 1 << 20;
 pub struct ServerConfig {
     /// The name of the server in the file.
     pub label: String,
+    /// Its command line or URL as the file writes it, for users: variables, which may be secret, are not filled in.
+    pub address: String,
     /// The way to reach it.
     pub transport: Transport,
 }
@@ -86,8 +88,9 @@ fn parse(bytes: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<
         if entry.disabled {
             continue;
         }
+        let address = entry.address();
         let transport = transport(entry, variable).map_err(about)?;
-        read.push(ServerConfig { label, transport });
+        read.push(ServerConfig { label, address, transport });
     }
     Ok(read)
 }
@@ -116,11 +119,11 @@ fn transport(entry: Entry, variable: &dyn Fn(&str) -> Option<String>) -> Result<
             })
         }
         (None | Some("http"), None, Some(url)) => {
-            let url = fill(url)?;
-            if !url.starts_with("http://") && !url.starts_with("https://") {
+            let filled = fill(url.clone())?;
+            if !filled.starts_with("http://") && !filled.starts_with("https://") {
                 return Err(format!("url is {url:?}; it must begin with http:// or https://"));
             }
-            Ok(Transport::Http { url, headers: fill_all(entry.headers)? })
+            Ok(Transport::Http { url: filled, headers: fill_all(entry.headers)? })
         }
         (None, Some(_), Some(_)) => Err("has a command and a url; give only one of them".to_owned()),
         (Some("stdio"), _, _) => Err("needs a command, and no url".to_owned()),
@@ -129,6 +132,11 @@ fn transport(entry: Entry, variable: &dyn Fn(&str) -> Option<String>) -> Result<
 }
 
 impl Entry {
+    fn address(&self) -> String {
+        let words = self.command.iter().chain(&self.args).map(String::as_str);
+        self.url.clone().unwrap_or_else(|| words.collect::<Vec<_>>().join(" "))
+    }
+
     /// Returns the transport that the entry names, in one spelling.
     fn type_name(&self) -> Option<&'static str> {
         Some(match self.r#type.as_deref()? {
@@ -173,7 +181,7 @@ mod tests {
             "files": {"command": "npx", "args": ["-y", "${userHome}/x", "$HOME ${else}"], "env": {"KEY": "${env:TOKEN}"},
                       "cwd": "/tmp", "autoApprove": ["read"]},
             "off": {"command": "x", "disabled": true},
-            "web": {"url": "https://a.example/mcp", "headers": {"Authorization": "Bearer ${env:T}"}},
+            "web": {"url": "https://a.example/mcp?key=${env:T}", "headers": {"Authorization": "Bearer ${env:T}"}},
             "typed": {"type": "streamable-http", "url": "http://localhost:1/mcp"}
         }}"#;
         let servers = parsed(text).expect("valid");
@@ -188,7 +196,12 @@ mod tests {
         };
         assert_eq!(servers[0].transport, files);
         let headers = map("Authorization", "Bearer <T>");
-        assert_eq!(servers[1].transport, Transport::Http { url: "https://a.example/mcp".into(), headers });
+        assert_eq!(
+            servers[1].transport,
+            Transport::Http { url: "https://a.example/mcp?key=<T>".into(), headers }
+        );
+        assert_eq!(servers[0].address, "npx -y ${userHome}/x $HOME ${else}");
+        assert_eq!(servers[1].address, "https://a.example/mcp?key=${env:T}");
     }
 
     #[test]
@@ -199,7 +212,7 @@ mod tests {
             (r#"{"command": ""}"#, "command is empty"),
             (r#"{"command": 1}"#, "expected a string"),
             (r#"{"command": "x", "url": "http://a"}"#, "only one"),
-            (r#"{"url": "ftp://a"}"#, "http://"),
+            (r#"{"url": "ftp://a/${env:KEY}"}"#, "\"ftp://a/${env:KEY}\"; it must begin with http://"),
             (r#"{"url": "http://a", "type": "sse"}"#, "sse"),
             (r#"{"url": "http://a", "type": "ws"}"#, "stdio or http"),
             (r#"{"type": "stdio", "url": "http://a"}"#, "needs a command"),

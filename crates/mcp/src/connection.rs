@@ -15,7 +15,8 @@ use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, serve_client};
 
 use crate::config::Transport;
-use crate::process::{MAX_BYTES, Meter, Metered, Process};
+use crate::meter::{MAX_BYTES, Meter, Metered};
+use crate::process::Process;
 
 /// The maximum size of one message.
 const MAX_MESSAGE_LEN: usize = 16 << 20;
@@ -46,8 +47,12 @@ impl Connection {
     pub(crate) async fn open(transport: &Transport) -> Result<Self, String> {
         let meter = Meter::new();
         if let Transport::Http { url, headers } = transport {
-            let service = open_http(url, headers.iter()).await?;
-            return Ok(Self { service, process: None, meter });
+            let stream = Metered { inner: http_transport(url, headers.iter())?, meter: meter.clone() };
+            return match serve_client(Client, stream).await {
+                Ok(service) => Ok(Self { service, process: None, meter }),
+                Err(_) if meter.is_exceeded() => Err(flooded()),
+                Err(error) => Err(handshake_failure(&error)),
+            };
         }
         let (process, input, output) = Process::start(transport).map_err(|error| error.to_string())?;
         let output = Metered { inner: output, meter: meter.clone() };
@@ -123,10 +128,10 @@ impl Connection {
     }
 }
 
-async fn open_http(
+fn http_transport<'a>(
     url: &str,
-    headers: impl Iterator<Item = (&String, &String)>,
-) -> Result<RunningService<RoleClient, Client>, String> {
+    headers: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     // Fails if the program has installed one already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let mut sent = HashMap::new();
@@ -144,8 +149,7 @@ async fn open_http(
         .custom_headers(sent)
         .max_sse_event_size(MAX_MESSAGE_LEN)
         .max_json_response_size(MAX_MESSAGE_LEN);
-    let stream = StreamableHttpClientTransport::with_client(client, config);
-    serve_client(Client, stream).await.map_err(|error| handshake_failure(&error))
+    Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
 fn handshake_failure(error: &ClientInitializeError) -> String {

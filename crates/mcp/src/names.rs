@@ -25,7 +25,7 @@ pub fn offered(tools: &[(&str, &str)], taken: &[String]) -> Vec<String> {
         let wanted = if is_unique(name) && !taken.iter().any(|taken| taken == name) {
             valid(name)
         } else {
-            valid(&format!("{}__{}", valid(server), valid(name)))
+            qualified(server, name)
         };
         let mut candidate = wanted.clone();
         for number in 2.. {
@@ -38,6 +38,16 @@ pub fn offered(tools: &[(&str, &str)], taken: &[String]) -> Vec<String> {
         names.push(candidate);
     }
     names
+}
+
+/// Returns the name of a tool with its server as a prefix.
+pub(crate) fn qualified(server: &str, name: &str) -> String {
+    valid(&(prefix(server) + &valid(name)))
+}
+
+/// Returns the prefix of a server.
+pub(crate) fn prefix(server: &str) -> String {
+    valid(server) + "__"
 }
 
 /// Returns a name of allowed characters.

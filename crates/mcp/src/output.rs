@@ -4,6 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
+use crate::clipped::clipped;
+
 /// The maximum length of the text of a result, in bytes. The middle of a longer text is left out.
 const MAX_TEXT_LEN: usize = 64 << 10;
 /// The maximum number of pictures of a result.
@@ -28,27 +30,6 @@ pub enum Part {
 }
 
 impl Output {
-    /// Returns a result with only text.
-    pub fn text_only(text: String, is_error: bool) -> Self {
-        Self { parts: vec![Part::Text(text)], is_error }
-    }
-
-    /// Returns the result with a line of text instead of each picture, for a model that reads only text.
-    #[must_use]
-    pub fn without_pictures(self) -> Self {
-        let mut parts = Parts::default();
-        for part in self.parts {
-            match part {
-                Part::Text(text) => parts.text(&text),
-                Part::Picture(bytes) => parts.text(&format!(
-                    "[a picture of {} bytes was left out, because this model reads only text]",
-                    bytes.len()
-                )),
-            }
-        }
-        Self { parts: parts.0, is_error: self.is_error }
-    }
-
     /// Returns the texts, with a line for each picture.
     pub fn text(&self) -> String {
         let line = |part: &Part| match part {
@@ -123,23 +104,19 @@ pub(crate) fn read(result: CallToolResult) -> Output {
     if parts.0.is_empty() {
         parts.text("[no output]");
     }
-    Output { parts: clipped(parts.0), is_error: result.is_error.unwrap_or(false) }
+    Output { parts: within_limit(parts.0), is_error: result.is_error.unwrap_or(false) }
 }
 
 /// Shortens the texts to the maximum length of all of them.
-fn clipped(mut parts: Vec<Part>) -> Vec<Part> {
+fn within_limit(mut parts: Vec<Part>) -> Vec<Part> {
     let mut left = MAX_TEXT_LEN;
     for part in &mut parts {
         let Part::Text(text) = part else { continue };
-        if text.len() > left {
-            let (head, tail) =
-                (text.floor_char_boundary(left / 2), text.ceil_char_boundary(text.len() - left / 2));
-            *text =
-                format!("{}\n[{} bytes were left out here]\n{}", &text[..head], tail - head, &text[tail..]);
-            left = 0;
-        } else {
-            left -= text.len();
+        let len = text.len();
+        if len > left {
+            *text = clipped(text, left);
         }
+        left = left.saturating_sub(len);
     }
     parts
 }
@@ -174,10 +151,6 @@ mod tests {
         let notes = "[a picture of type image/png was left out: its data is not base64]\n[audio of type audio/wav was left out: it is not \
                      supported]\n[x: file:///x]\nfile:///y:\ny\n[file:///z, data of type unknown, was left out]";
         assert_eq!(result.parts, [text("a\nb"), Part::Picture(vec![0, 1, 2]), text(notes)]);
-        let blind = result.without_pictures();
-        let Part::Text(first) = &blind.parts[0] else { panic!("a text") };
-        assert_eq!(blind.parts.len(), 1);
-        assert!(first.contains("a picture of 3 bytes was left out"), "{first}");
     }
 
     #[test]

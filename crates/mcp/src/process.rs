@@ -4,30 +4,25 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use crate::config::Transport;
 
-/// Variables with the secrets of this program. A server gets them only if its `env` sets them.
-const SECRET_VARIABLES: [&str; 4] =
+/// Variables with the secrets of this program. Programs that a file or a model chooses do not inherit them.
+pub const SECRET_VARIABLES: [&str; 4] =
     ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
 
 /// Ends the process group `$1` when its input ends: at first politely, after a second by force.
 const WATCHDOG: &str = "trap '' HUP INT TERM; read -r _; kill -TERM \"-$1\" || exit 0; n=0
 while [ $n -lt 10 ] && kill -0 \"-$1\"; do sleep 0.1; n=$((n + 1)); done; kill -KILL \"-$1\"";
 
-/// The bytes that a server may send during one request.
-pub(crate) const MAX_BYTES: usize = 64 << 20;
 /// The bytes of standard error that are kept.
 const TAIL_LEN: usize = 4 << 10;
 /// The time to wait for the exit status of a server whose output has ended.
@@ -138,49 +133,5 @@ async fn keep_tail(mut stream: ChildStderr, tail: Arc<Mutex<VecDeque<u8>>>) {
         tail.extend(&buffer[..count]);
         let excess = tail.len().saturating_sub(TAIL_LEN);
         tail.drain(..excess);
-    }
-}
-
-/// The bytes that a server may still send. Clones share the number.
-#[derive(Clone)]
-pub(crate) struct Meter(Arc<AtomicUsize>);
-
-impl Meter {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicUsize::new(MAX_BYTES)))
-    }
-
-    /// Begins a request: the server may send the maximum again.
-    pub(crate) fn reset(&self) {
-        self.0.store(MAX_BYTES, Ordering::Relaxed);
-    }
-
-    /// Returns true if the server sent more than the maximum.
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-}
-
-/// The output of a server, which ends at the maximum of a meter.
-pub(crate) struct Metered<R> {
-    pub(crate) inner: R,
-    pub(crate) meter: Meter,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Metered<R> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.meter.is_exceeded() {
-            return Poll::Ready(Ok(()));
-        }
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-        let count = buffer.filled().len() - before;
-        let left = self.meter.0.load(Ordering::Relaxed);
-        self.meter.0.store(left.saturating_sub(count), Ordering::Relaxed);
-        Poll::Ready(Ok(()))
     }
 }

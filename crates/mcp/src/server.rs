@@ -8,13 +8,17 @@ use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::config::{ServerConfig, Transport};
+use crate::clipped::clipped;
+use crate::config::ServerConfig;
 use crate::connection::Connection;
 use crate::output::{self, Output};
 
 /// The maximum length of a description and of a schema, in bytes. A longer one would fill the prompt.
 const MAX_DESCRIPTION_LEN: usize = 8 << 10;
 const MAX_SCHEMA_LEN: usize = 64 << 10;
+
+/// The maximum length of the reason of a failure, which the server may have written.
+const MAX_REASON_LEN: usize = 2 << 10;
 
 /// The time limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +60,9 @@ impl Server {
         &self.config.label
     }
 
-    /// Returns its command line or URL for users. Headers and variables are not shown, since they may be secret.
-    pub fn address(&self) -> String {
-        match &self.config.transport {
-            Transport::Process { command, args, .. } => {
-                [std::slice::from_ref(command), args.as_slice()].concat().join(" ")
-            }
-            Transport::Http { url, .. } => url.clone(),
-        }
+    /// Returns its command line or URL for users, without the values of variables.
+    pub fn address(&self) -> &str {
+        &self.config.address
     }
 
     /// Starts the server if necessary and returns its tools.
@@ -92,7 +91,9 @@ impl Server {
         task: &str,
         work: impl Future<Output = Result<T, String>>,
     ) -> Result<T, String> {
-        let about = |reason: String| format!("the MCP server {:?} failed: {reason}", self.label());
+        let about = |reason: String| {
+            format!("the MCP server {:?} failed: {}", self.label(), clipped(&reason, MAX_REASON_LEN))
+        };
         match timeout(limit, work).await {
             Ok(outcome) => outcome.map_err(about),
             Err(_) => Err(about(format!("it did not {task} within {} seconds", limit.as_secs_f64()))),
@@ -106,7 +107,7 @@ impl Server {
         }
         // Ends what is left of a dead server before another one starts.
         *connection = None;
-        let open = Arc::new(Connection::open(&self.config.transport).await?);
+        let open = Arc::new(Box::pin(Connection::open(&self.config.transport)).await?);
         *connection = Some(Arc::clone(&open));
         Ok(open)
     }

@@ -25,7 +25,11 @@ fn labelled(label: &str, flags: &[&str], limits: Limits) -> Server {
     args.extend(flags.iter().map(ToString::to_string));
     let env = BTreeMap::from([("OF_THE_FILE".to_owned(), "yes".to_owned())]);
     let transport = Transport::Process { command: "python3".into(), args, env, cwd: None };
-    Server::new(ServerConfig { label: label.into(), transport }, limits)
+    Server::new(config(label, transport), limits)
+}
+
+fn config(label: &str, transport: Transport) -> ServerConfig {
+    ServerConfig { label: label.into(), address: String::new(), transport }
 }
 
 fn object(value: &Value) -> Map<String, Value> {
@@ -37,7 +41,7 @@ async fn call(server: &Server, tool: &str, arguments: Value) -> Result<Output, S
 }
 
 fn text(text: &str) -> Output {
-    Output::text_only(text.to_owned(), false)
+    Output { parts: vec![Part::Text(text.to_owned())], is_error: false }
 }
 
 /// Waits until a condition holds.
@@ -72,11 +76,14 @@ async fn tools_are_listed_and_called() {
         matches!(&picture.parts[..], [Part::Picture(bytes), Part::Text(_)] if bytes.starts_with(b"\x89PNG"))
     );
     let failed = call(&server, "fail", json!({})).await;
-    assert_eq!(failed, Ok(Output::text_only("it failed on purpose".into(), true)));
+    assert_eq!(failed, Ok(Output { is_error: true, ..text("it failed on purpose") }));
     let unknown = call(&server, "nothing", json!({})).await.expect_err("no such tool");
     assert!(
         unknown.starts_with("the MCP server \"test\" failed: it reported an error: no tools/call nothing")
     );
+    // The server repeats the name in its error.
+    let long = call(&server, &"x".repeat(100_000), json!({})).await.expect_err("no such tool");
+    assert!(long.len() < 3000 && long.contains("bytes were left out"), "{} bytes", long.len());
 }
 
 #[tokio::test]
@@ -119,15 +126,14 @@ async fn servers_that_do_not_start_are_explained() {
         env: BTreeMap::new(),
         cwd: None,
     };
-    let missing = Server::new(ServerConfig { label: "m".into(), transport }, LIMITS);
+    let missing = Server::new(config("m", transport), LIMITS);
     let missing = missing.tools().await.expect_err("there is no such program");
     assert!(missing.contains("\"no-such-program\" was not found"), "{missing}");
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_or_floods_ends_and_the_next_one_works() {
-    let server = server(&[], SHORT);
-    server.tools().await.ok();
+    let server = server(&[], Limits { start: LIMITS.start, ..SHORT });
     let slow = call(&server, "slow", json!({"seconds": 1.5})).await.expect_err("too slow");
     assert!(slow.contains("did not answer the call within 1 seconds"), "{slow}");
     let late = call(&server, "tide", json!({"place": "x"})).await;
@@ -163,7 +169,7 @@ async fn names_of_two_servers_do_not_collide() {
     let names: Vec<&str> = set.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["a__tide", "b_c__tide"]);
     assert!(set.servers[1].1.as_ref().is_err_and(|reason| reason.contains("no such setting")));
-    let tool = set.get("b_c__tide").expect("it is listed");
+    let tool = set.approved("b_c__tide").expect("it is listed");
     assert_eq!(tool.definition()["function"]["name"], "b_c__tide");
     assert_eq!(
         call(&tool.server, &tool.tool.name, json!({"place": "x"})).await,
@@ -198,19 +204,25 @@ async fn servers_over_http_are_used_with_their_headers() {
     let at = |path: &str, token: &str| {
         let headers = BTreeMap::from([("Authorization".to_owned(), format!("Bearer {token}"))]);
         let url = format!("http://127.0.0.1:{}{path}", running.1);
-        Server::new(ServerConfig { label: "web".into(), transport: Transport::Http { url, headers } }, LIMITS)
+        Server::new(config("web", Transport::Http { url, headers }), LIMITS)
     };
     for path in ["/mcp", "/events"] {
         let server = at(path, "secret");
         assert_eq!(server.tools().await.expect("it answers")[0].name, "tide");
         assert_eq!(call(&server, "tide", json!({"place": "x"})).await, Ok(text("high tide at <x>")));
     }
+    let server = at("/events", "secret");
+    let flooded = call(&server, "flood", json!({})).await.expect_err("it floods");
+    assert!(flooded.contains("more than 64 MiB"), "{flooded}");
+    assert_eq!(call(&server, "tide", json!({"place": "x"})).await, Ok(text("high tide at <x>")));
     let reason = at("/mcp", "wrong").tools().await.expect_err("no access");
     assert!(reason.contains("requires a login") && !reason.contains("wrong"), "{reason}");
     assert!(at("/moved", "secret").tools().await.is_err(), "a redirect could leak the headers");
     let port = running.1;
     drop(running);
-    let transport = Transport::Http { url: format!("http://127.0.0.1:{port}/mcp"), headers: BTreeMap::new() };
-    let gone = Server::new(ServerConfig { label: "web".into(), transport }, LIMITS).tools().await;
-    assert!(gone.as_ref().is_err_and(|reason| reason.to_lowercase().contains("refused")), "{gone:?}");
+    let url = format!("http://127.0.0.1:{port}/mcp?key=hidden");
+    let transport = Transport::Http { url, headers: BTreeMap::new() };
+    let gone = Server::new(config("web", transport), LIMITS).tools().await;
+    let reason = gone.expect_err("nothing listens");
+    assert!(reason.to_lowercase().contains("refused") && !reason.contains("hidden"), "{reason}");
 }

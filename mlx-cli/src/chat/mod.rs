@@ -88,10 +88,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
     let engine = model.adapted(engine)?;
     if let Some(starting) = starting {
-        for failure in tools.add_servers(starting) {
-            terminal::note(&failure);
+        let failures = tools.add_servers(starting);
+        for line in failures.into_iter().chain(tools.allow_all(&args.allow_tool)?) {
+            terminal::note(&line);
         }
-        tools.allow_all(&args.allow_tool)?;
     }
     // Adapters belong to one model and do not carry over to another.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };

@@ -1,6 +1,5 @@
 //! The tools of a chat: commands and tools of MCP servers that the model calls. The user allows each call, or a tool for the whole session.
 
-mod clipped;
 mod command;
 mod file;
 mod run;
@@ -83,15 +82,27 @@ impl Toolbox {
         self.servers.failures().map(str::to_owned).collect()
     }
 
-    /// Lets the tools with these names run without confirmation.
-    pub(super) fn allow_all(&mut self, allowed: &[String]) -> Result<(), Failure> {
-        let names: Vec<String> = self.names().collect();
-        if let Some(unknown) = allowed.iter().find(|name| !names.contains(name)) {
-            let message = format!("{unknown:?} is not a tool; the tools are {}", names.join(", "));
-            return Err(Failure::usage("--allow-tool", message));
+    /// Lets the tools with these names run without confirmation. Returns one line for each name that has no effect, because the server with its tool
+    /// may have failed.
+    pub(super) fn allow_all(&mut self, allowed: &[String]) -> Result<Vec<String>, Failure> {
+        let has_failed = self.servers.failures().next().is_some();
+        let mut notes = Vec::new();
+        for name in allowed {
+            let is_command = self.tools.iter().any(|tool| tool.tool.name == *name);
+            let tool = if is_command { Some(name.clone()) } else { self.servers.approved(name) };
+            match tool {
+                Some(tool) => self.allow(&tool),
+                None if has_failed => notes.push(format!(
+                    "--allow-tool {name} has no effect, because an MCP server failed; SERVER__TOOL allows a tool of a server that runs"
+                )),
+                None => {
+                    let names: Vec<String> = self.names().collect();
+                    let message = format!("{name:?} is not a tool; the tools are {}", names.join(", "));
+                    return Err(Failure::usage("--allow-tool", message));
+                }
+            }
         }
-        self.allowed.extend(allowed.iter().cloned());
-        Ok(())
+        Ok(notes)
     }
 
     fn names(&self) -> impl Iterator<Item = String> {

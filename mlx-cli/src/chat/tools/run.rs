@@ -9,18 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use mlx_mcp::{Clipped, SECRET_VARIABLES};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-
-use super::clipped::Clipped;
 
 /// The interval of checks for the end of a command.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The time between SIGTERM and SIGKILL, and the time to read the output after a command ended.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
-
-/// Variables with the secrets of this program. Commands do not get them, because a model chooses the commands.
-const SECRET_VARIABLES: [&str; 4] =
-    ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "MLX_API_KEY"];
 
 /// The limits of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -53,6 +53,11 @@ impl Servers {
         &self.set.tools
     }
 
+    /// Returns the unique name of the tool that a name of the user approves.
+    pub(super) fn approved(&self, name: &str) -> Option<String> {
+        self.set.approved(name).map(|tool| tool.name.clone())
+    }
+
     /// Returns one line for each server that has failed.
     pub(super) fn failures(&self) -> impl Iterator<Item = &str> {
         self.set.servers.iter().filter_map(|(_, tools)| tools.as_ref().err()).map(String::as_str)
