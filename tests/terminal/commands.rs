@@ -2,12 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::{chat, quit, type_line};
 
 fn kept(home: &Path) -> Vec<PathBuf> {
     let folder = home.join(".local/state/mlx/chats");
-    folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    let entries = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
 }
 
 #[test]
@@ -74,6 +76,14 @@ fn a_chat_is_kept_and_continued() {
 #[test]
 fn a_resumed_chat_shows_its_last_two_turns() {
     let home = tempfile::tempdir().expect("a temporary folder");
+    let early = Command::new(env!("CARGO_BIN_EXE_mlx"))
+        .args(["chat", "--continue", "-m", "no/such/model"])
+        .env("HOME", home.path())
+        .env_remove("XDG_STATE_HOME")
+        .output()
+        .expect("it runs");
+    let notes = String::from_utf8_lossy(&early.stderr);
+    assert!(notes.contains("finds no chat"), "no model is needed to see it: {notes}");
     let talk: Vec<serde_json::Value> = ["One", "Two", "Three"]
         .iter()
         .flat_map(|text| [("user", format!("{text}?")), ("assistant", format!("{text}!"))])
@@ -82,7 +92,11 @@ fn a_resumed_chat_shows_its_last_two_turns() {
     let file = home.path().join("talk.json");
     std::fs::write(&file, serde_json::to_string(&talk).expect("JSON")).expect("it can be written");
     let mut session = chat(home.path(), &[]);
+    type_line(&mut session, "Hello", "6 tokens");
     let shown = type_line(&mut session, "/load talk.json", r"> Two\?\r\nTwo!\r\n> Three\?\r\nThree!");
     assert!(!shown.contains("One"), "{shown}");
     quit(&mut session);
+    let texts: Vec<String> =
+        kept(home.path()).iter().map(|file| std::fs::read_to_string(file).expect("a chat")).collect();
+    assert!(texts.len() == 2 && texts.iter().any(|text| text.contains("Hello")), "both are kept: {texts:?}");
 }

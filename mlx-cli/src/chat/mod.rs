@@ -70,6 +70,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         (with_profile(profile, &flags), model.engine_options(&args.prefix_cache)?);
     options.check()?;
     let mut tools = args.tools.as_deref().map_or_else(|| Ok(Toolbox::default()), Toolbox::open)?;
+    let continued = ChatFile::continued(args)?;
     let starting = args.mcp.as_deref().map(|file| {
         StartingServers::read(
             &expanded(&file.to_string_lossy()),
@@ -102,7 +103,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let thinking = thinking_with_profile(profile, &args.think);
     session.set_thinking(thinking).map_err(|error| think_error(profile, &args.think, error))?;
     session.set_tools(tools.definitions()?)?;
-    let chat_file = ChatFile::of(args)?;
+    let chat_file = continued.unwrap_or_else(|| ChatFile::of(args));
     let session_file = chat_file.path.clone();
     let existing_file = session_file.as_deref().filter(|file| file.exists());
     existing_file.map_or(Ok(()), |file| session.load(file))?;
@@ -265,6 +266,7 @@ impl Chat {
             Line::Save { file, overwrite } => self.save(&file, overwrite)?,
             Line::Load(file) => {
                 self.session.load(&expanded(&file))?;
+                self.file.begin_new();
                 self.conversation_changed()?;
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
                 self.show_last_turns();
