@@ -12,6 +12,7 @@ use crate::ask::{self, AskArgs};
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::chat::ChatArgs;
+use crate::cluster::ClusterCommand;
 use crate::compare::{self, CompareArgs};
 use crate::convert::{self, ConvertArgs};
 use crate::default_model::{self, DefaultArgs};
@@ -111,6 +112,9 @@ pub(crate) enum Command {
     /// Run as a worker that holds a shard of a model (see --hostfile of `mlx serve`)
     #[command(after_help = worker::EXAMPLES)]
     Worker(WorkerArgs),
+    /// Check the machines of a hosts file
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Run the engine of a server; only the server starts it
     #[command(hide = true)]
     Engine {

@@ -58,20 +58,20 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
     let workers = Workers::read(&expanded(&args.hostfile), key.unwrap_or_default())?;
     let workers = Workers { connect_timeout: CONNECT_TIMEOUT, ..workers };
     let links = measure_links(&workers)?;
-    let mut lines: Vec<String> = links.iter().map(link_text).collect();
+    let mut report: Vec<String> = links.iter().map(link_text).collect();
     if let Some(folder) = folder {
         let speed = read_speed()?;
-        lines.push(format!("this machine reads {} of weights per second", size(speed as u64)));
+        report.push(format!("this machine reads {} of weights per second", size(speed as u64)));
         let options = EngineOptions::default();
         let mut best: Option<(f64, Parallel)> = None;
         for parallel in [Parallel::Pipeline, Parallel::Tensor] {
             let name = format!("--parallel {parallel}");
             match divide(&folder, &options, links.len() + 1, parallel) {
-                Err(error) => lines.push(format!("{name}: not possible: {}", describe(&error))),
+                Err(error) => report.push(format!("{name}: not possible: {}", describe(&error))),
                 Ok(found) => {
                     let [compute, network] = token_seconds(&found.plan, &links, speed);
                     let rate = 1.0 / (compute + network);
-                    lines.push(format!("{name}: {}", rate_text(rate, [compute, network], &found.plan)));
+                    report.push(format!("{name}: {}", rate_text(rate, [compute, network], &found.plan)));
                     if best.is_none_or(|(most, _)| rate > most) {
                         best = Some((rate, parallel));
                     }
@@ -79,10 +79,10 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
             }
         }
         if let Some((_, parallel)) = best {
-            lines.push(format!("use --parallel {parallel}"));
+            report.push(format!("use --parallel {parallel}"));
         }
     }
-    terminal::show(&(lines.join("\n") + "\n"))
+    terminal::show(&(report.join("\n") + "\n"))
 }
 
 fn link_text(link: &Link) -> String {

@@ -9,6 +9,7 @@ mod bench;
 mod cache;
 mod chat;
 mod clipboard;
+mod cluster;
 mod compare;
 mod completion;
 mod convert;
@@ -103,6 +104,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Worker(args) => worker::run(args),
+        Command::Cluster(command) => cluster::run(command),
         Command::Rank(args) => worker::rank::run(args),
         Command::Cache(command) => cache::run(command),
         Command::Ps(args) => ps::list(args),

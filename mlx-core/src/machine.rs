@@ -148,6 +148,22 @@ pub fn footprint() -> Option<u64> {
     macos::footprint().or_else(|| kilobytes("/proc/self/status", "VmRSS:"))
 }
 
+/// Measures how many bytes per second the device reads from its memory.
+pub fn read_speed() -> Result<f64> {
+    const NUMBERS: i32 = 32 << 20;
+    Backend::detect()?;
+    let numbers = arange::<_, f32>(None, NUMBERS, None)?;
+    numbers.eval()?;
+    let time = || -> Result<f64> {
+        let begun = Instant::now();
+        numbers.max(None)?.eval()?;
+        Ok(begun.elapsed().as_secs_f64())
+    };
+    time()?;
+    let fastest = (0..3).map(|_| time()).collect::<Result<Vec<f64>>>()?.into_iter().fold(f64::MAX, f64::min);
+    Ok(4.0 * f64::from(NUMBERS) / fastest.max(1e-9))
+}
+
 /// The speed of multiplying 64 rows by a matrix, in billions of operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProductRates {

@@ -61,3 +61,40 @@ fn bench_measures_all_machines_also_beside_another_program() {
         assert!(found["comparisons"][0]["ours_s"].is_object(), "{found}");
     }
 }
+
+#[test]
+fn a_check_measures_each_link_and_names_the_better_way() {
+    let folder = wide_llama(4);
+    let folder = folder.path();
+    std::fs::write(folder.join("key"), KEY).expect("it can be written");
+    let workers = [WorkerProcess::start(MLX, folder, "0"), WorkerProcess::start(MLX, folder, "0")];
+    // The first two are for the way to split, which this command has none of.
+    let flags = &flags(folder, &workers, "pipeline")[2..];
+    let text = output(folder, &["cluster", "check"], flags, "");
+    for (rank, worker) in (1..).zip(&workers) {
+        let name = format!("rank {rank} (127.0.0.1:{}): round trip ", worker.port);
+        assert_eq!(text.matches(&name).count(), 1, "{text}");
+    }
+    let rate = |line: &str| line.split_once(": about ")?.1.split(' ').next()?.parse::<f64>().ok();
+    let pipeline = text.lines().find(|line| line.starts_with("--parallel pipeline")).and_then(rate);
+    assert!(pipeline.is_some_and(|rate| rate > 0.0), "{text}");
+    // Three machines cannot share two key heads.
+    assert!(
+        text.contains("--parallel tensor: not possible: ") && text.contains("num_key_value_heads"),
+        "{text}"
+    );
+    assert!(text.ends_with("use --parallel pipeline\n"), "{text}");
+    let [_, second] = workers;
+    let port = second.port.clone();
+    drop(second);
+    let mut command = Command::new(MLX);
+    let output = piped(
+        {
+            command.args(["cluster", "check"]).args(flags);
+            command
+        },
+        "",
+    );
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains(&format!("rank 2 (127.0.0.1:{port})")), "{error}");
+}

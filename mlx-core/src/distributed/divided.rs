@@ -51,6 +51,11 @@ impl Divided {
         &self.bytes
     }
 
+    /// True if some layers have experts.
+    pub(super) fn is_mixture(&self) -> bool {
+        self.config.experts.is_some()
+    }
+
     /// Bytes of a float on the device.
     pub(super) fn float_bytes(&self) -> u64 {
         self.bytes.float

@@ -112,7 +112,7 @@ fn join(group: Vec<String>, loading: &mut Loading) -> Result<Arc<dyn AllReduce>>
 }
 
 /// Connects to a worker, which may still be starting, until the deadline.
-fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
+pub(super) fn greet(client: &mut WorkerClient, until: Instant) -> Result<u64> {
     let mut was_reported = false;
     loop {
         match client.greet() {

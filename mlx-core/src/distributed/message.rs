@@ -11,7 +11,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 8;
+pub(super) const PROTOCOL: u32 = 9;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -50,6 +50,8 @@ pub(crate) enum Request {
         /// States to release.
         released: Vec<u64>,
     },
+    /// Sends the payload back, to measure the link.
+    Echo,
     /// Checks that the worker is alive.
     Ping {
         /// States to release.
@@ -191,6 +193,8 @@ pub(crate) enum Reply {
         /// A free address of the worker for the ranks' group in MLX, `IP:PORT`, if it has an IPv4 address.
         group_address: Option<String>,
     },
+    /// The reply to [`Request::Echo`], with its payload.
+    Echo,
     /// Loading progress, sent before [`Reply::Ready`].
     Loading {
         /// Bytes read so far.

@@ -25,6 +25,8 @@ pub struct Plan {
     pub hidden_bytes: u64,
     /// Bytes that rank 0 sends and receives per token.
     pub token_bytes: u64,
+    /// True if a token reads only some of the weights: those of its experts.
+    pub is_mixture: bool,
     /// The spec of the model for an engine on rank 0.
     pub(crate) spec: ModelSpec,
     /// The footprint of its vision tower.
@@ -106,5 +108,6 @@ pub(crate) fn plan(
             (2 + steps * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
         }
     };
-    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, spec, vision })
+    let is_mixture = divided.is_mixture();
+    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, is_mixture, spec, vision })
 }

@@ -88,6 +88,7 @@ impl Rank {
                     drop(loaded.take());
                     loaded = Some(self.load(&part, on_event)?);
                 }
+                Some((Request::Echo, payload)) => self.server.send(&Reply::Echo, &payload)?,
                 Some((request, payload)) => match &mut loaded {
                     None => return self.refuse("has loaded no share"),
                     Some(stage) => {

@@ -36,7 +36,7 @@ impl Stage {
                 self.release(released);
                 Ok((Reply::Pong, Vec::new()))
             }
-            Request::Join { .. } | Request::Load(_) | Request::Sum => {
+            Request::Join { .. } | Request::Load(_) | Request::Sum | Request::Echo => {
                 Err(unexpected("an unexpected request"))
             }
         };

@@ -202,6 +202,16 @@ impl WorkerClient {
         }
     }
 
+    /// Makes a connected worker send bytes back, before it loads.
+    pub(super) fn echo(&self, payload: &[u8]) -> Outcome<()> {
+        let State::Loading { connection, .. } = &self.state else { return Err("is away".into()) };
+        connection.send(&Request::Echo, payload)?;
+        match connection.expect(REPLY_TIMEOUT)? {
+            (Reply::Echo, bytes) if bytes == payload => Ok(()),
+            _ => Err("sent an unexpected reply".into()),
+        }
+    }
+
     /// The bytes read so far and in total, while the worker loads.
     pub(super) fn read(&self) -> Option<[u64; 2]> {
         match &self.state {
