@@ -124,7 +124,8 @@ async fn named_by_url(state: &AppState, spec: &McpSpec, address: &Address) -> Re
         ApiError::unsupported(format!("{}.server_url", spec.path), message)
     })?;
     let headers = address.headers.clone();
-    let config = ServerConfig { label: spec.label.clone(), transport: Transport::Http { url, headers } };
+    let (label, transport) = (spec.label.clone(), Transport::Http { url, headers });
+    let config = ServerConfig { label, address: address.url.clone(), transport };
     let server = Arc::new(Server::new(config, state.config.tools.time_limits()));
     let tools = server.tools().await;
     Ok((server, tools))
