@@ -250,10 +250,10 @@ class Client:
             assert len(json.load(response)["data"]) == 2, "a text has no vector"
 
     def nonsense(self):
-        """Sends invalid requests: truncated, not UTF-8, an unknown field, too deep, a wrong type, too long."""
+        """Sends invalid requests: truncated, not UTF-8, a field twice, too deep, a wrong type, too long."""
         path, body = self.request()
         text, long = json.dumps(body).encode(), {"prompt": self.server.words(self.draw, 1) * self.draw.choice([2, 50])}
-        bad = [text[: self.draw.randrange(len(text))], b"\xff" + text, text[:-1] + b', "other": 1}', b"[" * 50_000, body | {"n": "x"}]
+        bad = [text[: self.draw.randrange(len(text))], b"\xff" + text, text[:-1] + b', "seed": 1}', b"[" * 50_000, body | {"n": "x"}]
         response = self.server.send(*self.draw.choice([*((path, it) for it in bad), (TEXT, long)]), self.connection)
         assert b'"error"' in response.read() and response.status == 400, f"{response.status} for {path}, one of {bad} {long}"
         self.counts["status 400"] += 1
