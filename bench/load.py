@@ -99,9 +99,9 @@ def children(process):
     return subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
 
 
-def resident(process):
+def resident(process, with_children=True):
     """Returns the resident memory of a process and its children in megabytes. On Linux, a page that several processes share counts once."""
-    processes = [str(process.pid), *children(process)]
+    processes = [str(process.pid), *(children(process) if with_children else [])]
     if sys.platform == "darwin":
         return sum(map(int, subprocess.check_output(["ps", "-o", "rss=", "-p", ",".join(processes)]).split())) / 1024
     kilobytes = 0

@@ -97,7 +97,8 @@ class Server:
         """Samples memory every 10 s and compares the lowest value of the second sixth with that of the last. A suspended machine adds no samples."""
         samples = []
         while len(samples) < max(6, 6 * minutes):
-            samples.append(resident(self.process))
+            # Engines that die have no time to leak, and grow at different rates.
+            samples.append(resident(self.process, with_children=not deaths))
             for engine in children(self.process) if deaths and len(samples) % 6 == 0 else []:
                 subprocess.run(["kill", "-9", engine], check=False)
             if len(samples) % 6 == 1:

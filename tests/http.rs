@@ -8,6 +8,7 @@ mod http_profiles;
 mod http_stay;
 mod http_thoughts;
 mod http_tls;
+mod http_traces;
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};

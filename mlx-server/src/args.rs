@@ -178,6 +178,10 @@ pub struct NetworkArgs {
     #[arg(long, env = "MLX_STRICT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     strict: Option<bool>,
 
+    /// Send OpenTelemetry traces of requests to the collector at this URL, by OTLP over HTTP [default: OTEL_EXPORTER_OTLP_ENDPOINT, or none]
+    #[arg(long, value_name = "URL", env = "MLX_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+
     /// Do not serve the web page at /
     #[arg(long, env = "MLX_NO_PAGE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_page: Option<bool>,

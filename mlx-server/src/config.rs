@@ -116,6 +116,7 @@ impl Config {
         config.engine = config.engine.or_default();
         config.expand_paths();
         config.read_keys()?;
+        config.network.use_standard_collector();
         config.check()?;
         Ok(config)
     }
@@ -183,12 +184,11 @@ impl Config {
     fn read_keys(&mut self) -> Result<(), StartError> {
         let Some(path) = &self.network.api_key_file else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| StartError::new(path.display(), error))?;
-        let keys = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
-        let before = self.network.api_key.len();
-        self.network.api_key.extend(keys);
-        if self.network.api_key.len() == before {
-            return Err(StartError::new(path.display(), "holds no key; write one on a line of its own"));
+        let mut keys = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+        if keys.peek().is_none() {
+            return Err(StartError::new(path.display(), "has no key; write one key in each line"));
         }
+        self.network.api_key.extend(keys.map(str::to_owned));
         Ok(())
     }
 
@@ -338,6 +338,7 @@ mod tests {
             (&["--max-running", "0"], "--max-running"),
             (&["--max-waiting", "0"], "--max-waiting"),
             (&["--batch-lines", "0"], "--batch-lines"),
+            (&["--otlp-endpoint", "localhost:4318"], "--otlp-endpoint"),
             (&["--cors-origin", "*"], "--cors-origin: \"*\""),
             (&["--cors-origin", "https://a.example/"], "without a path"),
             (&["--cors-origin", "a.example"], "https://"),

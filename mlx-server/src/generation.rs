@@ -162,6 +162,10 @@ impl Choice {
                 self.has_ended = true;
                 self.state.metrics.record_generation(finished.reason.as_str());
                 self.log(&finished);
+                if let Some(traces) = &self.state.traces {
+                    let id = &self.origin.id;
+                    traces.record(id.span(), &self.lease.name, id.as_str(), &finished);
+                }
                 // Every turn of a chat diverges from the cached prompt shortly before its end; only larger misses are logged.
                 if let Some(Miss { at, cached }) =
                     finished.usage.miss.filter(|miss| miss.cached - miss.at >= MIN_LOGGED_MISS)

@@ -46,6 +46,7 @@ mod stream;
 mod tests;
 mod time;
 mod tls;
+mod traces;
 mod transcribe;
 mod work;
 
@@ -155,7 +156,7 @@ fn start_log(format: LogFormat, verbose: bool) -> Result<LogQueue, StartError> {
     let lines = queue.writer();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
     if is_json {
-        log.json().flatten_event(true).try_init().ok();
+        log.json().flatten_event(true).with_span_list(false).try_init().ok();
     } else {
         log.event_format(HumanLog::start(stderr().is_terminal() && allows_colors())).try_init().ok();
     }

@@ -103,8 +103,8 @@ impl Metrics {
         self.generations.add(reason);
     }
 
-    /// Returns all metrics in Prometheus' text format.
-    pub(crate) fn page(&self, models: &[ModelStats]) -> String {
+    /// Returns all metrics in Prometheus' text format. `spans` are the numbers of sent and dropped spans, if traces are sent.
+    pub(crate) fn page(&self, models: &[ModelStats], spans: Option<(u64, u64)>) -> String {
         let mut out = Page(String::new());
         out.head("mlx_http_responses_total", "counter", "Responses by route and status.");
         for ((route, status), count) in self.responses.read() {
@@ -135,6 +135,15 @@ impl Metrics {
             let help = "Memory of the server's process in bytes, including GPU memory on a Mac; without processes of engines.";
             out.head("process_resident_memory_bytes", "gauge", help);
             out.line("process_resident_memory_bytes", &[], bytes);
+        }
+        if let Some((sent, dropped)) = spans {
+            for (name, help, count) in [
+                ("mlx_spans_sent_total", "Spans that the collector of traces received.", sent),
+                ("mlx_spans_dropped_total", "Spans that the collector of traces did not receive.", dropped),
+            ] {
+                out.head(name, "counter", help);
+                out.line(name, &[], count);
+            }
         }
         engines(&mut out, models);
         out.0
@@ -257,7 +266,7 @@ mod tests {
         metrics.first_token.observe(Duration::from_secs(100));
         let stats = EngineStats { running: 2, ..EngineStats::default() };
         let models = [ModelStats { name: "a\"b".into(), stats: Some(stats) }];
-        let page = metrics.page(&models);
+        let page = metrics.page(&models, None);
         for line in [
             "mlx_http_responses_total{route=\"/v1/models\",status=\"200\"} 1",
             "mlx_generations_total{reason=\"stop\"} 1",

@@ -10,10 +10,12 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::Instrument;
 
 use crate::error::ApiError;
 use crate::human_log;
 use crate::state::AppState;
+use crate::traces::{Parent, RequestSpan};
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
@@ -62,7 +64,11 @@ const POLLED: [&str; 8] =
 
 /// The id of a request; empty if the request has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RequestId(Arc<str>);
+pub(crate) struct RequestId {
+    text: Arc<str>,
+    /// The span of the request, if traces are sent.
+    span: Parent,
+}
 
 impl RequestId {
     /// Returns the id of a request.
@@ -72,12 +78,17 @@ impl RequestId {
 
     /// Returns an id for work that the server starts itself, such as recomputing a stored response.
     pub(crate) fn from_response_id(id: &str) -> Self {
-        Self(id.into())
+        Self { text: id.into(), span: Parent::default() }
     }
 
     /// Returns the id as text.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Returns the span of the request.
+    pub(crate) fn span(&self) -> &Parent {
+        &self.span
     }
 }
 
@@ -143,9 +154,14 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let notes = RequestNotes::default();
     request.extensions_mut().insert(notes.clone());
-    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().into()));
+    let text = id.to_str().unwrap_or_default();
+    let span = state.traces.as_ref().map(|traces| traces.begin(method, &route, request.headers(), text));
+    let parent = span.as_ref().map(RequestSpan::as_parent).unwrap_or_default();
+    request.extensions_mut().insert(RequestId { text: text.into(), span: parent });
     let path = human_log::is_active().then(|| start(request.uri().path(), MAX_PATH_LEN).to_owned());
-    let mut response = next.run(request).await;
+    // An error span, so that warnings have the id with any filter.
+    let in_request = tracing::error_span!("request", id = text);
+    let mut response = next.run(request).instrument(in_request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
     state.metrics.record_response(&route, status, time);
     let milliseconds = (time.as_secs_f64() * 1e6).round() / 1e3;
@@ -168,7 +184,10 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
         headers.insert(IGNORED, list);
     }
     headers.insert(REQUEST_ID, id);
-    response
+    match span {
+        Some(span) => span.end_with(response),
+        None => response,
+    }
 }
 
 /// Returns the start of a text, of at most this many bytes.

@@ -18,6 +18,7 @@ use crate::responses::run;
 use crate::routes;
 use crate::signals;
 use crate::state::{AppState, Shutdown};
+use crate::traces::Traces;
 
 /// The time for aborted answers to send their error event.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
@@ -54,6 +55,11 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     drop(listener);
     connections.close();
     drain(&state, &connections).await;
+    if state.traces.is_some() {
+        let of_traces = state.clone();
+        let close = move || of_traces.traces.as_ref().map(Traces::close);
+        tokio::task::spawn_blocking(close).await.ok();
+    }
     // The server ends if a preloaded model fails to load.
     match tokio::time::timeout(Duration::from_millis(100), preload).await {
         Ok(Ok(outcome)) => outcome,

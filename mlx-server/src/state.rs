@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::responses::Responses;
 use crate::tls::Tls;
+use crate::traces::Traces;
 use crate::work::CpuSlots;
 
 /// The state shared by all requests. Clones are cheap.
@@ -52,6 +53,8 @@ pub struct Shared {
     pub(crate) mcp: Arc<McpServers>,
     /// Files and batches, unless they are off.
     pub(crate) batches: Option<Arc<Batches>>,
+    /// The tracer, if traces are sent.
+    pub(crate) traces: Option<Traces>,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// True once preloading is complete.
@@ -80,6 +83,8 @@ impl AppState {
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         let identities = config.identities()?;
+        let traces = config.network.otlp_endpoint.as_deref().map(Traces::open).transpose();
+        let traces = traces.map_err(|reason| StartError::new("--otlp-endpoint", reason))?;
         let batches = Batches::open(&config.files);
         let batches = batches.map_err(|error| StartError::new("--files-dir", error))?;
         let network = &config.network;
@@ -99,6 +104,7 @@ impl AppState {
             responses: Responses::new(config.responses.responses_store, journal),
             mcp: Arc::new(McpServers::open(&config.tools)?),
             batches,
+            traces,
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

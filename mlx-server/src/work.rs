@@ -42,10 +42,12 @@ impl CpuSlots {
         let slot = slots.take(client).await;
         let cancelled = CancellationToken::new();
         let _cancel_guard = cancelled.clone().drop_guard();
+        let request = tracing::Span::current();
         let work = move || {
             // Held until the work ends, even after the client disconnects.
             let _slot = slot;
-            work(&CancelFlag(cancelled))
+            // Its log lines have the id of the request.
+            request.in_scope(|| work(&CancelFlag(cancelled)))
         };
         // The panic was already logged.
         let failed = |_| ApiError::failed("internal error while preparing the request; see the server's log");

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
+use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::image_urls::split_port;
@@ -37,6 +38,8 @@ pub struct NetworkConfig {
     pub allow_image_urls: Vec<String>,
     /// True to reject requests with unused fields.
     pub strict: bool,
+    /// The collector of traces.
+    pub otlp_endpoint: Option<String>,
     /// True to serve no web page at `/`.
     pub no_page: bool,
 }
@@ -55,6 +58,7 @@ impl Default for NetworkConfig {
             cors_origin: Vec::new(),
             allow_image_urls: Vec::new(),
             strict: false,
+            otlp_endpoint: None,
             no_page: false,
         }
     }
@@ -76,6 +80,12 @@ impl NetworkConfig {
         Some(TlsFiles { certificate: self.tls_cert.clone()?, key: self.tls_key.clone()? })
     }
 
+    /// Uses the collector of OpenTelemetry's standard variable, unless another one is set.
+    pub(super) fn use_standard_collector(&mut self) {
+        let standard = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().filter(|url| !url.is_empty());
+        self.otlp_endpoint = self.otlp_endpoint.take().or_else(standard);
+    }
+
     /// Rejects invalid values and settings that would expose the server. An error is the flag and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.api_key.iter().any(|key| key.trim().is_empty()) {
@@ -86,6 +96,13 @@ impl NetworkConfig {
             let reason =
                 "accepts connections from other machines; give --api-key, --api-key-file or --keys too";
             return Err(("--host", reason.to_owned()));
+        }
+        if let Some(url) = &self.otlp_endpoint {
+            let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+            if host.is_none_or(str::is_empty) || url.parse::<Uri>().is_err() {
+                let reason = format!("{url:?} is no address; give one such as http://localhost:4318");
+                return Err(("--otlp-endpoint", reason));
+            }
         }
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), None) => return Err(("--tls-key", "is missing; --tls-cert needs it".to_owned())),

@@ -56,7 +56,8 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
     responses((status = 200, body = String, content_type = "text/plain"))
 )]
 pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
-    let page = state.metrics.page(&state.models.stats());
+    let spans = state.traces.as_ref().map(|traces| (traces.counts().sent(), traces.counts().dropped()));
+    let page = state.metrics.page(&state.models.stats(), spans);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 
