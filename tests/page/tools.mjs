@@ -62,6 +62,7 @@ export const tools = {
     const before = calls(trial).length;
     await asked(page, "tide?");
     await page.getByRole("button", { name: "No, decline this call" }).click();
+    await last(page).filter({ hasText: "The tide is known now." }).waitFor();
     await idle(page);
     assert.equal(lastMessage(trial).content, "The user declined this tool call.");
     assert.equal(calls(trial).length, before);
