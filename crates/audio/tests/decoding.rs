@@ -106,7 +106,7 @@ fn an_estimated_length_neither_cuts_nor_refuses_a_file() {
     let longer = [frames, &vec![0; 50_000]].concat();
     assert_eq!(samples(&longer).expect("it is audio").0.len(), whole);
     let low = {
-        // The same frame at a higher bit rate is longer, so this frame is damaged and the estimate is too short.
+        // A higher bit rate in the first header damages this frame, and makes the estimate too short.
         let mut first = frames.to_vec();
         first[2] = (first[2] & 0x0f) | 0xe0;
         first

@@ -112,7 +112,7 @@ fn to_low_priority(mut body: Map<String, Value>, endpoint: &str) -> Result<Map<S
     }
     let mut tools = body.get("tools").and_then(Value::as_array).into_iter().flatten();
     if tools.any(|tool| tool["type"] == "mcp") {
-        // Whether the sender may run tools was not checked when it created the batch.
+        // The permission to run tools is checked per HTTP request, and a line has none.
         return Err(ApiError::unsupported("body.tools", "have the type mcp, which does not run in a batch"));
     }
     if endpoint == "/v1/responses" && body.get("store").is_none_or(Value::is_null) {

@@ -121,7 +121,7 @@ impl Catalog {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).extend(added);
     }
 
-    /// Removes models that no longer exist, unless they are loaded, and unused models whose name now stands for other files.
+    /// Removes models that no longer exist, unless they are loaded. Removes unused models whose name now refers to other files.
     fn remove_outdated(&self, listed: &[(String, PathBuf)]) -> Vec<Arc<Entry>> {
         let is_outdated = |entry: &mut Arc<Entry>| {
             let mut named = listed.iter().filter(|(name, _)| entry.has_name(name)).peekable();
