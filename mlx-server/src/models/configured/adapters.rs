@@ -1,4 +1,4 @@
-//! Adapters as models: those of the first model, and those of profiles. All adapters of a folder share its engine.
+//! The adapters of the first model and of profiles, served as models. All adapters of a folder share its engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
