@@ -71,12 +71,12 @@ fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
 fn crowd(model: &str, options: EngineOptions) {
     let before = active_memory().expect("a figure") as u64;
     let name = format!("{model} in {:?} with {:?} bits", options.dtype, options.kv_bits);
-    let engine = with_request_budget(model, 2_400_000, options);
+    let engine = with_request_budget(model, 1_000_000, options);
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);
     let mut busiest = EngineStats::default();
-    let requests: Vec<(usize, RequestOptions)> = (0..cases(30))
+    let requests: Vec<(usize, RequestOptions)> = (0..cases(12))
         .map(|_| {
             let options = RequestOptions {
                 max_tokens: dice.pick(&[Some(5), Some(40), Some(120), None]),

@@ -56,7 +56,7 @@ export const guide = {
 
 export const scripted = {
   async "an answer is stopped, and goes on where it stopped"(trial, page) {
-    trial.proxy.pace = 100;
+    trial.proxy.hold();
     await page.click("#new");
     await send(page, "count");
     await page.locator("article.assistant .body", { hasText: "four" }).waitFor();
@@ -69,7 +69,7 @@ export const scripted = {
       await page.evaluate(() => document.activeElement.id === "input"),
       "the focus is not lost with the button",
     );
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await page.getByRole("button", { name: "Continue" }).click();
     await page.locator("article.assistant .body", { hasText: "twenty" }).waitFor();
     await idle(page);
@@ -90,27 +90,28 @@ export const scripted = {
     assert.equal(await page.locator("article").count(), 2);
   },
   async "half an answer outlives a reload and goes on"(trial, page) {
-    trial.proxy.pace = 60;
+    trial.proxy.hold();
     await page.click("#new");
     await send(page, "count again");
-    await page.locator("article.assistant .body", { hasText: "nine" }).waitFor();
+    await page.locator("article.assistant .body", { hasText: "eleven" }).waitFor();
+    await settled(page, async () => (await stored(page, "nodes")).some((it) => /^one .* eleven$/.test(it.content)));
     await page.reload();
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await page.locator("footer", { hasText: "interrupted" }).waitFor();
-    assert.match(await last(page).innerText(), /^one two/);
+    assert.match(await last(page).innerText(), /^one two .* eleven$/);
     await page.getByRole("button", { name: "Continue" }).click();
     await page.locator("article.assistant .body", { hasText: "twenty" }).waitFor();
     assert.match(await last(page).innerText(), /^one two three four five six eight nine ten .* twenty$/);
   },
   async "an answer goes on while another conversation is shown"(trial, page) {
-    trial.proxy.pace = 30;
+    trial.proxy.hold();
     await page.click("#new");
     await send(page, "count in the background");
     await page.locator("article.assistant .body", { hasText: "two" }).waitFor();
     await page.click("#new");
     await send(page, "Hi there");
     await page.locator("article.assistant .body", { hasText: "Hello there." }).waitFor();
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await page.locator("#list button", { hasText: "count in the background" }).click();
     await page.locator("article.assistant .body", { hasText: "twenty" }).waitFor();
     await idle(page);
@@ -134,7 +135,7 @@ export const scripted = {
     await second.close();
   },
   async "a conversation that is deleted in one tab while another writes to it stays deleted"(trial, page) {
-    trial.proxy.pace = 60;
+    trial.proxy.hold();
     await page.click("#new");
     await send(page, "count to be deleted");
     await page.locator("article.assistant .body", { hasText: "three" }).waitFor();
@@ -144,7 +145,7 @@ export const scripted = {
     await second.getByRole("button", { name: "Delete count to be deleted" }).click();
     await second.locator("#list li", { hasText: "to be deleted" }).waitFor({ state: "detached" });
     await page.locator("article").first().waitFor({ state: "detached" });
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await send(page, "after it");
     await idle(page);
     assert.ok((await stored(page, "talks")).every((it) => !it.title.includes("to be deleted")));

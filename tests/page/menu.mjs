@@ -117,7 +117,7 @@ export const menu = {
     await page.locator("#server summary").click();
   },
   async "everything can be reached with the keyboard alone"(trial, page) {
-    trial.proxy.pace = 30;
+    trial.proxy.hold();
     await page.keyboard.press("Control+Shift+O");
     await page.keyboard.type("count");
     await page.keyboard.press("Enter");
@@ -125,7 +125,7 @@ export const menu = {
     await page.keyboard.press("Escape");
     await idle(page);
     await page.locator("footer", { hasText: "stopped" }).waitFor();
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     const goTo = async (name, key) => {
       for (let steps = 0; steps < 40; steps += 1) {
         await page.keyboard.press(key);

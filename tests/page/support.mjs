@@ -15,6 +15,9 @@ const ARGUMENTS =
     " ",
   );
 
+/** The events of a held stream: of the answer that counts to twenty, it has the words up to "eleven". */
+const HELD = 10;
+
 /** The folder of a tiny model that sees, with pictures. */
 export const seen = join(root, "tests/golden/pictures/mistral3-f32");
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
@@ -36,10 +39,19 @@ async function serve(program, more) {
 }
 
 /** Passes requests on to the server that runs now. `pace` is the time before each event of a stream, in milliseconds; `cut` ends the
- * next stream behind so many events. `bodies` are the chats that were asked for. `invented` answers chats in place of the server. */
+ * next stream behind so many events; `hold()` stops the next one in the middle until `release()`. `bodies` are the chats that were asked
+ * for. `invented` answers chats in place of the server. */
 async function startProxy() {
   const proxy = { pace: 0, cut: 0, port: 0, bodies: [], invented: null };
+  let next = null;
+  proxy.hold = () => {
+    next = new Promise((done) => {
+      proxy.release = done;
+    });
+  };
   const pass = async (reply, answer) => {
+    const held = next;
+    next = null;
     let rest = "",
       sent = 0;
     for await (const piece of reply.setEncoding("utf8")) {
@@ -49,6 +61,7 @@ async function startProxy() {
         if (proxy.pace) await pause(proxy.pace);
         answer.write(event);
         sent += 1;
+        if (sent === HELD) await held;
         if (proxy.cut && sent >= proxy.cut) {
           proxy.cut = 0;
           reply.destroy();

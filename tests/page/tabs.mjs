@@ -8,7 +8,7 @@ export const tabs = {
     const second = await trial.open();
     await second.locator("#list button", { hasText: "Hi to both" }).click();
     await second.locator("article").nth(1).waitFor();
-    trial.proxy.pace = 700;
+    trial.proxy.hold();
     await send(page, "count for both");
     await second.locator("article.user .body", { hasText: "count for both" }).waitFor();
     await second.locator("article.assistant .body", { hasText: "three" }).waitFor();
@@ -16,7 +16,7 @@ export const tabs = {
     await second.locator("#stop").click();
     await page.locator("footer", { hasText: "stopped" }).waitFor();
     await second.locator("footer", { hasText: "stopped" }).waitFor();
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await idle(second);
     await second.getByRole("button", { name: "Continue" }).click();
     await last(page).filter({ hasText: "twenty" }).waitFor();
@@ -64,13 +64,14 @@ export const tabs = {
       const record = await result(records("talks").get(shown.id));
       await result(records("talks", "readwrite").put({ ...record, system: "From elsewhere." }));
     });
-    trial.proxy.pace = 200;
+    trial.proxy.hold();
     await send(page, "count until deleted");
     await page.locator("article.assistant .body", { hasText: "two" }).waitFor();
     assert.equal(await page.inputValue("#system"), "From elsewhere.");
     const second = await trial.open();
     await second.locator("#list button", { hasText: "Hi once more" }).click();
     await second.locator("article.assistant .body", { hasText: "three" }).waitFor();
+    await second.waitForFunction(() => runningNode(shown.id));
     const id = await second.evaluate(async () => {
       const id = runningNode(shown.id);
       shown.leaf = shown.nodes[id].parent;
@@ -79,21 +80,21 @@ export const tabs = {
     });
     await page.waitForFunction(() => !isAnswering(shown.id));
     await page.waitForFunction(() => document.querySelectorAll("article").length === 3);
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     assert.ok((await stored(page, "nodes")).every((it) => it.id !== id));
     const { system } = (await stored(page, "talks")).find((it) => it.title === "Hi once more");
     assert.equal(system, "From elsewhere.");
     await second.close();
   },
   async "an answer of a tab that was closed is interrupted for the others"(trial, page) {
-    trial.proxy.pace = 200;
+    trial.proxy.hold();
     const second = await trial.open();
     await second.click("#new");
     await send(second, "count until closed");
     await page.locator("#list button", { hasText: "count until closed" }).click();
     await page.locator("article.assistant .body", { hasText: "two" }).waitFor();
     await second.close();
-    trial.proxy.pace = 0;
+    trial.proxy.release();
     await page.locator("footer", { hasText: "interrupted" }).waitFor();
     await page.getByRole("button", { name: "Continue" }).click();
     await last(page).filter({ hasText: "twenty" }).waitFor();

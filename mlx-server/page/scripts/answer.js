@@ -10,7 +10,6 @@ async function receive(run) {
   node.exact = reply.headers.get("x-exactness");
   let first = 0;
   let count = 0;
-  let due = performance.now() + 400;
   for await (const event of events(reply)) {
     count += applyEvent(run, chatEvent(event));
     const now = performance.now();
@@ -22,14 +21,21 @@ async function receive(run) {
     if (count > 1 && event.choices?.length) node.speed = (count - 1) / ((now - first) / 1000);
     schedule(run);
     tellText(run);
-    // Storing a long answer takes time. Space the writes so that they use at most 5 % of it.
-    if (now > due) {
-      due = Infinity;
-      save(talk, node).then(() => {
-        due = performance.now() + Math.max(400, 20 * (performance.now() - now));
-      });
-    }
+    saveSoon(run);
   }
+}
+// Stores a growing answer, also if nothing more of it comes. A long one takes time: use at most 5 % of it.
+const SAVE_INTERVAL = 400;
+function saveSoon(run) {
+  if (run.willSave) return;
+  run.willSave = true;
+  setTimeout(async () => {
+    if (runs.get(run.talk.id) !== run) return;
+    const began = performance.now();
+    await save(run.talk, run.node);
+    run.saveInterval = Math.max(SAVE_INTERVAL, 20 * (performance.now() - began));
+    run.willSave = false;
+  }, run.saveInterval ?? SAVE_INTERVAL);
 }
 async function answer(talk, node) {
   if (runs.has(talk.id)) return;

@@ -23,10 +23,12 @@ let permanentHint = $("hint").textContent;
 const setHint = (text) => {
   permanentHint = $("hint").textContent = text;
 };
+let hintTimer;
 const flashHint = (text) => {
   $("hint").textContent = text;
   say(text);
-  setTimeout(() => {
+  clearTimeout(hintTimer);
+  hintTimer = setTimeout(() => {
     $("hint").textContent = permanentHint;
   }, 8000);
 };

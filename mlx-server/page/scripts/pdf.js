@@ -1,6 +1,6 @@
 // The text of PDF files. A hidden frame reads them, without access to this page, so that a hostile file reaches nothing.
 const PDF_TIME_LIMIT = 120000;
-const READER_DELAY = 3000;
+const READER_DELAY = 10000;
 // Opens the frame that reads one file.
 function openReader() {
   const frame = el("iframe", { hidden: true, title: "PDF reader", src: "pdf-reader" });

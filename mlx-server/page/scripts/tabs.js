@@ -76,7 +76,10 @@ tabs.onmessage = async ({ data }) => {
   drawList();
 };
 setInterval(() => {
-  for (const [talk, { node }] of runs) tabs.postMessage({ talk, nodes: [], running: node.id });
+  for (const [talk, run] of runs) {
+    tabs.postMessage({ talk, nodes: [], running: run.node.id });
+    tellText(run);
+  }
   for (const [talk, { at }] of remoteRuns) {
     if (performance.now() - at < SILENCE) continue;
     remoteRuns.delete(talk);
