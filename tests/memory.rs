@@ -71,7 +71,7 @@ fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
 fn crowd(model: &str, options: EngineOptions) {
     let before = active_memory().expect("a figure") as u64;
     let name = format!("{model} in {:?} with {:?} bits", options.dtype, options.kv_bits);
-    let engine = with_request_budget(model, 1_000_000, options);
+    let engine = with_request_budget(model, 2_400_000, options);
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);
