@@ -161,13 +161,22 @@ impl Scheduler {
             sequences.iter().filter(|it| it.next() != Next::Nothing).map(|it| (it.id, it.clone())).collect();
         // A sequence that skips decoding in this step must not wait longer than the budget either.
         let streams = running.values().any(|it| it.next() == Next::Decode);
+        let yielding = self.yielding(&running);
         self.isolate(&mut running);
         let decoding: Vec<SequenceView> =
             running.values().filter(|it| it.next() == Next::Decode).cloned().collect();
         let drafts = self.verify(&decoding, speculation);
         let Self { shapes, budget, round_robin, .. } = self;
-        let prefill = PrefillPlanner { shapes, budget, round_robin, running }.plan(streams);
+        let prefill = PrefillPlanner { shapes, budget, round_robin, running, yielding }.plan(streams);
         StepPlan { decode: decoding.iter().map(|it| it.id).collect(), drafts, prefill }
+    }
+
+    /// Returns the sequences with a lower priority than one that decodes.
+    fn yielding(&self, running: &BTreeMap<u64, SequenceView>) -> BTreeSet<u64> {
+        let priorities = self.run_queue.priorities();
+        let decoding = running.values().filter(|it| it.next() == Next::Decode);
+        let highest = decoding.filter_map(|it| priorities.get(&it.id)).max();
+        running.keys().copied().filter(|id| priorities.get(id) < highest).collect()
     }
 
     /// Returns the number of draft tokens to verify for each sequence, in one pass.
@@ -208,6 +217,64 @@ impl Scheduler {
                 self.isolated = false;
                 running.retain(|_, it| !it.quarantined);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chunks::Chunks;
+    use super::plan::{Phase, StateView};
+    use super::prefill_budget::work;
+    use super::speculation::DraftView;
+    use super::undivided::Undivided;
+    use super::*;
+    use crate::engine::Priority;
+
+    const PROMPT: usize = 32;
+    const LAYERS: usize = 10;
+
+    fn view(id: u64, length: usize, seen: usize) -> SequenceView {
+        SequenceView {
+            id,
+            phase: Phase::Running,
+            prompt: PROMPT,
+            length,
+            state: StateView { seen, offset: seen, layers: 0, n_keep: None },
+            forced_boundaries: [0; 2],
+            undivided: Undivided::default(),
+            growth: Need::default(),
+            exact: false,
+            adapter: 0,
+            reads_hidden: false,
+            awaits_first_token: seen == 0,
+            quarantined: false,
+            draft: DraftView::default(),
+        }
+    }
+
+    /// A prompt that takes the time of four steps finishes in one, unless a sequence of higher priority decodes.
+    #[test]
+    fn a_prompt_of_lower_priority_delays_a_stream_by_half_a_step() {
+        let shapes =
+            Shapes { chunks: Chunks::ON_A_CPU, context: 1024, layers: LAYERS, step_rows: 8, exact_rows: 8 };
+        let views = [view(1, PROMPT + 1, PROMPT), view(2, PROMPT, 0)];
+        for (stream, prompt, layers) in [
+            (Priority::Normal, Priority::Normal, LAYERS),
+            (Priority::Normal, Priority::Low, 1),
+            (Priority::Low, Priority::Low, LAYERS),
+            (Priority::Low, Priority::High, LAYERS),
+            (Priority::High, Priority::Normal, 1),
+        ] {
+            let mut scheduler = Scheduler::new(8, 1 << 30, shapes);
+            for (id, priority) in [(1, stream), (2, prompt)] {
+                let ticket = Ticket { request: id, priority, ..Ticket::default() };
+                scheduler.submit(id, ticket, Need::default(), Duration::ZERO);
+            }
+            assert_eq!(scheduler.admit(&views, Duration::ZERO).admit.len(), 2);
+            scheduler.record_times(Some((work(PROMPT, PROMPT) * LAYERS as f64, 0.04)), Some(0.01));
+            let plan = scheduler.plan(&views, &SpeculationPolicy::default());
+            assert_eq!((plan.decode, plan.prefill[0].layers), (vec![1], layers), "{stream:?} {prompt:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Plans the prefill of a step: which prompts advance, and by how much. Several prompts advance concurrently, one chunk each in round-robin
 //! order, and new prompts do not delay old ones. Invariant: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Chunk, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
@@ -36,14 +36,17 @@ pub(super) struct PrefillPlanner<'a> {
     pub(super) budget: &'a PrefillBudget,
     pub(super) round_robin: &'a mut RoundRobin,
     pub(super) running: BTreeMap<u64, SequenceView>,
+    /// Sequences of lower priority than one that decodes. Their prompts do not finish at once, so that they delay it less.
+    pub(super) yielding: BTreeSet<u64>,
 }
 
 impl PrefillPlanner<'_> {
     /// Returns the passes of this step: as many as the budget allows if `streams` is true, that is, if sequences decode; otherwise one
     /// pass.
     pub(super) fn plan(mut self, streams: bool) -> Vec<Prefill> {
-        let remaining: Vec<f64> = self.order().iter().map(|id| self.remaining(*id)).collect();
-        let budget = self.budget.budget(remaining.into_iter());
+        let order = self.order();
+        let prompts = order.iter().filter(|id| !self.yielding.contains(id));
+        let budget = self.budget.budget(prompts.map(|id| self.remaining(*id)));
         let (mut passes, mut spent) = (Vec::new(), 0.0);
         while let Some(&first) = self.order().first() {
             let limit = streams.then_some(budget - spent);

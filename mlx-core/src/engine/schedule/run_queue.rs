@@ -118,6 +118,11 @@ impl RunQueue {
         self.running.len()
     }
 
+    /// Returns the priorities of the running sequences.
+    pub(super) fn priorities(&self) -> BTreeMap<u64, Priority> {
+        self.running.iter().map(|entry| (entry.id, entry.ticket.priority)).collect()
+    }
+
     /// Returns the ids of all waiting and running sequences.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).map(|entry| entry.id).collect()
