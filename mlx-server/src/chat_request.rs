@@ -67,7 +67,8 @@ pub(crate) struct GivenOptions {
 impl GenerationSpec {
     /// Sets the client and the id of the request.
     pub(crate) fn set_origin(&mut self, origin: &Origin) {
-        self.options.client = origin.client;
+        let RequestOptions { client, log_id, .. } = origin.options();
+        self.options = RequestOptions { client, log_id, ..std::mem::take(&mut self.options) };
         self.request_id = origin.id.clone();
     }
 

@@ -53,8 +53,7 @@ pub(crate) fn start(
         rejects_long: !request.truncate,
     };
     let embedder = Embedder::new(&lease.engine, &options)?;
-    let shared =
-        RequestOptions { priority: request.priority, client: origin.client, ..RequestOptions::default() };
+    let shared = RequestOptions { priority: request.priority, ..origin.options() };
     let (mut requests, mut truncated) = (Vec::with_capacity(request.inputs.len()), 0);
     for (index, input) in request.inputs.iter().enumerate() {
         let named = |error: ApiError| match request.inputs.len() {

@@ -8,7 +8,8 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use mlx_core::chat::AnswerReader;
 use mlx_core::engine::{
-    Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
+    Client, Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, RequestOptions,
+    Usage,
 };
 
 use crate::delta::{CallDelta, Delta, End, EndReason, Progress, Token};
@@ -28,6 +29,17 @@ pub(crate) struct Origin {
     pub(crate) client: Client,
     /// The id of the request, for the log.
     pub(crate) id: RequestId,
+}
+
+impl Origin {
+    /// Returns options with the client and the id of the request.
+    pub(crate) fn options(&self) -> RequestOptions {
+        RequestOptions {
+            client: self.client,
+            log_id: self.id.as_str().to_owned(),
+            ..RequestOptions::default()
+        }
+    }
 }
 
 /// A running generation. Dropping it cancels the generation.

@@ -64,10 +64,9 @@ pub(crate) fn start(
         options.temperatures = vec![temperature];
     }
     let base = RequestOptions {
-        client: origin.client,
         priority: request.priority,
         sampling: SamplingOptions { seed: request.seed, ..SamplingOptions::default() },
-        ..RequestOptions::default()
+        ..origin.options()
     };
     let transcription = Some(Box::new(Transcription::new(&lease.engine, audio, options, &base)?));
     Ok(Running {

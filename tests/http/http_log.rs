@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use mlx_tests::model_folder;
+use mlx_tests::server::Server;
+use serde_json::{Value, json};
 
 use super::SERVER;
 
@@ -56,5 +59,30 @@ fn lines_have_paths_and_reasons_and_polls_only_with_v() {
     let found = lines(&["-v"]);
     for poll in ["GET /health  200", "GET /v1/models  200", "GET /metrics  200"] {
         assert!(found.iter().any(|line| line.contains(poll)), "{poll}: {found:?}");
+    }
+}
+
+/// The engine's thread logs the difference between two prompts.
+#[test]
+fn lines_of_the_engine_have_the_id_of_the_request() {
+    let program = ["env", "MLX_LOG=info,mlx_core=debug", SERVER[0]];
+    for flags in [&[][..], &["--in-process"]] {
+        let server = Server::start(&program, flags);
+        for (id, prompt) in [("first", "The waves of the sea"), ("second", "The waves of the lake")] {
+            let request = json!({"prompt": prompt, "max_tokens": 1});
+            let reply = server.send("POST", "/v1/completions", &[("x-request-id", id)], &request);
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        }
+        let begin = Instant::now();
+        let line = loop {
+            let log = server.log();
+            if let Some(line) = log.lines().find(|line| line.contains("a prompt differs")) {
+                break line.to_owned();
+            }
+            assert!(begin.elapsed() < Duration::from_mins(1), "{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let line: Value = serde_json::from_str(&line).expect("json");
+        assert_eq!(line["span"]["id"], "second", "{flags:?}: {line}");
     }
 }

@@ -160,6 +160,7 @@ impl Admission {
             let Some(run) = &sequence.run else { continue };
             let excess = scheduler.record_used(id, run.state.bytes() as u64);
             if excess > 0 {
+                let _request = sequence.outlet.span.enter();
                 tracing::warn!(id, excess, "a sequence holds more memory than its reservation");
             }
         }

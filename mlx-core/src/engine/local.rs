@@ -217,10 +217,11 @@ impl LocalEngine {
         let tokens = requests.iter().map(CheckedRequest::weight).sum();
         gauges.waiting_tokens.fetch_add(tokens, Ordering::Relaxed);
         let cancellers: Vec<Canceller> = requests.iter().map(|_| Canceller::default()).collect();
-        let outlets = sinks.into_iter().zip(&cancellers);
-        let outlets = outlets.map(|(sink, canceller)| Outlet { sink, canceller: canceller.clone() });
-        let submissions = requests.into_iter().zip(outlets);
-        let submissions = submissions.map(|(request, outlet)| Submission { request, outlet }).collect();
+        let submission = |((request, sink), canceller): ((CheckedRequest, Sink), &Canceller)| {
+            let outlet = Outlet::new(sink, canceller.clone(), &request.log_id);
+            Submission { request, outlet }
+        };
+        let submissions = requests.into_iter().zip(sinks).zip(&cancellers).map(submission).collect();
         let stopped = |_| Error::EngineStopped("its thread has ended".into());
         sender.send(Message::Submit(submissions)).map_err(stopped)?;
         Ok(cancellers)

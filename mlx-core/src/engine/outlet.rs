@@ -1,8 +1,9 @@
-//! The receiver of a sequence's events.
+//! The receiver of a sequence's events, and the span of its log lines.
 
 use std::sync::Arc;
 
 use async_channel::Sender;
+use tracing::Span;
 
 use super::canceller::Canceller;
 use super::event::Event;
@@ -21,10 +22,24 @@ pub trait EventSink: Send + Sync {
     fn record(&self, usage: &Usage);
 }
 
-/// The receiver of a sequence's events, and the flag that cancels it.
+/// The receiver of a sequence's events, the flag that cancels it, and the span of its log lines.
 pub(super) struct Outlet {
     pub(super) sink: Sink,
     pub(super) canceller: Canceller,
+    /// Has the id of the request. The engine's thread enters it to log about the sequence.
+    pub(super) span: Span,
+}
+
+impl Outlet {
+    /// Returns an outlet for a request with this id in the log, if it is not empty.
+    pub(super) fn new(sink: Sink, canceller: Canceller, log_id: &str) -> Self {
+        // An error span, so that warnings have the id with any filter. The front end's spans end earlier, so it has no parent.
+        let span = match log_id {
+            "" => Span::none(),
+            id => tracing::error_span!(parent: None, "request", id),
+        };
+        Self { sink, canceller, span }
+    }
 }
 
 /// See [`Outlet`].

@@ -70,6 +70,8 @@ pub struct RequestOptions {
     pub priority: Priority,
     /// The client. Clients share the running sequences fairly.
     pub client: Client,
+    /// The id of the request in log lines about it. Empty: none.
+    pub log_id: String,
     /// The number of first tokens that a context shift keeps when the text outgrows the model's context, along with the latest tokens. The
     /// answer then no longer depends on all of the earlier text. `None`: the text ends when the context is full.
     pub n_keep: Option<usize>,
@@ -138,6 +140,7 @@ pub(super) struct CheckedRequest {
     pub(super) second: Option<usize>,
     pub(super) priority: Priority,
     pub(super) client: Client,
+    pub(super) log_id: String,
     /// The expected exactness of its result, before the request runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<Arc<Compiled>>,
@@ -235,6 +238,7 @@ impl CheckedRequest {
             second: options.second,
             priority: options.priority,
             client: options.client,
+            log_id: options.log_id.clone(),
             exactness: Exactness::Sampling,
             constraint,
             thoughts,

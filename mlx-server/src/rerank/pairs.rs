@@ -50,8 +50,7 @@ pub(super) fn requests(
             task: Task::Classify,
             second: pair.second,
             priority: request.priority,
-            client: origin.client,
-            ..RequestOptions::default()
+            ..origin.options()
         };
         prompts.requests.push(lease.engine.request(pair.ids, &options)?);
     }

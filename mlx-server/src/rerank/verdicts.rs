@@ -57,8 +57,7 @@ pub(super) fn requests(
                 ignore_eos: true,
                 logprobs: Some(0),
                 priority: request.priority,
-                client: origin.client,
-                ..RequestOptions::default()
+                ..origin.options()
             };
             prompts.requests.push(lease.engine.request(prompt.clone(), &options)?);
         }

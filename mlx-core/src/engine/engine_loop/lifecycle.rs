@@ -106,6 +106,7 @@ impl EngineLoop {
     /// Ends a running or waiting sequence.
     pub(super) fn end(&mut self, id: u64, reason: FinishReason) {
         let mut sequence = self.sequences.remove(id);
+        let _request = sequence.outlet.span.clone().entered();
         if let FinishReason::Error(message) = &reason {
             tracing::debug!(message, "a sequence failed");
             self.record_outage();

@@ -30,7 +30,10 @@ impl EngineLoop {
             own: Error::Internal(said.to_owned()).to_string(),
             other: Error::Internal("the engine panicked; its log has the cause".to_owned()).to_string(),
         };
+        let single = self.panics.single.and_then(|id| self.sequences.find(id));
+        let request = single.map(|sequence| sequence.outlet.span.clone().entered());
         tracing::error!(message = causes.own, "the engine panicked; please report this");
+        drop(request);
         self.panics.in_a_row += 1;
         let goes_on = self.panics.in_a_row <= MAX_IN_A_ROW;
         let sound = goes_on && catch_unwind(AssertUnwindSafe(|| self.rebuild(&causes))).is_ok();

@@ -144,10 +144,12 @@ impl<W: Worker> JobLoop<W> {
         let (id, arrived) = (self.last_id, self.start.elapsed());
         let (client, priority) = (submission.request.client, submission.request.priority);
         let ticket = Ticket { client, request: waiting.request, priority };
+        let span = submission.outlet.span.clone();
+        let _request = span.enter();
         match self.worker.accept(submission, ticket, arrived) {
             Ok((job, need)) => {
                 self.run_queue.submit(id, ticket, need, arrived);
-                self.jobs.0.insert(id, Entry { job, is_running: false });
+                self.jobs.0.insert(id, Entry { job, span: span.clone(), is_running: false });
                 self.queue.insert(id, waiting);
             }
             Err(error) => tracing::error!(%error, "a request was dropped"),
@@ -212,6 +214,7 @@ impl<W: Worker> JobLoop<W> {
             self.enqueue(waiting);
         }
         let Some(entry) = self.jobs.0.remove(&id) else { return };
+        let _request = entry.span.enter();
         if let FinishReason::Error(message) = &reason {
             tracing::debug!(message, "a request failed");
         }

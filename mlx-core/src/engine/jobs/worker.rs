@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::engine::admission::Submission;
 use crate::engine::event::FinishReason;
 use crate::engine::schedule::{Need, Ticket};
@@ -43,6 +45,8 @@ pub(in crate::engine) struct Jobs<J>(pub(super) BTreeMap<u64, Entry<J>>);
 
 pub(super) struct Entry<J> {
     pub(super) job: J,
+    /// See [`Outlet::span`](crate::engine::outlet::Outlet::span).
+    pub(super) span: Span,
     /// True if its memory is reserved.
     pub(super) is_running: bool,
 }

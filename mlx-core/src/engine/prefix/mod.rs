@@ -92,6 +92,7 @@ impl Prefixes {
 
     /// Finds the longest prefix in memory that a waiting sequence can reuse. The lookup counts as a use, so the prefix is evicted last.
     fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<PrefixMatch> {
+        let _request = sequence.outlet.span.clone().entered();
         // Scores and embeddings need the hidden state of every position.
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
@@ -180,6 +181,7 @@ impl Prefixes {
 
     /// Gives a sequence the prefix that was read for it. Returns false if there is no usable prefix.
     fn restore(&self, restored: &Restored, sequence: &mut Sequence, device: &Device) -> bool {
+        let _request = sequence.outlet.span.clone().entered();
         if restored.blocks.is_empty() {
             return false;
         }
@@ -217,6 +219,7 @@ impl Prefixes {
     }
 
     fn store_one(&mut self, mut sequence: Sequence, device: &Device, free: u64) {
+        let _request = sequence.outlet.span.clone().entered();
         // Texts that were scored or embedded are rarely continued.
         let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
         if sequence.quarantined || was_read || !self.store.is_on() {

@@ -103,10 +103,8 @@ impl Bench {
             let mut request = request.expect("it can run");
             request.exactness = if exact { Exactness::Bit } else { Exactness::Sampling };
             let (sink, events) = async_channel::unbounded();
-            submissions.push(Submission {
-                request,
-                outlet: Outlet { sink: sink.into(), canceller: Canceller::default() },
-            });
+            submissions
+                .push(Submission { request, outlet: Outlet::new(sink.into(), Canceller::default(), "") });
             all.push(events);
         }
         self.messages.send(Message::Submit(submissions)).expect("the engine runs");

@@ -65,7 +65,7 @@ impl Bench {
             let request = CheckedRequest::new(prompt.clone(), &options, &self.folder, &self.spec, &grammars);
             let request = self.memory.check(request.expect("valid")).expect("there is room");
             let (sink, events) = async_channel::unbounded();
-            let outlet = Outlet { sink: sink.into(), canceller: Canceller::default() };
+            let outlet = Outlet::new(sink.into(), Canceller::default(), "");
             self.engine.gauges.waiting_tokens.fetch_add(request.weight(), Ordering::Relaxed);
             submissions.push(Submission { request, outlet });
             all.push(events);

@@ -96,7 +96,7 @@ impl Bench {
         let (sink, events) = async_channel::unbounded();
         let mut sequence = Sequence::new(
             request,
-            Outlet { sink: sink.into(), canceller: Canceller::default() },
+            Outlet::new(sink.into(), Canceller::default(), ""),
             reservation,
             &self.folder,
         );
