@@ -35,7 +35,8 @@ pub(crate) struct Batches {
     /// The files.
     pub(crate) files: Arc<FileStore>,
     all: Mutex<BTreeMap<String, Arc<Batch>>>,
-    /// One permit per line that may run.
+    /// The maximum number of lines that run at the same time, and one permit for each.
+    line_count: usize,
     lines: Arc<Semaphore>,
     /// One permit per batch in progress.
     running: Semaphore,
@@ -77,8 +78,14 @@ impl Batches {
         let unfinished = records.iter().filter(|record| !record.status.has_ended());
         files.remove_incomplete(&unfinished.flat_map(BatchRecord::result_ids).collect::<HashSet<_>>());
         let all = records.into_iter().map(|record| (record.id.clone(), Batch::new(record))).collect();
-        let (lines, running) = (Arc::new(Semaphore::new(lines)), Semaphore::new(MAX_RUNNING));
-        Self { files, all: Mutex::new(all), lines, running }
+        let running = Semaphore::new(MAX_RUNNING);
+        Self {
+            files,
+            all: Mutex::new(all),
+            line_count: lines,
+            lines: Arc::new(Semaphore::new(lines)),
+            running,
+        }
     }
 
     /// Returns the batch with this id, if it belongs to the client.

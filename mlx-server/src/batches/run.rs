@@ -47,9 +47,10 @@ pub(crate) fn start(state: &AppState, app: Router, batch: Arc<Batch>) {
     let Some(batches) = state.batches.clone() else { return };
     let state = state.clone();
     tokio::spawn(async move {
-        let outcome = match batches.running.acquire().await {
-            Ok(_permit) => run(&state, app, &batches, &batch).await,
-            Err(_) => return,
+        let outcome = tokio::select! {
+            _permit = batches.running.acquire() => run(&state, app, &batches, &batch).await,
+            // It ends without a line, so it needs no permit.
+            () = batch.cancelled.cancelled() => run(&state, app, &batches, &batch).await,
         };
         if let Err(error) = outcome {
             let failure = Failure { code: error.code().to_owned(), message: error.message() };
@@ -84,7 +85,8 @@ async fn run(state: &AppState, app: Router, batches: &Arc<Batches>, batch: &Batc
     let (files, opened) = (Arc::clone(&batches.files), record.clone());
     let results = blocking(move || Results::open(&files, &opened)).await?;
     let feed = Feed::new(reader()?, &record.endpoint, results.done.clone());
-    let sender = Sender::new(state, app, record.client.unwrap_or_default(), &record.endpoint);
+    let (client, slots) = (record.client.unwrap_or_default(), Arc::clone(&batches.lines));
+    let sender = Sender::new(state, app, client, &record.endpoint, slots);
     let mut run = Run { batch, record: &record, results: Some(results) };
     let stop = run.lines(state, batches, feed, &sender).await;
     let stop = match stop {
@@ -154,6 +156,9 @@ impl Run<'_> {
                     Some(Next { line, request: Ok(request), .. }) => next = Some((line, request)),
                 }
             }
+            if let Some((line, request)) = next.take_if(|_| running.len() < batches.line_count) {
+                running.spawn(sender.clone().send(line, request.custom_id, request.body));
+            }
             if next.is_none() && !has_more && running.is_empty() {
                 return Ok(Stop::Done);
             }
@@ -163,16 +168,7 @@ impl Run<'_> {
                 () = state.shutdown.draining.cancelled() => return Ok(Stop::Shutdown),
                 () = &mut expired => return Ok(Stop::Expired),
                 Some(entry) = running.join_next() => self.add(entry.map_err(|error| panicked(&error))?).await?,
-                permit = Arc::clone(&batches.lines).acquire_owned(), if next.is_some() => {
-                    if let Some((line, request)) = next.take() {
-                        let sender = sender.clone();
-                        running.spawn(async move {
-                            let _permit = permit;
-                            sender.send(line, request.custom_id, request.body).await
-                        });
-                    }
-                }
-                // A line with a mistake was just written.
+                // The next line can be read.
                 () = std::future::ready(()), if next.is_none() && has_more => {}
             }
         }

@@ -1,5 +1,6 @@
 //! Sends the request of a line to its endpoint, on the path of an HTTP request: the routes read it, answer it, log it and count it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,6 +12,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use mlx_core::engine::Client;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use super::line::{Entry, LineError, LineResponse};
@@ -30,28 +32,40 @@ pub(super) struct Sender {
     app: Router,
     client: Client,
     endpoint: String,
+    /// One permit per line that the server answers at the same time.
+    slots: Arc<Semaphore>,
 }
 
 impl Sender {
     /// Returns a sender for a client's requests to an endpoint.
-    pub(super) fn new(state: &AppState, app: Router, client: Client, endpoint: &str) -> Self {
-        Self { state: state.clone(), app, client, endpoint: endpoint.to_owned() }
+    pub(super) fn new(
+        state: &AppState,
+        app: Router,
+        client: Client,
+        endpoint: &str,
+        slots: Arc<Semaphore>,
+    ) -> Self {
+        Self { state: state.clone(), app, client, endpoint: endpoint.to_owned(), slots }
     }
 
-    /// Sends the request of a line until it has a response. Waits while the client's key is over its limit and while the server is busy.
+    /// Sends the request of a line until it has a response. Waits while the client's key is over its limit and while the server is busy. A line
+    /// that waits holds no slot, so lines of other clients run.
     pub(super) async fn send(self, line: u64, custom_id: String, body: Vec<u8>) -> Entry {
         let id = format!("batch_req_{}", random_id());
         let mut attempt = 0;
+        while let Err(wait) = self.state.keys.admit_client(self.client, &self.state.identities) {
+            tokio::time::sleep(wait).await;
+        }
         loop {
-            while let Err(wait) = self.state.keys.admit_client(self.client, &self.state.identities) {
-                tokio::time::sleep(wait).await;
-            }
+            // The semaphore is never closed.
+            let slot = self.slots.acquire().await;
             let response = self.attempt(&id, body.clone()).await;
             let pause = match response.status() {
                 StatusCode::TOO_MANY_REQUESTS => retry_after(response.headers()),
                 StatusCode::SERVICE_UNAVAILABLE if attempt < ATTEMPTS => Duration::from_secs(1 << attempt),
                 _ => return entry(id, line, custom_id, response).await,
             };
+            drop(slot);
             attempt += u32::from(response.status() == StatusCode::SERVICE_UNAVAILABLE);
             tokio::time::sleep(pause).await;
         }
