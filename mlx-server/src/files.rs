@@ -27,6 +27,8 @@ pub(crate) const INPUT: &str = "batch";
 /// The purpose of a file with the results of a batch.
 pub(crate) const OUTPUT: &str = "batch_output";
 
+/// The maximum number of files.
+const MAX_FILES: usize = 50_000;
 /// The name of the file that the running server locks.
 const LOCK: &str = "server.lock";
 /// The extension of the bytes of a file.
@@ -164,6 +166,11 @@ impl FileStore {
 
     fn record(&self, id: &str) -> PathBuf {
         self.path(&format!("{id}.json"))
+    }
+
+    /// Returns an error if no further file may be uploaded.
+    fn check_count(&self) -> Result<(), FileError> {
+        if self.files().len() >= MAX_FILES { Err(FileError::TooMany) } else { Ok(()) }
     }
 
     /// Reserves bytes for an incomplete file.

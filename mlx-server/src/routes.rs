@@ -8,6 +8,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod files;
+mod form;
 pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod models;

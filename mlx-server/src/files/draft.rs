@@ -10,7 +10,7 @@ use mlx_core::Error;
 use mlx_core::engine::Client;
 use mlx_options::ByteSize;
 
-use super::{FileRecord, FileStore};
+use super::{FileRecord, FileStore, MAX_FILES};
 use crate::error::ApiError;
 use crate::ids::random_id;
 use crate::time;
@@ -29,6 +29,8 @@ pub(crate) struct Draft {
 pub(crate) enum FileError {
     /// All files together reach this limit.
     Full(ByteSize),
+    /// There are as many files as are allowed.
+    TooMany,
     /// The disk reports an error.
     Disk(Error),
 }
@@ -48,6 +50,10 @@ impl From<FileError> for ApiError {
                 );
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, "files_full", message)
             }
+            FileError::TooMany => {
+                let message = format!("there are {MAX_FILES} files, the maximum; delete some files");
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "files_full", message)
+            }
             // The error names a path, so the client does not get it.
             FileError::Disk(error) => {
                 tracing::error!(%error, "the folder of files cannot be used");
@@ -65,6 +71,7 @@ pub(crate) fn new_id() -> String {
 impl Draft {
     /// Creates an empty file.
     pub(crate) fn new(store: &Arc<FileStore>) -> Result<Self, FileError> {
+        store.check_count()?;
         Self::open(store, &new_id(), false)
     }
 

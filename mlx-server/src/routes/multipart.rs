@@ -1,13 +1,14 @@
 //! Reads forms with a file, within the limits of bodies.
 
-use axum::extract::{FromRequest, Multipart, Request};
+use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
-use mlx_json::{Map, Value};
+use mlx_json::Value;
 use mlx_options::ByteSize;
 use tokio::runtime::Handle;
 
 use super::body::{BodyLimit, collect, reader_with_unused};
+use super::form::{FileReceiver, Form};
 use crate::client;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -16,12 +17,6 @@ use crate::request_guard::RequestGuard;
 use crate::request_log::{RequestId, RequestNotes};
 use crate::state::AppState;
 use crate::work::SHORT_BODY_LEN;
-
-/// The maximum number of parts of a form.
-const MAX_PARTS: usize = 64;
-
-/// The maximum bytes of a part that is not the file.
-const MAX_TEXT: usize = 64 << 10;
 
 /// Reads a form with the part `file`. The request sees the name of the file in its place. `value` converts the texts of other parts.
 pub(super) async fn read<T: Send + 'static>(
@@ -46,7 +41,8 @@ pub(super) async fn read<T: Send + 'static>(
     if !kind.starts_with("multipart/form-data") {
         return Err(ApiError::body("the body must be multipart/form-data with the part `file`"));
     }
-    let body = collect(body, limit, limits.body_timeout.duration(), &mut charge).await?;
+    let timeout = limits.body_timeout.duration();
+    let body = collect(body, limit, timeout, &mut charge).await?;
     // The form is split into parts that share the memory of the body, or copy it once.
     let bytes = body.len();
     charge.set(2 * bytes as u64)?;
@@ -54,8 +50,11 @@ pub(super) async fn read<T: Send + 'static>(
     let mut guard = RequestGuard::new(state, charge, bytes.max(SHORT_BODY_LEN), origin);
     let (runtime, read) = (Handle::current(), reader_with_unused(read, state.config.network.strict));
     let split = move |_: &_| {
-        let (fields, file) = runtime.block_on(fields(Request::from_parts(parts, body.into()), value))?;
-        Ok((read(fields)?, file))
+        let mut file = InMemory::default();
+        let fields = runtime.block_on(async {
+            Form::new(Request::from_parts(parts, body.into()), timeout).await?.fields(value, &mut file).await
+        })?;
+        Ok((read(fields)?, file.is_complete.then(|| Bytes::from(file.bytes))))
     };
     let ((request, unused), file) = guard.run(split).await?;
     notes.add_ignored(&unused);
@@ -64,50 +63,20 @@ pub(super) async fn read<T: Send + 'static>(
     Ok((request, file, guard))
 }
 
-/// Returns the texts of a form as fields, and its file. A name that ends in `[]` is a list.
-async fn fields(
-    request: Request,
-    value: fn(&str, String) -> Value,
-) -> Result<(Fields, Option<Bytes>), ApiError> {
-    let form = Multipart::from_request(request, &()).await;
-    let mut form = form.map_err(|error| ApiError::body(format!("the body is not a form: {error}")))?;
-    let broken = |error: axum::extract::multipart::MultipartError| {
-        ApiError::body(format!("the form is not complete: {}", error.body_text()))
-    };
-    let (mut all, mut file, mut count) = (Map::new(), None, 0);
-    while let Some(part) = form.next_field().await.map_err(broken)? {
-        count += 1;
-        if count > MAX_PARTS {
-            return Err(ApiError::body(format!("the form has more than {MAX_PARTS} parts")));
+/// Keeps the file of a form in memory.
+#[derive(Default)]
+struct InMemory {
+    bytes: Vec<u8>,
+    /// True once the whole file is here.
+    is_complete: bool,
+}
+
+impl FileReceiver for InMemory {
+    async fn take(&mut self, chunk: Option<Bytes>) -> Result<(), ApiError> {
+        match chunk {
+            Some(chunk) => self.bytes.extend_from_slice(&chunk),
+            None => self.is_complete = true,
         }
-        let name = part.name().unwrap_or_default().to_owned();
-        if all.contains_key(&name) {
-            return Err(ApiError::field(name, "occurs twice in the form"));
-        }
-        if name == "file" {
-            let file_name = part.file_name().unwrap_or("file").to_owned();
-            file = Some(part.bytes().await.map_err(broken)?);
-            all.insert(name, file_name.into());
-            continue;
-        }
-        let bytes = part.bytes().await.map_err(broken)?;
-        if bytes.len() > MAX_TEXT {
-            return Err(ApiError::field(
-                name,
-                format!("has {} bytes; at most {MAX_TEXT} are allowed", bytes.len()),
-            ));
-        }
-        let text =
-            String::from_utf8(bytes.to_vec()).map_err(|_| ApiError::field(name.as_str(), "is not UTF-8"))?;
-        let Some(list) = name.strip_suffix("[]") else {
-            let value = value(&name, text);
-            all.insert(name, value);
-            continue;
-        };
-        match all.entry(list.to_owned()).or_insert_with(|| Value::Array(Vec::new())) {
-            Value::Array(items) => items.push(value(list, text)),
-            other => *other = Value::Array(vec![value(list, text)]),
-        }
+        Ok(())
     }
-    Ok((Fields::of(all), file))
 }
