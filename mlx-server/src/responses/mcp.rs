@@ -52,22 +52,15 @@ impl Servers {
         Ok((Self(servers), events))
     }
 
-    /// Runs the calls that the client has approved, and adds them to the conversation.
+    /// Runs calls that the client has approved, and adds them to the conversation.
     pub(super) async fn run_approved(
         &self,
         state: &AppState,
-        tools: &RequestTools,
+        calls: Vec<(String, McpCall)>,
         items: &mut Vec<Item>,
-    ) -> Result<Vec<McpEvent>, ApiError> {
+    ) -> Vec<McpEvent> {
         let mut events = Vec::new();
-        for (request, call) in approved(items)? {
-            if !tools.offers(&call.label, &call.name) {
-                let message = format!(
-                    "approves a call of {:?} of the MCP server {:?}, which is not among the tools of this request",
-                    call.name, call.label
-                );
-                return Err(ApiError::field("input", message));
-            }
+        for (request, call) in calls {
             let result = self.call(state, &call).await;
             items.push(Item::Mcp(McpItem::Call {
                 call: call.clone(),
@@ -76,7 +69,7 @@ impl Servers {
             }));
             events.push(McpEvent::Approved { request, call, result });
         }
-        Ok(events)
+        events
     }
 
     /// Runs a call.
@@ -131,8 +124,8 @@ async fn named_by_url(state: &AppState, spec: &McpSpec, address: &Address) -> Re
     Ok((server, tools))
 }
 
-/// Returns the approved calls that have not run, with the ids of their requests.
-fn approved(items: &[Item]) -> Result<Vec<(String, McpCall)>, ApiError> {
+/// Returns the approved calls that have not run, with the ids of their requests. Rejects calls of tools that the request does not have.
+pub(super) fn approved(tools: &RequestTools, items: &[Item]) -> Result<Vec<(String, McpCall)>, ApiError> {
     let mut calls: Vec<(String, McpCall)> = Vec::new();
     for item in items {
         let Item::Mcp(McpItem::Response { request, approves, .. }) = item else { continue };
@@ -148,6 +141,13 @@ fn approved(items: &[Item]) -> Result<Vec<(String, McpCall)>, ApiError> {
         let has_run =
             |item: &Item| matches!(item, Item::Mcp(McpItem::Call { request: Some(id), .. }) if id == request);
         if *approves && !items.iter().any(has_run) && calls.iter().all(|(id, _)| id != request) {
+            if !tools.offers(&call.label, &call.name) {
+                let message = format!(
+                    "approves a call of {:?} of the MCP server {:?}, which is not among the tools of this request",
+                    call.name, call.label
+                );
+                return Err(ApiError::field("input", message));
+            }
             calls.push((request.clone(), call));
         }
     }

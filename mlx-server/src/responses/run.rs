@@ -9,7 +9,7 @@ use mlx_json::Value;
 
 use super::events::Reader;
 use super::journal::Record;
-use super::mcp::Servers;
+use super::mcp::{Servers, approved};
 use super::produce::{AbandonPolicy, produce};
 use super::rounds::{Counts, Rounds, chat_request};
 use super::store::{SharedItem, StoredResponse};
@@ -18,6 +18,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::ids::random_id;
+use crate::models::Purpose;
 use crate::prepare;
 use crate::protocol::responses::item::{InputItem, Item, from_stored};
 use crate::protocol::responses::request::ResponseRequest;
@@ -119,7 +120,14 @@ impl ResponseRun {
             caller.check(state)?;
             let (opened, mut events) =
                 Box::pin(Servers::open(state, &mut self.request.tools, &items)).await?;
-            events.extend(Box::pin(opened.run_approved(state, &self.request.tools, &mut items)).await?);
+            let calls = approved(&self.request.tools, &items)?;
+            if !calls.is_empty() {
+                // Calls cannot be undone, so mistakes of the request are found before them.
+                chat_request(&self.request, &items)?;
+                let model = self.request.spec.model.as_deref();
+                let _loaded = state.models.lease_for(Purpose::Generate, model).await?;
+                events.extend(Box::pin(opened.run_approved(state, calls, &mut items)).await);
+            }
             servers = Some((opened, events));
         }
         let request = chat_request(&self.request, &items)?;
