@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::exit_code::Failure;
 use crate::terminal;
@@ -30,24 +30,24 @@ impl ServerArgs {
 
     /// Returns the models of the server.
     pub(crate) fn models(&self, timeout: Duration) -> Result<Vec<Value>, Failure> {
-        let url = format!("{}/v1/models", self.base());
-        let mut request = agent(timeout).get(url);
-        if let Some(key) = &self.api_key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        let list = self.read(request.call(), "get the models of")?;
+        let request = agent(timeout).get(format!("{}/v1/models", self.base()));
+        let list = self.read(self.with_key(request).call(), "get the models of")?;
         let models = list["data"].as_array();
         models.cloned().ok_or_else(|| self.failed("get the models of", "its response has no list"))
     }
 
     /// Sends a request about models. Returns the answer.
     pub(crate) fn post(&self, path: &str, body: &Value, timeout: Duration) -> Result<Value, Failure> {
-        let mut request = agent(timeout).post(format!("{}{path}", self.base()));
-        if let Some(key) = &self.api_key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        let request = request.header("Content-Type", "application/json");
+        let request = agent(timeout).post(format!("{}{path}", self.base()));
+        let request = self.with_key(request).header("Content-Type", "application/json");
         self.read(request.send(body.to_string()), "reach")
+    }
+
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.api_key {
+            Some(key) => request.header("Authorization", format!("Bearer {key}")),
+            None => request,
+        }
     }
 
     fn read(&self, answer: Result<Response<Body>, ureq::Error>, task: &str) -> Result<Value, Failure> {

@@ -55,6 +55,11 @@ pub fn set_mlx_defaults() {
     }
 }
 
+/// Returns true if a variable has the value that [`set_mlx_defaults`] gives it.
+pub fn is_mlx_default(name: &str, value: &str) -> bool {
+    SETTINGS.contains(&(name, value))
+}
+
 /// Returns the settings that are missing in an environment.
 fn missing(has: impl Fn(&str) -> bool) -> impl Iterator<Item = (&'static str, &'static str)> {
     SETTINGS.into_iter().filter(move |setting| !has(setting.0))

@@ -39,7 +39,10 @@ impl ChatFile {
         } else {
             "finds only chats that other terminals use; close one of them"
         };
-        let (path, lock) = latest(found).ok_or_else(|| Failure::usage("--continue", reason))?;
+        let (path, lock, skipped) = latest(found).ok_or_else(|| Failure::usage("--continue", reason))?;
+        if skipped > 0 {
+            terminal::note("the latest chat is open in another terminal; this is an earlier one");
+        }
         Ok(Some(Self { path: Some(path), lock: Some(lock) }))
     }
 
@@ -90,9 +93,10 @@ fn new_file() -> Option<(PathBuf, Lock)> {
     Some((path, lock))
 }
 
-/// Locks and returns the latest chat that no other program uses.
-fn latest(files: Vec<File>) -> Option<(PathBuf, Lock)> {
-    files.into_iter().find_map(|file| Lock::take(&file.path).map(|lock| (file.path, lock)))
+/// Locks and returns the latest chat that no other program uses. Also returns the number of later chats.
+fn latest(files: Vec<File>) -> Option<(PathBuf, Lock, usize)> {
+    let mut files = files.into_iter().enumerate();
+    files.find_map(|(later, file)| Lock::take(&file.path).map(|lock| (file.path, lock, later)))
 }
 
 /// A lock on a chat. It is a separate file, because each save replaces the file of the chat.
@@ -195,12 +199,12 @@ mod tests {
             std::fs::write(folder.path().join(name), "[]").expect("it can be written");
         }
         let latest = || latest(files(folder.path()));
-        let (path, newest) = latest().expect("a chat");
-        assert_eq!(path, folder.path().join("2.json"));
-        let (path, _older) = latest().expect("a chat");
-        assert_eq!(path, folder.path().join("1.json"));
+        let (path, newest, skipped) = latest().expect("a chat");
+        assert_eq!((path, skipped), (folder.path().join("2.json"), 0));
+        let (path, _older, skipped) = latest().expect("a chat");
+        assert_eq!((path, skipped), (folder.path().join("1.json"), 1));
         assert!(latest().is_none());
         drop(newest);
-        assert!(latest().is_some_and(|(path, _)| path.ends_with("2.json")));
+        assert!(latest().is_some_and(|(path, ..)| path.ends_with("2.json")));
     }
 }

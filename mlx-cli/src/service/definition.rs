@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mlx_core::Error;
+use mlx_core::{Error, is_mlx_default};
 
 use crate::exit_code::Failure;
 
@@ -69,12 +69,15 @@ fn text(path: PathBuf) -> Result<String, Failure> {
     text.map_err(|path| Failure::Usage(format!("{} is not UTF-8", path.display())))
 }
 
-/// Returns the variables of this process that the service needs: [`VARIABLES`], and those of the server's flags.
+/// Returns the variables of this process that the service needs: [`VARIABLES`], and those of the server's flags. It skips those that this
+/// program sets itself.
 fn variables() -> Vec<(String, String)> {
-    let is_wanted = |name: &str| VARIABLES.contains(&name) || name.starts_with("MLX_");
+    let is_wanted = |name: &str, value: &str| {
+        VARIABLES.contains(&name) || name.starts_with("MLX_") && !is_mlx_default(name, value)
+    };
     let mut all: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| is_wanted(name))
+        .filter(|(name, value)| is_wanted(name, value))
         .collect();
     all.sort();
     all

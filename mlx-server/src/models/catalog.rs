@@ -64,7 +64,8 @@ impl Catalog {
     }
 
     fn at(&self, path: &Path) -> Option<Arc<Entry>> {
-        self.all().into_iter().find(|entry| entry.adapter.is_none() && entry.is_at(path))
+        let path = path.canonicalize().ok()?;
+        self.all().into_iter().find(|entry| entry.adapter.is_none() && entry.is_at_canonical(&path))
     }
 
     /// Like [`Self::located`], also for a model that is not known yet. Reads files.

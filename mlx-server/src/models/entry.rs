@@ -330,7 +330,12 @@ impl Entry {
 
     /// Returns true if the model's folder is this one, by another path.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        path.canonicalize().is_ok_and(|path| self.folder.canonicalize().is_ok_and(|own| own == path))
+        path.canonicalize().is_ok_and(|path| self.is_at_canonical(&path))
+    }
+
+    /// Like [`Self::is_at`], for a canonical path.
+    pub(super) fn is_at_canonical(&self, path: &Path) -> bool {
+        self.folder.canonicalize().is_ok_and(|own| own == path)
     }
 
     /// Unloads the model unless it is in use.

@@ -62,11 +62,16 @@ pub(super) fn processor(endpoint: &str, counts: &SpanCounts) -> Result<Bounded, 
         .with_endpoint(traces_url(endpoint))
         .build()
         .map_err(|error| error.to_string())?;
+    Ok(bounded(exporter, counts))
+}
+
+/// Returns the processor in front of an exporter.
+fn bounded(exporter: impl SpanExporter + 'static, counts: &SpanCounts) -> Bounded {
     let exporter = Counted { exporter, counts: counts.clone(), failures: AtomicUsize::new(0) };
     let config =
         BatchConfigBuilder::default().with_max_queue_size(QUEUE_LEN).with_scheduled_delay(DELAY).build();
     let processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
-    Ok(Bounded { processor, counts: counts.clone() })
+    Bounded { processor, counts: counts.clone() }
 }
 
 /// Returns the address for traces at an endpoint, as the OTLP standard defines it.
@@ -112,14 +117,14 @@ impl SpanProcessor for Bounded {
 
 /// Counts the spans that are sent.
 #[derive(Debug)]
-struct Counted {
-    exporter: OtlpExporter,
+struct Counted<E> {
+    exporter: E,
     counts: SpanCounts,
     /// The number of exports that failed since the last one that succeeded.
     failures: AtomicUsize,
 }
 
-impl SpanExporter for Counted {
+impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         self.counts.0.waiting.fetch_sub(count, Ordering::Relaxed);
@@ -164,7 +169,48 @@ impl HttpClient for Client {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use opentelemetry::trace::{Tracer, TracerProvider};
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
     use super::*;
+
+    /// A collector that answers while `open` is not locked.
+    #[derive(Debug)]
+    struct Slow {
+        open: Arc<Mutex<()>>,
+    }
+
+    impl SpanExporter for Slow {
+        async fn export(&self, _batch: Vec<SpanData>) -> OTelSdkResult {
+            drop(self.open.lock().unwrap_or_else(PoisonError::into_inner));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_spans_and_counts_them() {
+        let (open, counts) = (Arc::new(Mutex::new(())), SpanCounts::default());
+        let processor = bounded(Slow { open: Arc::clone(&open) }, &counts);
+        let provider = SdkTracerProvider::builder().with_span_processor(processor).build();
+        let tracer = provider.tracer("test");
+        let held = open.lock().expect("no panic");
+        let ended = 4 * QUEUE_LEN as u64;
+        for _ in 0..ended {
+            tracer.start("span");
+        }
+        let dropped = counts.dropped();
+        // The collector holds at most one full queue, besides the queue.
+        assert!((ended - 2 * QUEUE_LEN as u64..=ended - QUEUE_LEN as u64).contains(&dropped), "{dropped}");
+        drop(held);
+        provider.shutdown().expect("the collector answers");
+        assert_eq!(
+            (counts.sent(), counts.dropped()),
+            (ended - dropped, dropped),
+            "no span is lost uncounted"
+        );
+    }
 
     #[test]
     fn an_endpoint_is_the_base_of_the_address() {

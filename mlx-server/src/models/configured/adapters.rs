@@ -1,17 +1,16 @@
 //! The adapters of the first model and of profiles, served as models. All adapters of a folder share its engine.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mlx_core::engine::EngineOptions;
 use mlx_options::{Profile, describe};
 
-use super::{digest, open};
+use super::{digest, entry, open};
 use crate::config::{ModelConfig, StartError};
 use crate::models::entry::{Entry, weight_bytes};
 use crate::models::profile_file::about;
-use crate::models::residence::Residence;
 
 /// An adapter to serve.
 struct Adapter {
@@ -120,24 +119,12 @@ fn add_entries(
         }
         let base = &entries[adapter.base];
         entries.push(Entry {
-            name: adapter.name.clone(),
-            aliases: Vec::new(),
-            residence: Residence::default(),
-            folder: folder.clone(),
             digest: digest([&folder, &folders[index]]),
             adapters: folders,
             adapter: Some((index, base.name.clone())),
             of_profile: adapter.of_profile,
             weight_bytes: AtomicU64::new(bytes),
-            spec: base.spec.clone(),
-            sampling: base.sampling.clone(),
-            quantization: base.quantization,
-            abilities: base.abilities,
-            capabilities: OnceLock::new(),
-            created: base.created,
-            loading: tokio::sync::Mutex::default(),
-            is_loading: AtomicBool::default(),
-            slot: Mutex::new(None),
+            ..entry(adapter.name.clone(), None, folder, options)
         });
     }
     Ok(())
