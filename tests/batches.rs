@@ -286,6 +286,63 @@ fn a_batch_is_cancelled_and_its_input_is_protected_until_then() {
 }
 
 #[test]
+fn a_key_over_its_limit_delays_no_batch_of_another() {
+    let (folder, keys) =
+        (tempfile::tempdir().expect("a folder"), tempfile::NamedTempFile::new().expect("a file"));
+    let (limited, other) = ("sk-0123456789-limited", "sk-0123456789-other");
+    let text = format!(
+        "[[key]]\nname = 'a'\nkey = '{limited}'\nrequests-per-minute = 3\n[[key]]\nname = 'b'\nkey = '{other}'\n"
+    );
+    std::fs::write(keys.path(), text).expect("it can be written");
+    let keys = keys.path().display().to_string();
+    let server = with_files(folder.path(), &["--batch-lines", "1", "--keys", &keys]);
+    let send = |key: &str, method: &str, path: &str, body: &Value| {
+        server.send(method, path, &[("authorization", &format!("Bearer {key}"))], body)
+    };
+    let start = |key: &str| {
+        let form = format!(
+            "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n\
+             --b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n{}\r\n--b--\r\n",
+            lines(3)
+        );
+        let form_type = ("content-type", "multipart/form-data; boundary=b");
+        let file = server.send_text("POST", "/v1/files", &[("x-api-key", key), form_type], &form).body;
+        let request = json!({"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"});
+        send(key, "POST", "/v1/batches", &request).body["id"].as_str().expect("an id").to_owned()
+    };
+    let completed = |key: &str, id: &str, count: u64| {
+        let begin = Instant::now();
+        loop {
+            let batch = send(key, "GET", &format!("/v1/batches/{id}"), &Value::Null).body;
+            if batch["request_counts"]["completed"] == count {
+                return batch;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "{batch}\n{}", server.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // The upload and the batch itself are requests, too.
+    let first = start(limited);
+    completed(limited, &first, 1);
+    let second = start(other);
+    assert_eq!(completed(other, &second, 3)["request_counts"]["failed"], 0);
+    assert_eq!(completed(limited, &first, 1)["status"], "in_progress");
+}
+
+#[test]
+fn a_batch_that_waits_for_others_is_cancelled_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = with_files(folder.path(), &["--batch-lines", "1"]);
+    let file = upload(&server, &lines(500));
+    let ids: Vec<_> = (0..33).map(|_| create(&server, &file, CHAT).body["id"].clone()).collect();
+    let last = ids.last().and_then(Value::as_str).expect("an id");
+    assert_eq!(batch(&server, last)["status"], "validating", "32 batches are in progress");
+    assert_eq!(server.post(&format!("/v1/batches/{last}/cancel"), &json!({})).status, 200);
+    assert_eq!(ended(&server, last)["status"], "cancelled");
+    assert_eq!(batch(&server, ids[0].as_str().expect("an id"))["status"], "in_progress");
+}
+
+#[test]
 fn lines_that_did_not_run_in_time_expire() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = with_files(folder.path(), &["--batch-lines", "1"]);

@@ -155,15 +155,24 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     assert_eq!(calls(work.path()), 0);
 
     let reply = asked();
+    let approval = json!([{
+        "type": "mcp_approval_response", "approval_request_id": output(&reply)[1]["id"], "approve": true,
+    }]);
+    let unserved = json!({
+        "tools": tools, "input": approval, "previous_response_id": reply.body["id"], "model": "nobody",
+    });
+    let unserved = post(&server, &unserved);
+    assert_eq!(
+        (unserved.status, calls(work.path())),
+        (404, 0),
+        "no call runs for a model that does not exist"
+    );
     let approved = answer(&reply, true);
     assert_eq!(kinds(output(&approved)), ["mcp_call", "message"], "{}", approved.body);
     assert_eq!(output(&approved)[0]["approval_request_id"], output(&reply)[1]["id"]);
     assert_eq!(text(output(&approved)), "I have seen it.");
     assert_eq!(calls(work.path()), 1);
-    let repeated = json!([{
-        "type": "mcp_approval_response", "approval_request_id": output(&reply)[1]["id"], "approve": true,
-    }]);
-    let more = json!({"tools": tools, "input": repeated, "previous_response_id": approved.body["id"]});
+    let more = json!({"tools": tools, "input": approval, "previous_response_id": approved.body["id"]});
     let more = post(&server, &more);
     assert_eq!((more.status, calls(work.path())), (200, 1), "{}", more.body);
     // A message instead of an answer leaves the call undone.

@@ -10,15 +10,19 @@ async function receive(run) {
   node.exact = reply.headers.get("x-exactness");
   let first = 0;
   let count = 0;
+  let atFirst = 0;
   for await (const event of events(reply)) {
     count += applyEvent(run, chatEvent(event));
     const now = performance.now();
     if (count && !first) {
       first = now;
+      atFirst = count;
       node.first = (first - run.sent) / 1000;
       setTimeout(refresh);
     }
-    if (count > 1 && event.choices?.length) node.speed = (count - 1) / ((now - first) / 1000);
+    // The tokens of a call come in one piece, whose time says nothing about their speed.
+    if (count > atFirst && now - first > 100 && event.choices?.length)
+      node.speed = (count - atFirst) / ((now - first) / 1000);
     schedule(run);
     tellText(run);
     saveSoon(run);
