@@ -160,7 +160,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut file = Count(0);
         let fields = runtime.block_on(async {
-            let mut form = Form::new(request, Duration::from_secs(60)).await.expect("a form");
+            let mut form = Form::new(request, Duration::from_mins(1)).await.expect("a form");
             form.fields(|_, text| text.into(), &mut file).await
         });
         (fields, file.0, sent.load(Ordering::Relaxed))
