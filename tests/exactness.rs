@@ -76,6 +76,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
         prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
         task: Task::Generate,
         client: Client(dice.below(3) as u64),
+        log_id: String::new(),
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         n_keep: None,
         exact: None,
