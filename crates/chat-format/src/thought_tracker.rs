@@ -1,7 +1,7 @@
 //! Follows the tokens of an answer through its thoughts, so that a budget can end them. Invariant: a token counts if the parser of the answer
 //! takes it for a part of a thought, markers excluded.
 
-use super::format::{Kind, OutputFormat, Pattern, Piece, pieces_of, special_bytes};
+use super::format::{Kind, OutputFormat, Pattern, Piece, SPECIAL, pieces_of, special_bytes};
 use super::parser::OutputParser;
 use super::{CallFormat, Tools};
 use crate::error::{Error, Result};
@@ -9,6 +9,9 @@ use crate::text::{Detokenizer, Tokenizer};
 
 /// The maximum number of bytes of a character.
 const LONGEST_CHARACTER: usize = 4;
+
+/// A byte that no text has.
+const NO_TEXT: u8 = 0xfe;
 
 /// The thoughts of an answer so far.
 #[derive(Debug, Clone)]
@@ -117,13 +120,14 @@ impl ThoughtTracker {
         (self.tokenizer.token_bytes(token) == text.as_bytes()).then(|| vec![token])
     }
 
-    /// Returns the bytes of tokens, with encoded special tokens.
+    /// Returns the bytes of tokens, with encoded special tokens. A byte of other tokens that would look like one is replaced.
     fn encoded(&self, tokens: &[u32]) -> Vec<u8> {
+        let plain = |byte| if byte == SPECIAL { NO_TEXT } else { byte };
         let bytes = |&token: &u32| {
             if self.tokenizer.is_special(token) {
                 special_bytes(token).to_vec()
             } else {
-                self.tokenizer.token_bytes(token)
+                self.tokenizer.token_bytes(token).into_iter().map(plain).collect()
             }
         };
         tokens.iter().flat_map(bytes).collect()
@@ -221,6 +225,18 @@ mod tests {
             tracker.push(token);
         }
         assert_eq!((tracker.is_open(), tracker.tokens()), (true, count));
+    }
+
+    /// The byte 0xff begins encoded special tokens, and byte-level vocabularies have a token for it.
+    #[test]
+    fn a_byte_that_is_no_text_is_no_part_of_a_marker() {
+        let format = OutputFormat::tags(("<think>", Some(3)), "", ("</think>", Some(4)));
+        let mut tracker = tracker(&format, "<think>");
+        let byte = |byte: u8| (0..320).find(|id| tokenizer().token_bytes(*id) == [byte]).expect("a token");
+        tracker.push(byte(0xff));
+        assert_eq!((tracker.tokens(), tracker.closing()), (1, vec![4]));
+        tracker.push(byte(special_bytes(4)[1]));
+        assert_eq!((tracker.tokens(), tracker.closing()), (2, vec![4]));
     }
 
     #[test]
