@@ -1,11 +1,12 @@
 //! The command line: all commands. Each command defines its flags in its own file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use clap::{Arg, Command as Clap, CommandFactory, Parser, Subcommand};
 use mlx_core::machine;
+use mlx_hub::has_gguf_extension;
 use mlx_server::args::LogFormat;
 
 use crate::ask::{self, AskArgs};
@@ -228,7 +229,7 @@ fn quiet(command: Clap) -> Clap {
 }
 
 /// Inserts the default command when none is named: `mlx 'some words'`, `mlx some more words` and `mlx -m MODEL …` mean `generate`, and so does
-/// `mlx word` if a text is piped to it.
+/// `mlx word` if a text is piped to it. The path of a model means `chat`, or `generate` if more follows.
 pub(crate) fn completed(mut arguments: Vec<OsString>, is_piped: bool) -> Vec<OsString> {
     let is_global = |word: &OsString| word == "-v" || word == "--verbose";
     let index = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
@@ -236,10 +237,19 @@ pub(crate) fn completed(mut arguments: Vec<OsString>, is_piped: bool) -> Vec<OsS
     let about_the_program = ["-h", "--help", "-V", "--version", "--"].contains(&word);
     if word.contains(char::is_whitespace) || word.starts_with('-') && word.len() > 1 && !about_the_program {
         arguments.insert(index, "generate".into());
+    } else if is_model(word) {
+        let command = if arguments.len() > index + 1 || is_piped { "generate" } else { "chat" };
+        arguments.insert(index, command.into());
     } else if let Some((prompt, count)) = bare_prompt(&arguments[index..], is_piped) {
         arguments.splice(index..index + count, ["generate".into(), prompt.into()]);
     }
     arguments
+}
+
+/// Returns true for the path of a model: a GGUF file, or a folder that is written as a path.
+fn is_model(word: &str) -> bool {
+    let path = Path::new(word);
+    has_gguf_extension(path) && path.is_file() || word.contains('/') && path.join("config.json").is_file()
 }
 
 /// English words that begin prompts and differ from a command by one letter.
@@ -268,8 +278,7 @@ fn bare_prompt(arguments: &[OsString], is_piped: bool) -> Option<(String, usize)
         !COMMON_WORDS.contains(&first.to_lowercase().as_str())
             && names.iter().any(|name| is_similar(name, first))
     };
-    let is_file =
-        |word: &&str| word.contains('/') && !word.contains("://") || std::path::Path::new(word).exists();
+    let is_file = |word: &&str| word.contains('/') && !word.contains("://") || Path::new(word).exists();
     let is_prompt = match words.len() {
         1 | 2 => is_piped && !is_typo(),
         _ => !(is_file(first) || is_typo() && words.iter().any(is_file)),
@@ -330,6 +339,10 @@ mod tests {
             assert_eq!(completed(&unchanged), unchanged, "the tests run in a folder with src");
         }
         assert_eq!(completed_with(&["what", "changed"], true), ["generate", "what changed"]);
+        let model = "../tests/golden/models/llama-f32";
+        assert_eq!(completed(&[model]), ["chat", model]);
+        assert_eq!(completed(&[model, "Hi"]), ["generate", model, "Hi"]);
+        assert_eq!(completed_with(&[model], true), ["generate", model]);
         for word in COMMON_WORDS.into_iter().chain(["is", "as", "What"]) {
             assert_eq!(completed_with(&[word], true), ["generate", word]);
         }

@@ -207,6 +207,9 @@ fn setting(rest: &str) -> Line {
             Some((name, value)) => Line::Params(Some(format!("{name}={}", value.trim()))),
             None => mistake("/set parameter needs a name and a value"),
         },
+        (name, value) if !rest.contains('=') && !value.is_empty() => {
+            Line::Params(Some(format!("{name}={value}")))
+        }
         _ => Line::Params(Some(rest.to_owned())),
     }
 }
@@ -250,6 +253,7 @@ mod tests {
         }
         assert_eq!(parse("/set top_k=4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/set parameter top_k  4"), Line::Params(Some("top_k=4".into())));
+        assert_eq!(parse("/set top_k  4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/set system \"Be terse.\""), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/set nothink"), Line::Think(Some("off".into())));
         assert_eq!((parse("/show system"), parse("/show info")), (Line::System(None), Line::Model(None)));

@@ -58,6 +58,10 @@ impl LogFile {
     /// Prints the last lines, and further ones if it `follow`s.
     pub(super) fn show(&self, lines: usize, follow: bool) -> Result<(), Failure> {
         let about = |error| Error::io(&self.0, error);
+        if !self.0.exists() {
+            let message = "has not been written yet; `mlx service install` starts the service";
+            return Err(Error::io(&self.0, std::io::Error::other(message)).into());
+        }
         let mut file = File::open(&self.0).map_err(about)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(about)?;

@@ -94,7 +94,9 @@ impl Manager {
                 }
             }
             Self::Systemd => {
-                run("systemctl", &["--user", "disable", "--now", UNIT]).ok();
+                // The link for the login is removed even if no session of systemd runs.
+                run("systemctl", &["--user", "disable", UNIT]).ok();
+                run("systemctl", &["--user", "stop", UNIT]).ok();
             }
         }
     }
@@ -152,5 +154,10 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().lines().next().unwrap_or("it failed without a message").to_owned();
-    Err(Failure::Usage(format!("{program} {}: {said}", arguments.join(" "))))
+    let fix = if said.contains("connect to bus") {
+        "; services need a session of systemd: log in directly or over SSH, not with su, or run `mlx serve` another way"
+    } else {
+        ""
+    };
+    Err(Failure::Usage(format!("{program} {}: {said}{fix}", arguments.join(" "))))
 }

@@ -108,6 +108,7 @@ impl InstallArgs {
         }
         mlx_files::write_privately(&file, text.as_bytes())?;
         if let Err(failure) = manager.start(&file) {
+            manager.stop();
             std::fs::remove_file(&file).ok();
             return Err(failure);
         }
