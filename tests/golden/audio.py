@@ -42,6 +42,16 @@ def signal(count=3 * 16000 + 77):
     return samples
 
 
+def gemma_log_mel():
+    """Frames in the middle, where silence begins and ends, and the last whole one."""
+    from transformers import Gemma4AudioFeatureExtractor
+
+    computed = Gemma4AudioFeatureExtractor()([signal()], sampling_rate=16000, return_tensors="np")
+    frames = computed.input_features[0][computed.input_features_mask[0]]
+    numbers = lambda row: [round(float(value), 5) for value in row]
+    return {"gemma": {frame: numbers(frames[frame]) for frame in (0, 1, 50, 98, 99, 100, 110, 124, 125, 126, 200, len(frames) - 1)}}
+
+
 def log_mel():
     from transformers import WhisperFeatureExtractor
 
@@ -53,7 +63,7 @@ def log_mel():
         numbers = lambda row: [round(float(value), 5) for value in row]
         expected[f"{bins} short"] = {frame: numbers(short[:, frame]) for frame in (0, 1, 2, 50, 100, 101, 126, 200, 299, 300, 301, 302, 2999)}
         expected[f"{bins} long"] = {frame: numbers(long[:, frame]) for frame in (0, 300, 1500, 3200, 3301)}
-    json.dump(expected, open(f"{OUT}/log_mel.json", "w"), separators=(",", ":"))
+    json.dump(expected | gemma_log_mel(), open(f"{OUT}/log_mel.json", "w"), separators=(",", ":"))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ pub enum Error {
     /// The file has no audio.
     #[error("the file contains no audio")]
     Empty,
+    /// The audio is too short for a single frame of features.
+    #[error("the audio is shorter than a frame of 10 milliseconds")]
+    Short,
     /// The file is damaged.
     #[error("the audio cannot be decoded: {0}")]
     Damaged(String),

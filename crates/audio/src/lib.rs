@@ -1,4 +1,5 @@
-//! Preprocessing of audio for models: decoding with limits, resampling to 16 kHz, and the log-mel features of Whisper.
+//! Preprocessing of audio for models: decoding with limits, resampling to 16 kHz, and the log-mel features of
+//! Whisper and Gemma.
 //!
 //! ```
 //! use mlx_audio::{Limits, LogMel, wav};
@@ -11,14 +12,18 @@
 
 mod decode;
 mod error;
+mod gemma_log_mel;
 mod log_mel;
 mod mel_filters;
 mod rate;
 mod resample;
+mod samples;
 mod spectrogram;
 pub mod wav;
 
 pub use decode::{Check, EachBlock, Limits, check_header, decode};
 pub use error::Error;
+pub use gemma_log_mel::gemma_log_mel;
 pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
 pub use rate::SAMPLE_RATE;
+pub use samples::decode_samples;

@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-use crate::decode::{Limits, decode};
+use crate::decode::Limits;
 use crate::error::Error;
-use crate::resample::Resampler;
+use crate::samples::decode_resampled;
 use crate::spectrogram::{HOP, SILENCE, Spectrogram};
 
 /// Frames of features per second.
@@ -36,19 +36,11 @@ impl LogMel {
         check: &mut dyn FnMut(usize) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let mut builder = Builder::new(bins);
-        let mut resampler: Option<Resampler> = None;
         let bytes = Cell::new(0);
-        decode(file, limits, &mut || check(bytes.get()), &mut |samples, rate| {
+        decode_resampled(file, limits, &mut || check(bytes.get()), &mut |samples| {
+            builder.push(samples);
             bytes.set(builder.bytes());
-            if resampler.is_none() {
-                resampler = Some(Resampler::new(rate)?);
-            }
-            let Some(resampler) = &mut resampler else { return Ok(()) };
-            resampler.push(samples, &mut |samples| builder.push(samples))
         })?;
-        if let Some(resampler) = resampler {
-            resampler.finish(&mut |samples| builder.push(samples))?;
-        }
         Ok(builder.finish())
     }
 

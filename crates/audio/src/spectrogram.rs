@@ -6,7 +6,7 @@ use std::sync::Arc;
 use realfft::num_complex::Complex64;
 use realfft::{RealFftPlanner, RealToComplex};
 
-use crate::mel_filters::MelFilters;
+use crate::mel_filters::{MelFilters, MelScale};
 use crate::rate::SAMPLE_RATE;
 
 /// The samples of a window.
@@ -41,7 +41,7 @@ impl Spectrogram {
         // A Hann window.
         let taper = (0..WINDOW).map(|place| 0.5 - 0.5 * (2.0 * PI * place as f64 / WINDOW as f64).cos());
         Self {
-            filters: MelFilters::new(bins, WINDOW / 2 + 1, f64::from(SAMPLE_RATE) / 2.0),
+            filters: MelFilters::new(MelScale::Slaney, bins, WINDOW / 2 + 1, f64::from(SAMPLE_RATE) / 2.0),
             taper: taper.collect(),
             pending: Vec::new(),
             is_started: false,

@@ -1,9 +1,9 @@
-//! The features are those of transformers' `WhisperFeatureExtractor`.
+//! The features are those of transformers' `WhisperFeatureExtractor` and `Gemma4AudioFeatureExtractor`.
 
 use std::f64::consts::TAU;
 use std::path::Path;
 
-use mlx_audio::LogMel;
+use mlx_audio::{LogMel, gemma_log_mel};
 use serde_json::Value;
 
 /// The signal of `tests/golden/audio.py`.
@@ -89,4 +89,20 @@ fn features_do_not_depend_on_blocks_of_samples() {
     assert!(worst < 0.2, "{worst}");
     let tiny = LogMel::of_samples(&signal[..50], 80);
     assert_eq!((tiny.frames(), tiny.window(0).len()), (0, 3000 * 80));
+}
+
+#[test]
+fn features_for_gemma_equal_those_of_transformers() {
+    let (samples, expected) = (signal(), expected());
+    let features = gemma_log_mel(&samples, 128);
+    // The last frame is the last one whose samples all exist.
+    assert_eq!(features.len(), (samples.len() - 161) / 160 * 128 + 128);
+    for (frame, values) in expected["gemma"].as_object().expect("frames") {
+        let row = &features[128 * frame.parse::<usize>().expect("a number")..][..128];
+        for (value, expected) in row.iter().zip(values.as_array().expect("numbers")) {
+            let worst = (f64::from(*value) - expected.as_f64().expect("a number")).abs();
+            assert!(worst < 1e-4, "frame {frame}: {worst}");
+        }
+    }
+    assert_eq!([0, 160, 161].map(|count| gemma_log_mel(&samples[..count], 128).len()), [0, 0, 128]);
 }
